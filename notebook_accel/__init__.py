@@ -1,0 +1,66 @@
+"""Distributed training from a notebook: a function defined in a cell runs on every device.
+
+from notebook_accel import notebook_launcher
+results = notebook_launcher(train, num_processes=2)
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from notebook_accel.errors import (
+    ConfigurationError,
+    HardwareError,
+    JobCancelledError,
+    LaunchError,
+    NotebookAccelError,
+    PayloadError,
+    RankError,
+    RankTimeoutError,
+)
+from notebook_accel.launch.job import Job
+from notebook_accel.launch.launcher import debug_launcher, notebook_launcher
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__version__ = "0.1.0"
+__all__ = [
+    "ConfigurationError",
+    "HardwareError",
+    "Job",
+    "JobCancelledError",
+    "LaunchError",
+    "NotebookAccelError",
+    "PayloadError",
+    "RankError",
+    "RankTimeoutError",
+    "debug_launcher",
+    "notebook_launcher",
+]
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """`%load_ext notebook_accel`: gets ready for a launch from here."""
+    from notebook_accel import notebook
+
+    notebook.attach(shell)
+    notebook.warm(shell)
+
+
+def _attach_to_shell() -> None:
+    """Gets ready when imported in a notebook's kernel; elsewhere nothing starts until it is used."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is None:
+        return
+    if getattr(shell, "kernel", None) is not None:
+        load_ipython_extension(shell)
+        return
+    from notebook_accel import notebook
+
+    notebook.attach(shell)
+
+
+_attach_to_shell()

@@ -1,0 +1,89 @@
+"""Every error that this package raises.
+
+    NotebookAccelError
+    ├── ConfigurationError (ValueError)    an argument or setting that cannot work
+    ├── HardwareError (RuntimeError)       a device that was asked for is not there
+    ├── PayloadError (TypeError)           something that cannot be sent to, or back from, a rank
+    ├── LaunchError (RuntimeError)         the ranks could not be started
+    ├── StreamError (ConnectionError)      a message that does not follow the protocol
+    ├── JobCancelledError (RuntimeError)   the result of a job that was cancelled
+    └── RankError (RuntimeError)           a rank failed; its exception is the `__cause__`
+        └── RankTimeoutError (TimeoutError)  the ranks did not finish in time
+
+An interrupted launch ends in Python's own `KeyboardInterrupt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class NotebookAccelError(Exception):
+    """Base of every error of this package."""
+
+
+class ConfigurationError(NotebookAccelError, ValueError):
+    """An argument or setting that cannot work; the message says which, why, and what to write instead."""
+
+
+class HardwareError(NotebookAccelError, RuntimeError):
+    """A device that was asked for is not there."""
+
+
+class PayloadError(NotebookAccelError, TypeError):
+    """Something that cannot be sent to a rank, or back from one; the message names it."""
+
+
+class LaunchError(NotebookAccelError, RuntimeError):
+    """The ranks could not be started."""
+
+    def __init__(self, message: str, *, engine_lost: bool = False) -> None:
+        super().__init__(message)
+        self.engine_lost = engine_lost
+        """The process that starts the ranks has ended. The next launch starts a new one."""
+
+
+class StreamError(NotebookAccelError, ConnectionError):
+    """A message that does not follow the protocol between the kernel, the fork server and the ranks."""
+
+
+class JobCancelledError(NotebookAccelError, RuntimeError):
+    """The result of a job was asked for, but the job had been cancelled."""
+
+
+@dataclass(frozen=True)
+class RankFailure:
+    """One way in which ranks failed."""
+
+    ranks: tuple[int, ...]
+    """The ranks that failed in this way."""
+    summary: str
+    """One line: `ValueError: no such file`, `killed by SIGSEGV`."""
+    detail: str = ""
+    """The traceback with its source, as the user wrote it, or what is known of a death."""
+    exception: BaseException | None = None
+    """The rank's exception, where it could be pickled."""
+
+
+class RankError(NotebookAccelError, RuntimeError):
+    """One or more ranks failed.
+
+    Attributes:
+        failures: One entry for each distinct failure, the cause first; ranks that failed alike share one.
+        rank: The rank that failed first.
+
+    The original exception is the `__cause__` where it could be pickled, else a stand-in with its text.
+    """
+
+    def __init__(self, message: str, failures: Sequence[RankFailure] = ()) -> None:
+        super().__init__(message)
+        self.failures = tuple(failures)
+
+    @property
+    def rank(self) -> int | None:
+        return self.failures[0].ranks[0] if self.failures else None
+
+
+class RankTimeoutError(RankError, TimeoutError):
+    """The ranks did not finish within `timeout`; the message shows where each one was."""

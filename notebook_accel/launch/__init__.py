@@ -1,0 +1,13 @@
+"""From a function in a cell to ranks and back. Nothing in here imports torch into the kernel.
+
+The flow, one file each:
+
+    launcher.py ─ what the user calls: checks the arguments, then
+    payload.py  ─ pickles the function; large arrays go to a memory file beside it
+    run.py      ─ starts a group of ranks on an engine, and runs one call on it to its end:
+                  pumps what the ranks say into the job and the output
+    engines/    ─ where ranks live: a warm fork server, fresh processes, this process
+    rank.py     ─ the other side: runs the function, and reports
+    job.py      ─ what the ranks said so far, and the user's handle on it
+    failure.py  ─ which rank's failure is the cause, and how it reads
+"""

@@ -1,0 +1,56 @@
+"""Where ranks live. A new engine is a new file here and one row in the table."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from notebook_accel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from notebook_accel.launch.engines.base import Engine
+
+VARIABLE = "NOTEBOOK_ACCEL_ENGINE"
+
+
+def _forkserver() -> Engine:
+    from notebook_accel.launch.engines.client import ServerEngine
+
+    return ServerEngine("fork")
+
+
+def _spawn() -> Engine:
+    from notebook_accel.launch.engines.client import ServerEngine
+
+    return ServerEngine("spawn")
+
+
+def _inprocess() -> Engine:
+    from notebook_accel.launch.engines.inprocess import InProcessEngine
+
+    return InProcessEngine()
+
+
+ENGINES: dict[str, Callable[[], Engine]] = {"forkserver": _forkserver, "spawn": _spawn, "inprocess": _inprocess}
+_running: dict[tuple[int, str], Engine] = {}
+
+
+def get(name: str | None = None) -> Engine:
+    """The engine of that name, one of each a process. By default a fork server, where a fork is safe.
+
+    Raises:
+        ConfigurationError: There is no engine of that name, or none for this system.
+    """
+    if sys.platform == "win32":
+        raise ConfigurationError("Windows has no way to start ranks safely: run the notebook in WSL 2 instead.")
+    default = "spawn" if sys.platform == "darwin" else "forkserver"
+    name = name or os.environ.get(VARIABLE) or default
+    if name not in ENGINES:
+        raise ConfigurationError(f"{VARIABLE}={name!r} is no engine; choose one of {', '.join(ENGINES)}")
+    # A process that was forked from this one must not use the servers of its parent.
+    key = (os.getpid(), name)
+    if key not in _running:
+        _running[key] = ENGINES[name]()
+    return _running[key]

@@ -1,0 +1,106 @@
+"""The contract between a launch and an engine."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from notebook_accel.events import Exited
+from notebook_accel.launch.payload import Payload
+from notebook_accel.launch.stream import Channel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """Where the ranks' process group meets: a store that runs before any rank does."""
+
+    host: str
+    port: int
+    listener: socket.socket | None
+    """The listening socket that the store takes over; `None` on every machine but the first."""
+    node_rank: int = 0
+    num_nodes: int = 1
+    run_id: str = "none"
+    attempt: int = 0
+    join_timeout: float = 300.0
+    """Seconds to wait for the other machines."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupSpec:
+    """The ranks to start on this machine."""
+
+    environments: Sequence[Mapping[str, str]]
+    """The whole environment of each rank."""
+    meeting: Meeting
+    heartbeat: float
+    """Seconds between two heartbeats of a rank."""
+
+    @property
+    def size(self) -> int:
+        return len(self.environments)
+
+
+class Ranks(Protocol):
+    """The started ranks of one group. Ranks are numbered from 0 on this machine."""
+
+    @property
+    def channels(self) -> Sequence[Channel]:
+        """On each, a rank says `events`; finishing one tells its rank that no further call comes."""
+
+    @property
+    def outputs(self) -> Sequence[tuple[int, int]]:
+        """Descriptors to read each rank's standard output and error from; empty if they go where the kernel's go."""
+
+    def fileno(self) -> int:
+        """Readable when `changes` has something."""
+
+    def changes(self) -> list[tuple[int, Exited]]:
+        """The ranks that have ended since the last call. Does not block.
+
+        Raises:
+            LaunchError: The ranks could not be started.
+        """
+
+    def call(self, payload: Payload) -> None:
+        """Hands a call to every rank."""
+
+    def signal(self, rank: int, signum: int) -> None:
+        """Sends a signal to a rank that has not ended; a kill also ends all that the rank has started."""
+
+    def close(self) -> None:
+        """Ends whatever is left at once, and frees everything."""
+
+
+class Engine(Protocol):
+    """Starts ranks."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the table of engines."""
+
+    @property
+    def isolated(self) -> bool:
+        """Each rank is a process of its own: it can be killed, and has its own environment and output."""
+
+    @property
+    def max_ranks(self) -> int | None:
+        """The most ranks of a group; `None` if there is no limit."""
+
+    def warm(self) -> None:
+        """Begins to prepare for a first start, without waiting."""
+
+    def preload(self, modules: Sequence[str]) -> None:
+        """Begins to import installed modules where later ranks will find them, without waiting."""
+
+    def start(self, spec: GroupSpec) -> Ranks:
+        """Starts ranks; does not wait until they are there.
+
+        Raises:
+            LaunchError: They cannot be started.
+        """
+
+    def close(self) -> None:
+        """Frees everything; the next start begins anew."""

@@ -1,0 +1,41 @@
+"""The children of this process, as the system knows them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of whatever its descendants leave behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def ended() -> int | None:
+    """A child that has ended and is not reaped, or `None`."""
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return found.si_pid if found else None
+
+
+def pids() -> list[int]:
+    """This process's children, orphans that it has adopted among them."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def shares_session(pid: int) -> bool:
+    """Whether a process belongs to the session of this one."""
+    try:
+        return os.getsid(pid) == os.getsid(0)
+    except ProcessLookupError:
+        return False

@@ -1,0 +1,133 @@
+"""The engine that starts ranks through a server: starts it, keeps it warm, replaces it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Mapping, Sequence
+
+from notebook_accel.errors import LaunchError
+from notebook_accel.launch.engines.base import GroupSpec
+from notebook_accel.launch.engines.connection import Server, load_time
+from notebook_accel.launch.engines.server_ranks import ServerRanks
+from notebook_accel.launch.stream import Channel, pair
+
+
+class ServerEngine:
+    """Starts ranks through a server: by fork from a warm one, or by spawn from one that only starts processes."""
+
+    isolated = True
+    max_ranks: int | None = None
+
+    def __init__(self, method: str) -> None:
+        self.name = {"fork": "forkserver", "spawn": "spawn"}[method]
+        self._method = method
+        self._lock = threading.RLock()
+        self._server: Server | None = None
+        self._next: Server | None = None
+        self._preloaded: list[str] = []
+        """What the next server imports, beside what the current one has."""
+        # The first optimizer of a process imports it, and takes two seconds; most ranks train.
+        self._wanted: list[str] = ["torch._dynamo"] if method == "fork" else []
+        self._known = dict.fromkeys(self._wanted)
+        """All that was ever wanted, in order."""
+        self._broken: set[str] = set()
+
+    def warm(self) -> None:
+        with self._lock:
+            self._current(os.environ)
+            self._advance()
+
+    def preload(self, modules: Sequence[str]) -> None:
+        if self._method == "spawn":
+            return  # a fresh interpreter inherits nothing
+        with self._lock:
+            self._wanted += [name for name in modules if name not in self._known]
+            self._known |= dict.fromkeys(modules)
+            self._advance()
+
+    def start(self, spec: GroupSpec) -> ServerRanks:
+        _allow_descriptors(4 * spec.size + 64)
+        with self._lock:
+            server = self._current(spec.environments[0])
+            ours, theirs = pair()
+            try:
+                try:
+                    server.control.send({"op": "group"}, fds=[theirs.fileno()])
+                except OSError:
+                    # It was ended from outside; a new one serves as well.
+                    self._discard()
+                    server = self._current(spec.environments[0])
+                    server.control.send({"op": "group"}, fds=[theirs.fileno()])
+            finally:
+                theirs.close()
+        return ServerRanks(server, Channel(ours), spec)
+
+    def close(self) -> None:
+        with self._lock:
+            self._discard()
+
+    def _discard(self) -> None:
+        for server in (self._next, self._server):
+            if server is not None:
+                server.close()
+        self._server = self._next = None
+        self._wanted = [name for name in self._known if name.partition(".")[0] not in self._broken]
+
+    def _current(self, environment: Mapping[str, str]) -> Server:
+        """The server to use for ranks with this environment."""
+        if self._server is not None and self._server.settings != load_time(environment):
+            self._server.retire()
+            if self._next is not None:
+                self._next.close()
+            self._server = self._next = None
+            self._wanted = list(self._known)
+        if self._server is not None:
+            self._advance()
+        if self._server is None:
+            self._server = Server.start(self._method, environment)
+        return self._server
+
+    def _advance(self) -> None:
+        """Lets the next server take over once it is ready, and asks for one if more is wanted."""
+        if self._next is not None:
+            try:
+                news = self._next.news()
+            except LaunchError:
+                if self._server is None or not self._server.is_alive():
+                    self._discard()  # it went with the server
+                    return
+                news = {"ready": False, "broken": self._next.importing}  # the import has ended it
+            if news is None:
+                return
+            if news["ready"]:
+                if self._server is not None:
+                    self._server.retire()
+                self._server, self._next = self._next, None
+            else:
+                self._next.close()
+                self._next = None
+                self._broken.add(str(news["broken"]))
+                # Without a name, something else has ended it, and may do so again.
+                self._wanted = self._preloaded + self._wanted if news["broken"] else []
+        self._wanted = [name for name in self._wanted if name.partition(".")[0] not in self._broken]
+        if self._wanted and self._server is not None:
+            try:
+                self._next = self._server.successor(self._wanted)
+            except OSError:
+                self._discard()
+                return
+            self._preloaded, self._wanted = self._wanted, []
+
+
+def _allow_descriptors(count: int) -> None:
+    """Raises this process's soft limit of open files, which is often 1024, if so many more need it."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(os.listdir("/dev/fd")) + count
+    if soft != resource.RLIM_INFINITY and needed > soft:
+        top = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (top, hard))

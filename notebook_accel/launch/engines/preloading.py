@@ -1,0 +1,56 @@
+"""Imports that a process which forks can afford: none that starts a thread or opens a device."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Callable, Sequence
+
+_DEVICES = ("/dev/nvidia", "/dev/accel", "/dev/vfio", "/dev/kfd")
+
+
+def import_all(modules: Sequence[str], announce: Callable[[str], object]) -> str | None:
+    """Imports what can be imported; returns the first package after which a fork is no longer safe.
+
+    Each package is announced before it is imported, since an import may end the process.
+    """
+    packages: dict[str, list[str]] = {}
+    for name in modules:
+        packages.setdefault(name.partition(".")[0], []).append(name)
+    for package, names in packages.items():
+        announce(package)
+        for name in names:
+            # Whatever is wrong with it, the rank that needs it will say so itself.
+            with contextlib.suppress(BaseException):
+                importlib.import_module(name)
+        if not is_clean():
+            return package
+    return None
+
+
+def is_clean() -> bool:
+    """Whether a fork of this process is safe: one thread, no open device."""
+    if _threads() > 1:
+        end_threads()
+    return _threads() == 1 and not any(target.startswith(_DEVICES) for target in _open_files())
+
+
+def end_threads() -> None:
+    """Ends the threads of libraries such as OpenBLAS, which do that themselves when the process forks."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def _threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def _open_files() -> list[str]:
+    found = []
+    for entry in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{entry}"))
+    return found

@@ -1,0 +1,110 @@
+"""The state of the notebook that every rank takes on before it unpickles a call.
+
+Mirrored: working directory, `sys.path`, `sys.argv`; the random states of Python, NumPy and torch (the CPU's state, and
+the seed of the devices); torch's default dtype, float32 matmul precision and deterministic mode. The environment is
+mirrored
+when the rank starts. Not mirrored: open files, threads, logging and warning filters, the values of the notebook's
+variables that the function does not use, and devices.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from notebook_accel.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class State:
+    """What is mirrored."""
+
+    cwd: str
+    path: list[str]
+    argv: list[str]
+    random: Any
+    numpy: Any
+    """`None` when the notebook has not imported NumPy: the rank then draws a seed of its own."""
+    torch: dict[str, Any] | None
+
+
+def capture() -> State:
+    """Reads the state of this process; imports nothing that is not yet imported.
+
+    Raises:
+        ConfigurationError: The working directory is gone.
+    """
+    numpy: Any = sys.modules.get("numpy.random")
+    torch: Any = sys.modules.get("torch")
+    return State(
+        cwd=_working_directory(),
+        path=list(sys.path),
+        argv=list(sys.argv),
+        random=random.getstate(),
+        numpy=None if numpy is None else numpy.get_state(),
+        torch=None if torch is None else _capture_torch(torch),
+    )
+
+
+def apply(state: State) -> None:
+    """Takes the state on.
+
+    Raises:
+        FileNotFoundError: The working directory is gone.
+    """
+    os.chdir(state.cwd)
+    sys.path[:] = state.path
+    sys.argv[:] = state.argv
+    # The finders may have been filled before the last edit; and byte code is only told apart from its source by the
+    # second of the edit and the length of the file, which is too coarse for launches that take milliseconds.
+    importlib.invalidate_caches()
+    sys.dont_write_bytecode = True
+    random.setstate(state.random)
+    if state.numpy is not None:
+        import numpy as np
+
+        np.random.set_state(state.numpy)
+    elif "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    if state.torch is not None:
+        _apply_torch(state.torch)
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise ConfigurationError(
+            "the notebook's working directory is gone, and ranks can't start there: os.chdir() to another first"
+        ) from None
+
+
+def _capture_torch(torch: Any) -> dict[str, Any]:
+    return {
+        "rng": bytes(torch.get_rng_state().tolist()),
+        "seed": torch.initial_seed(),
+        "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "matmul": torch.get_float32_matmul_precision(),
+        "deterministic": _deterministic(torch),
+    }
+
+
+def _apply_torch(state: dict[str, Any]) -> None:
+    import torch
+
+    if os.environ.get("NOTEBOOK_ACCEL_DEVICE") == "cuda":
+        torch.cuda.manual_seed_all(state["seed"])  # only queued, until the rank opens its device
+    torch.set_rng_state(torch.frombuffer(bytearray(state["rng"]), dtype=torch.uint8))
+    torch.set_default_dtype(getattr(torch, state["dtype"]))
+    torch.set_float32_matmul_precision(state["matmul"])
+    if state["deterministic"] != _deterministic(torch):  # torch imports its whole compiler for this
+        enabled, warn_only = state["deterministic"]
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+
+
+def _deterministic(torch: Any) -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()

@@ -1,0 +1,169 @@
+"""A call as it travels to the ranks: written once, to a memory file that every rank maps copy-on-write."""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import mmap
+import os
+import pickle
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from notebook_accel.errors import PayloadError
+from notebook_accel.launch import diagnose, mirror, pickling
+from notebook_accel.launch.pickling import CallPickler, ReturnPickler, load
+
+_WRITE = 2**30
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """A call as the rank has it."""
+
+    function: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    definitions: frozenset[str]
+    """The qualified names of what the notebook's `__main__` has sent to this rank's."""
+
+    def __call__(self) -> Any:
+        return self.function(*self.args, **self.kwargs)
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A call, ready for the ranks. Close it after the last launch of it."""
+
+    fd: int | None
+    """The memory file; `None` for a call that stays in this process."""
+    layout: tuple[int, ...]
+    """Lengths in bytes of the file's parts: the mirrored state, the call, then the out-of-band buffers."""
+    held: Unpacked | None = None
+    """The call itself, when it stays in this process."""
+
+    def close(self) -> None:
+        if self.fd is not None:
+            os.close(self.fd)
+
+    def __enter__(self) -> Payload:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def hold(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
+    """A call for a rank in this very process: nothing is copied."""
+    main = vars(sys.modules["__main__"])
+    names = (name for name, value in main.items() if getattr(value, "__module__", None) == "__main__")
+    return Payload(None, (), Unpacked(function, tuple(args), dict(kwargs), frozenset(names)))
+
+
+def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
+    """Pickles a call, together with the state of this process that the ranks mirror.
+
+    Raises:
+        PayloadError: Something that the function captures, or an argument, cannot be pickled. The message names it.
+    """
+    pickler = CallPickler()
+    try:
+        pickler.dump((function, tuple(args), dict(kwargs)))
+        # Dumped last and by the same pickler: by now all that the call needs of `__main__` has been seen.
+        pickler.dump((dict(pickler.definitions), frozenset(pickler.sent)))
+    except Exception as error:
+        raise PayloadError(diagnose.explain_unpicklable(function, args, kwargs, error)) from error
+    if pickler.device_bytes:
+        warnings.warn(diagnose.describe_device_tensors(function, args, kwargs, pickler.device_bytes), stacklevel=4)
+    state = pickle.dumps((mirror.capture(), pickler.sources()), protocol=5)
+    parts = [memoryview(state), pickler.stream.getbuffer(), *pickler.buffers]
+    try:
+        return Payload(_write(parts), tuple(part.nbytes for part in parts))
+    except (OSError, MemoryError) as error:
+        size = sum(part.nbytes for part in parts)
+        raise PayloadError(
+            f"the function captures {size / 1e9:.1f} GB, and no memory file of that size could be written ({error}). "
+            "Load large data inside the function, or free memory in the notebook."
+        ) from error
+
+
+def unpack(fd: int, layout: Sequence[int]) -> Unpacked:
+    """Maps a payload, takes on the notebook's state, and unpickles the call. Runs in the rank; closes `fd`."""
+    offsets = _offsets(layout)
+    with contextlib.closing(os.fdopen(fd, "rb")) as file:
+        view = memoryview(_map(file.fileno(), offsets[-1]))
+    parts = [view[start : start + length] for start, length in zip(offsets[:-1], layout, strict=True)]
+    state, sources = pickle.loads(parts[0])
+    mirror.apply(state)
+    for filename, text in sources.items():
+        # A cell is no file: with no time stamp, the entry is never checked against the disk.
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    (function, args, kwargs), (definitions, sent) = load(parts[1], parts[2:])
+    vars(sys.modules["__main__"]).update(definitions)
+    # The launched function itself is no task for a worker, and may hold much data.
+    name = getattr(function, "__name__", None)
+    pickling.received = frozenset(definitions) - {name}
+    return Unpacked(function, args, kwargs, sent)
+
+
+def pack_value(value: Any, sent: frozenset[str]) -> list[memoryview]:
+    """Pickles a return value: the stream, then its out-of-band buffers. Nothing at all for `None`.
+
+    Raises:
+        PayloadError: It cannot be pickled. The message names the part that cannot.
+    """
+    if value is None:
+        return []
+    pickler = ReturnPickler(sent)
+    try:
+        pickler.dump(value)
+    except Exception as error:
+        raise PayloadError(diagnose.explain_unreturnable(value, error)) from error
+    return [pickler.stream.getbuffer(), *pickler.buffers]
+
+
+def unpack_value(blobs: Sequence[Any]) -> Any:
+    """The value of `pack_value`; its arrays and tensors keep the memory of `blobs`."""
+    if not blobs:
+        return None
+    (value,) = load(blobs[0], blobs[1:])
+    return value
+
+
+def _offsets(layout: Sequence[int]) -> list[int]:
+    """Where each part begins, and after the last the size of the file: all on page boundaries."""
+    offsets = [0]
+    for length in layout:
+        offsets.append(offsets[-1] + -(-length // mmap.PAGESIZE) * mmap.PAGESIZE)
+    return offsets
+
+
+def _write(parts: Sequence[memoryview]) -> int:
+    fd = _memory_file()
+    try:
+        offsets = _offsets([part.nbytes for part in parts])
+        os.truncate(fd, offsets[-1])
+        for part, start in zip(parts, offsets[:-1], strict=True):
+            written = 0
+            while written < part.nbytes:
+                written += os.pwrite(fd, part[written : written + _WRITE], start + written)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _memory_file() -> int:
+    """A file that has no name, and goes with its last descriptor."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("notebook-accel", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _map(fd: int, size: int) -> mmap.mmap:
+    return mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)

@@ -1,0 +1,254 @@
+"""Picklers for what goes to the ranks and for what comes back.
+
+Both write protocol 5 with cloudpickle, and leave every CPU buffer of some size out of the stream. Tensors are reduced
+at the level of their storage, so views and tied weights stay shared, and a parameter stays a parameter.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import io
+import linecache
+import operator
+import os
+import pickle
+import sys
+import types
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Sequence
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, ClassVar
+
+import cloudpickle
+
+OUT_OF_BAND = 32 * 1024
+"""Buffers from this many bytes on stay out of the pickle stream."""
+_Cached = type(functools.lru_cache(len))
+
+
+class _OutOfBand(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
+    """Puts large buffers aside, and brings device tensors to the host."""
+
+    storage_device = "cpu"
+    """Where tensors of a device are rebuilt: `cpu`, or `rank` for the device of the rank."""
+
+    def __init__(self) -> None:
+        self.stream = io.BytesIO()
+        self.buffers: list[memoryview] = []
+        self.device_bytes = 0
+        self._memories: dict[tuple[str, int, int], _Memory] = {}
+        super().__init__(self.stream, protocol=5, buffer_callback=self._set_aside)
+
+    def _set_aside(self, buffer: pickle.PickleBuffer) -> bool:
+        """Returns whether the buffer stays in the stream, as the pickle protocol asks."""
+        raw = buffer.raw()
+        if raw.nbytes < OUT_OF_BAND:
+            return True
+        self.buffers.append(raw)
+        return False
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, _Memory):
+            return self._reduce_memory(obj)
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and isinstance(obj, (torch.storage.TypedStorage, torch.UntypedStorage)):
+            typed = isinstance(obj, torch.storage.TypedStorage)
+            untyped = obj._untyped_storage if typed else obj
+            if untyped.device.type != "meta":
+                # Tensors make a new storage object each time they are asked, so the memory itself is what is shared.
+                where = (str(untyped.device), untyped.data_ptr() or id(untyped), untyped.nbytes())
+                memory = self._memories.setdefault(where, _Memory(untyped))
+                return _typed_storage, (memory, obj.dtype if typed else torch.uint8)
+        return super().reducer_override(obj)
+
+    def _reduce_memory(self, memory: _Memory) -> Any:
+        where = "cpu"
+        if memory.storage.device.type != "cpu":
+            self.device_bytes += memory.storage.nbytes()
+            memory.storage, where = memory.storage.cpu(), self.storage_device
+        size = memory.storage.nbytes()
+        view = (ctypes.c_ubyte * size).from_address(memory.storage.data_ptr()) if size else b""
+        return _storage, (pickle.PickleBuffer(view), where)
+
+
+class _Memory:
+    """The memory of a storage; kept by the pickler until all is written."""
+
+    def __init__(self, storage: Any) -> None:
+        self.storage = storage
+
+
+class _MainByValue(cloudpickle.Pickler):  # type: ignore[misc]
+    """Sends what `__main__` defines by value, into the `__main__` of the process that unpickles it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.filenames: set[str] = set()
+        self.definitions: dict[str, Any] = {}
+        """What must be found under these names in the other `__main__`."""
+        self.sent: set[str] = set()
+        """The qualified names of the functions and classes that went."""
+        self._main = sys.modules["__main__"].__dict__
+        # Functions made from this mapping get the other `__main__` as their globals, rather than a namespace of
+        # their own: a class is then found again by whatever pickles it by reference over there.
+        self.globals_ref[id(self._main)] = _MainNamespace()
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, _MainNamespace):
+            return _main_namespace, ()
+        if isinstance(obj, types.FunctionType):
+            self.filenames.add(obj.__code__.co_filename)
+        if isinstance(obj, (types.FunctionType, type, _Cached)) and obj.__module__ == "__main__":
+            if find(obj.__qualname__) is obj:
+                self.sent.add(obj.__qualname__)
+                outermost = obj.__qualname__.partition(".")[0]
+                self.definitions[outermost] = self._main[outermost]
+            if isinstance(obj, _Cached):
+                return _cached, (obj.__wrapped__, obj.cache_parameters())
+        return super().reducer_override(obj)
+
+    def sources(self) -> dict[str, str]:
+        """The text of the cells that the pickled functions come from, by file name."""
+        cells = {name: "".join(linecache.getlines(name)) for name in self.filenames if not os.path.exists(name)}
+        return {name: text for name, text in cells.items() if text}
+
+
+class CallPickler(_MainByValue, _OutOfBand):
+    """Pickles a call for the ranks."""
+
+    storage_device = "rank"
+
+
+class WorkerPickler(_MainByValue):
+    """Pickles a process object for a worker that a rank spawns, with multiprocessing's own ways to share things."""
+
+    # A view of what is registered there, by torch too. The C pickler reads it from the class.
+    dispatch_table: ClassVar[Any] = ChainMap(
+        ForkingPickler._extra_reducers,  # type: ignore[attr-defined]
+        cloudpickle.Pickler.dispatch_table,
+    )
+
+    def __init__(self) -> None:
+        self.stream = io.BytesIO()
+        super().__init__(self.stream, protocol=5)
+
+
+class ReturnPickler(_OutOfBand):
+    """Pickles a return value for the notebook: what it sent here itself goes back by name alone."""
+
+    def __init__(self, sent: Iterable[str]) -> None:
+        super().__init__()
+        self._sent = {id(found): name for name in sent if (found := find(name)) is not None}
+
+    def reducer_override(self, obj: Any) -> Any:
+        name = self._sent.get(id(obj))
+        if name is not None:
+            return _from_main, (name,)
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) == 6:  # a class by value
+            return (*reduced[:5], _fill_class)
+        return reduced
+
+
+def load(stream: bytes | bytearray | memoryview, buffers: Sequence[Any]) -> Iterable[Any]:
+    """Yields the objects that were dumped one after the other by a pickler of this module."""
+    unpickler = pickle.Unpickler(io.BytesIO(stream), buffers=iter(buffers))
+    while True:
+        try:
+            yield unpickler.load()
+        except EOFError:
+            return
+
+
+class _MainNamespace:
+    """Stands for the globals of `__main__`, wherever this is unpickled."""
+
+
+def _main_namespace() -> dict[str, Any]:
+    return sys.modules["__main__"].__dict__
+
+
+def _from_main(name: str) -> Any:
+    return operator.attrgetter(name)(sys.modules["__main__"])
+
+
+def _fill_class(cls: type, state: Any) -> Any:
+    """Gives a class that was made from a pickle its contents; one that was known here already has its own."""
+    attributes, _ = state
+    names = attributes.keys() - {"__slotnames__"}  # pickle's own notes
+    return cls if names <= vars(cls).keys() else cloudpickle.cloudpickle._class_setstate(cls, state)
+
+
+def find(name: str) -> Any:
+    """What `__main__` has under a qualified name, or `None`."""
+    try:
+        return _from_main(name)
+    except AttributeError:
+        return None
+
+
+def _cached(function: Any, parameters: dict[str, Any]) -> Any:
+    """A `functools.lru_cache`, with nothing in it yet."""
+    return functools.lru_cache(**parameters)(function)
+
+
+def _torch() -> Any:
+    """Torch, without the types of its that are missing."""
+    import torch
+
+    return torch
+
+
+def _typed_storage(untyped: Any, dtype: Any) -> Any:
+    torch = _torch()
+
+    return torch.storage.TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
+
+
+rank_device: Callable[[], str] | None = None
+"""Says on which device this rank keeps the tensors that the notebook kept on one; set by the rank."""
+
+
+def _storage(buffer: Any, where: str) -> Any:
+    """A storage over `buffer` itself, without a copy."""
+    torch = _torch()
+
+    view = memoryview(buffer)
+    storage = torch.frombuffer(view, dtype=torch.uint8).untyped_storage() if view.nbytes else torch.UntypedStorage(0)
+    if where == "rank" and rank_device is not None and (device := rank_device()) != "cpu":
+        return torch.empty(0, dtype=torch.uint8).set_(storage).to(device).untyped_storage()
+    return storage
+
+
+def dump_worker(process: Any) -> bytes:
+    """Pickles a process object together with what `__main__` must hold for it.
+
+    A worker of a pool gets its tasks later, by name: it needs all that the notebook has sent here. A DataLoader's does
+    not, and must be spared the data that the launched function may use.
+    """
+    pickler = WorkerPickler()
+    pickler.dump(process)
+    for_tasks = {} if _loads_data(process) else _received()
+    pickler.dump({**for_tasks, **pickler.definitions})
+    return pickler.stream.getvalue()
+
+
+received: frozenset[str] = frozenset()
+"""The names that the notebook has put into this rank's `__main__`; set by the rank."""
+
+
+def _received() -> dict[str, Any]:
+    main = sys.modules["__main__"].__dict__
+    return {name: main[name] for name in received if name in main}
+
+
+def _loads_data(process: Any) -> bool:
+    return str(getattr(getattr(process, "_target", None), "__module__", "")).startswith("torch.utils.data")
+
+
+def load_worker(stream: bytes) -> Any:
+    """Unpickles it in the worker, and fills the worker's `__main__`."""
+    process, definitions = load(stream, ())
+    vars(sys.modules["__main__"]).update(definitions)
+    return process

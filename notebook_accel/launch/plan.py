@@ -1,0 +1,263 @@
+"""From a configuration and the hardware to the ranks to start, and the environment of each."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import socket
+import string
+import struct
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from notebook_accel.config import DEFAULT_PORT, LaunchConfig
+from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
+from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
+from notebook_accel.launch.engines.base import Engine, Meeting
+
+_BACKLOG = 4096
+_PORT_PATIENCE = 2.0
+"""Seconds to wait for a port that is taken."""
+_SIOCGIFADDR = 0x8915
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a launch will do."""
+
+    config: LaunchConfig
+    size: int
+    """Ranks on this machine."""
+    device: str
+    backend: str
+    """The backend for `torch.distributed` that fits the devices: `nccl` or `gloo`."""
+    visible_gpus: str | None
+    """`CUDA_VISIBLE_DEVICES` of the ranks, where it differs from the notebook's."""
+    threads: int
+    """CPU threads of each rank, unless `OMP_NUM_THREADS` is set."""
+    notice: str = ""
+    """What was decided for the user, in one line."""
+
+    @property
+    def first(self) -> int:
+        """The global rank of the first rank here."""
+        return self.config.node_rank * self.size
+
+    @property
+    def world_size(self) -> int:
+        return self.config.num_nodes * self.size
+
+    def label(self, rank: int | str) -> str:
+        """The label of output lines: of a global rank, or of several such as `0-3`."""
+        if self.config.label is None:
+            return f"[{rank}] " if self.world_size > 1 else ""
+        local = re.sub(r"\d+", lambda number: str(int(number[0]) - self.first), str(rank))
+        label = string.Template(self.config.label).substitute(role_name="default", rank=rank, local_rank=local)
+        return f"{label} " if label else ""
+
+
+def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
+    """Decides where the ranks run.
+
+    Raises:
+        ConfigurationError: The settings contradict each other or the device.
+        HardwareError: There are fewer devices than were asked for.
+    """
+    device = config.device or ("cuda" if config.gpus else hardware.kind)
+    size, visible, shared, notice = _place(config, hardware, device, engine)
+    if engine.max_ranks is not None and size > engine.max_ranks:
+        raise ConfigurationError(
+            f"the {engine.name} engine runs at most {engine.max_ranks} rank, not {size}: pass num_processes="
+            f"{engine.max_ranks}, or choose another engine"
+        )
+    if device == "cpu" and config.mixed_precision in ("fp16", "fp8"):
+        raise ConfigurationError(
+            f"mixed_precision={config.mixed_precision!r} needs a GPU, and these ranks run on the CPU: use 'bf16' "
+            "or 'no'"
+        )
+    return Plan(
+        config=config,
+        size=size,
+        device=device,
+        backend="nccl" if device == "cuda" and not shared else "gloo",
+        visible_gpus=visible,
+        threads=max(1, hardware.cores // size),
+        notice=notice,
+    )
+
+
+def _place(config: LaunchConfig, hardware: Hardware, device: str, engine: Engine) -> tuple[int, str | None, bool, str]:
+    """Returns the number of ranks, their `CUDA_VISIBLE_DEVICES`, whether they share a device, and what to tell."""
+    if device == "cuda":
+        return _place_on_gpus(config, hardware)
+    if device == "mps":
+        if not hardware.mps:
+            raise HardwareError("device='mps' was asked for, and this machine has no Apple GPU that torch can use")
+        if config.num_processes not in (None, 1):
+            raise ConfigurationError("an Apple GPU runs a single rank: pass num_processes=1, or device='cpu' for more")
+        return 1, None, False, ""
+    if config.num_processes is not None:
+        return config.num_processes, None, False, ""
+    limit = min(hardware.cores, DEFAULT_CPU_RANKS, engine.max_ranks or DEFAULT_CPU_RANKS)
+    why = "no accelerator found" if config.device is None else "device='cpu'"
+    if config.device is None and hardware.hidden_gpus:
+        why = f"GPUs found, but {hardware.hidden_gpus}"
+    processes = f"{limit} process" + ("es" if limit > 1 else "")
+    return limit, None, False, f"{why}: launching on {processes} of the CPU (num_processes sets the number)"
+
+
+def _place_on_gpus(config: LaunchConfig, hardware: Hardware) -> tuple[int, str | None, bool, str]:
+    found = len(hardware.gpus)
+    if not found:
+        hidden = f": {hardware.hidden_gpus}" if hardware.hidden_gpus else ""
+        raise HardwareError(
+            f"GPUs were asked for, and torch can use none here{hidden}. Pass device='cpu' to run on the CPU."
+        )
+    if config.gpus is None:
+        size = config.num_processes or found
+        if size > found:
+            raise HardwareError(
+                f"asked for {size} GPUs, found {found}: pass num_processes={found}, "
+                f"gpus={[index % found for index in range(size)]} to share them, or device='cpu'"
+            )
+        return size, None, False, ""
+    if max(config.gpus) >= found:
+        raise HardwareError(f"asked for GPU {max(config.gpus)}, found {found} (numbered from 0)")
+    size = config.num_processes or len(config.gpus)
+    if size != len(config.gpus):
+        raise ConfigurationError(
+            f"gpus={list(config.gpus)} names {len(config.gpus)} GPUs for num_processes={size} ranks"
+        )
+    distinct = list(dict.fromkeys(config.gpus))
+    if len(distinct) < size and any(config.gpus[i] != distinct[i % len(distinct)] for i in range(size)):
+        raise ConfigurationError(
+            f"gpus={list(config.gpus)}: GPUs that are shared are given out in turn; write "
+            f"gpus={[distinct[i % len(distinct)] for i in range(size)]}"
+        )
+    return size, ",".join(hardware.cuda_ids[index] for index in distinct), len(distinct) < size, ""
+
+
+def environments(plan: Plan, meeting: Meeting, environ: Mapping[str, str]) -> list[dict[str, str]]:
+    """The whole environment of each rank: the notebook's, the launch's, and what the user added, in this order."""
+    config = plan.config
+    shared = dict(environ)
+    shared |= {
+        "WORLD_SIZE": str(plan.world_size),
+        "LOCAL_WORLD_SIZE": str(plan.size),
+        "GROUP_RANK": str(config.node_rank),
+        "GROUP_WORLD_SIZE": str(config.num_nodes),
+        "ROLE_NAME": "default",
+        "ROLE_WORLD_SIZE": str(plan.world_size),
+        "MASTER_ADDR": meeting.host,
+        "MASTER_PORT": str(meeting.port),
+        "TORCHELASTIC_RUN_ID": config.run_id,
+        "TORCHELASTIC_RESTART_COUNT": str(meeting.attempt),
+        "TORCHELASTIC_MAX_RESTARTS": str(config.max_restarts),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is there already, and no rank has to host it
+        "NOTEBOOK_ACCEL_DEVICE": plan.device,
+        "NOTEBOOK_ACCEL_BACKEND": plan.backend,
+    }
+    shared.setdefault("OMP_NUM_THREADS", str(plan.threads))
+    if config.mixed_precision != "no" or "ACCELERATE_MIXED_PRECISION" not in environ:
+        shared["ACCELERATE_MIXED_PRECISION"] = config.mixed_precision
+    if plan.device == "cpu":
+        shared |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+    if plan.visible_gpus:
+        shared["CUDA_VISIBLE_DEVICES"] = plan.visible_gpus
+        shared.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    interface = _interface(meeting)
+    if interface:
+        # Otherwise gloo takes whatever the host's name resolves to, and both listen beyond this machine.
+        shared.setdefault("GLOO_SOCKET_IFNAME", interface)
+        shared.setdefault("NCCL_SOCKET_IFNAME", interface)
+    shared |= config.env
+    return [
+        {
+            **shared,
+            "RANK": str(plan.first + local),
+            "LOCAL_RANK": str(local),
+            "ROLE_RANK": str(plan.first + local),
+        }
+        for local in range(plan.size)
+    ]
+
+
+def meet(config: LaunchConfig, attempt: int) -> Meeting:
+    """Opens the socket on which the ranks will meet. It listens from now on, so no port is ever lost to a race.
+
+    Raises:
+        LaunchError: The port is taken, or the address is not one of this machine.
+    """
+    listener = None
+    host, port = config.master_addr, config.port
+    if config.num_nodes == 1:
+        host, port = _LOOPBACK, 0 if port == DEFAULT_PORT else port
+    if config.node_rank == 0:
+        listener = _listen(host, port)
+        port = listener.getsockname()[1]
+    return Meeting(
+        host=host,
+        port=port,
+        listener=listener,
+        node_rank=config.node_rank,
+        num_nodes=config.num_nodes,
+        run_id=config.run_id,
+        attempt=attempt,
+        join_timeout=config.join_timeout,
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _bind(listener, (host, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            advice = "another program uses it; choose another use_port, or 0 for any free one"
+        elif error.errno == errno.EADDRNOTAVAIL:
+            advice = (
+                "that is no address of this machine; the machine with node_rank=0 is the one that master_addr names"
+            )
+        else:
+            advice = str(error)
+        raise LaunchError(f"the ranks can't meet at {host}:{port}: {advice}") from error
+    return listener
+
+
+def _bind(listener: socket.socket, address: tuple[str, int]) -> None:
+    """Binds; waits a moment for a port that the store of a launch before is about to leave."""
+    deadline = time.monotonic() + _PORT_PATIENCE
+    while True:
+        try:
+            listener.bind(address)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                raise
+            time.sleep(_PORT_PATIENCE / 40)
+        else:
+            return
+
+
+def _interface(meeting: Meeting) -> str | None:
+    """The network interface through which this machine reaches the meeting point, if that can be told."""
+    address: Any = _LOOPBACK
+    if meeting.num_nodes > 1:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((meeting.host, meeting.port))  # sends nothing
+            address = probe.getsockname()[0]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                reply = fcntl.ioctl(query, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                if socket.inet_ntoa(reply[20:24]) == address:
+                    return name
+    return "lo0" if os.uname().sysname == "Darwin" and address == _LOOPBACK else None

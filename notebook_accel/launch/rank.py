@@ -1,0 +1,183 @@
+"""A rank: takes calls from its channel, runs them, and says how they went."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import functools
+import os
+import queue
+import select
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+
+from notebook_accel.events import (
+    Call,
+    Event,
+    Failed,
+    Heartbeat,
+    Hello,
+    Phase,
+    PhaseChanged,
+    Returned,
+    from_wire,
+    to_wire,
+)
+from notebook_accel.launch import payload, report
+from notebook_accel.launch.payload import Unpacked
+from notebook_accel.launch.stream import Channel, Message
+
+STACKS_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
+"""Makes a rank write the Python stack of each of its threads to its stacks file, whatever it is doing."""
+_HEARTBEAT_STEP = 2**20
+
+
+class Rank:
+    """Runs calls one after the other on the thread that calls `serve`.
+
+    A second thread owns the channel: it takes calls from it, sends what the first says, and tells now and then that the
+    process is alive. So an interrupt, which only ever hits the first thread, cannot tear a message.
+    """
+
+    def __init__(self, channel: Channel, heartbeat: float, *, isolated: bool = True) -> None:
+        self._channel = channel
+        self._heartbeat = heartbeat
+        self._isolated = isolated
+        self._calls: queue.SimpleQueue[Callable[[], Unpacked] | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[tuple[Event, Sequence[int]]] = queue.SimpleQueue()
+        self._wakeup = os.pipe()
+        self._done = threading.Event()
+        self._resident = 0
+        self.failed = False
+        self.is_running = False
+        """Whether it is busy with a call."""
+        self.is_wanted = True
+        """Whether calls are still to be run; only ever cleared, by another thread."""
+
+    def serve(self) -> None:
+        """Says hello, and runs calls until the channel tells that no further one comes."""
+        stacks = _open_stacks() if self._isolated else None
+        self._say(Hello(os.getpid(), socket.gethostname(), stacks is not None), () if stacks is None else (stacks,))
+        attendant = threading.Thread(target=self._attend, name="notebook-accel", daemon=True)
+        attendant.start()
+        while (call := self._calls.get()) is not None:
+            self.is_running = True
+            if self.is_wanted:
+                self._answer(call)
+            self.is_running = False
+        self._done.set()
+        os.write(self._wakeup[1], b"+")
+        attendant.join()
+
+    def close(self) -> None:
+        """Frees what it holds, once it has served."""
+        self._channel.close()
+        for fd in self._wakeup:
+            os.close(fd)
+
+    def submit(self, load: Callable[[], Unpacked]) -> None:
+        """Queues a call."""
+        self._calls.put(load)
+
+    def _attend(self) -> None:
+        """The second thread."""
+        with contextlib.suppress(OSError):  # nobody listens any more
+            while not (self._done.is_set() and self._outbox.empty()):
+                self._turn()
+        self._calls.put(None)
+
+    def _turn(self) -> None:
+        """Waits for something to do, and does it."""
+        speaker, waker = self._channel.fileno(), self._wakeup[0]
+        sources = [speaker, waker] if self._channel.is_open else [waker]
+        readable, _, _ = select.select(sources, [], [], self._heartbeat)
+        if not readable:
+            self._beat()
+        if waker in readable:
+            os.read(waker, 4096)
+        while not self._outbox.empty():
+            event, fds = self._outbox.get()
+            self._channel.send(*to_wire(event), fds)
+        if speaker in readable:
+            self._hear(self._channel.receive(wait=True))
+
+    def _hear(self, messages: list[Message] | None) -> None:
+        for message in messages or ():
+            call = from_wire(message.header)
+            assert isinstance(call, Call)
+            self.submit(functools.partial(payload.unpack, message.fds[0], call.layout))
+        if messages is None:
+            self._calls.put(None)
+
+    def _beat(self) -> None:
+        """Tells the memory of the process, when it has changed by a MiB."""
+        resident = _resident()
+        if abs(resident - self._resident) >= _HEARTBEAT_STEP:
+            self._resident = resident
+            self._outbox.put((Heartbeat(resident), ()))
+
+    def _say(self, event: Event, fds: Sequence[int] = ()) -> None:
+        self._outbox.put((event, fds))
+        os.write(self._wakeup[1], b"+")
+
+    def _answer(self, load: Callable[[], Unpacked]) -> None:
+        self._interruptible(True)
+        try:
+            outcome = self._run(load)
+        except KeyboardInterrupt as error:  # between two stages
+            outcome = report.describe(error, "running")
+        self._interruptible(False)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        self.failed = isinstance(outcome, Failed)
+        self._say(outcome)
+
+    def _run(self, load: Callable[[], Unpacked]) -> Returned | Failed:
+        stage = "loading"
+        sent: frozenset[str] = frozenset()
+        try:
+            self._say(PhaseChanged(Phase.LOADING))
+            call = load()
+            sent = call.definitions
+            self._say(PhaseChanged(Phase.RUNNING))
+            stage = "running"
+            value = call()
+            stage = "returning"
+            return Returned(payload.pack_value(value, call.definitions))
+        except SystemExit as error:
+            failure = report.describe(error, stage, sent)
+            return failure if failure.exit_code else Returned()
+        except BaseException as error:
+            return report.describe(error, stage, sent)
+
+    def _interruptible(self, enabled: bool) -> None:
+        """Whether SIGINT raises `KeyboardInterrupt`. Between calls it must not end the process."""
+        if self._isolated:
+            signal.signal(signal.SIGINT, signal.default_int_handler if enabled else signal.SIG_IGN)
+
+
+def _open_stacks() -> int | None:
+    """A file without a name, to which the stacks are written on `STACKS_SIGNAL` or when the process crashes."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("notebook-accel-stacks", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    faulthandler.enable(fd)
+    faulthandler.register(STACKS_SIGNAL, fd)
+    return fd
+
+
+def _resident() -> int:
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except OSError:
+        import psutil
+
+        return int(psutil.Process().memory_info().rss)

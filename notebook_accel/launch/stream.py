@@ -1,0 +1,232 @@
+"""Messages on a socket: the format that the kernel, the fork server and the ranks speak.
+
+A frame is a 4-byte big-endian length, a JSON object of that length, and then its blobs back to back; the object's
+`"blobs"` key holds their lengths. File descriptors travel with the first byte of a frame (`"fds"` says how many).
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import json
+import os
+import select
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from notebook_accel.errors import StreamError
+from notebook_accel.events import Blobs
+
+MAX_HEADER = 16 * 2**20
+"""The longest JSON object that is accepted, in bytes; tracebacks and environments are far below."""
+CHUNK = 256 * 1024
+_MAX_FDS = 32
+_LENGTH = struct.Struct(">I")
+
+
+class Message(NamedTuple):
+    """A frame that has arrived whole."""
+
+    header: dict[str, Any]
+    blobs: list[bytearray]
+    fds: list[int]
+
+
+class Decoder:
+    """Turns bytes, torn in any way, into headers and blobs. Holds no more than what was fed to it."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+        self._header: dict[str, Any] | None = None
+        self._lengths: deque[int] = deque()
+        self._blobs: list[bytearray] = []
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether part of a frame has arrived, and its end has not."""
+        return bool(self._pending) or self._header is not None
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[tuple[dict[str, Any], list[bytearray]]]:
+        """Yields every frame that `data` completes.
+
+        Raises:
+            StreamError: The bytes cannot be a frame.
+        """
+        view = memoryview(data)
+        while True:
+            view = self._fill_blobs(view)
+            if self._header is not None and not self._lengths:
+                yield self._header, self._blobs
+                self._header, self._blobs = None, []
+                continue
+            if self._header is not None:
+                return
+            self._pending += view
+            view = self._take_header()
+            if self._header is None:
+                return
+
+    def _fill_blobs(self, view: memoryview) -> memoryview:
+        while self._lengths:
+            blob = self._blobs[-1]
+            part = view[: self._lengths[0] - len(blob)]
+            blob += part
+            view = view[len(part) :]
+            if len(blob) < self._lengths[0]:
+                break
+            self._lengths.popleft()
+            if self._lengths:
+                self._blobs.append(bytearray())
+        return view
+
+    def _take_header(self) -> memoryview:
+        """Moves from pending bytes to a header, if all of it is there, and returns what follows it."""
+        if len(self._pending) < _LENGTH.size:
+            return memoryview(b"")
+        (length,) = _LENGTH.unpack_from(self._pending)
+        if length > MAX_HEADER:
+            raise StreamError(f"a message header of {length} bytes; at most {MAX_HEADER} are allowed")
+        end = _LENGTH.size + length
+        if len(self._pending) < end:
+            return memoryview(b"")
+        header, lengths = _parse(bytes(self._pending[_LENGTH.size : end]))
+        rest = memoryview(bytes(self._pending[end:]))
+        self._pending.clear()
+        self._header, self._lengths = header, deque(lengths)
+        self._blobs = [bytearray()] if lengths else []
+        return rest
+
+
+def _parse(raw: bytes) -> tuple[dict[str, Any], list[int]]:
+    try:
+        header = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise StreamError(f"a message header that is not JSON: {raw[:80]!r}") from error
+    if not isinstance(header, dict):
+        raise StreamError(f"a message header that is not an object: {raw[:80]!r}")
+    lengths = header.pop("blobs", [])
+    if not isinstance(lengths, list) or not all(type(length) is int and length >= 0 for length in lengths):
+        raise StreamError(f"blob lengths that are not lengths: {str(lengths)[:80]}")
+    return header, lengths
+
+
+def encode(header: Mapping[str, Any], blobs: Blobs = ()) -> bytes:
+    """The bytes of a frame up to its blobs."""
+    lengths = [memoryview(blob).nbytes for blob in blobs]
+    raw = json.dumps({**header, "blobs": lengths} if lengths else header).encode()
+    if len(raw) > MAX_HEADER:
+        raise StreamError(f"a message header of {len(raw)} bytes; at most {MAX_HEADER} are allowed")
+    return _LENGTH.pack(len(raw)) + raw
+
+
+class Channel:
+    """A socket that carries frames both ways. Threads may send at once; one thread receives."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._decoder = Decoder()
+        self._sending = threading.Lock()
+        self._fds: deque[int] = deque()
+        self._open = True
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def send(self, header: Mapping[str, Any], blobs: Blobs = (), fds: Sequence[int] = ()) -> None:
+        """Sends one frame whole; blocks while the other side does not read.
+
+        Raises:
+            OSError: The other side is gone.
+        """
+        raw = encode({**header, "fds": len(fds)} if fds else header, blobs)
+        with self._sending:
+            if fds:
+                sent = socket.send_fds(self._sock, [raw], list(fds))
+                raw = raw[sent:]
+            self._sock.sendall(raw)
+            for blob in blobs:
+                self._sock.sendall(memoryview(blob).cast("B"))
+
+    def receive(self, *, wait: bool) -> list[Message] | None:
+        """Reads what is there (`wait`: blocks until something is). `None` once the other side has closed.
+
+        Raises:
+            StreamError: What arrived is no frame, or its descriptors are missing.
+        """
+        try:
+            data, fds = _receive(self._sock, 0 if wait else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        except ConnectionError:
+            data, fds = b"", []
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        self._fds.extend(fds)
+        if not data:
+            self._open = False
+            return None
+        messages: list[Message] = []
+        try:
+            for header, blobs in self._decoder.feed(data):
+                messages.append(self._message(header, blobs))
+        except StreamError:
+            for message in messages:
+                self._fds.extend(message.fds)  # nobody will take them; closed with the channel
+            raise
+        return messages
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the other side may still say something."""
+        return self._open
+
+    def has_data(self) -> bool:
+        """Whether something, or the end, can be read without waiting."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def messages(self) -> Iterator[Message]:
+        """Every message until the other side closes."""
+        while (batch := self.receive(wait=True)) is not None:
+            yield from batch
+
+    def finish(self) -> None:
+        """Tells the other side that nothing more comes; it can still speak."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Closes the socket, and any descriptor that arrived and was not taken."""
+        self._sock.close()
+        while self._fds:
+            os.close(self._fds.popleft())
+
+    def _message(self, header: dict[str, Any], blobs: list[bytearray]) -> Message:
+        count = header.pop("fds", 0)
+        if type(count) is not int or not 0 <= count <= len(self._fds):
+            raise StreamError(f"a message with {count!r} descriptors; {len(self._fds)} arrived")
+        return Message(header, blobs, [self._fds.popleft() for _ in range(count)])
+
+
+def _receive(sock: socket.socket, flags: int) -> tuple[bytes, list[int]]:
+    """Python's own `recv_fds` takes flags, and drops them."""
+    fds = array.array("i")
+    data, ancillary, _, _ = sock.recvmsg(CHUNK, socket.CMSG_SPACE(_MAX_FDS * fds.itemsize), flags)
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+    return data, list(fds)
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Two connected sockets, private to whoever holds their descriptors, with room for bursts."""
+    ends = socket.socketpair()
+    for end in ends:
+        with contextlib.suppress(OSError):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, CHUNK)
+    return ends

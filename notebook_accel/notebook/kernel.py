@@ -1,0 +1,79 @@
+"""IPython, in a Jupyter kernel or in a terminal, as the place where a launch shows itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from notebook_accel.launch.frontend import Terminal, View
+from notebook_accel.launch.job import Job
+from notebook_accel.notebook import tracebacks
+from notebook_accel.notebook.views.text import TextView
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+RATE_VARIABLE = "NOTEBOOK_ACCEL_OUTPUT_RATE"
+_SERVER_LIMIT = 700_000
+"""Bytes a second. Jupyter's server drops output above 1,000,000, its envelopes included (`iopub_data_rate_limit`)."""
+_BURST_SECONDS = 2.0
+
+
+class IPythonTerminal(Terminal):
+    """Plain lines; cells have names."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+
+    def place(self, filename: str) -> str:
+        """`In[3]` for the third cell."""
+        number = getattr(self._shell.compile, "_filename_map", {}).get(filename)
+        return filename if number is None else f"In[{number}]"
+
+    def shorten(self, error: BaseException) -> None:
+        tracebacks.shorten(error)
+
+
+class Kernel(IPythonTerminal):
+    """Shows output and state below the cell that launches."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._pace = Pace(_output_rate())
+
+    def open_view(self, job: Job) -> View:
+        return TextView(job)
+
+    def write(self, stream: str, text: str) -> None:
+        self._pace.spend(len(text))
+        (sys.stderr if stream == "stderr" else sys.stdout).write(text)
+
+
+class Pace:
+    """Keeps to a number of bytes a second, after a first burst."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._rate = rate
+        self._credit = (rate or 0) * _BURST_SECONDS
+        self._at = time.monotonic()
+
+    def spend(self, count: int) -> None:
+        """Waits until `count` more bytes are within the rate."""
+        if self._rate is None:
+            return
+        now = time.monotonic()
+        self._credit = min(self._rate * _BURST_SECONDS, self._credit + (now - self._at) * self._rate) - count
+        self._at = now
+        if self._credit < 0:
+            time.sleep(-self._credit / self._rate)
+
+
+def _output_rate() -> float | None:
+    """Bytes a second that the front end takes without losing any; `None` for any number."""
+    setting = os.environ.get(RATE_VARIABLE)
+    if setting is not None:
+        return float(setting) or None
+    # Set by Jupyter's server for the kernels that it starts; other clients talk to the kernel directly.
+    return _SERVER_LIMIT if "JPY_SESSION_NAME" in os.environ else None

@@ -1,0 +1,60 @@
+"""Tells the fork server which installed packages the notebook has imported, so that ranks find them imported too."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+from types import ModuleType
+
+from notebook_accel.launch.engines.base import Engine
+
+# They serve the kernel itself, or need one.
+_KERNELS_OWN = frozenset(
+    [
+        "ipykernel",
+        "zmq",
+        "tornado",
+        "debugpy",
+        "jupyter_client",
+        "jupyter_core",
+        "ipywidgets",
+        "widgetsnbextension",
+        "comm",
+        "pydevd",
+        "prompt_toolkit",
+        "nest_asyncio",
+        "notebook_accel",
+    ]
+)
+
+
+class Preloader:
+    """Looks through the kernel's modules after each cell."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._folders = _installed_folders()
+        self._seen: set[str] = set()
+
+    def look(self) -> None:
+        """Passes on what is new."""
+        new = [name for name in list(sys.modules) if name not in self._seen]
+        self._seen.update(new)
+        self._engine.preload([name for name in new if self._is_installed(name, sys.modules.get(name))])
+
+    def _is_installed(self, name: str, module: ModuleType | None) -> bool:
+        """Whether it lies where packages are installed; the user's own files are read anew by each launch."""
+        spec = getattr(module, "__spec__", None)
+        if spec is None or name.partition(".")[0] in _KERNELS_OWN or name != getattr(spec, "name", None):
+            return False
+        origin = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+        return isinstance(origin, str) and os.path.realpath(origin).startswith(self._folders)
+
+
+def _installed_folders() -> tuple[str, ...]:
+    folders = {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], *site.getsitepackages()}
+    if site.ENABLE_USER_SITE:
+        folders.add(site.getusersitepackages())
+    return tuple(os.path.realpath(folder) + os.sep for folder in folders)

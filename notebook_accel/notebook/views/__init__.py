@@ -1,0 +1,1 @@
+"""How a job is drawn. Every view reads the job and owns nothing."""
