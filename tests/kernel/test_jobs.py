@@ -1,0 +1,215 @@
+"""`block=False`: the notebook stays free, and a job tells how it goes."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.notebook import Notebook
+
+SETUP = """
+import asyncio, pathlib
+
+def wait_for(name):
+    while not (folder / name).exists():
+        time.sleep(0.005)
+
+def work(name="go"):
+    rank = join()
+    print(f"rank {rank} is ready")
+    wait_for(name)
+    print("went on")
+    return rank * 10
+"""
+
+
+@pytest.fixture
+def free(notebook: Notebook, tmp_path: Path) -> Iterator[Notebook]:
+    """A notebook with `work`, which goes on once its file is there."""
+    notebook.check(SETUP)
+    notebook.check(f"folder = pathlib.Path({str(tmp_path)!r})")
+    yield notebook
+    for name in ("go", "first", "second"):
+        (tmp_path / name).touch()
+
+
+def test_a_job_leaves_the_notebook_free(free: Notebook, tmp_path: Path):
+    cell = free.check("job = notebook_launcher(work, num_processes=2, block=False)")
+    assert cell.seconds < 1
+    assert free.value("sum(range(10)), job.wait(0), job.ended is None") == (45, False, True)
+    (tmp_path / "go").touch()
+    assert free.value("job.wait(10), job.status.value, job.result()") == (True, "done", [0, 10])
+    assert free.value("job.wait(), job.result(0)") == (True, [0, 10])
+
+
+def test_the_output_of_a_job_lands_in_the_cell_that_started_it(free: Notebook, tmp_path: Path):
+    started = free.check("job = notebook_launcher(work, num_processes=2, block=False)")
+    free.read_until(started, "rank 1 is ready", timeout=10)
+    (tmp_path / "go").touch()
+    other = free.check("print('another cell'); job.wait(10)")
+    free.read_until(started, "[0-1] went on", timeout=10)
+    assert other.stdout == "another cell\n"
+    assert sorted(started.lines) == ["[0-1] went on", "[0] rank 0 is ready", "[1] rank 1 is ready"]
+
+
+def test_a_result_that_is_not_there_in_time_is_a_timeout_and_the_job_goes_on(free: Notebook, tmp_path: Path):
+    free.check("job = notebook_launcher(work, num_processes=2, block=False)")
+    cell = free.run("job.result(0.05)")
+    assert cell.error == "TimeoutError"
+    assert "the job goes on" in cell.error_text
+    (tmp_path / "go").touch()
+    assert free.value("job.result(10)") == [0, 10]
+
+
+def test_a_job_can_be_cancelled(free: Notebook):
+    cell = free.check("job = notebook_launcher(work, num_processes=2, block=False)")
+    free.read_until(cell, "rank 1 is ready", timeout=10)
+    assert free.value("job.cancel(), job.wait(4), job.status.value, job.cancel()") == (True, True, "cancelled", False)
+    cell = free.run("job.result()")
+    assert cell.error == "JobCancelledError"
+    assert re.fullmatch(r"work\(\) was cancelled after \d+\.\d s", cell.error_text)
+
+
+def test_a_job_can_be_cancelled_at_once(free: Notebook):
+    assert free.value("""
+    jobs = [notebook_launcher(work, num_processes=2, block=False) for _ in range(3)]
+    [job.cancel() for job in jobs], [job.wait(5) for job in jobs], [job.status.value for job in jobs]
+    """) == ([True] * 3, [True] * 3, ["cancelled"] * 3)
+
+
+def test_a_cancel_is_never_lost_however_early_it_comes(free: Notebook):
+    """A rank that has been started, but not yet been called, is told too."""
+    free.check("""
+    seconds = []
+    for delay in range(20):
+        job = notebook_launcher(work, num_processes=2, block=False)
+        time.sleep(delay / 1000)
+        began = time.monotonic()
+        job.cancel()
+        job.wait()
+        seconds.append(time.monotonic() - began)
+    """)
+    assert free.value("max(seconds) < 2"), free.value("seconds")
+
+
+def test_a_second_cancel_kills(free: Notebook):
+    free.check("""
+    def stubborn():
+        signal.signal(signal.SIGINT, lambda *_: print("not now"))
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print("ready")
+        wait_for("never")
+    """)
+    cell = free.check("job = notebook_launcher(stubborn, num_processes=2, block=False)")
+    free.read_until(cell, "[0-1] ready", timeout=10)
+    free.check("job.cancel()")
+    free.read_until(cell, "[0-1] not now", timeout=10)
+    assert free.value("job.cancel(), job.wait(2), job.status.value") == (True, True, "cancelled")
+
+
+def test_a_failure_is_raised_by_the_result(free: Notebook):
+    free.check("def fail(): raise ValueError('bad')\njob = notebook_launcher(fail, num_processes=2, block=False)")
+    for _ in range(2):
+        cell = free.run("job.result(10)")
+        assert cell.error == "RankError"
+        assert cell.traceback.startswith("RankError: both ranks raised ValueError: bad")
+        assert re.search(r"In\[\d+\], line 1, in fail", cell.traceback)
+    assert free.value("job.status.value, [state.phase.value for state in job.ranks]") == ("failed", ["failed"] * 2)
+
+
+def test_a_job_tells_of_its_ranks(free: Notebook, tmp_path: Path):
+    cell = free.check("""
+    def tell():
+        print(f"pid of {os.environ['RANK']}: {os.getpid()}")
+        wait_for("go")
+
+    job = notebook_launcher(tell, num_processes=2, block=False)
+    """)
+    free.read_until(cell, "pid of 1", timeout=10)
+    free.read_until(cell, "pid of 0", timeout=10)
+    pids = [int(re.search(rf"pid of {rank}: (\d+)", cell.stdout)[1]) for rank in (0, 1)]
+    assert free.value("job.status.value, [state.phase.value for state in job.ranks]") == ("running", ["running"] * 2)
+    assert free.value("[state.pid for state in job.ranks]") == pids
+    assert free.value("[state.lines[-1].text for state in job.ranks]") == [
+        f"pid of {rank}: {pid}" for rank, pid in enumerate(pids)
+    ]
+    shown = free.check("job").value
+    assert re.fullmatch(r"<Job tell\(\) running, \d+\.\d s, ranks \{0: running, 1: running\}>", shown), shown
+    (tmp_path / "go").touch()
+    assert free.value("job.wait(10)")
+    assert re.fullmatch(r"<Job tell\(\) done, \d+\.\d s, ranks \{0: done, 1: done\}>", free.check("job").value)
+
+
+def test_a_job_can_be_awaited(free: Notebook, tmp_path: Path):
+    free.check("job = notebook_launcher(work, num_processes=2, block=False)")
+    waiting = free.begin("""
+    async def release():
+        await asyncio.sleep(0)
+        (folder / "go").touch()
+        return "released"
+
+    await asyncio.gather(job, release())
+    """)
+    assert free.finish(waiting).value == "[[0, 10], 'released']"
+    assert free.value("await job") == [0, 10]
+
+
+def test_awaiting_a_job_that_fails_raises(free: Notebook):
+    free.check("def fail(): raise ValueError('bad')")
+    cell = free.run("await notebook_launcher(fail, num_processes=2, block=False)")
+    assert cell.error == "RankError"
+    assert cell.traceback.startswith("RankError: both ranks raised ValueError: bad")
+
+
+def test_interrupting_a_wait_leaves_the_job_alone(free: Notebook, tmp_path: Path):
+    free.check("job = notebook_launcher(work, num_processes=2, block=False)")
+    cell = free.begin("print('waiting', flush=True)\njob.result()")
+    free.read_until(cell, "waiting")
+    free.interrupt()
+    assert free.finish(cell, timeout=5).error == "KeyboardInterrupt"
+    (tmp_path / "go").touch()
+    assert free.value("job.result(10)") == [0, 10]
+
+
+def test_two_jobs_run_at_once(free: Notebook, tmp_path: Path):
+    cells = [
+        free.check(f"{name} = notebook_launcher(work, ('{name}',), num_processes=2, block=False)")
+        for name in ("first", "second")
+    ]
+    for cell in cells:
+        free.read_until(cell, "rank 1 is ready", timeout=10)
+    (tmp_path / "second").touch()
+    assert free.value("second.result(10), first.status.value") == ([0, 10], "running")
+    (tmp_path / "first").touch()
+    assert free.value("first.result(10)") == [0, 10]
+    for cell in cells:
+        free.read_until(cell, "[0-1] went on", timeout=10)
+        assert len(cell.lines) == 3
+
+
+def test_a_job_and_a_launch_run_at_once(free: Notebook, tmp_path: Path):
+    free.check("job = notebook_launcher(work, num_processes=2, block=False)")
+    assert free.value("notebook_launcher(join, num_processes=2)") == [0, 1]
+    (tmp_path / "go").touch()
+    assert free.value("job.result(10)") == [0, 10]
+
+
+def test_wrong_arguments_of_a_job_are_refused_by_the_call(free: Notebook):
+    cell = free.run("notebook_launcher(work, num_processes=0, block=False)")
+    assert cell.error == "ConfigurationError"
+
+
+def test_a_lost_result_is_an_error_of_the_job(free: Notebook):
+    """A value that cannot be unpickled in the notebook."""
+    free.check("""
+    class Sour:
+        def __reduce__(self):
+            return int, ("not a number",)
+
+    job = notebook_launcher(lambda: Sour(), num_processes=2, block=False)
+    """)
+    cell = free.run("job.result(10)")
+    assert cell.error == "RankError"
+    assert "rank 0" in cell.traceback
+    assert "can't be unpickled in the notebook" in cell.traceback

@@ -1,0 +1,239 @@
+"""Ranks take on the notebook's state, import the user's modules anew, and find installed packages imported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.conftest import Shared, share
+from tests.notebook import Notebook, wait_until
+
+STATES = {
+    "a variable of the environment": (
+        "os.environ['OWN'] = '5'",
+        "os.environ['OWN']",
+        "'5'",
+        "del os.environ['OWN']",
+    ),
+    "a variable that was removed": (
+        "os.environ['OWN'] = '5'\nnotebook_launcher(int, num_processes=1)\ndel os.environ['OWN']",
+        "'OWN' in os.environ",
+        "False",
+        "",
+    ),
+    "a variable that libraries read as they load": (
+        "os.environ['TORCH_OWN_SETTING'] = '5'",
+        "os.environ['TORCH_OWN_SETTING']",
+        "'5'",
+        "del os.environ['TORCH_OWN_SETTING']",
+    ),
+    "the working directory": ("here = os.getcwd()\nos.chdir('/usr')", "os.getcwd()", "'/usr'", "os.chdir(here)"),
+    "sys.path": ("sys.path.append('/own/place')", "sys.path", "sys.path", "sys.path.remove('/own/place')"),
+    "sys.argv": ("kept = sys.argv[:]\nsys.argv[1:] = ['--own']", "sys.argv[1:]", "['--own']", "sys.argv[:] = kept"),
+    "torch's default dtype": (
+        "torch.set_default_dtype(torch.float64)",
+        "str(torch.ones(1).dtype)",
+        "'torch.float64'",
+        "torch.set_default_dtype(torch.float32)",
+    ),
+    "torch's precision of products": (
+        "torch.set_float32_matmul_precision('high')",
+        "torch.get_float32_matmul_precision()",
+        "'high'",
+        "torch.set_float32_matmul_precision('highest')",
+    ),
+    "torch's deterministic mode": (
+        "torch.use_deterministic_algorithms(True, warn_only=True)",
+        "(torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())",
+        "(True, True)",
+        "torch.use_deterministic_algorithms(False)",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Shared]:
+    yield from share()
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_ranks_take_on(notebook: Notebook, name: str):
+    change, observe, expected, undo = STATES[name]
+    notebook.check(change)
+    try:
+        # Compared in the notebook, where the expectation may be computed.
+        assert notebook.value(f"notebook_launcher(lambda: {observe}, num_processes=2) == [{expected}] * 2")
+    finally:
+        notebook.check(undo)
+
+
+def test_ranks_no_longer_have_what_has_been_undone(notebook: Notebook):
+    values = notebook.value("""
+    def f():
+        return torch.get_default_dtype() is torch.float32, "/own/place" in sys.path, "OWN" in os.environ
+    notebook_launcher(f, num_processes=2)
+    """)
+    assert values == [(True, False, False)] * 2
+
+
+def test_ranks_draw_the_numbers_that_the_notebook_would_draw_next(notebook: Notebook):
+    assert notebook.value("""
+    def draw():
+        return random.random(), float(np.random.rand()), torch.rand(2).tolist()
+
+    random.seed(1), np.random.seed(2), torch.manual_seed(3)
+    draw()
+    drawn = notebook_launcher(draw, num_processes=2)
+    mine = draw()
+    drawn == [mine, mine], draw() == mine
+    """) == (True, False)
+
+
+def test_numbers_differ_between_launches_that_nobody_seeded(notebook: Notebook):
+    assert (
+        notebook.value("""
+    draws = []
+    for _ in range(2):
+        random.random(), torch.rand(1), np.random.rand()  # the notebook goes on
+        draws.append(notebook_launcher(draw, num_processes=1)[0])
+    [first != second for first, second in zip(*draws)]
+    """)
+        == [True] * 3
+    )
+
+
+# The user's own modules
+
+HELPER = "def value():\n    return {}\n"
+
+
+@pytest.fixture
+def beside(notebook: Notebook, tmp_path: Path):
+    """A folder that is on the notebook's path."""
+    notebook.check(f"sys.path.insert(0, {str(tmp_path)!r})")
+    yield tmp_path
+    notebook.check(f"sys.path.remove({str(tmp_path)!r})")
+
+
+def test_an_edited_module_is_imported_anew(notebook: Notebook, beside: Path):
+    notebook.check("def f():\n    import helper_edited\n    return helper_edited.value()")
+    for number in (1, 20, 300):
+        (beside / "helper_edited.py").write_text(HELPER.format(number))
+        assert notebook.value("notebook_launcher(f, num_processes=2)") == [number, number]
+
+
+@pytest.mark.parametrize("imported", [False, True], ids=["alone", "although the notebook has imported it too"])
+def test_an_edit_counts_within_the_same_second_and_of_the_same_length(notebook: Notebook, beside: Path, imported: bool):
+    name = f"helper_quick_{imported}"
+    path = beside / f"{name}.py"
+    path.write_text(HELPER.format(1))
+    when = path.stat().st_mtime
+    if imported:
+        notebook.check(f"import {name}")
+    notebook.check(f"def f():\n    import {name}\n    return {name}.value()")
+    assert notebook.value("notebook_launcher(f, num_processes=2)") == [1, 1]
+    for number in (2, 3):
+        path.write_text(HELPER.format(number))
+        os.utime(path, (when, when))
+        assert notebook.value("notebook_launcher(f, num_processes=2)") == [number, number]
+
+
+def test_an_edited_module_is_used_although_the_notebook_has_an_older_one(notebook: Notebook, beside: Path):
+    (beside / "helper_older.py").write_text(HELPER.format(1))
+    notebook.check("import helper_older\ndef f(): return helper_older.value()")
+    (beside / "helper_older.py").write_text(HELPER.format(2000))
+    assert notebook.value("notebook_launcher(f, num_processes=2), helper_older.value()") == ([2000, 2000], 1)
+
+
+def test_a_function_of_a_module_can_be_launched_itself(notebook: Notebook, beside: Path):
+    (beside / "helper_launched.py").write_text(HELPER.format(5))
+    assert notebook.value("import helper_launched\nnotebook_launcher(helper_launched.value, num_processes=2)") == [5, 5]
+
+
+def test_a_module_that_is_added_later_is_found(notebook: Notebook, beside: Path):
+    notebook.check("def f():\n    import helper_late\n    return helper_late.value()")
+    assert notebook.run("notebook_launcher(f, num_processes=2)").error == "RankError"
+    (beside / "helper_late.py").write_text(HELPER.format(7))
+    assert notebook.value("notebook_launcher(f, num_processes=2)") == [7, 7]
+
+
+def test_a_module_beside_the_notebook_cannot_break_the_server(open_notebook: Callable[..., Notebook], tmp_path: Path):
+    """Modules of these names are imported by torch, or by the servers themselves."""
+    for name in ("random", "json", "socket", "tqdm", "cloudpickle", "selectors"):
+        (tmp_path / f"{name}_.py").write_text("raise RuntimeError('the wrong one')\n")
+    notebook = open_notebook(cwd=tmp_path)
+    notebook.check("from notebook_accel import *")
+    for name in ("random", "json", "socket", "selectors"):
+        (tmp_path / f"{name}_.py").rename(tmp_path / f"{name}.py")
+    assert notebook.value("notebook_launcher(int, num_processes=2)") == [0, 0]
+
+
+# Preloading
+
+
+def preloaded(notebook: Notebook, module: str) -> bool:
+    return notebook.value(f"notebook_launcher(lambda: {module!r} in sys.modules, num_processes=2)")[0]
+
+
+def test_an_installed_package_that_the_notebook_has_imported_is_preloaded(notebook: Notebook, beside: Path):
+    (beside / "helper_own.py").write_text(HELPER.format(1))
+    assert not preloaded(notebook, "yaml")
+    notebook.check("import yaml, helper_own")
+    wait_until(lambda: preloaded(notebook, "yaml"), 10, "yaml is not there")
+    assert not preloaded(notebook, "helper_own")
+    assert notebook.value("notebook_launcher(lambda: helper_own.value(), num_processes=2)") == [1, 1]
+
+
+def test_launches_while_the_package_is_being_imported_do_not_prevent_it(notebook: Notebook):
+    assert not preloaded(notebook, "sklearn")
+    notebook.check("import sklearn.linear_model  # takes a second")
+    for _ in range(5):
+        cell = notebook.check("notebook_launcher(int, num_processes=2)")
+        assert cell.seconds < 2, "a launch does not wait for imports"
+    wait_until(lambda: preloaded(notebook, "sklearn.linear_model"), 20)
+
+
+def test_a_job_outlives_the_change_of_servers(notebook: Notebook, tmp_path: Path):
+    """A job of the server before does not end one of the server after, nor the other way round."""
+    notebook.check(f"""
+    def wait_for(name):
+        join()
+        while not os.path.exists(f"{tmp_path}/{{name}}"):
+            time.sleep(0.005)
+        return name
+
+    before = notebook_launcher(wait_for, ("before",), num_processes=2, block=False)
+    """)
+    assert not preloaded(notebook, "matplotlib.pyplot")
+    notebook.check("import matplotlib.pyplot")
+    wait_until(lambda: preloaded(notebook, "matplotlib.pyplot"), 20)
+    notebook.check('after = notebook_launcher(wait_for, ("after",), num_processes=2, block=False)')
+    (tmp_path / "before").touch()
+    assert notebook.value("before.result(10)") == ["before", "before"]
+    assert notebook.value("notebook_launcher(join, num_processes=2), after.wait(0.3)") == ([0, 1], False)
+    (tmp_path / "after").touch()
+    assert notebook.value("after.result(10)") == ["after", "after"]
+
+
+def test_what_ranks_leave_behind_is_ended_after_a_change_of_servers_too(notebook: Notebook):
+    notebook.check("""
+    def leave():
+        import subprocess
+        subprocess.Popen(["sleep", "600"], start_new_session=True)
+
+    notebook_launcher(leave, num_processes=2)
+    """)
+    wait_until(lambda: not notebook.launched(), 4)
+    assert not preloaded(notebook, "nbformat")
+    notebook.check("import nbformat")
+    wait_until(lambda: preloaded(notebook, "nbformat"), 10)
+    notebook.check("notebook_launcher(leave, num_processes=2)")
+    wait_until(lambda: not notebook.launched(), 4, "orphans are left")
+
+
+def test_changes_of_servers_leave_no_processes(notebook: Notebook):
+    """Servers that have retired are gone, and their children with them."""
+    wait_until(lambda: len(notebook.servers()) <= 4, 5, f"{notebook.servers()}")

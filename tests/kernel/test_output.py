@@ -1,0 +1,284 @@
+"""What ranks write appears below the launching cell: labelled, whole, in order, all of it."""
+
+import re
+from collections import defaultdict
+
+import pytest
+
+from tests.notebook import Notebook
+
+
+def lines_by_rank(text: str) -> dict[int, list[str]]:
+    """The lines of each rank, those that several wrote alike under each of them."""
+    found = defaultdict(list)
+    for line in text.splitlines():
+        match = re.fullmatch(r"\[([\d,-]+)\] (.*)", line)
+        assert match is not None, f"a line without a label: {line!r}"
+        for part in match[1].split(","):
+            first, _, last = part.partition("-")
+            for rank in range(int(first), int(last or first) + 1):
+                found[rank].append(match[2])
+    return found
+
+
+def test_lines_are_labelled_by_rank(notebook: Notebook):
+    notebook.check("def say(): print('I am', os.environ['RANK'])")
+    cell = notebook.check("notebook_launcher(say, num_processes=3)")
+    assert sorted(cell.lines) == ["[0] I am 0", "[1] I am 1", "[2] I am 2"]
+    assert cell.stderr == ""
+
+
+@pytest.mark.parametrize(("size", "label"), [(2, "[0-1]"), (4, "[0-3]")])
+def test_equal_lines_appear_once(notebook: Notebook, size: int, label: str):
+    notebook.check("""
+    def say():
+        join()
+        print("the same")
+        print("and again")
+    """)
+    cell = notebook.check(f"notebook_launcher(say, num_processes={size})")
+    assert cell.lines == [f"{label} the same", f"{label} and again"]
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_equal_lines_appear_once_although_one_rank_has_ended_since(notebook: Notebook, end: str):
+    notebook.check(f"""
+    def say():
+        join()
+        print("the same", end={end!r})
+    """)
+    for _ in range(5):
+        assert notebook.check("notebook_launcher(say, num_processes=2)").lines == ["[0-1] the same"]
+
+
+def test_a_single_rank_needs_no_label(notebook: Notebook):
+    assert notebook.check("notebook_launcher(print, ('alone',), num_processes=1)").stdout == "alone\n"
+
+
+def test_a_template_makes_the_label(notebook: Notebook):
+    notebook.check("def say(): print('I am', os.environ['RANK'])")
+    template = "<${role_name} ${rank} ${local_rank}>"
+    cell = notebook.check(f"notebook_launcher(say, num_processes=2, log_line_prefix_template={template!r})")
+    assert sorted(cell.lines) == ["<default 0 0> I am 0", "<default 1 1> I am 1"]
+
+
+def test_each_stream_arrives_as_itself(notebook: Notebook):
+    notebook.check("""
+    def say():
+        join()
+        print("out")
+        print("err", file=sys.stderr)
+    """)
+    cell = notebook.check("notebook_launcher(say, num_processes=2)")
+    assert cell.stdout == "[0-1] out\n"
+    assert cell.stderr == "[0-1] err\n"
+
+
+WRITERS = {
+    "print": "print('said')",
+    "sys.stdout.write": "sys.stdout.write('said\\n')",
+    "sys.__stdout__": "sys.__stdout__.write('said\\n')",
+    "sys.stdout.buffer": "sys.stdout.buffer.write(b'said\\n'); sys.stdout.buffer.flush()",
+    "os.write": "os.write(1, b'said\\n')",
+    "puts": "import ctypes; ctypes.CDLL(None).puts(b'said')",
+    "printf": "import ctypes; ctypes.CDLL(None).printf(b'sa%s\\n', b'id')",
+    "printf without a newline at the end": "import ctypes; ctypes.CDLL(None).printf(b'said')",
+    "a subprocess": "import subprocess; subprocess.run(['echo', 'said'])",
+    "os.system": "os.system('echo said')",
+    "a thread": "t = threading.Thread(target=print, args=('said',)); t.start(); t.join()",
+    "a fork": "import multiprocessing as m; p = m.get_context('fork').Process(target=print, args=('said',)); "
+    "p.start(); p.join()",
+    "atexit": "import atexit; atexit.register(print, 'said')",
+    "logging": "import logging; logging.basicConfig(stream=sys.stdout, format='%(message)s'); logging.warning('said')",
+    "no newline at the end": "print('said', end='')",
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_output_appears_whoever_writes_it(notebook: Notebook, name: str):
+    notebook.check(f"def say(): {WRITERS[name]}")
+    cell = notebook.check("notebook_launcher(say, num_processes=2)")
+    assert lines_by_rank(cell.stdout) == {0: ["said"], 1: ["said"]}
+
+
+def test_warnings_appear_on_standard_error(notebook: Notebook):
+    notebook.check("def say():\n    import warnings\n    warnings.warn('careful')")
+    cell = notebook.check("notebook_launcher(say, num_processes=2)")
+    for lines in lines_by_rank(cell.stderr).values():
+        assert "UserWarning: careful" in lines[0]
+
+
+def test_a_line_that_has_not_ended_is_shown_while_its_rank_runs(notebook: Notebook, tmp_path):
+    go_on = tmp_path / "go_on"
+    notebook.check(f"""
+    def ask():
+        print("loading...", end="", flush=True)
+        while not os.path.exists({str(go_on)!r}):
+            time.sleep(0.01)
+    """)
+    cell = notebook.begin("notebook_launcher(ask, num_processes=2)")
+    notebook.read_until(cell, "loading...", timeout=3)
+    assert not cell.ended
+    go_on.touch()
+    notebook.finish(cell)
+    assert cell.error is None
+
+
+def test_a_line_is_shown_while_its_rank_runs(notebook: Notebook, tmp_path):
+    go_on = tmp_path / "go_on"
+    notebook.check(f"""
+    def ask():
+        if os.environ["RANK"] == "0":
+            print("only here")
+        while not os.path.exists({str(go_on)!r}):
+            time.sleep(0.01)
+    """)
+    cell = notebook.begin("notebook_launcher(ask, num_processes=2)")
+    notebook.read_until(cell, "[0] only here\n", timeout=1)
+    assert not cell.ended
+    go_on.touch()
+    notebook.finish(cell)
+    assert cell.error is None
+
+
+def test_text_of_any_language_arrives_whole(notebook: Notebook):
+    text = "naïve Größe 数据 данные 🏖️ é"
+    notebook.check(f"""
+    def say():
+        for byte in {text!r}.encode():  # torn inside characters
+            os.write(1, bytes([byte]))
+        os.write(1, b"\\n")
+    """)
+    assert notebook.check("notebook_launcher(say, num_processes=2)").stdout.count(f"] {text}\n") in (1, 2)
+
+
+def test_bytes_that_are_no_text_do_no_harm(notebook: Notebook):
+    notebook.check("def say():\n    os.write(1, bytes(range(128, 256)) + b'\\n')\n    print('after')")
+    cell = notebook.check("notebook_launcher(say, num_processes=2)")
+    assert [lines[-1] for lines in lines_by_rank(cell.stdout).values()] == ["after", "after"]
+
+
+def test_a_line_of_a_megabyte_arrives(notebook: Notebook):
+    notebook.check("def say(): print('x' * 2**20)")
+    cell = notebook.check("notebook_launcher(say, num_processes=1)")
+    assert cell.stdout.count("x") == 2**20
+
+
+def test_the_order_of_each_rank_is_kept_when_lines_are_alike_in_part(notebook: Notebook):
+    notebook.check("""
+    def say():
+        rank = join()
+        for step in range(500):
+            print(f"step {step}")
+            if step % 3 == rank:
+                print(f"rank {rank} at {step}")
+    """)
+    cell = notebook.check("notebook_launcher(say, num_processes=3)")
+    for rank, lines in lines_by_rank(cell.stdout).items():
+        expected = []
+        for step in range(500):
+            expected += [f"step {step}"] + [f"rank {rank} at {step}"] * (step % 3 == rank)
+        assert lines == expected
+    assert len(cell.lines) < 3 * 500 + 500  # at least some appeared once
+
+
+def test_output_before_a_kill_is_not_lost(notebook: Notebook):
+    notebook.check("""
+    def die():
+        for number in range(20_000):
+            print(number)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    cell = notebook.run("notebook_launcher(die, num_processes=2)")
+    assert "killed by SIGKILL" in cell.traceback
+    for lines in lines_by_rank(cell.stdout).values():
+        assert lines == [str(number) for number in range(len(lines))]
+    assert max(map(len, lines_by_rank(cell.stdout).values())) == 20_000
+
+
+def test_output_before_an_error_is_not_lost(notebook: Notebook):
+    notebook.check("""
+    def die():
+        join()
+        print("last words of", os.environ["RANK"], end="")
+        raise ValueError
+    """)
+    cell = notebook.run("notebook_launcher(die, num_processes=2)")
+    assert cell.error == "RankError"
+    assert sorted(cell.lines) == ["[0] last words of 0", "[1] last words of 1"]
+
+
+@pytest.mark.timeout(60)
+def test_a_million_lines_of_one_rank_arrive(notebook: Notebook):
+    notebook.check("""
+    def flood():
+        for number in range(1_000_000):
+            print(number)
+    """)
+    cell = notebook.check("notebook_launcher(flood, num_processes=1)", timeout=40)
+    assert cell.stdout == "".join(f"{number}\n" for number in range(1_000_000))
+    assert notebook.value("1 + 1") == 2
+
+
+@pytest.mark.timeout(60)
+def test_many_lines_of_two_ranks_arrive_in_the_order_of_each(notebook: Notebook):
+    notebook.check("""
+    def flood():
+        rank = os.environ["RANK"]
+        for number in range(200_000):
+            print(f"{rank} says {number}")
+    """)
+    cell = notebook.check("notebook_launcher(flood, num_processes=2)", timeout=40)
+    found = lines_by_rank(cell.stdout)
+    for rank in (0, 1):
+        assert found[rank] == [f"{rank} says {number}" for number in range(200_000)]
+
+
+def test_a_second_launch_writes_below_its_own_cell(notebook: Notebook):
+    notebook.check("def say(text): print(text)")
+    cells = [notebook.check(f"notebook_launcher(say, ('{text}',), num_processes=1)") for text in "ab"]
+    assert [cell.stdout for cell in cells] == ["a\n", "b\n"]
+
+
+def test_output_stands_between_what_the_cell_itself_prints(notebook: Notebook):
+    cell = notebook.check("""
+    print("before")
+    notebook_launcher(print, ("during",), num_processes=1)
+    print("after")
+    """)
+    assert cell.lines == ["before", "during", "after"]
+
+
+def test_carriage_returns_show_what_was_drawn_last(notebook: Notebook):
+    notebook.check("""
+    def draw():
+        for number in range(100):
+            print(f"\\r{number}%", end="", flush=True)
+        print()
+        print("done")
+    """)
+    cell = notebook.check("notebook_launcher(draw, num_processes=2)")
+    assert lines_by_rank(cell.stdout) == {0: ["99%", "done"], 1: ["99%", "done"]}
+
+
+def test_colours_arrive_as_they_are(notebook: Notebook):
+    notebook.check("def say(): print('\\x1b[31mred\\x1b[0m')")
+    assert notebook.check("notebook_launcher(say, num_processes=1)").stdout == "\x1b[31mred\x1b[0m\n"
+
+
+def test_a_rank_reads_nothing_from_standard_input(notebook: Notebook):
+    assert notebook.value("notebook_launcher(lambda: sys.stdin.read(), num_processes=2)") == ["", ""]
+
+
+def test_user_code_that_closes_its_streams_does_no_harm(notebook: Notebook):
+    notebook.check("""
+    def close():
+        print("first")
+        sys.stdout.close()
+        os.close(1)
+        os.close(2)
+        return 5
+    """)
+    cell = notebook.check("notebook_launcher(close, num_processes=2)")
+    assert lines_by_rank(cell.stdout) == {0: ["first"], 1: ["first"]}
+    assert cell.value == "[5, 5]"

@@ -1,0 +1,405 @@
+"""Whatever a cell defines reaches the ranks; what can't is named before anything starts."""
+
+# ruff: noqa: E501  # a case of a table is easier to read on one line
+
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from tests.notebook import Notebook
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    cell: str
+    """What the notebook defines; `f` is launched on two ranks."""
+    expected: object
+    """What each rank returns."""
+
+
+CASES = [
+    Case("a lambda", "f = lambda: 5", 5),
+    Case("a closure", "def make(n):\n    def inner():\n        return n\n    return inner\nf = make(7)", 7),
+    Case("a closure over a changing variable", "def make():\n    n = 1\n    def f(): return n\n    n = 2\n    return f\nf = make()", 2),
+    Case("an instance of a class", "class Box:\n    def __init__(self): self.n = 3\nbox = Box()\ndef f(): return box.n", 3),
+    Case("a class with slots", "class S:\n    __slots__ = ('n',)\ns = S()\ns.n = 4\ndef f(): return s.n", 4),
+    Case(
+        "a model with trained weights",
+        """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def forward(self, x):
+        return self.layer(x)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    (net(torch.ones(2, 4)) - 1).pow(2).mean().backward()
+    optimizer.step()
+trained = net(torch.ones(1, 4)).item()
+def f(): return net(torch.ones(1, 4)).item() == trained and all(p.requires_grad for p in net.parameters())
+""",
+        True,
+    ),
+    Case(
+        "an optimizer that belongs to its model",
+        """
+model = torch.nn.Linear(2, 2)
+adam = torch.optim.Adam(model.parameters())
+def f(): return adam.param_groups[0]["params"][0] is model.weight
+""",
+        True,
+    ),
+    Case(
+        "tied weights",
+        """
+a, b = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+b.weight = a.weight
+def f():
+    with torch.no_grad():
+        a.weight.fill_(2)
+    return b.weight.sum().item(), a.weight is b.weight
+""",
+        (18.0, True),
+    ),
+    Case("views of one tensor", "whole = torch.zeros(20_000)\npart = whole[5:]\ndef f():\n    part[0] = 1\n    return whole[5].item()", 1.0),
+    Case("a recursive function", "def f(n=5): return 1 if n < 2 else n * f(n - 1)", 120),
+    Case("functions that call each other", "def even(n): return n == 0 or odd(n - 1)\ndef odd(n): return n > 0 and even(n - 1)\ndef f(): return even(10)", True),
+    Case("a function that uses another", "def helper(n): return n + base\nbase = 40\ndef f(): return helper(2)", 42),
+    Case("a partial", "import functools\ndef add(a, b): return a + b\nf = functools.partial(add, 1, b=2)", 3),
+    Case("a bound method", "class Runner:\n    n = 9\n    def run(self): return self.n\nf = Runner().run", 9),
+    Case("a class method", "class Maker:\n    n = 8\n    @classmethod\n    def run(cls): return cls.n\nf = Maker.run", 8),
+    Case("a static method", "class Still:\n    @staticmethod\n    def run(): return 6\nf = Still.run", 6),
+    Case("a callable object", "class Call:\n    def __call__(self): return 11\nf = Call()", 11),
+    Case("a dataclass", "from dataclasses import dataclass, replace\n@dataclass(frozen=True)\nclass Point:\n    x: int = 1\np = Point(2)\ndef f(): return replace(p, x=3).x, p == Point(2)", (3, True)),
+    Case("an enum", "import enum\nclass Color(enum.Enum):\n    RED = 1\nred = Color.RED\ndef f(): return red is Color.RED, Color(1) is red", (True, True)),
+    Case("a named tuple", "from typing import NamedTuple\nclass Pair(NamedTuple):\n    a: int\n    b: int = 2\npair = Pair(1)\ndef f(): return pair.a + pair._replace(a=5).a", 6),
+    Case("collections.namedtuple", "from collections import namedtuple\nTwo = namedtuple('Two', 'a b')\ntwo = Two(1, 2)\ndef f(): return isinstance(two, Two) and two.b", 2),
+    Case("a decorated function", "import functools\ndef twice(g):\n    @functools.wraps(g)\n    def wrapper(): return 2 * g()\n    return wrapper\n@twice\ndef f(): return 21", 42),
+    Case("a cached function", "import functools\n@functools.lru_cache\ndef slow(n): return n\ndef f(): return slow(3) + slow(3)", 6),
+    Case("a generator function", "def count(n):\n    yield from range(n)\ndef f(): return list(count(3))", [0, 1, 2]),
+    Case("a coroutine function", "import asyncio\nasync def later(): return 5\ndef f(): return asyncio.run(later())", 5),
+    Case(
+        "a torch generator",
+        "g = torch.Generator().manual_seed(5)\ng2 = torch.Generator().manual_seed(5)\n"
+        "expected = torch.rand(3, generator=g2).tolist()\n"
+        "def f(): return torch.rand(3, generator=g).tolist() == expected",
+        True,
+    ),
+    Case("a numpy generator", "rng = np.random.default_rng(5)\nfirst = np.random.default_rng(5).random()\ndef f(): return rng.random() == first", True),
+    Case(
+        "a class that inherits and calls super",
+        "class Base:\n    def __init__(self, n): self.n = n\n"
+        "class Derived(Base):\n    def __init__(self):\n        super().__init__(4)\n        self.n += 1\n"
+        "def f(): return Derived().n, isinstance(Derived(), Base), Derived.__mro__[1] is Base",
+        (5, True, True),
+    ),
+    Case("a class with a class attribute that it changes", "class Counter:\n    count = 0\ndef f():\n    Counter.count += 1\n    return Counter.count", 1),
+    Case("an abstract class", "import abc\nclass A(abc.ABC):\n    @abc.abstractmethod\n    def n(self): ...\nclass B(A):\n    def n(self): return 1\ndef f(): return B().n(), isinstance(B(), A)", (1, True)),
+    Case("a generic class", "from typing import Generic, TypeVar\nT = TypeVar('T')\nclass G(Generic[T]):\n    n = 2\ndef f(): return G[int]().n", 2),
+    Case("a property and a descriptor", "class P:\n    @property\n    def n(self): return 3\ndef f(): return P().n", 3),
+    Case("a nested class", "class Outer:\n    class Inner:\n        n = 5\nitem = Outer.Inner()\ndef f(): return item.n, type(item) is Outer.Inner", (5, True)),
+    Case("isinstance with a class of the notebook", "class K: pass\nk = K()\ndef f(): return isinstance(k, K) and type(k) is K", True),
+    Case("a global that the function changes", "total = 1\ndef bump():\n    global total\n    total += 1\ndef f():\n    bump()\n    return total", 2),
+    Case("a module under another name", "import torch.nn.functional as F\ndef f(): return F.relu(torch.tensor(-1.0)).item()", 0.0),
+    Case("an alias of the function", "def g(): return 3\nf = g", 3),
+    Case("a name that shadows a builtin", "def sum(xs): return 'mine'\ndef f(): return sum([1])\n", "mine"),
+    Case("weak references to a class", "import weakref\nclass W: pass\nw = W()\ndef f(): return weakref.ref(w)() is w", True),
+    Case("a path", "from pathlib import Path\nwhere = Path('/tmp/x')\ndef f(): return where.name", "x"),
+    Case("a data frame of its own dtype", "a = np.zeros(20_000, dtype=[('x', 'i4'), ('y', 'f8')])\na['x'] = 1\ndef f(): return int(a['x'].sum()), a.flags.writeable", (20_000, True)),
+    Case("an array in Fortran order", "a = np.asfortranarray(np.arange(60_000.0).reshape(200, 300))\ndef f(): return a.flags.f_contiguous, float(a[1, 2])", (True, 302.0)),
+    Case("a memory view and bytes", "blob = bytearray(b'x' * 100_000)\ndef f():\n    blob[0] = 0\n    return len(blob), blob[1]", (100_000, 120)),
+    Case("tensors of many kinds", "ts = [torch.ones(20_000, dtype=d) for d in (torch.bfloat16, torch.bool, torch.int8, torch.complex64)]\ndef f(): return [int(t.sum().real) if t.is_complex() else int(t.sum()) for t in ts]", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_ranks_can_use(notebook: Notebook, case: Case):
+    notebook.check(case.cell)
+    value = notebook.value("notebook_launcher(f, num_processes=2)")
+    if case.name.startswith("tensors"):
+        assert value == [notebook.value("f()")] * 2
+    else:
+        assert value == [case.expected, case.expected]
+    if "def sum" in case.cell:
+        notebook.check("del sum")
+
+
+IN_A_RANK = {
+    "pickle of an object": (
+        "class Item:\n    n = 3\nitem = Item()",
+        "import pickle\n    again = pickle.loads(pickle.dumps(item))\n    return type(again) is Item, again.n",
+        (True, 3),
+    ),
+    "pickle of a function": ("def g(): return 4", "import pickle\n    return pickle.loads(pickle.dumps(g))()", 4),
+    "torch.save and torch.load": (
+        "class Net(torch.nn.Linear): pass\nnet = Net(2, 2)",
+        ("import io\n    file = io.BytesIO()\n    torch.save(net, file)\n    file.seek(0)\n"
+        "    return type(torch.load(file, weights_only=False)) is Net"),
+        True,
+    ),
+    "copy.deepcopy": ("class Item: n = 3\nitem = Item()", "import copy\n    return type(copy.deepcopy(item)) is Item", True),
+    "inspect.getsource of a function": (
+        "def shown():\n    return 1  # one",
+        "import inspect\n    return inspect.getsource(shown)",
+        "def shown():\n    return 1  # one\n",
+    ),
+    "inspect.getsource of a class": (
+        "class Shown:\n    def method(self):\n        return 2  # two",
+        "import inspect\n    return inspect.getsource(Shown.method).strip()",
+        "def method(self):\n        return 2  # two",
+    ),
+    "typing.get_type_hints of a function": (
+        "class Hint: pass\ndef hinted(a: 'Hint') -> int: ...",
+        "import typing\n    return typing.get_type_hints(hinted) == {'a': Hint, 'return': int}",
+        True,
+    ),
+    "names through the __main__ module": (
+        "def g(): return 4",
+        "import __main__\n    return __main__.g is g, g.__module__, g.__globals__ is vars(__main__)",
+        (True, "__main__", True),
+    ),
+    "a fork pool": (
+        "def square(n): return n * n",
+        "import multiprocessing as m\n    with m.get_context('fork').Pool(2) as pool: return pool.map(square, range(4))",
+        [0, 1, 4, 9],
+    ),
+    "a spawn pool": (
+        "def square(n): return n * n",
+        ("from concurrent.futures import ProcessPoolExecutor\n    import multiprocessing as m\n"
+        "    with ProcessPoolExecutor(1, m.get_context('spawn')) as pool: return list(pool.map(square, range(4)))"),
+        [0, 1, 4, 9],
+    ),
+    "threads": (
+        "def square(n): return n * n",
+        "from concurrent.futures import ThreadPoolExecutor\n    with ThreadPoolExecutor() as pool: return list(pool.map(square, range(4)))",
+        [0, 1, 4, 9],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_A_RANK)
+def test_in_a_rank_the_notebooks_own_works_with(notebook: Notebook, name: str):
+    setup, body, expected = IN_A_RANK[name]
+    notebook.check(setup)
+    uses = re.findall(r"^(?:class|def) (\w+)|^(\w+) =", setup, re.MULTILINE)
+    names = ", ".join(first or second for first, second in uses)
+    notebook.check(f"def f():\n    {names}\n    {body}")
+    assert notebook.value("notebook_launcher(f, num_processes=2)") == [expected, expected]
+
+
+LOADER = """
+class Squares(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        return transform(index)
+
+def transform(index):
+    return torch.tensor(float(index)) ** 2
+
+def collate(items):
+    return torch.stack(items)
+
+def seed(worker):
+    assert torch.utils.data.get_worker_info().id == worker
+
+def f(context):
+    loader = torch.utils.data.DataLoader(
+        Squares(), batch_size=4, num_workers=2, multiprocessing_context=context, collate_fn=collate, worker_init_fn=seed
+    )
+    return [batch.tolist() for batch in loader]
+"""
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_in_a_rank_a_dataset_of_a_cell_is_loaded_by_workers(notebook: Notebook, context: str):
+    notebook.check(LOADER)
+    expected = [[0.0, 1.0, 4.0, 9.0], [16.0, 25.0, 36.0, 49.0]]
+    assert notebook.value(f"notebook_launcher(f, ({context!r},), num_processes=1)") == [expected]
+
+
+def test_large_captured_arrays_are_shared_by_the_ranks(notebook: Notebook):
+    notebook.check("""
+    array = np.ones(25_000_000)  # 200 MB
+    tensor = torch.ones(50_000_000)  # 200 MB
+    part = tensor[10:20]
+
+    def private():
+        with open("/proc/self/smaps_rollup") as file:
+            return sum(int(line.split()[1]) for line in file if line.startswith("Private_")) / 1024
+
+    def use():
+        join()
+        before = private()
+        total = array.sum() + tensor.sum().item() + part.sum().item()
+        dist.barrier()
+        growth = private() - before
+        dist.barrier()  # as long as one rank measures, no other may go
+        return float(total), round(growth)
+
+    def change():
+        rank = join()
+        array[0] = rank
+        tensor[10] = rank
+        dist.barrier()
+        return array[0].item(), part[0].item()
+    """)
+    cell = notebook.check("used = notebook_launcher(use, num_processes=2)")
+    assert cell.seconds < 5
+    for total, growth in notebook.value("used"):
+        assert total == 75_000_010
+        assert growth < 60, "MB for each rank, of 400"
+    assert notebook.value("notebook_launcher(change, num_processes=2)") == [(0.0, 0.0), (1.0, 1.0)]
+    assert notebook.value("array[0].item(), part[0].item()") == (1.0, 1.0)
+    notebook.check("del array, tensor, part, used")
+
+
+def test_an_array_is_captured_as_it_is_when_the_launch_begins(notebook: Notebook):
+    notebook.check("data = np.zeros(100_000)\ndef f(): return data.sum().item()")
+    for value in (1, 2):
+        notebook.check(f"data[:] = {value}")
+        assert notebook.value("notebook_launcher(f, num_processes=2)") == [value * 100_000.0] * 2
+
+
+def test_a_redefined_function_and_class_are_used_by_the_next_launch(notebook: Notebook):
+    for number in (1, 2):
+        notebook.check(
+            f"class Version:\n    number = {number}\ndef helper(): return {number}\ndef f(): return Version.number, helper()"
+        )
+        assert notebook.value("notebook_launcher(f, num_processes=2)") == [(number, number)] * 2
+
+
+# What comes back
+
+
+def test_results_are_instances_of_the_notebooks_own_class_which_is_not_altered(notebook: Notebook):
+    notebook.check("""
+    import enum
+    from dataclasses import dataclass
+
+    class Mood(enum.Enum):
+        GOOD = 1
+
+    @dataclass
+    class Result:
+        rank: int
+        mood: Mood
+        def doubled(self):
+            return 2 * self.rank
+
+    class Outer:
+        class Inner:
+            pass
+
+    def local():
+        class Local:
+            n = 1
+            def method(self):
+                return 5
+        return Local
+
+    Local = local()
+    kept = {cls: dict(vars(cls)) for cls in (Result, Mood, Outer, Outer.Inner, Local)}
+
+    def f():
+        return Result(int(os.environ["RANK"]), Mood.GOOD), Outer.Inner(), Local(), Result, local
+
+    results = notebook_launcher(f, num_processes=2)
+    first = results[0]
+    """)
+    assert notebook.value("[type(r[0]) is Result for r in results], [r[0].doubled() for r in results]") == (
+        [True, True],
+        [0, 2],
+    )
+    assert notebook.value("first[0].mood is Mood.GOOD, results[0][0] == Result(0, Mood.GOOD)") == (True, True)
+    assert notebook.value("type(first[1]) is Outer.Inner, first[3] is Result, first[4] is local") == (True,) * 3
+    assert notebook.value("type(first[2]) is Local, first[2].method()") == (True, 5)
+    assert (
+        notebook.value("""
+    [(cls.__name__, name) for cls, before in kept.items()
+     for name, value in vars(cls).items() if name != "__slotnames__" and before.get(name) is not value]
+    """)
+        == []
+    )
+
+
+def test_results_that_only_refer_to_what_a_rank_defined_come_back(notebook: Notebook):
+    notebook.check("""
+    def f():
+        class Made:
+            n = 3
+        return Made(), lambda: 4
+    made, function = notebook_launcher(f, num_processes=1)[0]
+    """)
+    assert notebook.value("made.n, function()") == (3, 4)
+
+
+# What cannot be sent
+
+
+@dataclass(frozen=True)
+class Refusal:
+    name: str
+    cell: str
+    """What the notebook defines; `f` is refused."""
+    names: str
+    """The variable as it is named."""
+    line: str | None
+    """The line of the cell that uses it."""
+    kind: str
+    launch: str = "notebook_launcher(f, num_processes=2)"
+
+
+REFUSALS = [
+    Refusal("a lock", "lock = threading.Lock()\ndef f():\n    with lock:\n        pass", "`lock`", "with lock:", "lock"),
+    Refusal("a file open for writing", "log = open('/dev/null', 'w')\ndef f():\n    log.write('')", "`log`", "log.write('')", "TextIOWrapper"),
+    Refusal("a file open for reading bytes", "log = open('/dev/null', 'rb')\ndef f():\n    log.read()", "`log`", "log.read()", "BufferedReader"),
+    Refusal("a generator", "items = (n for n in range(3))\ndef f():\n    return list(items)", "`items`", "return list(items)", "generator"),
+    Refusal("a socket", "import socket\nlink = socket.socket()\ndef f():\n    link.send(b'')", "`link`", "link.send(b'')", "socket"),
+    Refusal("a thread", "t = threading.Thread()\ndef f():\n    t.start()", "`t", "t.start()", ""),
+    Refusal("a lock in an attribute of a model", "net = torch.nn.Linear(1, 1)\nnet.guard = threading.Lock()\ndef f():\n    return net(1)", "`net.guard`", "return net(1)", "lock"),
+    Refusal("a lock deep in data", "table = {'a': [1, {'b': threading.Lock()}]}\ndef f():\n    return table", "`table['a'][1]['b']`", "return table", "lock"),
+    Refusal("a lock in a helper", "lock = threading.Lock()\ndef helper():\n    return lock\ndef f():\n    return helper()", "`lock`", "return lock", "lock"),
+    Refusal("a lock in a closure", "def make():\n    guard = threading.Lock()\n    def f():\n        return guard\n    return f\nf = make()", "`guard`", "return guard", "lock"),
+    Refusal("a lock in a nested function", "lock = threading.Lock()\ndef f():\n    def inner():\n        return lock\n    return inner()", "`lock`", "return lock", "lock"),
+    Refusal("a lock as an argument", "def f(x): pass", "`args[0]`", None, "lock", "notebook_launcher(f, (threading.Lock(),), num_processes=2)"),
+    Refusal("a lock as a keyword argument", "def f(x): pass", "`kwargs['x']`", None, "lock", "notebook_launcher(f, kwargs={'x': threading.Lock()}, num_processes=2)"),
+    Refusal("a lock in a method's object", "class Trainer:\n    def __init__(self): self.lock = threading.Lock()\n    def f(self): pass\nf = Trainer().f", "lock`", None, "lock"),
+    Refusal("a lock in a class that is used", "class Guarded:\n    lock = threading.Lock()\ndef f():\n    return Guarded()", "`Guarded.lock`", "return Guarded()", "lock"),
+    Refusal("a lock as a default", "def f(x=threading.Lock()): pass", "a default of f()", None, "lock"),
+    Refusal("a lock in a partial", "import functools\ndef g(x): pass\nf = functools.partial(g, threading.Lock())", "args[0]`", None, "lock"),
+]  # fmt: skip
+
+
+WATCH = """
+if "watch" not in globals():
+    def watch(event, arguments):
+        if event in ("socket.bind", "subprocess.Popen", "os.fork", "os.posix_spawn"):
+            done.append(event)
+
+    sys.addaudithook(watch)
+done = []
+"""
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
+def test_what_cannot_be_pickled_is_named_before_anything_starts(notebook: Notebook, refusal: Refusal):
+    notebook.check(WATCH)
+    notebook.check("notebook_launcher(int, num_processes=1)")
+    assert notebook.value("done") == ["socket.bind"], "what a launch does that goes on to start ranks"
+    notebook.check(refusal.cell)
+    notebook.check("done.clear()")
+    cell = notebook.run(refusal.launch)
+    assert cell.error == "PayloadError", cell
+    assert notebook.value("done") == []
+    assert refusal.names in cell.error_text
+    assert refusal.kind in cell.error_text
+    if refusal.line is not None:
+        assert re.search(rf"In\[\d+\] line \d+: `{re.escape(refusal.line)}`", cell.error_text), cell.error_text
+    assert "notebook_accel/" not in cell.traceback
+    assert len(cell.traceback.splitlines()) < 6

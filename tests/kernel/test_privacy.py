@@ -1,0 +1,90 @@
+"""A launch opens nothing to others: no socket beyond the loopback interface, no file that others can read."""
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.notebook import Notebook
+
+
+@pytest.fixture
+def running(notebook: Notebook, tmp_path: Path):
+    """A notebook whose job has two ranks that have met, and wait."""
+    notebook.check(f"""
+    def wait():
+        print("rank", join(), "is ready")
+        while not os.path.exists("{tmp_path}/done"):
+            time.sleep(0.005)
+
+    big = np.ones(1_000_000)
+    job = notebook_launcher(lambda: (wait(), big.sum()), num_processes=2, block=False)
+    """)
+    wait_for_both = "import time\nwhile sum(len(state.lines) for state in job.ranks) < 2: time.sleep(0.01)"
+    notebook.check(wait_for_both, timeout=10)
+    yield notebook
+    (tmp_path / "done").touch()
+    assert notebook.value("job.wait(10)")
+
+
+def test_sockets_listen_on_the_loopback_interface_only(running: Notebook):
+    listening = [
+        (process.pid, connection.laddr.ip)
+        for process in running.processes()
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN or connection.type.name == "SOCK_DGRAM"
+    ]
+    assert listening, "the ranks meet somewhere"
+    assert {address for _, address in listening} == {"127.0.0.1"}
+
+
+def test_connections_do_not_leave_the_machine(running: Notebook):
+    found = {
+        connection.raddr.ip
+        for process in running.processes()
+        for connection in process.net_connections("inet")
+        if connection.raddr
+    }
+    assert {address.removeprefix("::ffff:") for address in found} == {"127.0.0.1"}
+
+
+def test_sockets_of_the_file_system_are_not_used(running: Notebook):
+    """Whoever can reach a path could connect to it; our sockets come in pairs, without a name."""
+    named = [
+        connection.laddr
+        for process in running.processes()
+        for connection in process.net_connections("unix")
+        if connection.laddr
+    ]
+    assert named == []
+
+
+def test_no_file_has_a_name(notebook: Notebook):
+    """What has no name can't be opened by others, and can't be left behind."""
+    folders = [notebook.temporary, notebook.value("os.getcwd()")]
+    before = [os.listdir(folder) for folder in folders]
+    notebook.check("job = notebook_launcher(time.sleep, (600,), num_processes=2, block=False)")
+    notebook.check("while not all(state.phase.value == 'running' for state in job.ranks): time.sleep(0.01)")
+    assert [os.listdir(folder) for folder in folders] == before
+    assert notebook.value("job.cancel(), job.wait(4)") == (True, True)
+    assert [os.listdir(folder) for folder in folders] == before
+
+
+def test_nothing_of_the_call_stands_on_a_command_line(notebook: Notebook):
+    """Command lines are readable by every user of the machine."""
+    notebook.check("""
+    job = notebook_launcher(time.sleep, (600,), num_processes=2, env={"OWN_SECRET": "s3cret"}, block=False)
+    while not all(state.phase.value == "running" for state in job.ranks): time.sleep(0.01)
+    """)
+    try:
+        for process in notebook.processes():
+            assert "s3cret" not in " ".join(process.cmdline())
+    finally:
+        assert notebook.value("job.cancel(), job.wait(5)") == (True, True)
+
+
+def test_ranks_hold_no_socket_of_another_launch(running: Notebook):
+    """What a rank inherits, its own workers would too."""
+    held = running.value("notebook_launcher(lambda: len(os.listdir('/proc/self/fd')), num_processes=1)")[0]
+    assert held < 20

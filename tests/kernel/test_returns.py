@@ -1,0 +1,104 @@
+"""What ranks return comes back as it was."""
+
+# ruff: noqa: E501  # a case of a table is easier to read on one line
+
+from pathlib import Path
+
+import pytest
+
+from tests.notebook import Notebook
+
+VALUES = {
+    "the rank itself": ("int(os.environ['RANK'])", "results == [0, 1]"),
+    "nothing": ("None", "results is None"),
+    "nothing on one rank": ("1 if os.environ['RANK'] == '1' else None", "results == [None, 1]"),
+    "False": ("False", "results == [False, False]"),
+    "a dictionary": ("{'loss': 0.5, 'steps': [1, 2]}", "results[1] == {'loss': 0.5, 'steps': [1, 2]}"),
+    "a string": ("'x' * 100_000", "[len(text) for text in results] == [100_000] * 2"),
+    "a tensor": ("torch.arange(5.0)", "torch.equal(results[1], torch.arange(5.0)) and results[0].device.type == 'cpu'"),
+    "a large tensor": ("torch.full((100_000,), 2.0)", "results[0].sum().item() == 200_000"),
+    "a tensor that can be changed": ("torch.zeros(100_000)", "results[0].add_(1).sum().item() == 100_000"),
+    "a tensor of numbers that torch alone has": ("torch.ones(50_000, dtype=torch.bfloat16)", "results[0].dtype == torch.bfloat16"),
+    "a tensor that requires grad": ("torch.ones(3, requires_grad=True)", "results[0].requires_grad and results[0].is_leaf"),
+    "a parameter": ("torch.nn.Parameter(torch.ones(3))", "type(results[0]) is torch.nn.Parameter"),
+    "a result of a computation with grad": ("(torch.ones(3, requires_grad=True) * 2).detach()", "results[0].tolist() == [2, 2, 2]"),
+    "an empty tensor": ("torch.empty(0, 3)", "results[0].shape == (0, 3)"),
+    "a scalar tensor": ("torch.tensor(4)", "results[0].item() == 4"),
+    "a transposed tensor": ("torch.arange(60_000).reshape(200, 300).T", "results[0].shape == (300, 200) and results[0][1, 2].item() == 601"),
+    "a sparse tensor": ("torch.eye(3).to_sparse()", "torch.equal(results[0].to_dense(), torch.eye(3))"),
+    "views of one tensor": ("(lambda t: (t, t[3:]))(torch.zeros(20_000))", "results[0][1].add_(1) is not None and results[0][0][3].item() == 1"),
+    "a state dictionary": ("torch.nn.Linear(2, 2).state_dict()", "set(results[0]) == {'weight', 'bias'}"),
+    "a model": ("torch.nn.Linear(2, 2)", "results[0](torch.ones(1, 2)).shape == (1, 2)"),
+    "an array": ("np.arange(100_000)", "(results[1] == np.arange(100_000)).all() and results[0].flags.writeable"),
+    "an array of objects": ("np.array([1, 'a', None], dtype=object)", "list(results[0]) == [1, 'a', None]"),
+    "a NumPy number": ("np.float32(1.5)", "results[0] == 1.5 and type(results[0]) is np.float32"),
+    "nested containers": (
+        "[{'a': (torch.ones(2), np.ones(2), {1, 2})}, [None, 'text', b'bytes', 1j]]",
+        "results[0][0]['a'][0].sum().item() == 2 and results[1][1] == [None, 'text', b'bytes', 1j]",
+    ),
+    "an exception that is only returned": ("ValueError('kept')", "type(results[0]) is ValueError"),
+    "the same object twice": ("(lambda x: [x, x])([1])", "results[0][0] is results[0][1]"),
+    "a torch dtype and device": ("(torch.float16, torch.device('cpu'))", "results[0] == (torch.float16, torch.device('cpu'))"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_ranks_can_return(notebook: Notebook, name: str):
+    value, holds = VALUES[name]
+    notebook.check(f"results = notebook_launcher(lambda: {value}, num_processes=2)")
+    assert notebook.value(f"bool({holds})"), notebook.check("results").value
+
+
+def test_a_hundred_megabytes_come_back(notebook: Notebook):
+    notebook.check("def big(): return torch.ones(25_000_000), np.full(3, 7)")
+    cell = notebook.check("results = notebook_launcher(big, num_processes=2)")
+    assert notebook.value("[r[0].sum().item() for r in results], results[1][1].tolist()") == ([25e6, 25e6], [7, 7, 7])
+    assert cell.seconds < 5
+    notebook.check("del results")
+
+
+UNRETURNABLE = {
+    "a lock": ("threading.Lock()", "`result` is a "),
+    "a generator": ("(n for n in range(3))", "`result` is a generator"),
+    "a lock deep in data": ("{'model': [threading.Lock()]}", "`result['model'][0]` is a "),
+    "an open file": ("open('/dev/null', 'rb')", "`result` is a "),
+}
+
+
+@pytest.mark.parametrize("name", UNRETURNABLE)
+def test_a_value_that_cannot_come_back_names_the_rank_and_the_part(notebook: Notebook, name: str):
+    value, named = UNRETURNABLE[name]
+    cell = notebook.run(f"notebook_launcher(lambda: {value} if os.environ['RANK'] == '1' else 1, num_processes=3)")
+    assert cell.error == "RankError"
+    assert cell.traceback.startswith("RankError: rank 1 of 3 returned a value that can't be sent back"), cell.traceback
+    assert named in cell.traceback
+    assert "notebook_accel/" not in cell.traceback
+
+
+def test_results_are_in_the_order_of_the_ranks_whoever_ends_first(notebook: Notebook, tmp_path: Path):
+    notebook.check(f"""
+    def f():
+        rank = int(os.environ["RANK"])
+        while rank < 3 and not os.path.exists(f"{tmp_path}/{{rank + 1}}"):
+            time.sleep(0.002)
+        open(f"{tmp_path}/{{rank}}", "w").close()
+        return rank
+    """)
+    assert notebook.value("notebook_launcher(f, num_processes=4)") == [0, 1, 2, 3]
+
+
+def test_a_result_that_is_not_kept_is_freed(notebook: Notebook):
+    notebook.check("""
+    import gc, psutil
+    def big(): return np.ones(10_000_000)
+
+    def resident():
+        gc.collect()
+        return psutil.Process().memory_info().rss / 2**20
+
+    notebook_launcher(big, num_processes=2)
+    before = resident()
+    for _ in range(4):
+        notebook_launcher(big, num_processes=2);
+    """)
+    assert notebook.value("resident() - before < 200")

@@ -1,0 +1,169 @@
+"""What ranks are made to do. Ranks import this by name, so it is light."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+def rank() -> int:
+    return int(os.environ["RANK"])
+
+
+def environment() -> dict[str, str]:
+    return dict(os.environ)
+
+
+def echo_environment() -> str:
+    """As C code sees it."""
+    return subprocess.run(["env"], capture_output=True, text=True, check=True).stdout
+
+
+def change_environment() -> None:
+    os.environ["LEFT_BEHIND"] = "1"
+    del os.environ["RANK"]
+
+
+def place() -> tuple[int, int, int, str]:
+    return os.getpid(), os.getsid(0), os.getpgid(0), sys.stdin.read()
+
+
+def wait() -> None:
+    while True:
+        time.sleep(0.01)
+
+
+def wait_deaf() -> None:
+    """Waits, and heeds nothing but a kill."""
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_IGN)
+    print("deaf", flush=True)
+    wait()
+
+
+def wait_unless_told(begun: str) -> str:
+    """Creates a file once it can be told."""
+    try:
+        open(begun, "w").close()
+        wait()
+    except KeyboardInterrupt:
+        return "saved"
+
+
+def fail(text: str) -> None:
+    try:
+        {}["inner"]
+    except KeyError as error:
+        raise ValueError(text) from error
+
+
+def fail_on(number: int) -> int:
+    if rank() == number:
+        raise ValueError(f"rank {number}")
+    return rank()
+
+
+def leave(code: Any) -> None:
+    sys.exit(code)
+
+
+def vanish(code: int) -> None:
+    os._exit(code)
+
+
+def kill_itself(signum: int) -> None:
+    os.kill(os.getpid(), signum)
+    wait()
+
+
+def crash() -> None:
+    ctypes.string_at(0)
+
+
+def speak() -> None:
+    libc = ctypes.CDLL(None)
+    print("printed")
+    print("complained", file=sys.stderr)
+    os.write(1, b"written\n")
+    os.write(2, b"written too\n")
+    libc.puts(b"from C")
+    subprocess.run(["echo", "from a child"], check=True)
+    sys.stdout.write("no end")
+
+
+def flood(size: int) -> None:
+    sys.stdout.write("x" * size)
+    sys.stdout.write("\n")
+
+
+def leave_children() -> None:
+    """Starts a child, and one in a session of its own; tells their numbers and waits."""
+    near = subprocess.Popen(["sleep", "1000"])
+    far = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    print(near.pid, far.pid, flush=True)
+    wait()
+
+
+def leave_children_and_return() -> list[int]:
+    return [subprocess.Popen(["sleep", "1000"], start_new_session=far).pid for far in (False, True)]
+
+
+def swell(size: int) -> None:
+    block = bytearray(size)
+    block[::4096] = b"x" * len(block[::4096])
+    wait()
+
+
+def big(size: int) -> bytes:
+    return bytes(size)
+
+
+def unpicklable() -> Any:
+    return (number for number in range(3))
+
+
+class Unloadable:
+    """Can be pickled, but not loaded."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+def threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
+
+
+def reduce() -> float:
+    """The sum over all ranks."""
+    import datetime
+
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=10))
+    total = torch.tensor([float(rank() + 1)])
+    dist.all_reduce(total)
+    dist.destroy_process_group()
+    return total.item()
+
+
+def imported(names: list[str]) -> list[str]:
+    """Which of these modules this rank has without having imported them."""
+    return [name for name in names if name in sys.modules]
+
+
+def attribute(module: str, name: str) -> Any:
+    import importlib
+
+    return getattr(importlib.import_module(module), name)

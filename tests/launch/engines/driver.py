@@ -1,0 +1,221 @@
+"""Drives groups of ranks through an engine's contract, and keeps what they say."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from notebook_accel.config import LaunchConfig
+from notebook_accel.events import Event, Exited, Failed, Heartbeat, Hello, Phase, PhaseChanged, Returned, from_wire
+from notebook_accel.launch import payload, plan
+from notebook_accel.launch.engines.base import Engine, GroupSpec, Meeting
+
+PATIENCE = 20.0
+
+
+def environments(size: int, meeting: Meeting, changes: Mapping[str, str | None]) -> list[dict[str, str]]:
+    ranks = []
+    for rank in range(size):
+        own = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(size),
+            "LOCAL_WORLD_SIZE": str(size),
+            "MASTER_ADDR": meeting.host,
+            "MASTER_PORT": str(meeting.port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "NOTEBOOK_ACCEL_DEVICE": "cpu",
+            "NOTEBOOK_ACCEL_BACKEND": "gloo",
+        }
+        ranks.append({name: value for name, value in {**os.environ, **own, **changes}.items() if value is not None})
+    return ranks
+
+
+class Group:
+    """A group of ranks, started."""
+
+    def __init__(
+        self, engine: Engine, size: int = 1, *, heartbeat: float = 0.05, environ: Mapping[str, str | None] | None = None
+    ) -> None:
+        self.engine = engine
+        meeting = plan.meet(LaunchConfig(), 0)
+        self.spec = GroupSpec(
+            environments=environments(size, meeting, environ or {}), meeting=meeting, heartbeat=heartbeat
+        )
+        self.events: list[list[Event]] = [[] for _ in range(size)]
+        self.exits: dict[int, Exited] = {}
+        self.output: dict[tuple[int, str], bytes] = {
+            (rank, name): b"" for rank in range(size) for name in ("out", "err")
+        }
+        self._stacks: dict[int, int] = {}
+        self._payloads: list[payload.Payload] = []
+        try:
+            self.ranks = engine.start(self.spec)
+        except BaseException:
+            if meeting.listener is not None:
+                meeting.listener.close()
+            raise
+        self._selector = selectors.DefaultSelector()
+        self._hear(self.ranks.fileno(), self._on_changes)
+        for rank in range(size):
+            self._hear(self.ranks.channels[rank].fileno(), lambda rank=rank: self._on_channel(rank))
+        for rank, pipes in enumerate(self.ranks.outputs):
+            for fd, name in zip(pipes, ("out", "err"), strict=True):
+                self._hear(fd, lambda fd=fd, key=(rank, name): self._on_output(fd, key))
+
+    @property
+    def size(self) -> int:
+        return self.spec.size
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._selector.close()
+        self.ranks.close()
+        for packed in self._payloads:
+            packed.close()
+        for fd in self._stacks.values():
+            os.close(fd)
+        self._stacks.clear()
+        self._payloads.clear()
+
+    # What it is told
+
+    def call(self, function: Callable[..., Any], *args: Any) -> None:
+        make = payload.pack if self.engine.isolated else payload.hold
+        self._payloads.append(make(function, args, {}))
+        self.ranks.call(self._payloads[-1])
+
+    def finish(self) -> None:
+        """No further call comes."""
+        for channel in self.ranks.channels:
+            channel.finish()
+
+    def run(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Calls a function on all ranks, and waits until all have ended; returns what they returned."""
+        self.call(function, *args)
+        self.end()
+        return [self.value(rank) for rank in range(self.size)]
+
+    # What it says
+
+    def wait_for(self, condition: Callable[[], object], seconds: float = PATIENCE) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            left = deadline - time.monotonic()
+            assert left > 0, f"not within {seconds} s; so far {self.events}, {self.exits}, {self.output}"
+            for key, _ in self._selector.select(left):
+                key.data()
+
+    def end(self) -> None:
+        """Waits until all ranks have come to the end of their calls, lets them go, and waits until they have gone."""
+        self.wait_for(lambda: all(rank in self.exits or self._is_idle(rank) for rank in range(self.size)))
+        self.finish()
+        self.wait_for_exits()
+
+    def _is_idle(self, rank: int) -> bool:
+        return len(self.of(rank, Returned)) + len(self.of(rank, Failed)) == len(self._payloads)
+
+    def wait_for_exits(self) -> None:
+        self.wait_for(lambda: len(self.exits) == self.size)
+        for rank in range(self.size):
+            channel = self.ranks.channels[rank]
+            while channel.is_open and channel.has_data():
+                self._on_channel(rank)
+            for fd, name in zip(self.ranks.outputs[rank] if self.ranks.outputs else (), ("out", "err"), strict=False):
+                while self._on_output(fd, (rank, name)):
+                    pass
+
+    def wait_for_hello(self) -> list[int]:
+        """Waits until all ranks are there; returns their processes."""
+        self.wait_for(lambda: all(self.of(rank, Hello) for rank in range(self.size)))
+        return [self.of(rank, Hello)[0].pid for rank in range(self.size)]
+
+    def wait_for_running(self) -> None:
+        running = PhaseChanged(Phase.RUNNING)
+        self.wait_for(lambda: all(running in events for events in self.events))
+
+    def wait_for_answers(self) -> None:
+        """Waits until each rank has come to the end of its calls."""
+        self.wait_for(lambda: all(map(self._is_idle, range(self.size))))
+
+    def wait_for_output(self, text: bytes, name: str = "out") -> None:
+        self.wait_for(lambda: all(text in self.output[rank, name] for rank in range(self.size)))
+
+    def of(self, rank: int, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events[rank] if isinstance(event, kind)]
+
+    def value(self, rank: int) -> Any:
+        """What its last call returned."""
+        return payload.unpack_value(self.of(rank, Returned)[-1].value)
+
+    def failed(self, rank: int = 0) -> Failed:
+        (found,) = self.of(rank, Failed)
+        assert isinstance(found, Failed)
+        return found
+
+    def steps(self, rank: int = 0) -> list[str]:
+        """Its events in short, heartbeats left out."""
+        return [
+            event.phase.value if isinstance(event, PhaseChanged) else event.kind
+            for event in self.events[rank]
+            if not isinstance(event, Heartbeat)
+        ]
+
+    def stacks(self, rank: int = 0) -> str:
+        return os.pread(self._stacks[rank], 2**20, 0).decode()
+
+    def _hear(self, fd: int, heard: Callable[[], object]) -> None:
+        self._selector.register(fd, selectors.EVENT_READ, heard)
+
+    def _on_changes(self) -> None:
+        for rank, exited in self.ranks.changes():
+            assert rank not in self.exits
+            self.exits[rank] = exited
+        if len(self.exits) == self.size:
+            self._selector.unregister(self.ranks.fileno())
+
+    def _on_channel(self, rank: int) -> None:
+        channel = self.ranks.channels[rank]
+        messages = channel.receive(wait=False)
+        if messages is None:
+            self._forget(channel.fileno())
+        for message in messages or ():
+            event = from_wire(message.header, message.blobs)
+            if isinstance(event, Hello) and message.fds:
+                self._stacks[rank] = message.fds[0]
+            self.events[rank].append(event)
+
+    def _on_output(self, fd: int, key: tuple[int, str]) -> bool:
+        try:
+            data = os.read(fd, 2**20)
+        except BlockingIOError:
+            return False
+        self.output[key] += data
+        if not data:
+            self._forget(fd)
+        return bool(data)
+
+    def _forget(self, fd: int) -> None:
+        if fd in self._selector.get_map():
+            self._selector.unregister(fd)
+
+
+def run(engine: Engine, function: Callable[..., Any], *args: Any, size: int = 1, **options: Any) -> list[Any]:
+    """Runs a function on a group of its own."""
+    with Group(engine, size, **options) as group:
+        return group.run(function, *args)
+
+
+def pids(groups: Sequence[Group]) -> list[int]:
+    return [pid for group in groups for pid in group.wait_for_hello()]

@@ -1,0 +1,479 @@
+"""What every engine does, and what an engine does whose ranks are processes."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from notebook_accel.errors import LaunchError, PayloadError
+from notebook_accel.events import Failed, Heartbeat, Hello, Returned
+from notebook_accel.launch import engines
+from notebook_accel.launch.engines.base import Engine
+from notebook_accel.launch.rank import STACKS_SIGNAL
+from tests.launch.engines import calls
+from tests.launch.engines.driver import Group, run
+from tests.launch.processes import alive, descriptors, outlive, wait_until
+
+DONE = ["hello", "loading", "running", "returned"]
+FAILED = ["hello", "loading", "running", "failed"]
+
+
+@pytest.fixture(params=engines.ENGINES)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return engines.get(request.param)
+
+
+@pytest.fixture
+def isolated(engine: Engine) -> Engine:
+    if not engine.isolated:
+        pytest.skip(f"ranks of the {engine.name} engine are no processes")
+    return engine
+
+
+@pytest.fixture
+def several(engine: Engine) -> Engine:
+    """An engine that can start groups of three."""
+    if engine.max_ranks is not None and engine.max_ranks < 3:
+        pytest.skip(f"the {engine.name} engine starts at most {engine.max_ranks} rank")
+    return engine
+
+
+# A call
+
+
+def test_an_engine_is_what_the_table_says(engine: Engine) -> None:
+    assert engines.get(engine.name) is engine
+    assert engine.max_ranks is None or engine.max_ranks >= 1
+
+
+def test_a_call_returns(engine: Engine) -> None:
+    with Group(engine) as group:
+        assert group.run(calls.add, 2, 3) == [5]
+        assert group.steps() == DONE
+        exited = group.exits[0]
+        assert (exited.code, exited.signal) == (0, None)
+        assert time.time() - 20 < exited.at <= time.time()
+
+
+def test_a_rank_says_where_it_is(engine: Engine) -> None:
+    with Group(engine) as group:
+        (pid,) = group.wait_for_hello()
+        assert (pid == os.getpid()) is not engine.isolated
+        assert group.of(0, Hello)[0].host == os.uname().nodename
+        group.end()
+
+
+def test_each_rank_has_its_number(several: Engine) -> None:
+    assert run(several, calls.rank, size=3) == [0, 1, 2]
+
+
+def test_a_rank_runs_one_call_after_the_other(engine: Engine) -> None:
+    with Group(engine) as group:
+        group.call(calls.add, 1, 1)
+        group.wait_for_answers()
+        group.call(calls.fail, "in between")
+        group.wait_for_answers()
+        assert group.run(calls.add, 2, 2) == [4]
+        assert group.steps() == DONE + FAILED[1:] + DONE[1:]
+
+
+def test_a_rank_without_a_call_ends(engine: Engine) -> None:
+    with Group(engine) as group:
+        group.end()
+        assert group.steps() == ["hello"]
+        assert group.exits[0].code == 0
+
+
+def test_a_rank_that_is_told_that_no_call_follows_still_answers(engine: Engine) -> None:
+    with Group(engine) as group:
+        group.call(time.sleep, 0.2)
+        group.finish()
+        group.wait_for_exits()
+        assert group.steps() == DONE
+
+
+def test_a_large_value_returns(engine: Engine) -> None:
+    assert run(engine, calls.big, 20_000_000) == [bytes(20_000_000)]
+
+
+def test_ranks_meet(engine: Engine) -> None:
+    size = 2 if engine.max_ranks is None else 1
+    assert run(engine, calls.reduce, size=size) == [sum(range(1, size + 1))] * size
+
+
+def test_a_group_that_is_too_large_is_refused(engine: Engine) -> None:
+    if engine.max_ranks is None:
+        pytest.skip(f"the {engine.name} engine has no limit")
+    before = descriptors()
+    with pytest.raises(LaunchError, match="num_processes=1"):
+        Group(engine, engine.max_ranks + 1)
+    assert descriptors() == before
+
+
+# How calls fail
+
+
+def test_an_exception_comes_with_its_frames_and_none_of_ours(engine: Engine) -> None:
+    with Group(engine) as group:
+        group.call(calls.fail, "so it goes")
+        group.end()
+        assert group.steps() == FAILED
+        failed = group.failed()
+        assert group.exits[0].code == 1
+    inner, outer = failed.chain
+    assert (inner.type_name, inner.link) == ("KeyError", "cause")
+    assert (outer.type_name, outer.text, outer.link) == ("ValueError", "ValueError: so it goes", "")
+    assert [(frame.filename, frame.name, frame.line) for frame in outer.frames] == [
+        (calls.__file__, "fail", "raise ValueError(text) from error")
+    ]
+    assert failed.stage == "running"
+    assert len(failed.exception) == 1
+
+
+def test_one_rank_fails_alone(several: Engine) -> None:
+    with Group(several, 3) as group:
+        group.call(calls.fail_on, 1)
+        group.end()
+        assert [group.steps(rank)[-1] for rank in range(3)] == ["returned", "failed", "returned"]
+        assert [group.exits[rank].code for rank in range(3)] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("given", "code"), [(3, 3), ("a reason", 1), (True, 1)])
+def test_leaving_with_a_status_is_a_failure(engine: Engine, given: object, code: int) -> None:
+    with Group(engine) as group:
+        group.call(calls.leave, given)
+        group.end()
+        assert group.failed().exit_code == code
+        assert group.exits[0].code == 1
+
+
+@pytest.mark.parametrize("given", [0, None])
+def test_leaving_without_a_status_is_none(engine: Engine, given: object) -> None:
+    assert run(engine, calls.leave, given) == [None]
+
+
+def test_a_value_that_cannot_be_sent_fails_in_returning(isolated: Engine) -> None:
+    with Group(isolated) as group:
+        group.call(calls.unpicklable)
+        group.end()
+        assert group.failed().stage == "returning"
+        assert group.failed().chain[-1].type_name == PayloadError.__name__
+        assert "`result` is a generator" in group.failed().chain[-1].text
+
+
+def test_a_call_that_cannot_be_loaded_fails_in_loading(isolated: Engine) -> None:
+    with Group(isolated) as group:
+        group.call(calls.add, 1, calls.Unloadable())
+        group.end()
+        assert group.steps() == ["hello", "loading", "failed"]
+        assert group.failed().stage == "loading"
+        assert "no number" in group.failed().chain[-1].text
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_process_that_exits_by_itself_has_not_answered(isolated: Engine, code: int) -> None:
+    with Group(isolated) as group:
+        group.call(calls.vanish, code)
+        group.end()
+        assert not {*group.steps()} & {"returned", "failed"}
+        assert (group.exits[0].code, group.exits[0].signal) == (code, None)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT, signal.SIGSEGV])
+def test_a_death_by_signal_is_told(isolated: Engine, signum: int) -> None:
+    with Group(isolated) as group:
+        group.call(calls.kill_itself, signum)
+        group.end()
+        assert (group.exits[0].code, group.exits[0].signal) == (None, signum)
+        assert group.exits[0].peak_resident > 2**20
+
+
+def test_a_crash_leaves_its_stack(isolated: Engine) -> None:
+    with Group(isolated) as group:
+        group.call(calls.crash)
+        group.end()
+        assert group.exits[0].signal == signal.SIGSEGV
+        assert "Fatal Python error: Segmentation fault" in group.stacks()
+        assert "in crash" in group.stacks()
+
+
+# Signals
+
+
+def test_an_interrupt_is_raised_in_the_function(engine: Engine) -> None:
+    with Group(engine) as group:
+        group.call(calls.wait)
+        group.wait_for_running()
+        group.ranks.signal(0, signal.SIGINT)
+        group.end()
+        assert group.failed().chain[-1].type_name == "KeyboardInterrupt"
+        assert (group.exits[0].code, group.exits[0].signal) == (1, None)
+
+
+def test_an_interrupt_may_be_caught(engine: Engine, tmp_path: Path) -> None:
+    with Group(engine) as group:
+        group.call(calls.wait_unless_told, str(tmp_path / "begun"))
+        assert wait_until((tmp_path / "begun").exists)
+        group.ranks.signal(0, signal.SIGINT)
+        group.end()
+        assert group.value(0) == "saved"
+
+
+def test_an_interrupt_between_calls_is_not_heard(isolated: Engine) -> None:
+    def interrupt(times: int) -> None:
+        group.ranks.signal(0, signal.SIGINT)
+        group.ranks.signal(0, STACKS_SIGNAL)  # signals come in their order
+        assert wait_until(lambda: group.stacks().count("Current thread") == times)
+
+    with Group(isolated) as group:
+        group.wait_for_hello()
+        interrupt(1)
+        group.call(calls.add, 1, 1)
+        group.wait_for_answers()
+        interrupt(2)
+        assert group.run(calls.add, 2, 2) == [4]
+
+
+def test_a_signal_reaches_one_rank(isolated: Engine) -> None:
+    with Group(isolated, 2) as group:
+        group.call(calls.wait)
+        group.wait_for_running()
+        group.ranks.signal(1, signal.SIGTERM)
+        group.wait_for(lambda: group.exits)
+        assert group.exits[1].signal == signal.SIGTERM
+        assert alive(group.wait_for_hello()[:1])
+        group.ranks.signal(0, signal.SIGKILL)
+        group.wait_for_exits()
+        assert group.exits[0].signal == signal.SIGKILL
+
+
+def test_a_kill_is_heeded_by_the_deaf(isolated: Engine) -> None:
+    with Group(isolated) as group:
+        group.call(calls.wait_deaf)
+        group.wait_for_output(b"deaf")
+        group.ranks.signal(0, signal.SIGINT)
+        group.ranks.signal(0, signal.SIGTERM)
+        group.ranks.signal(0, signal.SIGKILL)
+        group.wait_for_exits()
+        assert group.exits[0].signal == signal.SIGKILL
+
+
+def test_a_kill_ends_what_the_rank_has_started(isolated: Engine) -> None:
+    with Group(isolated) as group:
+        group.call(calls.leave_children)
+        group.wait_for_output(b"\n")
+        near, _ = map(int, group.output[0, "out"].split())
+        group.ranks.signal(0, signal.SIGKILL)
+        group.wait_for_exits()
+        assert not outlive([near])
+
+
+def test_stacks_can_be_asked_for(isolated: Engine) -> None:
+    with Group(isolated) as group:
+        group.call(calls.wait)
+        group.wait_for_running()
+
+        def is_in_wait() -> bool:
+            group.ranks.signal(0, STACKS_SIGNAL)  # the first may come before the function has been entered
+            return "in wait" in group.stacks()
+
+        assert wait_until(is_in_wait)
+
+
+def test_a_signal_to_a_rank_that_has_ended_is_lost(engine: Engine) -> None:
+    with Group(engine) as group:
+        group.run(calls.add, 1, 1)
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            group.ranks.signal(0, signum)
+    assert run(engine, calls.add, 1, 1) == [2]
+
+
+@pytest.mark.timeout(10)
+def test_asking_for_changes_does_not_block(engine: Engine) -> None:
+    with Group(engine) as group:
+        group.wait_for_hello()
+        assert group.ranks.changes() == []
+        assert group.run(calls.add, 1, 1) == [2]
+        assert group.ranks.changes() == []
+
+
+# What ranks have
+
+
+def test_output_is_captured_whoever_writes_it(isolated: Engine) -> None:
+    with Group(isolated) as group:
+        group.run(calls.speak)
+        assert sorted(group.output[0, "out"].split(b"\n")) == sorted(
+            [b"printed", b"written", b"from C", b"from a child", b"no end"]
+        )
+        assert group.output[0, "err"] == b"complained\nwritten too\n"
+
+
+def test_output_of_any_size_is_captured(isolated: Engine) -> None:
+    with Group(isolated, 2) as group:
+        group.run(calls.flood, 5_000_000)
+        assert [len(group.output[rank, "out"]) for rank in range(2)] == [5_000_001] * 2
+
+
+def test_output_of_a_rank_that_is_no_process_is_the_kernels(engine: Engine, capfd: pytest.CaptureFixture[str]) -> None:
+    if engine.isolated:
+        pytest.skip(f"ranks of the {engine.name} engine have output of their own")
+    with Group(engine) as group:
+        assert list(group.ranks.outputs) == []
+        group.run(calls.speak)
+    assert "from C" in capfd.readouterr().out
+
+
+def test_a_rank_has_the_environment_of_its_spec_and_no_other(isolated: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OF_THE_KERNEL", "1")
+    with Group(isolated, 2, environ={"OF_THE_KERNEL": None, "OF_THE_GROUP": "a=b\nc"}) as group:
+        found = group.run(calls.environment)
+        for own, spec in zip(found, group.spec.environments, strict=True):
+            assert {name: own[name] for name in own.keys() & spec.keys()} == spec
+            assert own.keys() - spec.keys() <= {"LC_CTYPE"}  # of the interpreter itself
+    (text,) = run(isolated, calls.echo_environment, environ={"OF_THE_KERNEL": None, "OF_THE_GROUP": "yes"})
+    assert "OF_THE_GROUP=yes" in text
+    assert "OF_THE_KERNEL" not in text
+
+
+def test_an_environment_is_given_back(engine: Engine) -> None:
+    before = dict(os.environ)
+    assert run(engine, calls.environment, environ={"OF_THE_GROUP": "1"})[0]["OF_THE_GROUP"] == "1"
+    run(engine, calls.change_environment)
+    with Group(engine) as group:
+        group.call(calls.fail, "no matter")
+        group.end()
+    assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(("setting", "threads"), [("3", 3), ("2,1", 2), (None, 1), ("0", 1), ("many", 1)])
+def test_a_rank_has_the_threads_that_were_set(setting: str | None, threads: int) -> None:
+    engine = engines.get("forkserver")
+    assert run(engine, calls.threads, environ={"OMP_NUM_THREADS": setting}) == [threads]
+
+
+def test_a_rank_is_a_session_of_its_own_with_nothing_to_read(isolated: Engine) -> None:
+    with Group(isolated, 2) as group:
+        pids = group.wait_for_hello()
+        assert group.run(calls.place) == [(pid, pid, pid, "") for pid in pids]
+
+
+def test_a_rank_tells_how_much_memory_it_holds(isolated: Engine) -> None:
+    with Group(isolated, heartbeat=0.02) as group:
+        group.call(calls.swell, 100_000_000)
+        group.wait_for(lambda: any(beat.resident > 100_000_000 for beat in group.of(0, Heartbeat)))
+
+
+# Groups
+
+
+def test_several_groups_live_at_once(isolated: Engine) -> None:
+    groups = [Group(isolated, size) for size in (1, 2, 1)]
+    try:
+        for number, group in enumerate(groups):
+            group.call(calls.add, number, 10)
+        for number, group in reversed(list(enumerate(groups))):
+            group.end()
+            assert [group.value(rank) for rank in range(group.size)] == [number + 10] * group.size
+    finally:
+        for group in groups:
+            group.close()
+
+
+def test_a_group_that_ends_leaves_another_alone(isolated: Engine) -> None:
+    with Group(isolated) as waiting:
+        waiting.call(calls.wait)
+        waiting.wait_for_running()
+        with Group(isolated) as killed:
+            killed.call(calls.wait)
+            killed.wait_for_running()
+        assert run(isolated, calls.add, 1, 1) == [2]
+        assert not waiting.exits
+        assert alive(waiting.wait_for_hello())
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_launch_after_a_failure_is_as_good_as_the_first(isolated: Engine, kill: bool) -> None:
+    for _ in range(2):
+        with Group(isolated) as group:
+            group.call(*(calls.kill_itself, signal.SIGKILL) if kill else (calls.fail, "once"))
+            group.wait_for(lambda group=group: group.exits or group.of(0, Failed))
+        assert run(isolated, calls.add, 1, 1) == [2]
+
+
+def test_a_group_that_is_closed_while_it_runs_leaves_no_process(isolated: Engine) -> None:
+    with Group(isolated, 2) as group:
+        group.call(calls.leave_children)
+        group.wait_for_output(b"\n")
+        left = group.wait_for_hello() + [int(pid) for rank in (0, 1) for pid in group.output[rank, "out"].split()]
+        assert alive(left) == left
+    assert not outlive(left)
+
+
+def test_what_a_rank_leaves_behind_ends_with_its_group(isolated: Engine) -> None:
+    with Group(isolated) as group:
+        (left,) = group.run(calls.leave_children_and_return)
+    assert not outlive(left)
+
+
+def test_a_group_that_is_closed_at_once_leaves_nothing(engine: Engine) -> None:
+    group = Group(engine)
+    group.close()
+    assert run(engine, calls.add, 1, 1) == [2]
+    assert wait_until(lambda: "notebook-accel-rank" not in [thread.name for thread in threading.enumerate()])
+
+
+def is_settled(engine: Engine) -> bool:
+    """Whether no successor of the server is on its way."""
+    engine.warm()
+    return getattr(engine, "_next", None) is None
+
+
+def test_descriptors_do_not_leak(engine: Engine) -> None:
+    run(engine, calls.add, 1, 1)
+    assert wait_until(lambda: is_settled(engine), 20)
+    server = getattr(engine, "_server", None)
+    process = server.process if server else None  # none for a successor, which is no child of ours
+    held = [descriptors(), descriptors(process.pid) if process else 0]
+    for number in range(20):
+        with Group(engine) as group:
+            if number % 5 == 0:
+                assert group.run(calls.add, number, 1) == [number + 1]
+            elif number % 5 == 1:
+                group.call(calls.wait)
+    assert wait_until(lambda: descriptors() <= held[0], 5), f"{descriptors()} open, {held[0]} before"
+    if process:
+        spares = 10  # come and go
+        assert wait_until(lambda: descriptors(process.pid) <= held[1] + spares, 5)
+
+
+def test_the_kernel_gets_no_thread_and_no_child_for_a_group(isolated: Engine) -> None:
+    run(isolated, calls.add, 1, 1)
+    before = threading.active_count()
+    with Group(isolated, 2) as group:
+        group.wait_for_hello()
+        assert threading.active_count() == before
+        assert not [pid for pid in group.wait_for_hello() if os.getpid() == _parent(pid)]
+
+
+def _parent(pid: int) -> int:
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def test_values_are_kept_until_they_are_read(isolated: Engine) -> None:
+    with Group(isolated) as group:
+        group.call(calls.big, 3_000_000)
+        group.wait_for(lambda: group.of(0, Returned))
+        assert group.value(0) == bytes(3_000_000)
+
+
+def test_the_engine_of_the_system_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(engines.VARIABLE, raising=False)
+    assert engines.get() is engines.get("spawn" if sys.platform == "darwin" else "forkserver")
+    monkeypatch.setenv(engines.VARIABLE, "inprocess")
+    assert engines.get() is engines.get("inprocess")

@@ -1,0 +1,121 @@
+import contextlib
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from notebook_accel import events
+from notebook_accel.errors import StreamError
+from notebook_accel.events import Event, Phase, PhaseChanged, Returned, from_wire, to_wire
+
+EVENTS = sorted(Event.__subclasses__(), key=lambda cls: cls.kind)
+
+finite = st.floats(allow_nan=False)
+text = st.text(st.characters(exclude_categories=()), max_size=20)  # lone surrogates too, as in undecodable paths
+blobs = st.lists(st.binary(max_size=20), max_size=3)
+frames = st.builds(events.Frame, filename=text, lineno=st.integers(), name=text, line=text)
+raised = st.builds(events.Raised, type_name=text, text=text, frames=st.lists(frames, max_size=3), link=text)
+FIELDS: dict[Any, Any] = {
+    "bool": st.booleans(),
+    "int": st.integers(),
+    "float": finite,
+    "str": text,
+    "int | None": st.none() | st.integers(),
+    "float | None": st.none() | finite,
+    "Phase": st.sampled_from(Phase),
+    "Blobs": blobs,
+    "Sequence[int]": st.lists(st.integers(), max_size=4),
+    "Sequence[Raised]": st.lists(raised, max_size=3),
+    "Mapping[str, float]": st.dictionaries(text, finite, max_size=4),
+}
+
+
+def built(cls: type[Event]) -> st.SearchStrategy[Event]:
+    return st.builds(cls, **{field.name: FIELDS[field.type] for field in dataclasses.fields(cls)})
+
+
+@given(st.one_of(*map(built, EVENTS)))
+def test_every_event_survives_the_wire(event: Event) -> None:
+    header, parts = to_wire(event)
+    assert from_wire(json.loads(json.dumps(header)), parts) == event
+
+
+@pytest.mark.parametrize("cls", EVENTS, ids=lambda cls: cls.kind)
+def test_an_event_cannot_be_changed(cls: type[Event]) -> None:
+    assert cls.__dataclass_params__.frozen
+
+
+def test_every_event_has_a_kind_of_its_own() -> None:
+    assert len({cls.kind for cls in EVENTS}) == len(EVENTS) == len(events._EVENTS)
+
+
+def test_binary_parts_stay_out_of_the_header() -> None:
+    value = [b"\x80\x05", memoryview(b"\0" * 1000)]
+    assert to_wire(Returned(value)) == ({"kind": "returned"}, value)
+
+
+def test_phases_end_once() -> None:
+    assert {phase for phase in Phase if phase.ended} == {Phase.DONE, Phase.FAILED, Phase.STOPPED}
+
+
+FAILED = {"kind": "failed", "at": 0.0}
+LINK = {"type_name": "E", "text": "E: no", "frames": []}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {},
+        {"kind": ""},
+        {"kind": "goodbye"},
+        {"kind": None},
+        {"kind": []},
+        {"kind": {}},
+        {"kind": "hello"},
+        {"kind": "hello", "pid": 1, "host": "h", "more": 1},
+        {"kind": "hello", "pid": 1, "host": "h", "self": 1},
+        {"kind": "phase"},
+        {"kind": "phase", "phase": "dancing"},
+        {"kind": "phase", "phase": []},
+        {"kind": "phase", "phase": None},
+        FAILED,
+        *[FAILED | {"chain": chain} for chain in (None, 5, [5], ["x"], [None], [[]], {"a": "b"})],
+        *[FAILED | {"chain": [link]} for link in ({}, {"frames": []}, {**LINK, "more": 1})],
+        *[FAILED | {"chain": [{**LINK, "frames": bad}]} for bad in (None, 5, [5], ["x"], [{}], [{"line": ""}])],
+    ],
+    ids=str,
+)
+def test_a_header_that_is_no_event_is_refused(header: dict[str, Any]) -> None:
+    with pytest.raises(StreamError):
+        from_wire(header)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | finite | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=8,
+)
+names = st.sampled_from(["phase", "pid", "host", "chain", "at", "detail", "frames", "value", "layout", "kind", ""])
+
+
+@given(st.dictionaries(names, json_values, max_size=4), st.sampled_from([*events._EVENTS, "", "x"]), json_values)
+def test_no_header_breaks_more_than_the_stream(header: dict[str, Any], kind: str, odd: object) -> None:
+    for found in (header | {"kind": kind}, header | {"kind": odd}):
+        with contextlib.suppress(StreamError):
+            assert isinstance(from_wire(found), Event)
+
+
+def test_a_refusal_is_short() -> None:
+    with pytest.raises(StreamError) as refused:
+        from_wire({"kind": "x" * 10**6})
+    assert len(str(refused.value)) < 1000
+
+
+def test_a_refused_header_is_kept_as_the_cause() -> None:
+    with pytest.raises(StreamError, match="'phase'") as refused:
+        from_wire({"kind": "phase", "phase": "dancing"})
+    assert isinstance(refused.value.__cause__, ValueError)
+    assert PhaseChanged(Phase.IDLE) == from_wire({"kind": "phase", "phase": "idle"})
