@@ -1,0 +1,166 @@
+"""What the benchmarks share: Jupyter kernels to launch from, and figures printed as ratios."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import socket
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+IMPORTS = {"ours": "from notebook_accel import notebook_launcher", "peer": "from accelerate import notebook_launcher"}
+_MARK = "NOTEBOOK_ACCEL_BENCHMARK"
+"""Marks, in the environment, the processes that come from a kernel."""
+
+
+class CellError(Exception):
+    """A cell has failed, or has not ended in time."""
+
+
+class Kernel:
+    """A Jupyter kernel, driven as a front end does; all that it has started ends with it."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        """Seconds that a cell may take."""
+        self._folder = tempfile.TemporaryDirectory()
+        self._mark = f"{_MARK}={self._folder.name}"
+        # Unix sockets: a kernel warns about TCP.
+        self._manager = KernelManager(
+            kernel_name="python3", transport="ipc", connection_file=f"{self._folder.name}/kernel.json"
+        )
+        # An installed package has its byte code; a checkout is to have it too.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        self._manager.start_kernel(env={**environment, _MARK: self._folder.name})
+        self._client: BlockingKernelClient = self._manager.client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=60)
+
+    def __enter__(self) -> Kernel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.stop_channels()
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._manager.shutdown_kernel(now=True)
+        self._folder.cleanup()
+
+    def processes(self) -> list[int]:
+        """The kernel and all that comes from it, whoever its parent is now."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if self._mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+        return found
+
+    def memory(self) -> int:
+        """The bytes of memory that they have; what several share counts once."""
+        total = 0
+        for pid in self.processes():
+            with contextlib.suppress(OSError):  # it has ended
+                total += _shared_memory(pid)
+        return total
+
+    def run(self, code: str) -> str:
+        """Runs a cell to its end, and returns what it has printed."""
+        return self.finish(self.begin(code))
+
+    def begin(self, code: str) -> str:
+        """Starts a cell; returns its message's name."""
+        return self._client.execute(code)
+
+    def finish(self, message: str) -> str:
+        """Waits for a cell to end. The wait is over as soon as the front end would show it as ended."""
+        printed, error, deadline = "", "", time.monotonic() + self._timeout
+        while (found := self._next(message, deadline)) is not None:
+            kind, content = found
+            if kind == "stream" and content["name"] == "stdout":
+                printed += content["text"]
+            elif kind == "error":
+                error = f"{content['ename']}: {content['evalue']}"
+            elif kind == "status" and content["execution_state"] == "idle":
+                break
+        if error:
+            raise CellError(error)
+        return printed
+
+    def _next(self, message: str, deadline: float) -> tuple[str, dict[str, Any]]:
+        while True:
+            try:
+                found = self._client.get_iopub_msg(timeout=max(0.01, deadline - time.monotonic()))
+            except queue.Empty:
+                raise CellError(f"a cell has not ended after {self._timeout:.0f} s") from None
+            if found["parent_header"].get("msg_id") == message:
+                return found["msg_type"], found["content"]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Repeated measurements of one thing."""
+
+    values: Sequence[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values) if self.values else float("nan")
+
+    def over(self, other: Spread) -> Spread:
+        """The ratio of each measurement to the one that was made in turn with it."""
+        return Spread([mine / theirs for mine, theirs in zip(self.values, other.values, strict=False)])
+
+    def text(self, unit: float = 1e-3, digits: int = 0) -> str:
+        """`median (least-most)`, in units of so many seconds or bytes."""
+        if not self.values:
+            return "-"
+        middle, *ends = (f"{value / unit:.{digits}f}" for value in (self.median, min(self.values), max(self.values)))
+        return middle if len(self.values) == 1 else f"{middle} ({'-'.join(ends)})"
+
+    def ratio(self) -> str:
+        return self.text(1, 2)
+
+
+def warn_if_busy() -> None:
+    """Says so if the machine has other work, which slows whatever needs all cores at once."""
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load > cores / 2:
+        print(f"The machine is busy (load {load:.1f} on {cores} cores): read no goal off this run.")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Prints a table, its first column to the left and the others to the right."""
+    lines = [list(head), *map(list, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    print(f"\n{title}")
+    for line in lines:
+        first, *rest = (cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        print("  ".join(["  " + first.strip().ljust(widths[0]), *rest]))
+
+
+def goal(what: str, value: float, limit: float, unit: str = "") -> None:
+    """Prints one goal line. A figure that could not be had is `nan`, which meets nothing."""
+    print(f"  {'met   ' if value <= limit else 'missed'}  {what}: {value:.3g}{unit}, at most {limit:g}{unit}")
+
+
+def _shared_memory(pid: int) -> int:
+    """The memory of a process, of each shared page only its share."""
+    summary = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return sum(int(line.split()[1]) * 1024 for line in summary.splitlines() if line.startswith("Pss:"))

@@ -1,0 +1,285 @@
+"""How long a launch takes, beside Accelerate's `notebook_launcher` (the peer): warm, first, and with many ranks."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from common import IMPORTS, CellError, Kernel, Spread, free_port, goal, table, warn_if_busy
+
+SETTLE = 0.25
+"""Seconds between two launches; a reader's pause is longer."""
+TIMEOUT = 30.0
+"""Seconds after which a launch counts as hung."""
+STALL = 1.0
+"""Seconds above the median from which on a launch counts as stalled."""
+
+# The same plain function for both. It writes to a file, since the peer returns nothing from a rank.
+WORK = """
+import time
+
+def work(path):
+    began = time.perf_counter()
+    import torch
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    dist.all_reduce(torch.ones(1))
+    done = time.perf_counter()
+    with open(path, "a") as file:
+        file.write(f"{began} {done}\\n")
+
+def idle(path):
+    import time
+    from pathlib import Path
+    def private():
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
+    time.sleep(0.5)  # until all ranks are there
+    alone = private()
+    import torch
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    dist.all_reduce(torch.ones(1))
+    with open(path, "a") as file:
+        file.write(f"{alone} {private()}\\n")
+    dist.barrier()
+"""
+# A notebook in use: torch has its threads. The peer forks the kernel, and its ranks would hang after this.
+USED = "import torch\nx = torch.rand(2000, 2000)\n(x @ x).sum()"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Seconds from the call until each of these."""
+
+    first_line: float
+    """The function has begun on every rank."""
+    collective: float
+    """Every rank has its first collective behind it."""
+    finished: float
+    """The front end has seen the cell end."""
+
+
+class Launcher:
+    """A kernel that launches, ours or the peer's; a new one once it hangs."""
+
+    def __init__(self, name: str, *, warm: bool = True) -> None:
+        self.name = name
+        self.failures: list[str] = []
+        self._warm = warm
+        self._open()
+
+    def __enter__(self) -> Launcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kernel.__exit__()
+
+    def launch(self, ranks: int = 2, *, first: bool = False) -> Launch | None:
+        """Launches; with `first`, the import is part of what is timed. `None` if it fails."""
+        try:
+            call, lines, finished = self._call("work", ranks, IMPORTS[self.name] if first else "")
+        except CellError as error:
+            self.failures.append(f"{ranks} ranks: {str(error)[:100]}")
+            self._kernel.__exit__()
+            self._open()
+            return None
+        return Launch(*(max(column) - call for column in zip(*lines, strict=True)), finished - call)
+
+    def idle_memory(self) -> list[list[float]]:
+        """Private bytes of each of 2 ranks: before they do anything, and after a collective."""
+        return self._call("idle", 2)[1]
+
+    def _call(self, function: str, ranks: int, before: str = "pass") -> tuple[float, list[list[float]], float]:
+        """Returns when the call began, what the ranks wrote, and when the cell had ended."""
+        with tempfile.TemporaryDirectory() as folder:
+            marks = Path(folder, "marks")
+            marks.touch()
+            # The peer's own choice of a port is always the same, and fails when it is not free again.
+            port = "" if self.name == "ours" else f", use_port={free_port()}"
+            message = self._kernel.begin(
+                f"began = time.perf_counter()\n{before}\n"
+                f"notebook_launcher({function}, ({str(marks)!r},), num_processes={ranks}{port})\n"
+                "print(began)"
+            )
+            printed = self._kernel.finish(message)
+            finished = time.perf_counter()  # one clock for all processes
+            lines = [[float(number) for number in line.split()] for line in marks.read_text().splitlines()]
+        if len(lines) != ranks:
+            raise CellError(f"{len(lines)} of {ranks} ranks have run")
+        return float(printed.split()[-1]), lines, finished
+
+    def _open(self) -> None:
+        self._kernel = Kernel(TIMEOUT)
+        self._kernel.run(WORK)
+        if self._warm:
+            self._kernel.run(IMPORTS[self.name])
+            if self.name == "ours":
+                self._kernel.run(USED)
+            for _ in range(2):
+                self._call("work", 2)
+                time.sleep(SETTLE)
+
+
+def in_turn(launchers: Sequence[Launcher], rounds: int, ranks: int = 2) -> list[list[Launch]]:
+    """Launches of each launcher, one after the other in every round; a round in which one fails is left out."""
+    complete = []
+    for _ in range(rounds):
+        made = []
+        for launcher in launchers:
+            made.append(launcher.launch(ranks))
+            time.sleep(SETTLE)
+        if None not in made:
+            complete.append(made)
+    return [list(launches) for launches in zip(*complete, strict=True)] or [[] for _ in launchers]
+
+
+def spread(launches: Sequence[Launch], field: str = "finished") -> Spread:
+    return Spread([getattr(launch, field) for launch in launches])
+
+
+def measure_warm(launchers: Sequence[Launcher], rounds: int) -> None:
+    ours, peer = in_turn(launchers, rounds)
+    fields = {
+        "first_line": "function begun on both ranks",
+        "collective": "first collective done on both",
+        "finished": "cell finished",
+    }
+    rows = []
+    for field, what in fields.items():
+        a, b = spread(ours, field), spread(peer, field)
+        rows.append([what, a.text(), b.text(), a.over(b).ratio()])
+    head = ["since the call, ms: median (least-most)", "ours", "peer", "ours / peer"]
+    table(f"Warm launch of 2 ranks, {len(ours)} rounds", head, rows)
+    goal("cell finished, ours / peer", spread(ours).over(spread(peer)).median, 0.3)
+    goal("function begun on both ranks", 1e3 * spread(ours, "first_line").median, 25, " ms")
+
+
+def measure_first(kernels: int) -> None:
+    """First launches, each in a kernel of its own."""
+    cold: dict[str, list[Launch]] = {"ours": [], "peer": []}
+    settled, warm = [], []
+    for _ in range(kernels):
+        for name, launches in cold.items():
+            with Launcher(name, warm=False) as launcher:
+                launch = launcher.launch(first=True)
+            if launch is not None:
+                launches.append(launch)
+        with Kernel(TIMEOUT) as kernel:
+            times = _after_a_while(kernel)
+        settled.append(times[0])
+        warm.append(Spread(times[1:]).median)
+    ours, peer = spread(cold["ours"]), spread(cold["peer"])
+    first, later = Spread(settled), Spread(warm)
+    rows = [
+        ["import and launch in one cell: ours, peer", ours.text(), peer.text(), ours.over(peer).ratio()],
+        ["5 s after our import: first, later ones", first.text(), later.text(), first.over(later).ratio()],
+    ]
+    table(f"First launch of 2 ranks, {kernels} kernels each", ["cell finished, ms", "A", "B", "A / B"], rows)
+    goal("import and launch, ours / peer", ours.over(peer).median, 1.0)
+    goal("first launch 5 s after the import / later ones", first.over(later).median, 1.1)
+
+
+def _after_a_while(kernel: Kernel) -> list[float]:
+    """The times of the first launches of a kernel that has imported the package 5 s before."""
+    kernel.run(f"{WORK}\n{IMPORTS['ours']}")
+    time.sleep(5)
+    times = []
+    for _ in range(4):
+        with tempfile.NamedTemporaryFile() as marks:
+            began = time.perf_counter()
+            kernel.run(f"notebook_launcher(work, ({marks.name!r},), num_processes=2)")
+            times.append(time.perf_counter() - began)
+        time.sleep(SETTLE)
+    return times
+
+
+def measure_ranks(launchers: Sequence[Launcher], counts: Sequence[int], rounds: int, picture: Path) -> None:
+    times: dict[str, list[Spread]] = {launcher.name: [] for launcher in launchers}
+    rows = []
+    for index, ranks in enumerate(counts):
+        ours, peer = map(spread, in_turn(launchers, rounds, ranks))
+        for name, measured in (("ours", ours), ("peer", peer)):
+            times[name].append(measured)
+        growth = ["-", "-"]
+        if index:
+            more = ranks - counts[index - 1]
+            growth = [f"{1e3 * (found[-1].median - found[-2].median) / more:.0f}" for found in times.values()]
+        rows.append([str(ranks), ours.text(), peer.text(), ours.over(peer).ratio(), *growth])
+    head = ["ranks", "ours, ms", "peer, ms", "ours / peer", "ours: ms for one more", "peer: ms for one more"]
+    table(f"Cell finished, by number of ranks, {rounds} rounds", head, rows)
+    for name, found in times.items():
+        stalls = [1e3 * value for each in found for value in each.values if value > each.median + STALL]
+        if stalls:
+            print(f"  stalls, {name}: {', '.join(f'{value:.0f} ms' for value in stalls)}")
+    draw(counts, times, picture)
+
+
+def measure_stalls(ours: Launcher, rounds: int) -> None:
+    (launches,) = in_turn([ours], rounds, 16)
+    times = spread(launches)
+    print(f"\n16 ranks {rounds} times, ours: {times.text()} ms")
+    goal("slowest above the median", 1e3 * (max(times.values, default=float("nan")) - times.median), 1e3 * STALL, " ms")
+
+
+def measure_memory(launchers: Sequence[Launcher]) -> None:
+    found = {
+        launcher.name: [Spread(column) for column in zip(*launcher.idle_memory(), strict=True)]
+        for launcher in launchers
+    }
+    rows = [
+        [what, *(measured[index].text(1e6, 1) for measured in found.values())]
+        for index, what in enumerate(("idle", "after a collective"))
+    ]
+    table("Private memory of a rank, MB", ["", *found], rows)
+    goal("idle, ours", found["ours"][0].median / 1e6, 40, " MB")
+
+
+def draw(counts: Sequence[int], times: dict[str, list[Spread]], picture: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import FormatStrFormatter, LogLocator
+
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    for label, found in zip(("notebook_accel", "accelerate"), times.values(), strict=True):
+        known = [(count, each) for count, each in zip(counts, found, strict=True) if each.values]
+        ranks = [count for count, _ in known]
+        (line,) = axes.plot(ranks, [each.median for _, each in known], "o-", label=label)
+        low, high = [min(each.values) for _, each in known], [max(each.values) for _, each in known]
+        axes.fill_between(ranks, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    axes.set(xscale="log", yscale="log", xlabel="ranks", ylabel="s", title="From the call to the end of the cell")
+    axes.set_xticks(counts, [str(count) for count in counts])
+    axes.minorticks_off()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(picture, dpi=150)
+    print(f"  drawn in {picture}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, and at most 8 ranks")
+    parser.add_argument("--picture", type=Path, default=Path(__file__).with_suffix(".png"))
+    quick = (arguments := parser.parse_args()).quick
+    warn_if_busy()
+    measure_first(1 if quick else 3)
+    with Launcher("ours") as ours, Launcher("peer") as peer:
+        measure_warm([ours, peer], 5 if quick else 20)
+        measure_memory([ours, peer])
+        measure_ranks([ours, peer], [2, 4, 8] if quick else [2, 4, 8, 16, 32], 2 if quick else 3, arguments.picture)
+        measure_stalls(ours, 2 if quick else 20)
+        for launcher in (ours, peer):
+            for failure in launcher.failures:
+                print(f"  failed, {launcher.name}, {failure}")
+
+
+if __name__ == "__main__":
+    main()
