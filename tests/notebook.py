@@ -266,12 +266,14 @@ class Notebook:
         return [process for process in self.processes() if _output(process).endswith("(deleted)")]
 
 
-def wait_until(condition: Callable[[], object], timeout: float, what: str = "it has not come true") -> None:
+def wait_until(
+    condition: Callable[[], object], timeout: float, what: str | Callable[[], str] = "it has not come true"
+) -> None:
     """Waits for something that nobody announces."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}, after {timeout:g} s")
+            raise TimeoutError(f"{what() if callable(what) else what}, after {timeout:g} s")
         time.sleep(0.01)
 
 

@@ -27,7 +27,7 @@ def files(notebook: Notebook) -> set[str]:
 def assert_clean_and_ready(notebook: Notebook, before: set[str]) -> None:
     """Nothing is left of a launch, in memory or on disk, and another one works."""
     nothing_is_left(notebook)
-    wait_until(lambda: files(notebook) <= before, STOPPED_WITHIN, "files are left")
+    wait_until(lambda: files(notebook) <= before, STOPPED_WITHIN, lambda: f"left: {files(notebook) - before}")
     assert notebook.value("notebook_launcher(join, num_processes=2)") == [0, 1]
 
 
@@ -272,7 +272,7 @@ def test_no_rank_outlives_a_kernel_that_is_restarted_or_shut_down(open_notebook:
         running = notebook.pids()
         end_it()
         wait_until(lambda gone=running: not gone & notebook.pids(), STOPPED_WITHIN, "processes are left")
-        wait_until(lambda: files(notebook) <= before, STOPPED_WITHIN, "files are left")
+        wait_until(lambda: files(notebook) <= before, STOPPED_WITHIN, lambda: f"left: {files(notebook) - before}")
         if notebook.manager.has_kernel:
             notebook.check(LIGHT)
             assert_clean_and_ready(notebook, before)
