@@ -26,6 +26,8 @@ class ServerEngine:
         self._lock = threading.RLock()
         self._server: Server | None = None
         self._next: Server | None = None
+        self._replaced: Server | None = None
+        """What the server has taken over from: it is let go after the launch that was the first to find it ready."""
         self._preloaded: list[str] = []
         """What the next server imports, beside what the current one has."""
         # The first optimizer of a process imports it, and takes two seconds; most ranks train.
@@ -37,7 +39,6 @@ class ServerEngine:
     def warm(self) -> None:
         with self._lock:
             self._current(os.environ)
-            self._advance()
 
     def preload(self, modules: Sequence[str]) -> None:
         if self._method == "spawn":
@@ -45,7 +46,8 @@ class ServerEngine:
         with self._lock:
             self._wanted += [name for name in modules if name not in self._known]
             self._known |= dict.fromkeys(modules)
-            self._advance()
+            self._take_over()
+            self._ask()
 
     def start(self, spec: GroupSpec) -> ServerRanks:
         _allow_descriptors(4 * spec.size + 64)
@@ -69,10 +71,10 @@ class ServerEngine:
             self._discard()
 
     def _discard(self) -> None:
-        for server in (self._next, self._server):
+        for server in (self._replaced, self._next, self._server):
             if server is not None:
                 server.close()
-        self._server = self._next = None
+        self._replaced = self._server = self._next = None
         self._wanted = [name for name in self._known if name.partition(".")[0] not in self._broken]
 
     def _current(self, environment: Mapping[str, str]) -> Server:
@@ -84,35 +86,40 @@ class ServerEngine:
             self._server = self._next = None
             self._wanted = list(self._known)
         if self._server is not None:
-            self._advance()
+            self._take_over()
         if self._server is None:
             self._server = Server.start(self._method, environment)
         return self._server
 
-    def _advance(self) -> None:
-        """Lets the next server take over once it is ready, and asks for one if more is wanted."""
-        if self._next is not None:
-            try:
-                news = self._next.news()
-            except LaunchError:
-                if self._server is None or not self._server.is_alive():
-                    self._discard()  # it went with the server
-                    return
-                news = {"ready": False, "broken": self._next.importing}  # the import has ended it
-            if news is None:
+    def _take_over(self) -> None:
+        """Lets the next server take over once it is ready."""
+        if self._replaced is not None:
+            self._replaced.retire()
+            self._replaced = None
+        if self._next is None:
+            return
+        try:
+            news = self._next.news()
+        except LaunchError:
+            if self._server is None or not self._server.is_alive():
+                self._discard()  # it went with the server
                 return
-            if news["ready"]:
-                if self._server is not None:
-                    self._server.retire()
-                self._server, self._next = self._next, None
-            else:
-                self._next.close()
-                self._next = None
-                self._broken.add(str(news["broken"]))
-                # Without a name, something else has ended it, and may do so again.
-                self._wanted = self._preloaded + self._wanted if news["broken"] else []
+            news = {"ready": False, "broken": self._next.importing}  # the import has ended it
+        if news is None:
+            return
+        if news["ready"]:
+            self._replaced, self._server, self._next = self._server, self._next, None
+        else:
+            self._next.close()
+            self._next = None
+            self._broken.add(str(news["broken"]))
+            # Without a name, something else has ended it, and may do so again.
+            self._wanted = self._preloaded + self._wanted if news["broken"] else []
+
+    def _ask(self) -> None:
+        """Asks for a next server if more is wanted. Not while a launch begins, which it would slow down."""
         self._wanted = [name for name in self._wanted if name.partition(".")[0] not in self._broken]
-        if self._wanted and self._server is not None:
+        if self._wanted and self._server is not None and self._next is None:
             try:
                 self._next = self._server.successor(self._wanted)
             except OSError:

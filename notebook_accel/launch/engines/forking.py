@@ -17,19 +17,17 @@ _NEVER = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
 """What a system says that cannot do it; it is busy or short of memory otherwise."""
 
 
-def keep_threads_out() -> None:
-    """Has OpenBLAS load without its pool of threads: each fork would start it anew, and spin in it.
-
-    A rank that is to have several threads starts them as its limit is set.
-    """
+def before_imports() -> None:
+    """Has what is imported next leave nothing behind that forks would pay for, and be imported fast."""
+    # OpenBLAS then loads without its pool of threads, which each fork would start anew, and spin in. A rank that is
+    # to have several threads starts them as its limit is set.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    gc.disable()  # imports leave hardly any garbage, and looking for it takes a tenth of their time
 
 
 def prepare() -> None:
     """Lets forks share as much of this process's memory as they can, for as long as they can."""
-    gc.collect()
     gc.freeze()
-    gc.disable()
     end_threads()  # now, rather than in the first launch
 
 

@@ -39,6 +39,7 @@ PRELOADED = ("torch", "torch.distributed", "numpy", "cloudpickle", "tqdm", "thre
 _QUIET = 0.02
 """Seconds without a group or a request before the server sees to its own affairs."""
 _MAX_SPARES = 8
+_LOOPBACK = "127.0.0.1"
 
 
 @dataclass
@@ -70,6 +71,7 @@ class Server:
         """Forks that wait to become ranks, by process: a launch then need not wait for forks."""
         self._spare_goal = 2
         self._pages: Iterator[None] | None = forking.use_huge_pages()
+        self._rehearsed = False
         self._become: Callable[[], None] | None = None
         self._store: Channel | None = None
         self._kept: set[int] = set()
@@ -105,12 +107,23 @@ class Server:
             return self._take_page
         if self._store is None:
             return self._start_store
-        return self._add_spare if len(self._spares) < self._spare_goal else None
+        if len(self._spares) < self._spare_goal:
+            return self._add_spare
+        return None if self._rehearsed else self._rehearse
 
     def _take_page(self) -> None:
         assert self._pages is not None
         if next(self._pages, self) is self:
             self._pages = None
+
+    def _rehearse(self) -> None:
+        """Opens a group without ranks, so that what every group writes to is no longer shared with the forks."""
+        self._rehearsed = True
+        ours, theirs = pair()
+        self._open(theirs.detach())
+        with socket.create_server((_LOOPBACK, 0)) as listener, contextlib.closing(Channel(ours)) as kernel:
+            meeting = {"host": _LOOPBACK, "port": listener.getsockname()[1], "num_nodes": 1, "join_timeout": 1.0}
+            kernel.send({"op": "meet", **meeting}, fds=[listener.fileno()])
 
     def _listen(self) -> None:
         for end in self._wakeup:
@@ -386,7 +399,7 @@ class Server:
             # While it imports, it hears nobody: it goes with this server then.
             rank_process.die_with(parent)
             rank_process.take_environment(environment)  # what the notebook's own imports have seen
-            forking.keep_threads_out()
+            forking.before_imports()
             serve(self._method, Channel(socket.socket(fileno=fd)), self._kernel, modules)
 
         pid = self._fork(succeed)
@@ -416,7 +429,7 @@ def main(fd: int, method: str, kernel: int) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     control = Channel(socket.socket(fileno=fd))
     if method == "fork":
-        forking.keep_threads_out()
+        forking.before_imports()
     for name in PRELOADED if method == "fork" else ():
         with contextlib.suppress(ImportError):  # the rank that needs it will say so
             importlib.import_module(name)
