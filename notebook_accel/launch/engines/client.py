@@ -80,11 +80,9 @@ class ServerEngine:
     def _current(self, environment: Mapping[str, str]) -> Server:
         """The server to use for ranks with this environment."""
         if self._server is not None and self._server.settings != load_time(environment):
-            self._server.retire()
-            if self._next is not None:
-                self._next.close()
-            self._server = self._next = None
-            self._wanted = list(self._known)
+            self._server.retire()  # its groups go on
+            self._server = None
+            self._discard()
         if self._server is not None:
             self._take_over()
         if self._server is None:
