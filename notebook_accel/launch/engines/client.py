@@ -30,9 +30,8 @@ class ServerEngine:
         """What the server has taken over from: it is let go after the launch that was the first to find it ready."""
         self._preloaded: list[str] = []
         """What the next server imports, beside what the current one has."""
-        # The first optimizer of a process imports it, and takes two seconds; most ranks train.
-        self._wanted: list[str] = ["torch._dynamo"] if method == "fork" else []
-        self._known = dict.fromkeys(self._wanted)
+        self._wanted: list[str] = []
+        self._known: dict[str, None] = {}
         """All that was ever wanted, in order."""
         self._broken: set[str] = set()
 
