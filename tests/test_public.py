@@ -73,6 +73,7 @@ def test_every_error_has_one_base_and_one_of_pythons_own() -> None:
         "LaunchError": "RuntimeError",
         "StreamError": "ConnectionError",
         "JobCancelledError": "RuntimeError",
+        "CheckpointError": "RuntimeError",
         "RankError": "RuntimeError",
         "RankTimeoutError": "RuntimeError",
     }
