@@ -1,0 +1,44 @@
+"""What the tests of the training side share: states that start afresh, and ranks to run on."""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from notebook_accel import notebook_launcher
+from notebook_accel.launch import engines
+from notebook_accel.train.state import AcceleratorState, GradientState
+
+Ranks = Callable[..., list[Any]]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engines_end_with_the_session() -> Iterator[None]:
+    yield
+    for engine in engines._running.values():
+        engine.close()
+
+
+@pytest.fixture(autouse=True)
+def states_start_afresh() -> Iterator[None]:
+    _reset()
+    yield
+    _reset()
+
+
+def _reset() -> None:
+    GradientState._reset_state()
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.fixture
+def ranks() -> Ranks:
+    """Runs `function(*args)` on so many gloo ranks, and returns what each of them returned."""
+
+    def run(function: Callable[..., Any], *args: Any, size: int = 2, **launch: Any) -> list[Any]:
+        with_nothing = {name: "" for name in os.environ if name.startswith("ACCELERATE_")}
+        found = notebook_launcher(function, args, num_processes=size, device="cpu", env=with_nothing, **launch)
+        return [None] * size if found is None else found
+
+    return run
