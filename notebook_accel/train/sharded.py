@@ -1,0 +1,81 @@
+"""Checkpoints of models whose weights are spread over the ranks: each rank writes its part, any number reads them.
+
+pytorch_model_fsdp_{i}/   the shards of model i, in the format of torch.distributed.checkpoint
+optimizer_{i}/            those of optimizer i
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.optim import Optimizer
+
+from notebook_accel.errors import CheckpointError
+
+MODEL_FOLDER = "pytorch_model_fsdp_{index}"
+OPTIMIZER_FOLDER = "optimizer_{index}"
+
+
+def save(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
+    """Writes this rank's parts; called on all ranks."""
+    for index, model in enumerate(models):
+        state_dict_saver.save(
+            {"model": get_model_state_dict(model)}, checkpoint_id=folder / MODEL_FOLDER.format(index=index)
+        )
+    for index, optimizer in enumerate(optimizers):
+        state = get_optimizer_state_dict(_owner(models, optimizer), optimizer)
+        state_dict_saver.save({"optimizer": state}, checkpoint_id=folder / OPTIMIZER_FOLDER.format(index=index))
+
+
+def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], strict: bool = True) -> None:
+    """Fills models and optimizers with what `save` wrote on however many ranks; called on all ranks.
+
+    Raises:
+        CheckpointError: The folder has no shards for them.
+    """
+    _refuse_missing(folder, len(models), len(optimizers))
+    for index, model in enumerate(models):
+        state: dict[str, Any] = {"model": get_model_state_dict(model)}
+        state_dict_loader.load(state, checkpoint_id=folder / MODEL_FOLDER.format(index=index))
+        set_model_state_dict(model, state["model"], options=StateDictOptions(strict=strict))
+    for index, optimizer in enumerate(optimizers):
+        owner = _owner(models, optimizer)
+        state = {"optimizer": get_optimizer_state_dict(owner, optimizer)}
+        state_dict_loader.load(state, checkpoint_id=folder / OPTIMIZER_FOLDER.format(index=index))
+        set_optimizer_state_dict(owner, optimizer, state["optimizer"])
+
+
+def _owner(models: Sequence[nn.Module], optimizer: Optimizer) -> nn.Module:
+    """The model whose parameters an optimizer has, or all of them together."""
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    owners = [model for model in models if any(id(parameter) in held for parameter in model.parameters())]
+    return owners[0] if len(owners) == 1 else nn.ModuleList(owners)
+
+
+def _refuse_missing(folder: Path, models: int, optimizers: int) -> None:
+    wanted = [MODEL_FOLDER.format(index=index) for index in range(models)]
+    wanted += [OPTIMIZER_FOLDER.format(index=index) for index in range(optimizers)]
+    missing = [name for name in wanted if not (folder / name).is_dir()]
+    if not missing:
+        return
+    whole = any((folder / name).is_file() for name in ("model.safetensors", "pytorch_model.bin"))
+    raise CheckpointError(
+        f"{folder} has no {', '.join(missing)}: "
+        + (
+            "it was saved with whole weights (one device, or DDP), and this run spreads them over the ranks. Load it "
+            "with the strategy it was saved with, or its weights alone, before prepare, with load_checkpoint_in_model."
+            if whole
+            else "it was saved with fewer models or optimizers, or is not a checkpoint."
+        )
+    )
