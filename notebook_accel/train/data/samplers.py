@@ -1,0 +1,125 @@
+"""Samplers: a shuffle that a seed and an epoch determine, and leaving out what has been seen."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator, Sized
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler, get_worker_info
+
+
+class SeedableRandomSampler(RandomSampler):
+    """A random sampler whose order in an epoch follows from `seed + epoch` alone, on any number of ranks.
+
+    Args:
+        data_source: What is sampled from.
+        replacement: Whether a sample can come more than once.
+        num_samples: How many samples an epoch has; all of them by default.
+        generator: The generator to draw with; it is seeded anew for each epoch.
+        data_seed: The seed; torch's own initial seed, the one given to `set_seed`, by default.
+    """
+
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: torch.Generator | None = None,
+        data_seed: int | None = None,
+    ) -> None:
+        super().__init__(data_source, replacement, num_samples, generator or torch.Generator())
+        self.initial_seed = torch.initial_seed() if data_seed is None else data_seed
+        self.epoch = 0
+
+    @classmethod
+    def like(cls, sampler: RandomSampler, data_seed: int | None) -> SeedableRandomSampler:
+        """A seedable sampler that draws as many samples from the same source."""
+        return cls(sampler.data_source, sampler.replacement, sampler._num_samples, sampler.generator, data_seed)
+
+    def __iter__(self) -> Iterator[int]:
+        self.generator.manual_seed(self.initial_seed + self.epoch)
+        yield from super().__iter__()
+        self.set_epoch(self.epoch + 1)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch whose order comes next."""
+        self.epoch = epoch
+
+
+class Skipping(Sampler[Any]):
+    """A sampler, or a batch sampler, that leaves some elements out; in all else it is the one that it stands for.
+
+    Args:
+        whole: The sampler.
+        start: The first element that is left out.
+        stop: The first one after it that is not.
+    """
+
+    def __init__(self, whole: Any, start: int, stop: int) -> None:
+        self.whole = whole
+        self.start = start
+        self.stop = stop
+
+    def __iter__(self) -> Iterator[Any]:
+        return without(iter(self.whole), self.start, self.stop)
+
+    def __len__(self) -> int:
+        length = len(self.whole)
+        return min(length, self.start) + max(0, length - self.stop)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "whole" or name.startswith("__"):  # it is being unpickled
+            raise AttributeError(name)
+        return getattr(self.whole, name)
+
+
+def without(elements: Iterator[Any], start: int, stop: int) -> Iterator[Any]:
+    """The elements before `start`, and those from `stop` on."""
+    return itertools.chain(itertools.islice(elements, start), itertools.islice(elements, stop - start, None))
+
+
+class SkippingDataset(IterableDataset[Any]):
+    """An iterable dataset without the samples of its first batches."""
+
+    def __init__(self, whole: IterableDataset[Any], skipped: int, batch_size: int) -> None:
+        self.whole = whole
+        self.skipped = skipped
+        self.batch_size = batch_size
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()  # workers, which read the whole dataset each, yield batches in turn
+        turns = range(self.skipped) if worker is None else range(worker.id, self.skipped, worker.num_workers)
+        return itertools.islice(iter(self.whole), len(turns) * self.batch_size, None)
+
+    def __len__(self) -> int:
+        return max(0, len(self.whole) - self.skipped * self.batch_size)  # type: ignore[arg-type]
+
+
+def index_sampler(loader: DataLoader[Any]) -> Any:
+    """What a loader draws its indices from: lists of them from a batch sampler, else single ones."""
+    return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+
+
+def replace_index_sampler(loader: DataLoader[Any], sampler: Any) -> None:
+    """Has a loader, which nobody else uses, draw its indices elsewhere. The loader itself forbids it."""
+    loader.__dict__["sampler" if loader.batch_sampler is None else "batch_sampler"] = sampler
+
+
+def get_sampler(loader: DataLoader[Any]) -> Any:
+    """The sampler of single indices in a loader, below the batch sampler; the latter, where that has none."""
+    top = index_sampler(loader)
+    return getattr(top, "sampler", top)
+
+
+def replace_sampler(loader: DataLoader[Any], sampler: Any) -> None:
+    """Has a loader, which nobody else uses, draw single indices from another sampler."""
+    top = index_sampler(loader)
+    if isinstance(top, BatchSampler):
+        batches = copy.copy(top)
+        batches.sampler = sampler
+        replace_index_sampler(loader, batches)
+    if not isinstance(loader.sampler, BatchSampler):
+        loader.__dict__["sampler"] = sampler
