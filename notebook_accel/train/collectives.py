@@ -95,7 +95,7 @@ def broadcast(tensor: Any, from_process: int = 0) -> Any:
 
 
 def gather_object(object: Any) -> Any:
-    """Concatenates the lists of all ranks, in the order of the ranks; their elements are anything that can be pickled."""
+    """Concatenates the lists of all ranks, in the order of the ranks; their elements are anything picklable."""
     if not PartialState().use_distributed:
         return object
     return [element for each in all_objects(object) for element in each]

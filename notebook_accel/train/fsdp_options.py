@@ -30,7 +30,7 @@ class FullyShardedDataParallelPlugin:
     fsdp_version: int | None = None
     """2 is the only one; `None` stands for it."""
     sharding_strategy: Any = None
-    """The first FSDP's word for `reshard_after_forward`: `FULL_SHARD`, `SHARD_GRAD_OP`, `HYBRID_SHARD`, or its number."""
+    """The first FSDP's word for `reshard_after_forward`: `FULL_SHARD`, `SHARD_GRAD_OP`, `HYBRID_SHARD`."""
     reshard_after_forward: Any = None
     """Whether a layer's parameters are given up after its forward, and gathered again for its backward."""
     backward_prefetch: Any = None

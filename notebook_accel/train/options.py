@@ -1,4 +1,4 @@
-"""What a user can choose: enums, and the dataclasses that go to `Accelerator(...)`. Names and defaults are the peer's."""
+"""What a user can choose: enums, and dataclasses for `Accelerator(...)`. Names and defaults are the peer's."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class DistributedDataParallelKwargs(KwargsHandler):
             raise ConfigurationError(f"comm_wrapper={self.comm_wrapper} wraps nothing: use no, fp16 or bf16")
         if self.comm_state_option and self.comm_hook not in (hook.POWER_SGD, hook.BATCHED_POWER_SGD):
             raise ConfigurationError(
-                f"comm_state_option has no effect with comm_hook={self.comm_hook}: only the Power SGD hooks keep a state"
+                f"comm_state_option has no effect with comm_hook={self.comm_hook}: only Power SGD keeps a state"
             )
 
 

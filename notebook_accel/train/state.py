@@ -124,7 +124,8 @@ class PartialState(RankWork):
         """Makes a group of one where there is none, for what works on groups only."""
         if not dist.is_initialized():
             backend = _backends(self.device, None)
-            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+            store = torch._C._distributed_c10d.HashStore()
+            dist.init_process_group(backend, store=store, rank=0, world_size=1)
 
     def destroy_process_group(self, group: Any = None) -> None:
         """Leaves the group, if there is one."""
@@ -377,8 +378,8 @@ def _join(told: Environment, cpu: bool, options: dict[str, Any]) -> Place:
     if not joined:
         backend = options.pop("backend", None) or told.backend
         given = {name: value for name, value in options.items() if value is not None}
-        where = {} if "store" in given else {"rank": told.rank, "world_size": told.world_size}
-        dist.init_process_group(_backends(device, backend), **where, **given)
+        where = {"rank": told.rank, "world_size": told.world_size}
+        dist.init_process_group(_backends(device, backend), **{**where, **given})
     backend = "nccl" if "nccl" in dist.get_backend() and device.type == "cuda" else "gloo"
     size = dist.get_world_size()
     return Place(device, backend, dist.get_rank(), told.local_rank, size, told.local_world_size, told.debug)

@@ -22,7 +22,7 @@ from notebook_accel.train.options import (
 from notebook_accel.train.state import PartialState
 
 if TYPE_CHECKING:
-    from notebook_accel.train.checkpoint import LoadOptions
+    from notebook_accel.train.checkpoint import LoadOptions, SaveOptions
 
 StateDict = dict[str, torch.Tensor]
 
@@ -105,7 +105,7 @@ class Strategy(ABC):
         return nullcontext()
 
     def clip_grad_norm_(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
-        """Scales gradients so that their norm over all ranks is at most `max_norm`; returns the norm before, a scalar."""
+        """Scales gradients so that their norm over all ranks is at most `max_norm`; returns the norm before."""
         return nn.utils.clip_grad_norm_(parameters, max_norm, norm_type=norm_type)
 
     def clip_grad_value_(self, parameters: Iterable[torch.Tensor], clip_value: float) -> None:
@@ -119,11 +119,11 @@ class Strategy(ABC):
     # What stays
 
     def state_dict(self, model: nn.Module) -> StateDict:
-        """All weights of a model, whole and on the CPU at least on the main rank, under the user's names."""
-        return {name: tensor.detach().cpu() for name, tensor in self.unwrap(model).state_dict().items()}
+        """All weights of a model, whole at least on the main rank, under the user's names."""
+        return dict(self.unwrap(model).state_dict())
 
     def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[StateDict]:
-        """What hooks see of a checkpoint's weights, and may take out: one entry for each model, or none if in shards."""
+        """What hooks see of a checkpoint's weights, and may take out: one entry for each model; none if in shards."""
         return [self.state_dict(model) for model in models]
 
     def save_checkpoint(
@@ -132,12 +132,12 @@ class Strategy(ABC):
         models: Sequence[nn.Module],
         weights: Sequence[StateDict],
         optimizers: Sequence[Optimizer],
-        safe_serialization: bool,
+        options: SaveOptions,
     ) -> None:
         """Writes a checkpoint's weights and optimizer states."""
         from notebook_accel.train import checkpoint
 
-        checkpoint.write_replicated(folder, weights, optimizers, safe_serialization)
+        checkpoint.write_replicated(folder, weights, optimizers, options)
 
     def load_checkpoint(
         self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
