@@ -19,7 +19,6 @@ from notebook_accel.train.data import placement, resume
 from notebook_accel.train.data.resume import Progress
 from notebook_accel.train.data.samplers import (
     Skipping,
-    SkippingDataset,
     get_sampler,
     index_sampler,
     replace_index_sampler,
@@ -274,6 +273,10 @@ class PreparedLoader(DataLoader[Any]):
         return getattr(self.base_dataloader, name)
 
 
+class SkippingLoader(PreparedLoader):
+    """A loader of an iterable dataset that leaves out the first batches, by reading them; no share is taken of it."""
+
+
 def read(loader: DataLoader[Any], skipped: int, start: int = 0) -> Iterator[Any]:
     """A loader's batches without `skipped` of them from `start` on; they are not even read where indices suffice."""
     if not skipped:
@@ -285,11 +288,9 @@ def read(loader: DataLoader[Any], skipped: int, start: int = 0) -> Iterator[Any]
 
 def without_first(loader: DataLoader[Any], skipped: int) -> DataLoader[Any]:
     """A loader that leaves out the first batches."""
-    if not isinstance(loader.dataset, IterableDataset):
-        return _without(loader, 0, skipped)
-    new = duplicate(loader)
-    new.__dict__["dataset"] = SkippingDataset(loader.dataset, skipped, loader.batch_size or 1)
-    return new
+    if isinstance(loader.dataset, IterableDataset):
+        return SkippingLoader(loader).skipping(skipped)
+    return _without(loader, 0, skipped)
 
 
 def _without(loader: DataLoader[Any], start: int, stop: int) -> DataLoader[Any]:

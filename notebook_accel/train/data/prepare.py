@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Itera
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data.dispatch import DispatchingLoader
-from notebook_accel.train.data.loader import PreparedLoader, duplicate, without_first
+from notebook_accel.train.data.loader import PreparedLoader, SkippingLoader, duplicate, without_first
 from notebook_accel.train.data.samplers import (
     SeedableRandomSampler,
     get_sampler,
@@ -71,6 +71,11 @@ def prepare_data_loader(
     Raises:
         ConfigurationError: A setting that cannot work with this loader.
     """
+    if isinstance(dataloader, SkippingLoader):
+        raise ConfigurationError(
+            "the first batches of an iterable dataset can be skipped only once ranks have their shares: prepare the "
+            "loader first, and then skip_first_batches(prepared_loader, n)"
+        )
     if isinstance(dataloader, PreparedLoader):
         return dataloader
     ranks, rank = _share(num_processes, process_index, torch_device_mesh)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sized
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler, get_worker_info
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
 
 
 class SeedableRandomSampler(RandomSampler):
@@ -79,23 +79,6 @@ class Skipping(Sampler[Any]):
 def without(elements: Iterator[Any], start: int, stop: int) -> Iterator[Any]:
     """The elements before `start`, and those from `stop` on."""
     return itertools.chain(itertools.islice(elements, start), itertools.islice(elements, stop - start, None))
-
-
-class SkippingDataset(IterableDataset[Any]):
-    """An iterable dataset without the samples of its first batches."""
-
-    def __init__(self, whole: IterableDataset[Any], skipped: int, batch_size: int) -> None:
-        self.whole = whole
-        self.skipped = skipped
-        self.batch_size = batch_size
-
-    def __iter__(self) -> Iterator[Any]:
-        worker = get_worker_info()  # workers, which read the whole dataset each, yield batches in turn
-        turns = range(self.skipped) if worker is None else range(worker.id, self.skipped, worker.num_workers)
-        return itertools.islice(iter(self.whole), len(turns) * self.batch_size, None)
-
-    def __len__(self) -> int:
-        return max(0, len(self.whole) - self.skipped * self.batch_size)  # type: ignore[arg-type]
 
 
 def index_sampler(loader: DataLoader[Any]) -> Any:
