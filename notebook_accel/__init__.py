@@ -1,15 +1,19 @@
 """Distributed training from a notebook: a function defined in a cell runs on every device.
 
-from notebook_accel import notebook_launcher
+from notebook_accel import Accelerator, notebook_launcher
 results = notebook_launcher(train, num_processes=2)
+
+What trains needs torch, which a kernel that only launches does without: it is imported when it is first used.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import TYPE_CHECKING
 
 from notebook_accel.errors import (
+    CheckpointError,
     ConfigurationError,
     HardwareError,
     JobCancelledError,
@@ -25,20 +29,206 @@ from notebook_accel.launch.launcher import debug_launcher, notebook_launcher
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from notebook_accel.train.accelerator import (
+        Accelerator,
+    )
+    from notebook_accel.train.collectives import (
+        DistributedOperationException,
+        broadcast,
+        broadcast_object_list,
+        gather,
+        gather_object,
+        pad_across_processes,
+        reduce,
+    )
+    from notebook_accel.train.data import (
+        SeedableRandomSampler,
+        prepare_data_loader,
+        skip_first_batches,
+    )
+    from notebook_accel.train.fsdp_options import (
+        FullyShardedDataParallelPlugin,
+    )
+    from notebook_accel.train.local_sgd import (
+        LocalSGD,
+    )
+    from notebook_accel.train.logging import (
+        get_logger,
+    )
+    from notebook_accel.train.memory import (
+        find_executable_batch_size,
+        release_memory,
+    )
+    from notebook_accel.train.optimizer import (
+        AcceleratedOptimizer,
+    )
+    from notebook_accel.train.options import (
+        AORecipeKwargs,
+        AutocastKwargs,
+        DataLoaderConfiguration,
+        DDPCommunicationHookType,
+        DistributedDataParallelKwargs,
+        DistributedType,
+        DynamoBackend,
+        GradientAccumulationPlugin,
+        GradScalerKwargs,
+        InitProcessGroupKwargs,
+        LoggerType,
+        PrecisionType,
+        ProfileKwargs,
+        ProjectConfiguration,
+        RNGType,
+        TorchDynamoPlugin,
+        TorchTensorParallelPlugin,
+    )
+    from notebook_accel.train.randomness import (
+        set_seed,
+        synchronize_rng_states,
+    )
+    from notebook_accel.train.scheduler import (
+        AcceleratedScheduler,
+    )
+    from notebook_accel.train.state import (
+        AcceleratorState,
+        GradientState,
+        PartialState,
+    )
+    from notebook_accel.train.trackers import (
+        GeneralTracker,
+        on_main_process,
+    )
+    from notebook_accel.train.tree import (
+        concatenate,
+        find_batch_size,
+        send_to_device,
+    )
+    from notebook_accel.train.weights import (
+        SAFE_WEIGHTS_NAME,
+        load_checkpoint_in_model,
+    )
+
 __version__ = "0.1.0"
 __all__ = [
+    "SAFE_WEIGHTS_NAME",
+    "AORecipeKwargs",
+    "AcceleratedOptimizer",
+    "AcceleratedScheduler",
+    "Accelerator",
+    "AcceleratorState",
+    "AutocastKwargs",
+    "CheckpointError",
     "ConfigurationError",
+    "DDPCommunicationHookType",
+    "DataLoaderConfiguration",
+    "DistributedDataParallelKwargs",
+    "DistributedOperationException",
+    "DistributedType",
+    "DynamoBackend",
+    "FullyShardedDataParallelPlugin",
+    "GeneralTracker",
+    "GradScalerKwargs",
+    "GradientAccumulationPlugin",
+    "GradientState",
     "HardwareError",
+    "InitProcessGroupKwargs",
     "Job",
     "JobCancelledError",
     "LaunchError",
+    "LocalSGD",
+    "LoggerType",
     "NotebookAccelError",
+    "PartialState",
     "PayloadError",
+    "PrecisionType",
+    "ProfileKwargs",
+    "ProjectConfiguration",
+    "RNGType",
     "RankError",
     "RankTimeoutError",
+    "SeedableRandomSampler",
+    "TorchDynamoPlugin",
+    "TorchTensorParallelPlugin",
+    "broadcast",
+    "broadcast_object_list",
+    "concatenate",
     "debug_launcher",
+    "find_batch_size",
+    "find_executable_batch_size",
+    "gather",
+    "gather_object",
+    "get_logger",
+    "load_checkpoint_in_model",
     "notebook_launcher",
+    "on_main_process",
+    "pad_across_processes",
+    "prepare_data_loader",
+    "reduce",
+    "release_memory",
+    "send_to_device",
+    "set_seed",
+    "skip_first_batches",
+    "synchronize_rng_states",
 ]
+
+_TRAINING = {
+    "accelerator": ("Accelerator",),
+    "collectives": (
+        "DistributedOperationException",
+        "broadcast",
+        "broadcast_object_list",
+        "gather",
+        "gather_object",
+        "pad_across_processes",
+        "reduce",
+    ),
+    "data": ("SeedableRandomSampler", "prepare_data_loader", "skip_first_batches"),
+    "fsdp_options": ("FullyShardedDataParallelPlugin",),
+    "local_sgd": ("LocalSGD",),
+    "logging": ("get_logger",),
+    "memory": ("find_executable_batch_size", "release_memory"),
+    "options": (
+        "AORecipeKwargs",
+        "AutocastKwargs",
+        "DDPCommunicationHookType",
+        "DataLoaderConfiguration",
+        "DistributedDataParallelKwargs",
+        "DistributedType",
+        "DynamoBackend",
+        "GradScalerKwargs",
+        "GradientAccumulationPlugin",
+        "InitProcessGroupKwargs",
+        "LoggerType",
+        "PrecisionType",
+        "ProfileKwargs",
+        "ProjectConfiguration",
+        "RNGType",
+        "TorchDynamoPlugin",
+        "TorchTensorParallelPlugin",
+    ),
+    "optimizer": ("AcceleratedOptimizer",),
+    "randomness": ("set_seed", "synchronize_rng_states"),
+    "scheduler": ("AcceleratedScheduler",),
+    "state": ("AcceleratorState", "GradientState", "PartialState"),
+    "trackers": ("GeneralTracker", "on_main_process"),
+    "tree": ("concatenate", "find_batch_size", "send_to_device"),
+    "weights": ("SAFE_WEIGHTS_NAME", "load_checkpoint_in_model"),
+}
+"""Where in `notebook_accel.train` each name is at home."""
+_HOMES = {name: module for module, names in _TRAINING.items() for name in names}
+
+if not TYPE_CHECKING:  # or mypy would believe in any name
+
+    def __getattr__(name: str) -> object:
+        """Imports a name of the training side when it is first used."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"notebook_accel.train.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from notebook_accel.errors import CheckpointError
@@ -111,7 +110,7 @@ class Contents:
         for index, model in enumerate(self.models):
             name = file_name(GRADIENTS_NAME, index, rank=state.process_index, first=False)
             found = {key: each.grad for key, each in model.named_parameters() if each.grad is not None}
-            if not found or any(isinstance(each, DTensor) for each in found.values()):
+            if not found or any(hasattr(each, "full_tensor") for each in found.values()):
                 _log.warning(
                     "The checkpoint is saved in the middle of an accumulation, and the gradients so far are not in it, "
                     "since they are spread over the ranks: a resumed run differs a little. Save when "

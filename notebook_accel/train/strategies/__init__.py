@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from notebook_accel.train.state import PartialState
 from notebook_accel.train.strategies.base import Settings, Strategy
-from notebook_accel.train.strategies.ddp import DataParallel
-from notebook_accel.train.strategies.fsdp import FullySharded
-from notebook_accel.train.strategies.single import SingleDevice
-from notebook_accel.train.strategies.tensor_parallel import TensorParallel
 
-TABLE: tuple[type[Strategy], ...] = (TensorParallel, FullySharded, DataParallel, SingleDevice)
-"""In this order they are asked whether they are wanted; the last always is."""
+
+@dataclass(frozen=True)
+class Row:
+    """One strategy. Its module is imported when it is chosen: some of them bring a second's worth of torch along."""
+
+    module: str
+    name: str
+    wanted: Callable[[PartialState, Settings], bool]
+    """Whether it is the one for these ranks and settings, if none before it was."""
+
+    def load(self) -> type[Strategy]:
+        found: type[Strategy] = getattr(importlib.import_module(f"{__name__}.{self.module}"), self.name)
+        return found
+
+
+TABLE = (
+    Row("tensor_parallel", "TensorParallel", lambda state, settings: settings.tensor_parallel is not None),
+    Row("fsdp", "FullySharded", lambda state, settings: settings.fsdp is not None),
+    Row("ddp", "DataParallel", lambda state, settings: state.use_distributed),
+    Row("single", "SingleDevice", lambda state, settings: True),
+)
 
 
 def choose(state: PartialState, settings: Settings) -> Strategy:
@@ -19,4 +38,5 @@ def choose(state: PartialState, settings: Settings) -> Strategy:
     Raises:
         ConfigurationError: Settings that it cannot follow.
     """
-    return next(each for each in TABLE if each.wanted(state, settings))(state, settings)
+    row = next(each for each in TABLE if each.wanted(state, settings))
+    return row.load()(state, settings)

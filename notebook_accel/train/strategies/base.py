@@ -48,11 +48,6 @@ class Strategy(ABC):
         self.state = state
         self.settings = settings
 
-    @classmethod
-    @abstractmethod
-    def wanted(cls, state: PartialState, settings: Settings) -> bool:
-        """Whether this is the strategy for these ranks and settings; the first of the table that is gets chosen."""
-
     @property
     @abstractmethod
     def distributed_type(self) -> DistributedType:

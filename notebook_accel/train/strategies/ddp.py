@@ -15,8 +15,7 @@ from torch.optim import Optimizer
 
 from notebook_accel.train.options import DDPCommunicationHookType as Hook
 from notebook_accel.train.options import DistributedDataParallelKwargs, DistributedType
-from notebook_accel.train.state import PartialState
-from notebook_accel.train.strategies.base import Settings, Strategy
+from notebook_accel.train.strategies.base import Strategy
 
 _HOOKS: dict[Hook, Callable[..., Any]] = {
     Hook.FP16: default_hooks.fp16_compress_hook,
@@ -33,10 +32,6 @@ _WITH_STATE = (Hook.POWER_SGD, Hook.BATCHED_POWER_SGD)
 
 class DataParallel(Strategy):
     """Several ranks, each with the whole model."""
-
-    @classmethod
-    def wanted(cls, state: PartialState, settings: Settings) -> bool:
-        return state.use_distributed
 
     @property
     def distributed_type(self) -> DistributedType:

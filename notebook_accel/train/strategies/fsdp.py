@@ -34,10 +34,6 @@ class FullySharded(InShards):
         state.require_group()
         self.mesh = self._mesh()
 
-    @classmethod
-    def wanted(cls, state: PartialState, settings: Settings) -> bool:
-        return settings.fsdp is not None
-
     @property
     def distributed_type(self) -> DistributedType:
         return DistributedType.FSDP

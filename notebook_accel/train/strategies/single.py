@@ -10,18 +10,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from notebook_accel.train.options import DistributedType
-from notebook_accel.train.state import PartialState
-from notebook_accel.train.strategies.base import Settings, Strategy
+from notebook_accel.train.strategies.base import Strategy
 
 
 class SingleDevice(Strategy):
     """One rank, one device."""
 
     syncs = False
-
-    @classmethod
-    def wanted(cls, state: PartialState, settings: Settings) -> bool:
-        return True
 
     @property
     def distributed_type(self) -> DistributedType:

@@ -44,10 +44,6 @@ class TensorParallel(InShards):
         state.require_group()
         self.mesh = self._mesh()
 
-    @classmethod
-    def wanted(cls, state: PartialState, settings: Settings) -> bool:
-        return settings.tensor_parallel is not None
-
     @property
     def distributed_type(self) -> DistributedType:
         return DistributedType.TP
