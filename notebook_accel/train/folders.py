@@ -21,7 +21,7 @@ _CHECKPOINT = re.compile(r"checkpoint_(\d+)")
 OWN_FILES = re.compile(
     r"(model|pytorch_model)(_\d+)?\.(safetensors|bin)"
     r"|(optimizer|scheduler|sampler|dl_state_dict)(_\d+)?(_rank\d+)?\.bin"
-    r"|scaler\.pt|(random_states|custom_checkpoint)_\d+\.pkl|gradients(_\d+)?_rank\d+\.bin"
+    r"|scaler\.pt|(random_states|custom_checkpoint)_\d+\.pkl|(gradients|buffers)(_\d+)?_rank\d+\.bin"
     r"|(pytorch_model_fsdp|optimizer)_\d+"
 )
 """What a checkpoint may hold; other files in its folder are somebody else's."""

@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -19,20 +22,30 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from notebook_accel.errors import CheckpointError
+from notebook_accel.train.serialization import load as load_file
+from notebook_accel.train.serialization import write_safe
 
 MODEL_FOLDER = "pytorch_model_fsdp_{index}"
 OPTIMIZER_FOLDER = "optimizer_{index}"
+BUFFERS_FILE = "buffers_{index}_rank{rank}.bin"
 
 
 def save(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
     """Writes this rank's parts; called on all ranks."""
     for index, model in enumerate(models):
-        state_dict_saver.save(
-            {"model": get_model_state_dict(model)}, checkpoint_id=folder / MODEL_FOLDER.format(index=index)
-        )
+        state = get_model_state_dict(model)
+        # Of what several ranks have, it writes that of the first; the others' buffers are in files of their own.
+        planner = DefaultSavePlanner(dedup_save_to_lowest_rank=True)
+        place = folder / MODEL_FOLDER.format(index=index)
+        state_dict_saver.save({"model": state}, checkpoint_id=place, planner=planner)
+        own = {name: each for name, each in state.items() if _is_own(each)}
+        if own:
+            name = BUFFERS_FILE.format(index=index, rank=dist.get_rank())
+            write_safe(own, folder / name, f"the buffers of model {index}")
     for index, optimizer in enumerate(optimizers):
         state = get_optimizer_state_dict(_owner(models, optimizer), optimizer)
         state_dict_saver.save({"optimizer": state}, checkpoint_id=folder / OPTIMIZER_FOLDER.format(index=index))
@@ -48,12 +61,19 @@ def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimiz
     for index, model in enumerate(models):
         state: dict[str, Any] = {"model": get_model_state_dict(model)}
         state_dict_loader.load(state, checkpoint_id=folder / MODEL_FOLDER.format(index=index))
+        if len(list(folder.glob(BUFFERS_FILE.format(index=index, rank="*")))) == dist.get_world_size():
+            own = load_file(folder / BUFFERS_FILE.format(index=index, rank=dist.get_rank()), map_location="cpu")
+            state["model"].update(own)
         set_model_state_dict(model, state["model"], options=StateDictOptions(strict=strict))
     for index, optimizer in enumerate(optimizers):
         owner = _owner(models, optimizer)
         state = {"optimizer": get_optimizer_state_dict(owner, optimizer)}
         state_dict_loader.load(state, checkpoint_id=folder / OPTIMIZER_FOLDER.format(index=index))
         set_optimizer_state_dict(owner, optimizer, state["optimizer"])
+
+
+def _is_own(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not isinstance(value, DTensor)
 
 
 def _owner(models: Sequence[nn.Module], optimizer: Optimizer) -> nn.Module:
