@@ -75,12 +75,16 @@ class Watch:
     """Notices when a prepared model has left its device: what follows would fail far from the cause."""
 
     def __init__(self) -> None:
-        self._seen: list[tuple[nn.Parameter, torch.device]] = []
+        self._seen: list[tuple[dict[str, Any], str, torch.device]] = []
+        """Where a module keeps one of its parameters, the parameter's name, and its device."""
 
     def add(self, model: nn.Module) -> None:
-        first = next(model.parameters(), None)
-        if first is not None:
-            self._seen.append((first, first.device))
+        for module in model.modules():
+            for name, parameter in module._parameters.items():
+                if parameter is not None:
+                    # Some moves put another parameter in its place.
+                    self._seen.append((module._parameters, name, parameter.device))
+                    return
 
     def clear(self) -> None:
         self._seen.clear()
@@ -91,12 +95,12 @@ class Watch:
         Raises:
             ConfigurationError: A model is elsewhere than where `prepare` put it.
         """
-        for parameter, device in self._seen:
-            if parameter.device != device:
+        for parameters, name, device in self._seen:
+            found = parameters[name].device
+            if found != device:
                 raise ConfigurationError(
-                    f"a prepared model was moved from {device} to {parameter.device}; its optimizer and its batches "
-                    f"are still on {device}. Take the .to(...) or .cuda() after prepare out; to export a model, move "
-                    "a copy of it."
+                    f"a prepared model was moved from {device} to {found}; its optimizer and its batches are still on "
+                    f"{device}. Take the .to(...) or .cuda() after prepare out; to export a model, move a copy of it."
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:

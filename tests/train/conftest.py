@@ -32,13 +32,14 @@ def _reset() -> None:
     AcceleratorState._reset_state(reset_partial_state=True)
 
 
+def launch(function: Callable[..., Any], *args: Any, size: int = 2, **options: Any) -> list[Any]:
+    """Runs `function(*args)` on so many gloo ranks, and returns what each of them returned."""
+    accelerates = {name: "" for name in os.environ if name.startswith("ACCELERATE_")}
+    found = notebook_launcher(function, args, num_processes=size, device="cpu", env=accelerates, **options)
+    return [None] * size if found is None else found
+
+
 @pytest.fixture
 def ranks() -> Ranks:
-    """Runs `function(*args)` on so many gloo ranks, and returns what each of them returned."""
-
-    def run(function: Callable[..., Any], *args: Any, size: int = 2, **launch: Any) -> list[Any]:
-        with_nothing = {name: "" for name in os.environ if name.startswith("ACCELERATE_")}
-        found = notebook_launcher(function, args, num_processes=size, device="cpu", env=with_nothing, **launch)
-        return [None] * size if found is None else found
-
-    return run
+    """As `launch`, for a test."""
+    return launch
