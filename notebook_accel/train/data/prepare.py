@@ -131,8 +131,10 @@ def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> Dat
     Raises:
         ConfigurationError: The loader is stateful, and so knows by itself where it was.
     """
+    if not num_batches:
+        return dataloader
     base = dataloader.base_dataloader if isinstance(dataloader, PreparedLoader) else dataloader
-    if num_batches and hasattr(base, "load_state_dict"):
+    if hasattr(base, "load_state_dict"):
         raise ConfigurationError(
             "a stateful loader goes on by itself where its state was saved, and would leave out these batches on top: "
             "iterate over the loader itself once its state is loaded"
