@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
@@ -46,7 +47,8 @@ def followed_by(optimizers: Sequence[Optimizer], models: Sequence[nn.Module]) ->
 
 def _named(model: nn.Module) -> Mapping[str, nn.Parameter]:
     """The parameters by name; a shared one under each of its names."""
-    return dict(model.named_parameters(remove_duplicate=False))
+    found = model.named_parameters(remove_duplicate=False)
+    return {name.replace(_CHECKPOINT_PREFIX, ""): parameter for name, parameter in found}
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
