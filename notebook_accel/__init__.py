@@ -2,33 +2,30 @@
 
 from notebook_accel import Accelerator, notebook_launcher
 results = notebook_launcher(train, num_processes=2)
-
-What trains needs torch, which a kernel that only launches does without: it is imported when it is first used.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING
-
-from notebook_accel.errors import (
-    CheckpointError,
-    ConfigurationError,
-    HardwareError,
-    JobCancelledError,
-    LaunchError,
-    NotebookAccelError,
-    PayloadError,
-    RankError,
-    RankTimeoutError,
-)
-from notebook_accel.launch.job import Job
-from notebook_accel.launch.launcher import debug_launcher, notebook_launcher
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from notebook_accel.errors import (
+        CheckpointError,
+        ConfigurationError,
+        HardwareError,
+        JobCancelledError,
+        LaunchError,
+        NotebookAccelError,
+        PayloadError,
+        RankError,
+        RankTimeoutError,
+    )
+    from notebook_accel.launch.job import Job
+    from notebook_accel.launch.launcher import debug_launcher, notebook_launcher
     from notebook_accel.train.accelerator import (
         Accelerator,
     )
@@ -169,10 +166,22 @@ __all__ = [
     "skip_first_batches",
     "synchronize_rng_states",
 ]
-
-_TRAINING = {
-    "accelerator": ("Accelerator",),
-    "collectives": (
+_HOMES = {
+    "errors": [
+        "CheckpointError",
+        "ConfigurationError",
+        "HardwareError",
+        "JobCancelledError",
+        "LaunchError",
+        "NotebookAccelError",
+        "PayloadError",
+        "RankError",
+        "RankTimeoutError",
+    ],
+    "launch.job": ["Job"],
+    "launch.launcher": ["debug_launcher", "notebook_launcher"],
+    "train.accelerator": ["Accelerator"],
+    "train.collectives": [
         "DistributedOperationException",
         "broadcast",
         "broadcast_object_list",
@@ -180,13 +189,13 @@ _TRAINING = {
         "gather_object",
         "pad_across_processes",
         "reduce",
-    ),
-    "data": ("SeedableRandomSampler", "prepare_data_loader", "skip_first_batches"),
-    "fsdp_options": ("FullyShardedDataParallelPlugin",),
-    "local_sgd": ("LocalSGD",),
-    "logging": ("get_logger",),
-    "memory": ("find_executable_batch_size", "release_memory"),
-    "options": (
+    ],
+    "train.data": ["SeedableRandomSampler", "prepare_data_loader", "skip_first_batches"],
+    "train.fsdp_options": ["FullyShardedDataParallelPlugin"],
+    "train.local_sgd": ["LocalSGD"],
+    "train.logging": ["get_logger"],
+    "train.memory": ["find_executable_batch_size", "release_memory"],
+    "train.options": [
         "AORecipeKwargs",
         "AutocastKwargs",
         "DDPCommunicationHookType",
@@ -204,27 +213,25 @@ _TRAINING = {
         "RNGType",
         "TorchDynamoPlugin",
         "TorchTensorParallelPlugin",
-    ),
-    "optimizer": ("AcceleratedOptimizer",),
-    "randomness": ("set_seed", "synchronize_rng_states"),
-    "scheduler": ("AcceleratedScheduler",),
-    "state": ("AcceleratorState", "GradientState", "PartialState"),
-    "trackers": ("GeneralTracker", "on_main_process"),
-    "tree": ("concatenate", "find_batch_size", "send_to_device"),
-    "weights": ("SAFE_WEIGHTS_NAME", "load_checkpoint_in_model"),
+    ],
+    "train.optimizer": ["AcceleratedOptimizer"],
+    "train.randomness": ["set_seed", "synchronize_rng_states"],
+    "train.scheduler": ["AcceleratedScheduler"],
+    "train.state": ["AcceleratorState", "GradientState", "PartialState"],
+    "train.trackers": ["GeneralTracker", "on_main_process"],
+    "train.tree": ["concatenate", "find_batch_size", "send_to_device"],
+    "train.weights": ["SAFE_WEIGHTS_NAME", "load_checkpoint_in_model"],
 }
-"""Where in `notebook_accel.train` each name is at home."""
-_HOMES = {name: module for module, names in _TRAINING.items() for name in names}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
-if not TYPE_CHECKING:  # or mypy would believe in any name
 
-    def __getattr__(name: str) -> object:
-        """Imports a name of the training side when it is first used."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"notebook_accel.train.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
+def __getattr__(name: str) -> Any:
+    """Imports what is asked for, when it is: the kernel needs no torch, and a rank nothing of the kernel's."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -168,7 +168,7 @@ class Returned(Event):
 
 @dataclass(frozen=True)
 class Exited(Event):
-    """The rank's process has ended, as its parent saw it."""
+    """The rank's process has ended, as its parent saw it; or does so now, as its own last word."""
 
     kind = "exited"
     code: int | None

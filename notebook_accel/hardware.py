@@ -6,6 +6,7 @@ NVIDIA GPUs are listed through NVML, which creates no CUDA context, and numbered
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib.util
 import itertools
@@ -50,8 +51,9 @@ class NvmlProbe:
 @functools.cache
 def _ask_nvml() -> tuple[Gpu, ...]:
     try:
+        ctypes.CDLL("libnvidia-ml.so.1")  # what pynvml would load; the import alone takes 20 ms
         import pynvml as nvml
-    except ImportError:
+    except (OSError, ImportError):
         return ()
     try:
         nvml.nvmlInit()
@@ -118,12 +120,16 @@ def detect(environ: Mapping[str, str] | None = None, probe: Probe | None = None)
 
 def usable_cores() -> int:
     """Physical cores, within this process's affinity and its container's quota; at least 1."""
-    logical = psutil.cpu_count() or 1
-    per_core = max(1, logical // (psutil.cpu_count(logical=False) or logical))
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else logical
-    cores = max(1, allowed // per_core)
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
+    cores = max(1, allowed // _threads_per_core())
     quota = _container_quota()
     return max(1, min(cores, int(quota))) if quota else cores
+
+
+@functools.cache
+def _threads_per_core() -> int:
+    logical = psutil.cpu_count() or 1
+    return max(1, logical // (psutil.cpu_count(logical=False) or logical))
 
 
 def _visible(gpus: tuple[Gpu, ...], setting: str | None) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:

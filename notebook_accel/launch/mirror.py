@@ -2,21 +2,23 @@
 
 Mirrored: working directory, `sys.path`, `sys.argv`; the random states of Python, NumPy and torch (the CPU's state, and
 the seed of the devices); torch's default dtype, float32 matmul precision and deterministic mode. The environment is
-mirrored
-when the rank starts. Not mirrored: open files, threads, logging and warning filters, the values of the notebook's
-variables that the function does not use, and devices.
+mirrored when the rank starts. Not mirrored: open files, threads, logging and warning filters, the values of the
+notebook's variables that the function does not use, and devices.
 """
 
 from __future__ import annotations
 
-import importlib
+import importlib.machinery
 import os
 import random
 import sys
+import sysconfig
 from dataclasses import dataclass
 from typing import Any
 
 from notebook_accel.errors import ConfigurationError
+
+_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,9 @@ def apply(state: State) -> None:
     os.chdir(state.cwd)
     sys.path[:] = state.path
     sys.argv[:] = state.argv
-    # The finders may have been filled before the last edit; and byte code is only told apart from its source by the
-    # second of the edit and the length of the file, which is too coarse for launches that take milliseconds.
-    importlib.invalidate_caches()
+    _forget_listings()
+    # Byte code is only told apart from its source by the second of the edit and the length of the file, which is too
+    # coarse for launches that take milliseconds.
     sys.dont_write_bytecode = True
     random.setstate(state.random)
     if state.numpy is not None:
@@ -72,6 +74,20 @@ def apply(state: State) -> None:
         sys.modules["numpy.random"].seed()
     if state.torch is not None:
         _apply_torch(state.torch)
+
+
+def _forget_listings() -> None:
+    """Makes the import system list the user's folders anew: it may have done so within a tick of the last edit.
+
+    The folders of Python and of its packages are large, and have not changed within a tick.
+    """
+    finders: dict[str, Any] = dict(sys.path_importer_cache)
+    for name, finder in finders.items():
+        if finder is not None and not name.startswith(_INSTALLED):
+            finder.invalidate_caches()
+    for meta in sys.meta_path:
+        if meta is not importlib.machinery.PathFinder and hasattr(meta, "invalidate_caches"):
+            meta.invalidate_caches()
 
 
 def _working_directory() -> str:

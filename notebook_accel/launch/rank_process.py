@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 import types
 import weakref
@@ -20,12 +21,16 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from notebook_accel import events
-from notebook_accel.launch import pickling, workers
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.events import Call, Exited, to_wire
+from notebook_accel.launch import payload, pickling, resolver, workers
 from notebook_accel.launch.rank import Rank
-from notebook_accel.launch.stream import Channel, Message
+from notebook_accel.launch.stream import Channel, Message, pair
 
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _LINE_BUFFERED = 1  # _IOLBF
+_PARTING = 0.03
+"""Seconds between a rank's last word and its end."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +65,16 @@ def prepare() -> None:
         # What C code prints is to appear line by line too, although standard output is a pipe.
         libc = ctypes.CDLL(None)
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, 0)
+    if "torch.distributed.rendezvous" in sys.modules:
+        resolver.keep_local(sys.modules["torch.distributed.rendezvous"])
     importlib.invalidate_caches()  # imports what it needs for it, once
     # What the server's imports want done at the end is the server's affair: torch takes its libraries of operators
     # apart, which would take every rank 40 ms.
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False
+    # It is registered again by a rank's own first finalizer; until then it only collects garbage.
+    atexit.unregister(weakref.finalize._exitfunc)  # type: ignore[attr-defined]
+    weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
 
 
 _blas: Any = None
@@ -73,6 +83,7 @@ _blas: Any = None
 def stand_by(server: Channel, parent: int) -> NoReturn:
     """Waits, in a fork of the server, to become a rank."""
     _settle(parent)
+    _rehearse()
     message = next(server.messages(), None)
     if message is None:
         os._exit(0)
@@ -80,6 +91,24 @@ def stand_by(server: Channel, parent: int) -> NoReturn:
     start = RankStart.from_message(message)
     take_environment(start.environment)
     _live(start)
+
+
+def _rehearse() -> None:
+    """Runs an empty call, so that the pages that every call writes to are this process's own before one comes."""
+    _take_threads()
+    ours, theirs = map(Channel, pair())
+    with contextlib.suppress(ConfigurationError), payload.pack(_nothing, (), {}) as call:  # the folder may be gone
+        assert call.fd is not None
+        ours.send(to_wire(Call(call.layout))[0], fds=[call.fd])
+    ours.finish()
+    rank = Rank(theirs, heartbeat=1.0, isolated=False)
+    rank.serve()
+    rank.close()
+    ours.close()
+
+
+def _nothing() -> None:
+    pass
 
 
 def become(start: RankStart, parent: int) -> NoReturn:
@@ -137,14 +166,24 @@ def _live(start: RankStart) -> NoReturn:
         rank.serve()
         code = int(rank.failed)
         _leave(wait=not rank.failed)
+        _flush()
+        if not rank.failed and os.environ.get("NOTEBOOK_ACCEL_DEVICE") == "cpu":
+            # The system takes milliseconds to take this process apart: the launch need not wait for that, nor compete
+            # with it. (With a device it must wait, for its memory.)
+            channel.send(to_wire(Exited(code=0, at=time.time()))[0])
+            time.sleep(_PARTING)
     except BaseException:
         traceback.print_exc()
     finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-            ctypes.CDLL(None).fflush(None)
+        _flush()
         os._exit(code)
+
+
+def _flush() -> None:
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        ctypes.CDLL(None).fflush(None)
 
 
 def take_environment(environment: Mapping[str, str]) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from notebook_accel.errors import StreamError
-from notebook_accel.events import Failed, Hello, Line, Phase, Returned, from_wire
+from notebook_accel.events import Exited, Failed, Hello, Line, Phase, Returned, from_wire
 from notebook_accel.launch import frontend
 from notebook_accel.launch.engines.base import Ranks
 from notebook_accel.launch.job import Job, RankState
@@ -102,8 +102,11 @@ class Run:
                     key.data()
                 self._look_at_clock()
                 self._show()
+            ending = self._ending()
+            if ending is Ending.RETURNED:
+                self._ranks.part()
             stacks = [self._read_stacks(rank) for rank in range(len(self._job.ranks))]
-            return Attempt(self._ending(), stacks, _oom_kills() > self._ooms)
+            return Attempt(ending, stacks, _oom_kills() > self._ooms)
         finally:
             self._output.show(time.monotonic(), all_of_it=True)
             self._selector.close()
@@ -141,11 +144,16 @@ class Run:
 
     def _on_changes(self) -> None:
         for rank, exited in self._ranks.changes():
-            self._drain(rank)
-            self._job.apply(rank, exited)
-            if not self._job.ranks[rank].answered:
-                self._on_failure()
+            self._on_exit(rank, exited)
         self._release()
+
+    def _on_exit(self, rank: int, exited: Exited) -> None:
+        if self._job.ranks[rank].exited:
+            return  # it has said so itself
+        self._drain(rank)
+        self._job.apply(rank, exited)
+        if not self._job.ranks[rank].answered:
+            self._on_failure()
 
     def _drain(self, rank: int) -> None:
         """Takes what a rank that has ended said last. What it has started may still hold its pipes open."""
@@ -176,6 +184,9 @@ class Run:
 
     def _on_message(self, rank: int, message: Message) -> None:
         event = from_wire(message.header, message.blobs)
+        if isinstance(event, Exited):
+            self._on_exit(rank, event)
+            return
         if isinstance(event, Hello) and message.fds:
             self._stacks[rank] = message.fds[0]
         self._job.apply(rank, event)

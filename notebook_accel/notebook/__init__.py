@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
+from notebook_accel import hardware
 from notebook_accel.launch import engines, frontend
 from notebook_accel.notebook.kernel import IPythonTerminal, Kernel
 from notebook_accel.notebook.preload import Preloader
@@ -31,5 +33,6 @@ def warm(shell: InteractiveShell) -> None:
     _warmed = True
     engine = engines.get()
     engine.warm()
+    threading.Thread(target=hardware.detect, name="notebook-accel-hardware", daemon=True).start()  # asks the driver
     preloader = Preloader(engine)
     shell.events.register("post_run_cell", lambda *_: preloader.look())

@@ -20,8 +20,12 @@ GRACE = 5.0
 
 
 def files(notebook: Notebook) -> set[str]:
-    """The names that processes of the notebook could have left on disk or in shared memory."""
-    return {os.path.join(folder, name) for folder in (notebook.temporary, "/dev/shm") for name in os.listdir(folder)}
+    """The names that processes of the notebook could have left on disk or in shared memory.
+
+    Not torch's own cache of compiled code: whoever imports its compiler makes that folder, and it is meant to stay.
+    """
+    found = (os.path.join(folder, name) for folder in (notebook.temporary, "/dev/shm") for name in os.listdir(folder))
+    return {path for path in found if not os.path.basename(path).startswith("torchinductor_")}
 
 
 def assert_clean_and_ready(notebook: Notebook, before: set[str]) -> None:

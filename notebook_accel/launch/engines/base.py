@@ -70,6 +70,9 @@ class Ranks(Protocol):
     def signal(self, rank: int, signum: int) -> None:
         """Sends a signal to a rank that has not ended; a kill also ends all that the rank has started."""
 
+    def part(self) -> None:
+        """Leaves ranks that have all said that they end to do so by themselves, after `close` if need be."""
+
     def close(self) -> None:
         """Ends whatever is left at once, and frees everything."""
 

@@ -94,6 +94,9 @@ class InProcessRanks:
                 ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
             )
 
+    def part(self) -> None:
+        pass
+
     def close(self) -> None:
         self._rank.is_wanted = False
         self.signal(0, signal.SIGINT)

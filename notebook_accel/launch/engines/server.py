@@ -14,7 +14,6 @@ safe.
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import os
 import selectors
@@ -23,22 +22,22 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from notebook_accel.launch import rank_process
-from notebook_accel.launch.engines import children
+from notebook_accel.launch.engines import children, forking
 from notebook_accel.launch.engines import store as store_module
 from notebook_accel.launch.engines.children import adopt_orphans
-from notebook_accel.launch.engines.preloading import end_threads, import_all
+from notebook_accel.launch.engines.preloading import import_all
 from notebook_accel.launch.processes import spawn
 from notebook_accel.launch.rank_process import RankStart
 from notebook_accel.launch.stream import Channel, Message, pair
 
 PRELOADED = ("torch", "torch.distributed", "numpy", "cloudpickle", "tqdm", "threadpoolctl")
 _QUIET = 0.02
-"""Seconds without a group or a request before a spare is forked."""
+"""Seconds without a group or a request before the server sees to its own affairs."""
 _MAX_SPARES = 8
 
 
@@ -51,6 +50,9 @@ class _Group:
     waiting: list[Message] = field(default_factory=list)
     """Ranks to start once the machines have met."""
     met: bool = False
+    parted: bool = False
+    """All ranks have said their last word, and end by themselves within moments."""
+    closed: bool = False
 
 
 class Server:
@@ -66,7 +68,8 @@ class Server:
         self._inbox: deque[Message] = deque()
         self._spares: dict[int, Channel] = {}
         """Forks that wait to become ranks, by process: a launch then need not wait for forks."""
-        self._spare_goal = min(2, _usable_cpus())
+        self._spare_goal = 2
+        self._pages: Iterator[None] | None = forking.use_huge_pages()
         self._become: Callable[[], None] | None = None
         self._store: Channel | None = None
         self._kept: set[int] = set()
@@ -77,21 +80,37 @@ class Server:
     def run(self) -> Callable[[], None]:
         """Serves; returns what to be, in a child that is to be a rank, a store or the next server."""
         self._listen()
+        quiet = _QUIET
         while True:
-            idle = self._method == "fork" and not self._groups and not self._retired
-            wants_spare = idle and len(self._spares) < self._spare_goal
-            ready = self._selector.select(_QUIET if wants_spare else None)
+            chore = self._chore()
+            ready = self._selector.select(None if chore is None else quiet)
             for key, _ in ready:
                 key.data()
                 if self._become is not None:
                     break
-            if wants_spare and not ready:
-                self._add_spare()
+            if chore is not None and not ready:
+                chore()
+            quiet = _QUIET if ready else 0.0
             if self._become is not None:
                 self._forget_everything()
                 return self._become
             if self._retired and not self._groups:
                 os._exit(0)
+
+    def _chore(self) -> Callable[[], None] | None:
+        """What to do next to be ready for a launch, in steps of milliseconds, while nobody asks for anything."""
+        if self._method == "spawn" or self._groups or self._retired:
+            return None
+        if self._pages is not None:
+            return self._take_page
+        if self._store is None:
+            return self._start_store
+        return self._add_spare if len(self._spares) < self._spare_goal else None
+
+    def _take_page(self) -> None:
+        assert self._pages is not None
+        if next(self._pages, self) is self:
+            self._pages = None
 
     def _listen(self) -> None:
         for end in self._wakeup:
@@ -123,8 +142,9 @@ class Server:
 
     def _end(self) -> None:
         """The kernel is gone: so is everything that it started."""
-        for group in list(self._groups.values()):
-            self._close(group)
+        for group in self._groups.values():
+            self._kill(group)
+        self._sweep()
         os._exit(0)
 
     def _handle(self, messages: list[Message], handle: Callable[[Message], None]) -> None:
@@ -178,25 +198,39 @@ class Server:
             group.waiting.append(message)
         elif operation == "signal":
             self._signal(group, message.header["rank"], message.header["signum"])
+        elif operation == "part":
+            group.parted = True
 
     def _close(self, group: _Group) -> None:
-        self._kill(group)
         self._selector.unregister(group.channel)
         group.channel.close()
-        del self._groups[group.number]
+        self._tell_store({"op": "close", "group": group.number})
         for message in group.waiting:
             _close_all(message.fds)
-        self._tell_store({"op": "close", "group": group.number})
+        group.closed = True
+        if not group.parted:
+            self._kill(group)
+        self._forget(group)
+
+    def _kill(self, group: _Group) -> None:
+        for rank in group.pids:
+            self._signal(group, rank, signal.SIGKILL)
         for pid in group.pids.values():
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-        self._sweep()
+        group.pids.clear()
+
+    def _forget(self, group: _Group) -> None:
+        """Strikes a group off that is closed and has no ranks left."""
+        if group.closed and not group.pids:
+            del self._groups[group.number]
+            self._sweep()
 
     # Ranks
 
     def _start(self, group: _Group, message: Message) -> None:
         start = RankStart.from_message(message)
-        self._spare_goal = min(max(self._spare_goal, len(group.pids) + 1), _usable_cpus(), _MAX_SPARES)
+        self._spare_goal = min(max(self._spare_goal, len(group.pids) + 1), _MAX_SPARES)
         if self._method == "spawn":
             group.pids[start.rank] = spawn(
                 f"{rank_process.__name__}:main", start.fds, start.environment, start.options()
@@ -245,10 +279,6 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             os.kill(group.pids[rank], signum)
 
-    def _kill(self, group: _Group) -> None:
-        for rank in list(group.pids):
-            self._signal(group, rank, signal.SIGKILL)
-
     def _on_child(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while self._wakeup[0].recv(4096):
@@ -263,6 +293,7 @@ class Server:
             self._kept.discard(pid)
             if pid in self._spares:
                 self._spares.pop(pid).close()
+                self._spare_goal -= 1  # whatever has ended it may end the next; the next launch asks for more
             if pid in ranks:
                 group, rank = ranks[pid]
                 del group.pids[rank]
@@ -271,6 +302,7 @@ class Server:
                     group.channel.send(
                         {"rank": rank, "status": os.waitstatus_to_exitcode(status), "at": time.time(), "peak": peak}
                     )
+                self._forget(group)
 
     def _sweep(self) -> None:
         """Ends processes that ranks have left behind, once no rank is left that could own one."""
@@ -354,6 +386,7 @@ class Server:
             # While it imports, it hears nobody: it goes with this server then.
             rank_process.die_with(parent)
             rank_process.take_environment(environment)  # what the notebook's own imports have seen
+            forking.keep_threads_out()
             serve(self._method, Channel(socket.socket(fileno=fd)), self._kernel, modules)
 
         pid = self._fork(succeed)
@@ -367,7 +400,8 @@ def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) ->
     adopt_orphans()
     broken = import_all(modules, lambda package: control.send({"importing": package}))
     if method == "fork":
-        _prepare_forks()
+        rank_process.prepare()
+        forking.prepare()
     rank_process.outlive_parent()
     control.send({"ready": broken is None, "broken": broken})
     if broken is not None:
@@ -381,23 +415,12 @@ def main(fd: int, method: str, kernel: int) -> None:
     # What started the kernel may have blocked signals, and a mask is inherited.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     control = Channel(socket.socket(fileno=fd))
+    if method == "fork":
+        forking.keep_threads_out()
     for name in PRELOADED if method == "fork" else ():
         with contextlib.suppress(ImportError):  # the rank that needs it will say so
             importlib.import_module(name)
     serve(method, control, kernel, ())
-
-
-def _prepare_forks() -> None:
-    """Lets forked ranks share as much of this process's memory as they can, for as long as they can."""
-    rank_process.prepare()
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    end_threads()  # now, rather than in the first launch
-
-
-def _usable_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _close_all(fds: Sequence[int]) -> None:

@@ -79,6 +79,10 @@ class ServerRanks:
         with contextlib.suppress(OSError):
             self._group.send({"op": "signal", "rank": rank, "signum": int(signum)})
 
+    def part(self) -> None:
+        with contextlib.suppress(OSError):
+            self._group.send({"op": "part"})
+
     def close(self) -> None:
         self._group.close()
         for channel in self.channels:

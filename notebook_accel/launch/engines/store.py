@@ -2,8 +2,7 @@
 
 A store has threads, so it must not live in the process that forks ranks. It takes over a socket that already listens,
 on one IPv4 address. (Left to itself, torch's store listens on every interface, dual-stack, and looks up the name of
-every peer: `::ffff:127.0.0.1` is in no hosts file, so each connection asks the name server, and a rendezvous of 16
-ranks stalls for the resolver's 5 seconds whenever one answer is lost.)
+every peer, which `resolver.py` is about.)
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import threading
 import time
 from typing import Any
 
+from notebook_accel.launch.resolver import without_name_server
 from notebook_accel.launch.stream import Channel
 
 _CONNECT_PAUSE = 0.2
@@ -37,18 +37,19 @@ def main(fd: int) -> None:
 
 
 def host(request: dict[str, Any], listener: int) -> Any:
-    """The store of the first machine. The address is one of this machine, so nothing of this waits."""
+    """The store of the first machine. The address is one of this machine's own, so nothing of this waits."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    return TCPStore(
-        request["host"],
-        request["port"],
-        is_master=True,
-        wait_for_workers=False,
-        master_listen_fd=listener,
-        timeout=datetime.timedelta(seconds=request["join_timeout"]),
-        use_libuv=True,
-    )
+    with without_name_server(request["host"]):
+        return TCPStore(
+            request["host"],
+            request["port"],
+            is_master=True,
+            wait_for_workers=False,
+            master_listen_fd=listener,
+            timeout=datetime.timedelta(seconds=request["join_timeout"]),
+            use_libuv=True,
+        )
 
 
 def _meet(channel: Channel, request: dict[str, Any], store: Any) -> None:

@@ -165,11 +165,11 @@ class Group:
         return found
 
     def steps(self, rank: int = 0) -> list[str]:
-        """Its events in short, heartbeats left out."""
+        """Its events in short, heartbeats and its last word left out."""
         return [
             event.phase.value if isinstance(event, PhaseChanged) else event.kind
             for event in self.events[rank]
-            if not isinstance(event, Heartbeat)
+            if not isinstance(event, (Heartbeat, Exited))
         ]
 
     def stacks(self, rank: int = 0) -> str:

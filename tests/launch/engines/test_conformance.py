@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from notebook_accel.errors import LaunchError, PayloadError
-from notebook_accel.events import Failed, Heartbeat, Hello, Returned
+from notebook_accel.events import Exited, Failed, Heartbeat, Hello, Returned
 from notebook_accel.launch import engines
 from notebook_accel.launch.engines.base import Engine
 from notebook_accel.launch.rank import STACKS_SIGNAL
@@ -417,6 +417,29 @@ def test_a_group_that_is_closed_while_it_runs_leaves_no_process(isolated: Engine
 def test_what_a_rank_leaves_behind_ends_with_its_group(isolated: Engine) -> None:
     with Group(isolated) as group:
         (left,) = group.run(calls.leave_children_and_return)
+    assert not outlive(left)
+
+
+def test_ranks_that_part_end_by_themselves(isolated: Engine) -> None:
+    with Group(isolated, 2) as group:
+        pids = group.wait_for_hello()
+        group.call(calls.add, 1, 1)
+        group.wait_for_answers()
+        group.finish()
+        group.wait_for(lambda: all(group.of(rank, Exited) for rank in range(2)))
+        group.ranks.part()
+    assert not outlive(pids)
+    assert run(isolated, calls.add, 1, 1) == [2]
+
+
+def test_what_ranks_that_part_have_started_is_ended(isolated: Engine) -> None:
+    with Group(isolated) as group:
+        group.call(calls.leave_children_and_return)
+        group.wait_for_answers()
+        group.finish()
+        group.wait_for(lambda: group.of(0, Exited))
+        group.ranks.part()
+        left = group.value(0)
     assert not outlive(left)
 
 

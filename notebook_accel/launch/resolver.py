@@ -1,0 +1,54 @@
+"""Keeps the name server out of a rendezvous on this machine.
+
+A client of torch's store connects through a dual-stack socket, and looks up the name of its peer, `::ffff:127.0.0.1`.
+No hosts file has that, so each connection asks the name server; where that is silent (a laptop off its network), a
+launch waits for the resolver's 5 seconds again and again. glibc can be told where it looks names up, for the whole
+process at once, so this lasts no longer than the connecting does. (A single thread can only be told that there is no
+server, and torch then prints a warning.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+_CONFIGURATION = Path("/etc/nsswitch.conf")
+_DEFAULT = "dns [!UNAVAIL=return] files"
+"""Where glibc looks without a configuration, nsswitch.conf(5)."""
+
+
+def keep_local(rendezvous: Any) -> None:
+    """Has `torch.distributed.rendezvous` join a store on this machine without the name server."""
+    create: Callable[..., Any] = rendezvous._create_c10d_store
+
+    def create_without_names(hostname: str, *args: Any, **kwargs: Any) -> Any:
+        with without_name_server(hostname):
+            return create(hostname, *args, **kwargs)
+
+    rendezvous._create_c10d_store = create_without_names
+
+
+@contextlib.contextmanager
+def without_name_server(host: str) -> Iterator[None]:
+    """While it lasts, names are looked up in files alone, if `host` is a loopback address and glibc is there."""
+    configure = getattr(ctypes.CDLL(None), "__nss_configure_lookup", None) if host.startswith("127.") else None
+    if configure is None:
+        yield
+        return
+    configure(b"hosts", b"files")
+    try:
+        yield
+    finally:
+        configure(b"hosts", _configured().encode())
+
+
+def _configured() -> str:
+    try:
+        found = re.search(r"^hosts:([^#\n]*)", _CONFIGURATION.read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1].strip() if found else _DEFAULT
