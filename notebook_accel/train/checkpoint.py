@@ -152,6 +152,8 @@ class Checkpoints:
         place = PartialState().device if map_location == "on_device" else "cpu"
         options = LoadOptions(strict, place, load_kwargs or {})
         folder = _together("find the checkpoint", lambda: self._source(input_dir))
+        _together("find the checkpoint", lambda: _on_each_machine(lambda: folders.recover(folder)))
+        _together("find the checkpoint", lambda: _refuse_missing(folder))
         models = list(contents.models)
         for hook in list(self._load_hooks.values()):
             hook(models, str(folder))
@@ -215,11 +217,7 @@ class Checkpoints:
             if not found:
                 raise ConfigurationError(f"there is no checkpoint in {self._folder()} yet")
             return found[-1][1].resolve()
-        folder = Path(input_dir).expanduser().resolve()
-        _on_each_machine(lambda: folders.recover(folder))
-        if not folder.is_dir():
-            raise ConfigurationError(f"there is no checkpoint at {folder}: no such folder")
-        return folder
+        return Path(input_dir).expanduser().resolve()
 
 
 def _together(task: str, action: Callable[[], T]) -> T:
@@ -240,6 +238,11 @@ def _together(task: str, action: Callable[[], T]) -> T:
     if error is not None:
         raise error
     return result  # type: ignore[no-any-return]
+
+
+def _refuse_missing(folder: Path) -> None:
+    if not folder.is_dir():
+        raise ConfigurationError(f"there is no checkpoint at {folder}: no such folder")
 
 
 def _on_each_machine(action: Callable[[], None]) -> None:
