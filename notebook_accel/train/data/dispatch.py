@@ -50,6 +50,10 @@ class DispatchingLoader(PreparedLoader):
     def _reads(self) -> bool:
         return PartialState().process_index == 0
 
+    @property
+    def _goes_on(self) -> bool:
+        return self._reads and self.is_stateful
+
     def __len__(self) -> int:
         per_round = 1 if self.split_batches else self.num_processes
         whole, left = divmod(len(self.base_dataloader), per_round)

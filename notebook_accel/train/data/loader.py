@@ -81,12 +81,14 @@ class PreparedLoader(DataLoader[Any]):
         state._add_dataloader(self)
         try:
             yield from self._epoch()
+            self._seen = None
             self.progress.finish()
         finally:
-            self._seen = None
             state._remove_dataloader(self)
 
     def _epoch(self) -> Iterator[Any]:
+        if self.progress.is_over:  # but for its end, which the checkpoint came before
+            return
         current, batches = self._open()
         if current is _NOTHING:
             return
@@ -133,7 +135,7 @@ class PreparedLoader(DataLoader[Any]):
 
     def _first(self) -> tuple[Any, Iterator[Any]]:
         batches = self._batches()
-        if self.is_stateful and self._reads:
+        if self._goes_on:
             batches = self._noting(batches)
         return next(batches, _NOTHING), batches
 
@@ -229,23 +231,28 @@ class PreparedLoader(DataLoader[Any]):
         return hasattr(self.base_dataloader, "load_state_dict")
 
     @property
-    def _reads(self) -> bool:
-        """Whether this rank reads from the base."""
-        return True
+    def _goes_on(self) -> bool:
+        """Whether this rank's base does so."""
+        return self.is_stateful
 
     def state_dict(self) -> dict[str, Any]:
         """Where it is, for a checkpoint: in the middle of an epoch, or between two.
 
-        A loader that is not stateful takes the epoch for finished once its last batch is out.
+        Once the last batch is out, a stateful loader has nothing left in this epoch, as torchdata has it; any other
+        takes the epoch for finished.
         """
-        finished = self.end_of_dataloader and self.progress.start is not None and not self.is_stateful
-        state = {
+        is_over = self.end_of_dataloader and self.progress.start is not None
+        finished = is_over and not self.is_stateful
+        state: dict[str, Any] = {
             "epoch": self.progress.epoch + finished,
-            "start": None if finished else self.progress.start,
+            "start": None if is_over else self.progress.start,
+            "is_over": is_over and not finished,
             "now": resume.take(self.base_dataloader),
         }
-        if self.is_stateful and self._reads:
-            state["base"] = self._seen or self.base_dataloader.state_dict()  # type: ignore[attr-defined]
+        # Between epochs there is nothing to go on with, and the attempt would draw random numbers.
+        if self._goes_on and (state["start"] is not None or hasattr(self.base_dataloader.dataset, "state_dict")):
+            is_ahead = self._seen is not None and not is_over
+            state["base"] = self._seen if is_ahead else self.base_dataloader.state_dict()  # type: ignore[attr-defined]
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -254,12 +261,10 @@ class PreparedLoader(DataLoader[Any]):
         A stateful loader then goes on with the next batch. Any other begins an epoch anew; to go on within the one that
         was interrupted, iterate over `skip_first_batches(loader, n)`, which draws that epoch's order again.
         """
-        self.progress.epoch = state_dict["epoch"]
-        self.progress.interrupted = state_dict["start"]
-        self.progress.start = None
+        self.progress.load(state_dict)
         resume.put(self.base_dataloader, state_dict["now"])
-        if self.is_stateful and self._reads:
-            self.base_dataloader.load_state_dict(state_dict["base"])  # type: ignore[attr-defined]
+        if self._goes_on:
+            self.base_dataloader.load_state_dict(state_dict.get("base", {}))  # type: ignore[attr-defined]
 
     def skipping(self, num_batches: int) -> PreparedLoader:
         """A loader that goes on in this one's epoch after some batches."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -246,7 +247,9 @@ def _stateful(loader: DataLoader[Any]) -> DataLoader[Any]:
         raise ConfigurationError(
             "use_stateful_dataloader=True needs torchdata: run `pip install torchdata`, or leave it out"
         ) from error
-    new: DataLoader[Any] = StatefulDataLoader(loader.dataset)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # it calls what torch deprecates, which no user can mend
+        new: DataLoader[Any] = StatefulDataLoader(loader.dataset)
     new.__dict__.update(copy.copy(loader).__dict__)
     new._iterator = None
     return new

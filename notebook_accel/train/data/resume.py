@@ -29,11 +29,21 @@ class Progress:
         """The random states with which an epoch began that is not finished."""
         self.interrupted: State | None = None
         """Such states from a checkpoint; the next epoch may resume from them."""
+        self.is_over = False
+        """Whether the next epoch has no batches left, as a checkpoint has it."""
 
     def finish(self) -> None:
         """The epoch is finished."""
         self.epoch += 1
         self.start = None
+        self.is_over = False
+
+    def load(self, state: State) -> None:
+        """Goes back to a checkpoint."""
+        self.epoch = state["epoch"]
+        self.start = None
+        self.interrupted = state["start"]
+        self.is_over = state["is_over"]
 
 
 def generators(loader: DataLoader[Any]) -> list[torch.Generator]:
