@@ -63,12 +63,14 @@ class RankWork(ABC):
         if self.is_local_main_process:
             print(*args, **kwargs)  # noqa: T201  # that is what it is for
 
-    def on_main_process(self, function: F) -> F:
+    def on_main_process(self, function: Any = None) -> Any:
         """Makes a function run on rank 0 only; it returns `None` elsewhere."""
-        return _only_if(lambda: self.is_main_process, function)
+        return self.on_main_process if function is None else _only_if(lambda: self.is_main_process, function)
 
-    def on_local_main_process(self, function: F) -> F:
+    def on_local_main_process(self, function: Any = None) -> Any:
         """Makes a function run on the first rank of each machine only."""
+        if function is None:
+            return self.on_local_main_process
         return _only_if(lambda: self.is_local_main_process, function)
 
     def on_last_process(self, function: F) -> F:

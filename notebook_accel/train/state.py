@@ -379,10 +379,25 @@ def _join(told: Environment, cpu: bool, options: dict[str, Any]) -> Place:
         backend = options.pop("backend", None) or told.backend
         given = {name: value for name, value in options.items() if value is not None}
         where = {"rank": told.rank, "world_size": told.world_size}
-        dist.init_process_group(_backends(device, backend), **{**where, **given})
+        dist.init_process_group(_backends(device, backend), **{**where, **_meeting(told), **given})
     backend = "nccl" if "nccl" in dist.get_backend() and device.type == "cuda" else "gloo"
     size = dist.get_world_size()
     return Place(device, backend, dist.get_rank(), told.local_rank, size, told.local_world_size, told.debug)
+
+
+_joined = 0
+"""How often this process has joined the group of its launch."""
+
+
+def _meeting(told: Environment) -> dict[str, Any]:
+    """Where to meet: where the environment says, except that ranks that have left their group meet in a new place."""
+    global _joined
+    _joined += 1
+    if _joined == 1:
+        return {}
+    store, _, _ = next(dist.rendezvous("env://", told.rank, told.world_size))
+    # What they told each other the first time is still in the store, and would be taken for news.
+    return {"store": dist.PrefixStore(f"again/{_joined}", store)}
 
 
 def _device(told: Environment, cpu: bool) -> torch.device:

@@ -13,9 +13,11 @@ from torch.distributed.algorithms.join import Join, Joinable
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options import DDPCommunicationHookType as Hook
 from notebook_accel.train.options import DistributedDataParallelKwargs, DistributedType
-from notebook_accel.train.strategies.base import Strategy
+from notebook_accel.train.state import PartialState
+from notebook_accel.train.strategies.base import Settings, Strategy
 
 _HOOKS: dict[Hook, Callable[..., Any]] = {
     Hook.FP16: default_hooks.fp16_compress_hook,
@@ -32,6 +34,14 @@ _WITH_STATE = (Hook.POWER_SGD, Hook.BATCHED_POWER_SGD)
 
 class DataParallel(Strategy):
     """Several ranks, each with the whole model."""
+
+    def __init__(self, state: PartialState, settings: Settings) -> None:
+        super().__init__(state, settings)
+        if Hook.BF16 in (settings.ddp.comm_hook, settings.ddp.comm_wrapper) and state.backend != "nccl":
+            raise ConfigurationError(
+                f"gradients can be compressed to bf16 only between GPUs with nccl, and these ranks talk over "
+                f"{state.backend}: use comm_hook='fp16', or leave it out"
+            )
 
     @property
     def distributed_type(self) -> DistributedType:
