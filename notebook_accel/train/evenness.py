@@ -13,28 +13,29 @@ from notebook_accel.train import collectives, tree
 from notebook_accel.train.data.samplers import index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN, BatchSamplerShard, ReadyBatchShard
 from notebook_accel.train.logging import get_logger
-from notebook_accel.train.state import GradientState, PartialState
+from notebook_accel.train.state import GradientState
 
 _logger = get_logger(__name__)
 
 
-def gather_for_metrics(input_data: Any, use_gather_object: bool = False) -> Any:
+def gather_for_metrics(input_data: Any, use_gather_object: bool = False, group: Any = None) -> Any:
     """Gathers every rank's rows, without those that were repeated to fill up the last batch.
 
     Args:
         input_data: A tensor, or a tree of tensors, with one row for each sample of this rank's batch; or any picklable
             object, such as a list with one entry for each sample.
         use_gather_object: Whether tensors too are gathered as objects; their shapes may differ then.
+        group: The ranks that share the samples; `None` for all ranks.
 
     Returns:
         The tree with the rows of all ranks in each of its tensors; for objects a list.
     """
     is_object = use_gather_object or not tree.has_only_tensors(input_data)
-    gathered = collectives.gather_object(input_data) if is_object else collectives.gather(input_data)
-    state = GradientState()
-    if not state.end_of_dataloader or PartialState().num_processes == 1:
+    gathered = collectives.gather_object(input_data) if is_object else collectives.gather_over(input_data, group)
+    loader = GradientState().active_dataloader
+    if loader is None or not loader.end_of_dataloader or loader.num_processes == 1:
         return gathered
-    remainder = state.remainder
+    remainder: int = loader.remainder
     if remainder == UNKNOWN:
         _logger.warning(
             "The last batch may hold repeated samples: how many is not known, since the dataset has no length. They "

@@ -12,7 +12,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import tree
 from notebook_accel.train.data.loader import PreparedLoader, read
 from notebook_accel.train.data.sharding import UNKNOWN
-from notebook_accel.train.data.wire import Round, receive, send
+from notebook_accel.train.data.wire import Round, receive, send, travels
 from notebook_accel.train.state import PartialState
 
 _NOTHING = object()
@@ -93,7 +93,9 @@ class DispatchingLoader(PreparedLoader):
 
     def _some_rows(self, batch: Any) -> Any:
         """As many rows as may be needed to fill up a round, without keeping hold of the others."""
-        return tree.recursively_apply(lambda rows: rows[: self.num_processes].clone() if rows.ndim else rows, batch)
+        return tree.recursively_apply(
+            lambda tensor: tensor[: self.num_processes].clone() if tensor.ndim else tensor, batch, test_type=travels
+        )
 
     def _is_regular(self, taken: list[Any]) -> bool:
         """Whether each rank can have one of the batches as it is."""
@@ -107,14 +109,14 @@ class DispatchingLoader(PreparedLoader):
         ranks = self.num_processes
         if not is_last and not self.split_batches and self.slice_fn is None:
             return Round(taken)  # of different sizes, as the sampler wants it
-        batch = _join(taken)
-        rows = tree.find_batch_size(batch)
+        batch, rows = _join(taken)
         if rows % ranks and not self.even_batches:
             ends = [*itertools.accumulate(rows // ranks + (rank < rows % ranks) for rank in range(ranks))]
         else:
             size = -(-rows // ranks)
-            while tree.find_batch_size(batch) < size * ranks:
-                batch = _join([batch, *first])
+            filled = rows
+            while filled < size * ranks:
+                batch, filled = _join([batch, *first])
             ends = [size * (rank + 1) for rank in range(ranks)]
         cut = self.slice_fn or tree.slice_tensors
         parts = [
@@ -125,12 +127,12 @@ class DispatchingLoader(PreparedLoader):
         return Round(parts, rows if ends[-1] > rows else 0, is_last)
 
 
-def _join(batches: list[Any]) -> Any:
-    if len(batches) == 1:
-        return batches[0]
+def _join(batches: list[Any]) -> tuple[Any, int]:
+    """One batch of several, and how many rows it has."""
     try:
-        return tree.concatenate(batches)
-    except (TypeError, RuntimeError) as error:
+        joined = batches[0] if len(batches) == 1 else tree.concatenate(batches)
+        return joined, tree.find_batch_size(joined)
+    except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigurationError(
             "rank 0 reads for all ranks, and has to join batches to share out those that are left, which can't be "
             f"joined ({error}): pass DataLoaderConfiguration(dispatch_batches=False), drop_last=True, or a collate_fn "

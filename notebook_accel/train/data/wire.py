@@ -56,11 +56,11 @@ def send(rounds: Iterator[Round], note: Callable[[int], None]) -> Iterator[Any]:
                 _announce(News.END)
                 return
             parts = found.parts
-            descriptions = [pickle.dumps(tree.recursively_apply(_describe, part, test_type=_travels)) for part in parts]
+            descriptions = [pickle.dumps(tree.recursively_apply(_describe, part, test_type=travels)) for part in parts]
         except Exception:
             _announce(News.FAILED)
             raise
-        leaves = [tree.leaves(part, _travels) for part in parts]
+        leaves = [tree.leaves(part, travels) for part in parts]
         sizes = [_size(each) for each in leaves]
         is_new = descriptions != said
         news = News.LAST if found.is_last else News.ROUND
@@ -114,7 +114,7 @@ def _scatter(parts: list[torch.Tensor] | None, size: int, device: torch.device) 
     return own
 
 
-def _travels(value: Any) -> bool:
+def travels(value: Any) -> bool:
     """Whether a leaf is sent as bytes; what is left stays in the description."""
     return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_quantized
 
