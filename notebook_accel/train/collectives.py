@@ -96,16 +96,21 @@ def broadcast(tensor: Any, from_process: int = 0) -> Any:
 
 def gather_object(object: Any) -> Any:
     """Concatenates the lists of all ranks, in the order of the ranks; their elements are anything picklable."""
+    return gather_object_over(object, None)
+
+
+def gather_object_over(value: Any, group: Any) -> Any:
+    """`gather_object` over the ranks of a process group; `None` for all."""
     if not PartialState().use_distributed:
-        return object
-    return [element for each in all_objects(object) for element in each]
+        return value
+    return [element for each in all_objects(value, group) for element in each]
 
 
-def all_objects(value: Any) -> list[Any]:
+def all_objects(value: Any, group: Any = None) -> list[Any]:
     """What each rank has given, by rank; anything that can be pickled."""
     if not PartialState().use_distributed:
         return [value]
-    return [pickle.loads(data) for data in messages.share(pickle.dumps(value))]
+    return [pickle.loads(data) for data in messages.share(pickle.dumps(value), group)]
 
 
 def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:

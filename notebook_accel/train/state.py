@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore, PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.train import environment
@@ -124,8 +126,7 @@ class PartialState(RankWork):
         """Makes a group of one where there is none, for what works on groups only."""
         if not dist.is_initialized():
             backend = _backends(self.device, None)
-            store = torch._C._distributed_c10d.HashStore()
-            dist.init_process_group(backend, store=store, rank=0, world_size=1)
+            dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
 
     def destroy_process_group(self, group: Any = None) -> None:
         """Leaves the group, if there is one."""
@@ -395,9 +396,9 @@ def _meeting(told: Environment) -> dict[str, Any]:
     _joined += 1
     if _joined == 1:
         return {}
-    store, _, _ = next(dist.rendezvous("env://", told.rank, told.world_size))
+    store, _, _ = next(rendezvous("env://", told.rank, told.world_size))
     # What they told each other the first time is still in the store, and would be taken for news.
-    return {"store": dist.PrefixStore(f"again/{_joined}", store)}
+    return {"store": PrefixStore(f"again/{_joined}", store)}
 
 
 def _device(told: Environment, cpu: bool) -> torch.device:

@@ -160,7 +160,7 @@ class Stepping(Run):
             input_data: A tensor or a tree of tensors, one row for each sample; or any objects that can be pickled.
             use_gather_object: Whether tensors too travel as objects, so that their shapes may differ.
         """
-        return evenness.gather_for_metrics(input_data, use_gather_object)
+        return evenness.gather_for_metrics(input_data, use_gather_object, self.strategy.data_group)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
         """Adds up the tensors of all ranks, or takes their `mean`; see `notebook_accel.reduce`."""
