@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import torch
-from torch.profiler import ProfilerActivity, profile, schedule
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options import ProfileKwargs
 from notebook_accel.train.state import PartialState
 
+if TYPE_CHECKING:
+    from torch.profiler import ProfilerActivity, profile
+
 PROFILE_PATTERN_NAME = "profile_{suffix}.json"
-_ACTIVITIES = {"cpu": ProfilerActivity.CPU, "cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
+_ACTIVITIES = {"cpu": "CPU", "cuda": "CUDA", "xpu": "XPU"}
 
 
 def build(kwargs: ProfileKwargs) -> profile:
@@ -22,6 +25,8 @@ def build(kwargs: ProfileKwargs) -> profile:
     Raises:
         ConfigurationError: An activity is unknown, or its device is not there.
     """
+    from torch.profiler import profile, schedule
+
     return profile(
         activities=None if kwargs.activities is None else [_activity(name) for name in kwargs.activities],
         schedule=None if kwargs.schedule_option is None else schedule(**kwargs.schedule_option),
@@ -58,8 +63,10 @@ class Profiled:
 
 
 def _activity(name: str) -> ProfilerActivity:
+    from torch.profiler import ProfilerActivity
+
     if name not in _ACTIVITIES:
         raise ConfigurationError(f"activities=[{name!r}] is not known: choose from {', '.join(_ACTIVITIES)}")
     if name != "cpu" and not getattr(torch, name).is_available():
         raise ConfigurationError(f"activities=[{name!r}] has no effect: torch finds no {name} device here")
-    return _ACTIVITIES[name]
+    return getattr(ProfilerActivity, _ACTIVITIES[name])  # type: ignore[no-any-return]

@@ -47,8 +47,8 @@ def save(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimiz
             name = BUFFERS_FILE.format(index=index, rank=dist.get_rank())
             write_safe(own, folder / name, f"the buffers of model {index}")
     for index, optimizer in enumerate(optimizers):
-        state = get_optimizer_state_dict(_owner(models, optimizer), optimizer)
-        state_dict_saver.save({"optimizer": state}, checkpoint_id=folder / OPTIMIZER_FOLDER.format(index=index))
+        states = {"optimizer": get_optimizer_state_dict(_owner(models, optimizer), optimizer)}
+        state_dict_saver.save(states, checkpoint_id=folder / OPTIMIZER_FOLDER.format(index=index))
 
 
 def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], strict: bool = True) -> None:

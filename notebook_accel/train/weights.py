@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import torch
-from safetensors.torch import load_file, save_file
 
 from notebook_accel.errors import ConfigurationError
 
@@ -80,6 +79,8 @@ def save_model(
 def write(state: State, path: Path, safe_serialization: bool) -> None:
     """Writes one file of weights."""
     if safe_serialization:
+        from safetensors.torch import save_file
+
         # The metadata is what other libraries look for to know that these are torch's tensors.
         save_file(_distinct(state), path, metadata={"format": "pt"})
     else:
@@ -110,6 +111,8 @@ def files(source: str | os.PathLike[str]) -> list[Path]:
 def read(path: Path, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:
     """The tensors of one file."""
     if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
         return dict(load_file(path, device=str(device)))
     return dict(torch.load(path, map_location=device, weights_only=True))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 from collections.abc import Iterable, Mapping
@@ -12,30 +13,30 @@ from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options import LoggerType
 from notebook_accel.train.trackers.base import GeneralTracker, check, is_main_process, scalars
-from notebook_accel.train.trackers.comet import CometMLTracker
-from notebook_accel.train.trackers.mlflow import MLflowTracker
-from notebook_accel.train.trackers.tensorboard import TensorBoardTracker
-from notebook_accel.train.trackers.trackio import TrackioTracker
-from notebook_accel.train.trackers.wandb import WandBTracker
 
 
 @dataclass(frozen=True)
 class _Known:
     """A tracker that comes with the package."""
 
-    make: Any
-    module: str
-    """What it imports."""
+    file: str
+    """The module beside this one that has it, imported when it is chosen."""
+    name: str
+    """Its class in there."""
     package: str
-    """What has to be installed for that."""
+    """What it imports, and what has to be installed for that."""
+
+    def load(self) -> Any:
+        """The tracker's class."""
+        return getattr(importlib.import_module(f"{__package__}.{self.file}"), self.name)
 
 
 TRACKERS = {
-    LoggerType.TENSORBOARD: _Known(TensorBoardTracker, "tensorboard", "tensorboard"),
-    LoggerType.WANDB: _Known(WandBTracker, "wandb", "wandb"),
-    LoggerType.TRACKIO: _Known(TrackioTracker, "trackio", "trackio"),
-    LoggerType.COMETML: _Known(CometMLTracker, "comet_ml", "comet_ml"),
-    LoggerType.MLFLOW: _Known(MLflowTracker, "mlflow", "mlflow"),
+    LoggerType.TENSORBOARD: _Known("tensorboard", "TensorBoardTracker", "tensorboard"),
+    LoggerType.WANDB: _Known("wandb", "WandBTracker", "wandb"),
+    LoggerType.TRACKIO: _Known("trackio", "TrackioTracker", "trackio"),
+    LoggerType.COMETML: _Known("comet", "CometMLTracker", "comet_ml"),
+    LoggerType.MLFLOW: _Known("mlflow", "MLflowTracker", "mlflow"),
 }
 Named = str | LoggerType | GeneralTracker | type[GeneralTracker]
 """What `log_with` takes; a class only to be told that it takes objects."""
@@ -127,7 +128,7 @@ class Logbook:
         if isinstance(chosen, GeneralTracker):
             return chosen
         kwargs = dict(given.get(chosen.value, {}))
-        make = TRACKERS[chosen].make
+        make = TRACKERS[chosen].load()
         if make.requires_logging_directory:
             kwargs = {"logging_dir": self._logging_dir, **kwargs}
         tracker = make(project, **kwargs)
@@ -181,7 +182,7 @@ def _choose(
         else:
             chosen.append(_known(each))
     for kind in chosen:
-        folder_needed = isinstance(kind, GeneralTracker) or TRACKERS[kind].make.requires_logging_directory
+        folder_needed = isinstance(kind, GeneralTracker) or TRACKERS[kind].load().requires_logging_directory
         if folder_needed and logging_dir is None and getattr(kind, "requires_logging_directory", True):
             raise ConfigurationError(
                 f"log_with={getattr(kind, 'value', None) or getattr(kind, 'name', kind)!r} writes files, and there is "
@@ -206,4 +207,4 @@ def _known(name: object) -> LoggerType:
 
 
 def _installed(known: _Known) -> bool:
-    return importlib.util.find_spec(known.module) is not None
+    return importlib.util.find_spec(known.package) is not None
