@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -38,7 +39,7 @@ from notebook_accel.train.options import (
 from notebook_accel.train.precision import Precision
 from notebook_accel.train.ranks import RankWork
 from notebook_accel.train.scheduler import AcceleratedScheduler
-from notebook_accel.train.state import AcceleratorState, GradientState
+from notebook_accel.train.state import AcceleratorState, GradientState, is_initialized
 from notebook_accel.train.strategies import choose
 from notebook_accel.train.strategies.base import Settings
 from notebook_accel.train.trackers import GeneralTracker, Logbook
@@ -87,30 +88,31 @@ class Run(RankWork):
         self.dataloader_config = _loading(dataloader_config, split_batches)
         accumulation = _accumulation(gradient_accumulation_plugin, gradient_accumulation_steps)
         joining = handlers.get(InitProcessGroupKwargs)
-        self.state = AcceleratorState(
-            mixed_precision=None if mixed_precision is None else str(mixed_precision),
-            cpu=cpu,
-            dynamo_plugin=_compiling(dynamo_plugin, dynamo_backend),
-            fsdp_plugin=fsdp_plugin,
-            torch_tp_plugin=torch_tp_plugin,
-            **({} if joining is None else joining.to_kwargs()),
-        )
-        self._precision = Precision(
-            self.state.mixed_precision,
-            self.device,
-            autocast=handlers.get(AutocastKwargs),
-            scaler=handlers.get(GradScalerKwargs),
-            fp8=handlers.get(AORecipeKwargs),
-        )
-        self.strategy = choose(
-            self.state.partial,
-            Settings(
-                mixed_precision=self.state.mixed_precision,
-                ddp=handlers.get(DistributedDataParallelKwargs) or DistributedDataParallelKwargs(),
-                fsdp=self.state.fsdp_plugin,
-                tensor_parallel=self.state.torch_tp_plugin,
-            ),
-        )
+        with _undone_if_refused():
+            self.state = AcceleratorState(
+                mixed_precision=None if mixed_precision is None else str(mixed_precision),
+                cpu=cpu,
+                dynamo_plugin=_compiling(dynamo_plugin, dynamo_backend),
+                fsdp_plugin=fsdp_plugin,
+                torch_tp_plugin=torch_tp_plugin,
+                **({} if joining is None else joining.to_kwargs()),
+            )
+            self._precision = Precision(
+                self.state.mixed_precision,
+                self.device,
+                autocast=handlers.get(AutocastKwargs),
+                scaler=handlers.get(GradScalerKwargs),
+                fp8=handlers.get(AORecipeKwargs),
+            )
+            self.strategy = choose(
+                self.state.partial,
+                Settings(
+                    mixed_precision=self.state.mixed_precision,
+                    ddp=handlers.get(DistributedDataParallelKwargs) or DistributedDataParallelKwargs(),
+                    fsdp=self.state.fsdp_plugin,
+                    tensor_parallel=self.state.torch_tp_plugin,
+                ),
+            )
         self.state.distributed_type = self.strategy.distributed_type
         self.gradient_state = GradientState(accumulation)
         self.device_placement = device_placement
@@ -240,6 +242,18 @@ class _Handlers:
         found = self._given.get(kind)
         assert found is None or isinstance(found, kind)
         return found
+
+
+@contextmanager
+def _undone_if_refused() -> Iterator[None]:
+    """Forgets a state whose settings turn out to be impossible, so that the next cell can make another."""
+    first = not is_initialized()
+    try:
+        yield
+    except Exception:
+        if first:
+            AcceleratorState._reset_state()
+        raise
 
 
 def _refuse_missing(**plugins: Any) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 
 from notebook_accel import notebook_launcher
 from notebook_accel.launch import engines
@@ -30,6 +31,8 @@ def states_start_afresh() -> Iterator[None]:
 def _reset() -> None:
     GradientState._reset_state()
     AcceleratorState._reset_state(reset_partial_state=True)
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def launch(function: Callable[..., Any], *args: Any, size: int = 2, **options: Any) -> list[Any]:

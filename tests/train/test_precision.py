@@ -177,6 +177,7 @@ def test_what_the_device_cannot_do_is_said_at_once(
     with pytest.raises(error) as refused:
         Accelerator(cpu=True, **options)
     assert message in str(refused.value)
+    assert Accelerator(cpu=True, mixed_precision="bf16").mixed_precision == "bf16"  # as in the next cell
 
 
 @pytest.mark.cuda
