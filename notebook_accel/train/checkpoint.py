@@ -105,8 +105,8 @@ class Checkpoints:
             ConfigurationError: It is not clear where to, or something of the contents could not be read back.
             CheckpointError: It failed on another rank.
         """
-        target = self._target(output_dir)
-        staged = StagedFolder(target)
+        target = _together("prepare the folder", lambda: self._target(output_dir))
+        staged = _together("prepare the folder", lambda: StagedFolder(target))
         _together("prepare the folder", lambda: _on_each_machine(staged.begin))
         try:
             _together("write the checkpoint", lambda: self._write(contents, staged.path, safe_serialization))
@@ -154,10 +154,7 @@ class Checkpoints:
         folder = _together("find the checkpoint", lambda: self._source(input_dir))
         _together("find the checkpoint", lambda: _on_each_machine(lambda: folders.recover(folder)))
         _together("find the checkpoint", lambda: _refuse_missing(folder))
-        models = list(contents.models)
-        for hook in list(self._load_hooks.values()):
-            hook(models, str(folder))
-        step = _together("read the checkpoint", lambda: contents.read(folder, models, options))
+        step = _together("read the checkpoint", lambda: self._read(contents, folder, options))
         if self._project.automatic_checkpoint_naming:
             for number, path in folders.numbered(self._folder()):
                 if path.resolve() == folder:
@@ -174,6 +171,12 @@ class Checkpoints:
         for hook in list(self._save_hooks.values()):
             hook(contents.models, weights, str(folder))
         contents.write(folder, weights, SaveOptions(safe_serialization, writes))
+
+    def _read(self, contents: Contents, folder: Path, options: LoadOptions) -> int:
+        models = list(contents.models)
+        for hook in list(self._load_hooks.values()):
+            hook(models, str(folder))
+        return contents.read(folder, models, options)
 
     def _folder(self) -> Path:
         """Where automatically named checkpoints are."""

@@ -428,6 +428,28 @@ def test_what_fails_on_one_rank_fails_on_all_and_leaves_nothing(rank: int, ranks
     assert not list(tmp_path.iterdir())
 
 
+def fail_to_load_on_one(folder: str) -> str:
+    accelerator = Accelerator()
+    setup = Setup(accelerator, count=1)
+    setup.accelerator.save_state(folder)
+
+    def refuse(models: list[Any], folder: str) -> None:
+        if accelerator.process_index:
+            raise KeyError("mine")
+
+    accelerator.register_load_state_pre_hook(refuse)
+    try:
+        setup.accelerator.load_state(folder)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "loaded"
+
+
+def test_what_cannot_be_read_on_one_rank_fails_on_all(ranks: Ranks, tmp_path: Path) -> None:
+    texts = ranks(fail_to_load_on_one, str(tmp_path / "run"))
+    assert texts == ["CheckpointError: rank 1 could not read the checkpoint: KeyError: 'mine'", "KeyError: 'mine'"]
+
+
 # Crashes
 
 

@@ -242,6 +242,15 @@ def test_on_other_ranks_nothing_is_opened_and_every_call_does_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_starting_again_closes_what_was_open(record: Callable[[str], Calls]) -> None:
+    calls = record("wandb")
+    book = Logbook("wandb")
+    book.start("first")
+    book.start("second")
+    assert [call[0] for call in calls] == ["init", "run.finish", "init"]
+    assert len(book.trackers) == 1
+
+
 def test_numbers_also_go_to_whoever_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[events.Event] = []
     monkeypatch.setattr(events, "is_heard", lambda: True, raising=False)

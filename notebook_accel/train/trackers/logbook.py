@@ -80,6 +80,7 @@ class Logbook:
         self._refuse_unknown("init_kwargs", given)
         if not self._is_main:
             return
+        self.finish()  # those of an earlier call, as when a cell is run again
         self.trackers = [self._make(each, project_name, given) for each in self._chosen]
         for tracker in self.trackers:
             tracker.start()
