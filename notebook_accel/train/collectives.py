@@ -211,7 +211,11 @@ def _differing(operation: str, said: Sequence[str]) -> DistributedOperationExcep
 
 def _parts(leaves: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
     """The leaves as bytes, each filled up to a multiple of the alignment; `None` where they go another way."""
-    if not leaves or any(leaf.device.type != "cpu" for leaf in leaves) or sum(leaf.nbytes for leaf in leaves) > _LARGE:
+    if (
+        not leaves
+        or any(leaf.device.type != "cpu" for leaf in leaves)
+        or sum(leaf.nbytes for leaf in leaves) > messages.LARGEST
+    ):
         return None
     parts = []
     for leaf in leaves:
@@ -219,10 +223,6 @@ def _parts(leaves: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
         if missing := -leaf.nbytes % _ALIGNMENT:
             parts.append(torch.zeros(missing, dtype=torch.uint8))
     return parts
-
-
-_LARGE = 2**16
-"""Bytes beyond which it is not worth the while to ask whether leaves fit into the first message."""
 
 
 def _unpack(leaves: Sequence[torch.Tensor], said: Sequence[Message]) -> list[list[torch.Tensor]]:

@@ -18,7 +18,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import messages
 from tests.train.conftest import Ranks
 
-LARGE = messages.SIZE  # of a type of several bytes, so that it fits into no first message
+LARGE = messages.LARGEST  # of a type of several bytes, so that it fits into no first message
 
 
 class Pair(NamedTuple):
@@ -71,7 +71,19 @@ def objects(size: int) -> tuple[Any, ...]:
     return [len(each) for each in gather_object([text, ""])], broadcast_object_list([rank, text], from_process=1)[0]
 
 
-@pytest.mark.parametrize("size", [0, 10, 3 * messages.SIZE])
+def of_changing_sizes() -> bool:
+    rank = PartialState().process_index
+    sizes = [1, messages.SIZE, messages.SIZE, 3, messages.LARGEST, 5, 3 * messages.SIZE, 3 * messages.SIZE, 2]
+    return all(
+        torch.equal(gather(torch.full((size,), rank)), torch.tensor([0, 1]).repeat_interleave(size)) for size in sizes
+    )
+
+
+def test_first_messages_grow_and_shrink_on_all_ranks_alike(ranks: Ranks) -> None:
+    assert ranks(of_changing_sizes) == [True, True]
+
+
+@pytest.mark.parametrize("size", [0, 10, 3 * messages.SIZE, 2 * messages.LARGEST])
 def test_objects_are_exchanged_however_large(size: int, ranks: Ranks) -> None:
     assert ranks(objects, size) == [([size, 0, 2 * size, 0], 1)] * 2
 
