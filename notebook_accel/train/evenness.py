@@ -31,7 +31,9 @@ def gather_for_metrics(input_data: Any, use_gather_object: bool = False, group: 
         The tree with the rows of all ranks in each of its tensors; for objects a list.
     """
     is_object = use_gather_object or not tree.has_only_tensors(input_data)
-    gathered = collectives.gather_object(input_data) if is_object else collectives.gather_over(input_data, group)
+    gathered = (
+        collectives.gather_object_over(input_data, group) if is_object else collectives.gather_over(input_data, group)
+    )
     loader = GradientState().active_dataloader
     if loader is None or not loader.end_of_dataloader or loader.num_processes == 1:
         return gathered
