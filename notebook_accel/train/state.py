@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore, PrefixStore
-from torch.distributed.rendezvous import rendezvous
 
-from notebook_accel.errors import ConfigurationError, HardwareError
-from notebook_accel.train import environment
-from notebook_accel.train.environment import Environment
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train import environment, place
 from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
 from notebook_accel.train.options import (
     DistributedType,
@@ -22,21 +18,8 @@ from notebook_accel.train.options import (
     TorchDynamoPlugin,
     TorchTensorParallelPlugin,
 )
+from notebook_accel.train.place import Place
 from notebook_accel.train.ranks import RankWork
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where this process is among the ranks."""
-
-    device: torch.device
-    backend: str | None
-    """How the ranks talk: `gloo`, `nccl`; `None` for one rank alone."""
-    rank: int
-    local_rank: int
-    world_size: int
-    local_world_size: int
-    debug: bool
 
 
 class PartialState(RankWork):
@@ -55,9 +38,9 @@ class PartialState(RankWork):
 
     def __new__(cls, cpu: bool = False, **kwargs: Any) -> PartialState:
         state = PartialState._instance
-        if state is None:
+        if state is None or (state.backend and not dist.is_initialized()):  # the user's code may have left the group
             state = super().__new__(cls)
-            state._place = _join(environment.read(), cpu, kwargs)
+            state._place = place.join(environment.read(), cpu, kwargs)
             PartialState._instance = state
         elif cpu and state.device.type != "cpu":
             raise ConfigurationError(
@@ -125,8 +108,7 @@ class PartialState(RankWork):
     def require_group(self) -> None:
         """Makes a group of one where there is none, for what works on groups only."""
         if not dist.is_initialized():
-            backend = _backends(self.device, None)
-            dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+            place.join_alone(self.device)
 
     def destroy_process_group(self, group: Any = None) -> None:
         """Leaves the group, if there is one."""
@@ -179,7 +161,7 @@ class AcceleratorState(RankWork):
             "torch_tp_plugin": torch_tp_plugin,
         }
         state = cls._instance
-        if state is None:
+        if state is None or state.partial is not partial:
             state = super().__new__(cls)
             defaults = environment.read()
             state.partial = partial
@@ -368,57 +350,3 @@ def _precision(value: Any) -> str:
         raise ConfigurationError(
             f"mixed_precision={value!r} must be one of {', '.join(PrecisionType.list())}"
         ) from None
-
-
-def _join(told: Environment, cpu: bool, options: dict[str, Any]) -> Place:
-    """Joins the group of the ranks if there are others, and takes this rank's device."""
-    device = _device(told, cpu)
-    joined = dist.is_available() and dist.is_initialized()
-    if not joined and told.world_size == 1:
-        return Place(device, None, 0, 0, 1, 1, told.debug)
-    if not joined:
-        backend = options.pop("backend", None) or told.backend
-        given = {name: value for name, value in options.items() if value is not None}
-        where = {"rank": told.rank, "world_size": told.world_size}
-        dist.init_process_group(_backends(device, backend), **{**where, **_meeting(told), **given})
-    backend = "nccl" if "nccl" in dist.get_backend() and device.type == "cuda" else "gloo"
-    size = dist.get_world_size()
-    return Place(device, backend, dist.get_rank(), told.local_rank, size, told.local_world_size, told.debug)
-
-
-_joined = 0
-"""How often this process has joined the group of its launch."""
-
-
-def _meeting(told: Environment) -> dict[str, Any]:
-    """Where to meet: where the environment says, except that ranks that have left their group meet in a new place."""
-    global _joined
-    _joined += 1
-    if _joined == 1:
-        return {}
-    store, _, _ = next(rendezvous("env://", told.rank, told.world_size))
-    # What they told each other the first time is still in the store, and would be taken for news.
-    return {"store": PrefixStore(f"again/{_joined}", store)}
-
-
-def _device(told: Environment, cpu: bool) -> torch.device:
-    kind = "cpu" if cpu or told.cpu else told.device
-    if kind is None:
-        kind = "cuda" if torch.cuda.is_available() else "cpu"
-        if kind == "cpu" and told.world_size == 1 and torch.backends.mps.is_available():
-            kind = "mps"
-    if kind != "cuda":
-        return torch.device(kind)
-    found = torch.cuda.device_count()
-    if not found:
-        raise HardwareError("this rank was started for a GPU, and torch finds none: pass cpu=True to do without")
-    device = torch.device("cuda", told.local_rank % found)
-    torch.cuda.set_device(device)
-    return device
-
-
-def _backends(device: torch.device, backend: str | None) -> str:
-    """What `init_process_group` takes: on GPUs also gloo, for what ranks say about tensors that stay where they are."""
-    if backend is None:
-        backend = "nccl" if device.type == "cuda" else "gloo"
-    return "cpu:gloo,cuda:nccl" if backend == "nccl" else backend

@@ -1,7 +1,9 @@
 """The surface that the peer's users know, what `prepare` accepts and refuses, and what it gives back."""
 
 import inspect
+import os
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import accelerate
@@ -360,16 +362,25 @@ def test_a_compression_that_gloo_does_not_have_is_refused(ranks: Ranks) -> None:
     assert "only between GPUs with nccl" in str(failed.value.__cause__)
 
 
-def afterwards() -> list[int]:
+def afterwards(end: Callable[[Accelerator], None]) -> list[int]:
     first = Accelerator()
     before = first.num_processes
-    first.end_training()
+    end(first)
     second = Accelerator(mixed_precision="bf16")
     return [before, second.num_processes, int(second.reduce(torch.tensor(1)))]
 
 
-def test_another_accelerator_can_follow_the_end_of_training(ranks: Ranks) -> None:
-    assert ranks(afterwards) == [[2, 2, 2]] * 2
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda accelerator: accelerator.end_training(),
+        lambda accelerator: accelerator.state.destroy_process_group(),
+        lambda accelerator: torch.distributed.destroy_process_group(),
+    ],
+    ids=["end_training", "state", "torch"],
+)
+def test_another_accelerator_can_follow_the_end_of_training(end: Any, ranks: Ranks) -> None:
+    assert ranks(afterwards, end) == [[2, 2, 2]] * 2
 
 
 def test_what_is_logged_is_told_to_whoever_listens() -> None:
@@ -391,3 +402,14 @@ def test_the_notebook_sees_what_a_rank_logs() -> None:
     job = notebook_accel.notebook_launcher(logged, num_processes=2, device="cpu", block=False)
     job.result()
     assert job.ranks[0].metrics == {"loss": 0.25}
+
+
+def heard_in_a_child() -> tuple[bool, int]:
+    child = os.fork()
+    if child == 0:
+        os._exit(int(events.is_heard()))
+    return events.is_heard(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_what_a_rank_forks_does_not_speak_for_it(ranks: Ranks) -> None:
+    assert ranks(heard_in_a_child) == [(True, 0)] * 2

@@ -126,6 +126,22 @@ def test_ranks_that_share_layers_get_the_same_samples(ranks: Ranks) -> None:
     assert len({norm for _, _, norm in found}) == 1
 
 
+def low_precision(options: dict[str, Any]) -> list[str]:
+    accelerator = Accelerator(mixed_precision="bf16", **options)
+    torch.manual_seed(0)
+    model, optimizer = accelerator.prepare(net := Net(), torch.optim.SGD(net.parameters(), lr=0.1))
+    outputs = model(torch.ones(2, 4))
+    accelerator.backward(outputs.sum())
+    kept = [next(model.parameters()).dtype, next(model.parameters()).grad.dtype]
+    optimizer.step()
+    return [str(each) for each in (outputs.dtype, *kept)]
+
+
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "tensor parallel"])
+def test_weights_and_gradients_stay_in_float32_under_bf16(name: str, ranks: Ranks) -> None:
+    assert ranks(low_precision, STRATEGIES[name]) == [["torch.float32"] * 3] * 2
+
+
 def made_on_meta() -> bool:
     with torch.device("meta"):
         net = Net()
