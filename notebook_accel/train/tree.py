@@ -106,10 +106,10 @@ def send_to_device(
     skipped = (skip_keys,) if isinstance(skip_keys, str) else tuple(skip_keys or ())
 
     def visit(key: Any, value: Any) -> Any:
+        if skipped and isinstance(key, str) and key in skipped:
+            return value
         if isinstance(value, torch.Tensor):
             return value.to(device, non_blocking=non_blocking)
-        if isinstance(key, str) and key in skipped:
-            return value
         if hasattr(value, "to") and not (skipped and isinstance(value, Mapping)):
             return _to(value, device, non_blocking)
         new = with_children(value, visit)
