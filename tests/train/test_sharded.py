@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,8 @@ import torch
 from torch import nn
 
 from notebook_accel import Accelerator, FullyShardedDataParallelPlugin, TorchTensorParallelPlugin
+from notebook_accel.errors import ConfigurationError, RankError
+from notebook_accel.train.shard_files import SafePlanner
 from tests.train.conftest import Ranks
 
 
@@ -92,3 +97,31 @@ def test_a_run_goes_on_to_the_same_bits(case: str, ranks: Ranks, tmp_path: Path)
     for one, other in zip(whole[0], resumed[0], strict=True):
         assert one.keys() == other.keys()
         assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+class Trap:
+    """Leaves a folder behind when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_an_index_that_would_run_code_is_refused(ranks: Ranks, tmp_path: Path) -> None:
+    case = "FSDP2, an optimizer for each of two models"
+    ranks(train, case, str(tmp_path / "run"), False)
+    (tmp_path / "run" / "optimizer_1" / ".metadata").write_bytes(pickle.dumps(Trap(tmp_path / "mark")))
+    with pytest.raises(RankError, match=r"could not read .*optimizer_1: .*the index of a checkpoint has no use"):
+        ranks(train, case, str(tmp_path / "run"), True)
+    assert not (tmp_path / "mark").exists()
+
+
+def test_a_value_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    value = io.BytesIO()
+    torch.save({"rate": Trap(tmp_path / "mark")}, value)
+    value.seek(0)
+    with pytest.raises(ConfigurationError, match="objects that could run code"):
+        SafePlanner().load_bytes(None, value)  # type: ignore[arg-type]
+    assert not (tmp_path / "mark").exists()
