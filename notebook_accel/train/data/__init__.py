@@ -4,7 +4,8 @@ from notebook_accel.train.data.dispatch import DispatchingLoader
 from notebook_accel.train.data.loader import PreparedLoader
 from notebook_accel.train.data.prepare import prepare_data_loader, skip_first_batches
 from notebook_accel.train.data.samplers import SeedableRandomSampler, get_sampler
-from notebook_accel.train.data.sharding import BatchSamplerShard, IterableDatasetShard
+from notebook_accel.train.data.sharding import BatchSamplerShard
+from notebook_accel.train.data.streams import IterableDatasetShard
 
 __all__ = [
     "BatchSamplerShard",

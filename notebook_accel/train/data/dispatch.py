@@ -10,8 +10,9 @@ from torch.utils.data import DataLoader
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import tree
-from notebook_accel.train.data.loader import PreparedLoader, read
+from notebook_accel.train.data.loader import PreparedLoader
 from notebook_accel.train.data.sharding import UNKNOWN
+from notebook_accel.train.data.skipping import read
 from notebook_accel.train.data.wire import Round, receive, send, travels
 from notebook_accel.train.state import PartialState
 

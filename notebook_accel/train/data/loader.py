@@ -17,14 +17,10 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import tree
 from notebook_accel.train.data import placement, resume
 from notebook_accel.train.data.resume import Progress
-from notebook_accel.train.data.samplers import (
-    Skipping,
-    get_sampler,
-    index_sampler,
-    replace_index_sampler,
-    without,
-)
-from notebook_accel.train.data.sharding import UNKNOWN, IterableDatasetShard
+from notebook_accel.train.data.samplers import get_sampler, index_sampler
+from notebook_accel.train.data.sharding import UNKNOWN
+from notebook_accel.train.data.skipping import read
+from notebook_accel.train.data.streams import IterableDatasetShard
 from notebook_accel.train.options import RNGType
 from notebook_accel.train.randomness import synchronize_rng_state
 from notebook_accel.train.state import GradientState
@@ -280,32 +276,3 @@ class PreparedLoader(DataLoader[Any]):
 
 class SkippingLoader(PreparedLoader):
     """A loader of an iterable dataset that leaves out the first batches, by reading them; no share is taken of it."""
-
-
-def read(loader: DataLoader[Any], skipped: int, start: int = 0) -> Iterator[Any]:
-    """A loader's batches without `skipped` of them from `start` on; they are not even read where indices suffice."""
-    if not skipped:
-        return iter(loader)
-    if isinstance(loader.dataset, IterableDataset):
-        return without(iter(loader), start, start + skipped)
-    return iter(_without(loader, start, start + skipped))
-
-
-def without_first(loader: DataLoader[Any], skipped: int) -> DataLoader[Any]:
-    """A loader that leaves out the first batches."""
-    if isinstance(loader.dataset, IterableDataset):
-        return SkippingLoader(loader).skipping(skipped)
-    return _without(loader, 0, skipped)
-
-
-def _without(loader: DataLoader[Any], start: int, stop: int) -> DataLoader[Any]:
-    new = duplicate(loader)
-    replace_index_sampler(new, Skipping(index_sampler(loader), start, stop))
-    return new
-
-
-def duplicate(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """A copy of a loader, whatever its class, that can be changed without changing the loader."""
-    new = copy.copy(loader)
-    new._iterator = None  # its workers stay the loader's
-    return new

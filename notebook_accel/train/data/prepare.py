@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Itera
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data.dispatch import DispatchingLoader
-from notebook_accel.train.data.loader import PreparedLoader, SkippingLoader, duplicate, without_first
+from notebook_accel.train.data.loader import PreparedLoader, SkippingLoader
 from notebook_accel.train.data.samplers import (
     SeedableRandomSampler,
     get_sampler,
@@ -21,7 +21,9 @@ from notebook_accel.train.data.samplers import (
     replace_index_sampler,
     replace_sampler,
 )
-from notebook_accel.train.data.sharding import BatchSamplerShard, IterableDatasetShard, ReadyBatchShard, indivisible
+from notebook_accel.train.data.sharding import BatchSamplerShard, ReadyBatchShard, indivisible
+from notebook_accel.train.data.skipping import duplicate, leave_out
+from notebook_accel.train.data.streams import IterableDatasetShard
 from notebook_accel.train.options import RNGType
 from notebook_accel.train.state import PartialState
 
@@ -142,7 +144,9 @@ def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> Dat
         )
     if isinstance(dataloader, PreparedLoader):
         return dataloader.skipping(num_batches)
-    return without_first(dataloader, num_batches)
+    if isinstance(dataloader.dataset, IterableDataset):
+        return SkippingLoader(dataloader).skipping(num_batches)
+    return leave_out(dataloader, 0, num_batches)
 
 
 def _share(num_processes: int | None, process_index: int | None, mesh: DeviceMesh | None) -> tuple[int, int]:

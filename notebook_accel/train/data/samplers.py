@@ -1,14 +1,13 @@
-"""Samplers: a shuffle that a seed and an epoch determine, and leaving out what has been seen."""
+"""Samplers: a shuffle that follows from a seed and the epoch, and where a loader keeps its own."""
 
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Iterator, Sized
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
 
 class SeedableRandomSampler(RandomSampler):
@@ -47,38 +46,6 @@ class SeedableRandomSampler(RandomSampler):
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch whose order comes next."""
         self.epoch = epoch
-
-
-class Skipping(Sampler[Any]):
-    """A sampler, or a batch sampler, that leaves some elements out; in all else it is the one that it stands for.
-
-    Args:
-        whole: The sampler.
-        start: The first element that is left out.
-        stop: The first one after it that is not.
-    """
-
-    def __init__(self, whole: Any, start: int, stop: int) -> None:
-        self.whole = whole
-        self.start = start
-        self.stop = stop
-
-    def __iter__(self) -> Iterator[Any]:
-        return without(iter(self.whole), self.start, self.stop)
-
-    def __len__(self) -> int:
-        length = len(self.whole)
-        return min(length, self.start) + max(0, length - self.stop)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "whole" or name.startswith("__"):  # it is being unpickled
-            raise AttributeError(name)
-        return getattr(self.whole, name)
-
-
-def without(elements: Iterator[Any], start: int, stop: int) -> Iterator[Any]:
-    """The elements before `start`, and those from `stop` on."""
-    return itertools.chain(itertools.islice(elements, start), itertools.islice(elements, stop - start, None))
 
 
 def index_sampler(loader: DataLoader[Any]) -> Any:
