@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from notebook_accel import Accelerator
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.randomness import set_seed, synchronize_rng_state, synchronize_rng_states
 from tests.train.conftest import Ranks
+from tests.train.data.loaders import numbers, read
 
 
 def draw() -> tuple[Any, ...]:
@@ -71,6 +73,18 @@ def synchronized() -> list[Any]:
 def test_states_become_those_of_rank_0(ranks: Ranks) -> None:
     first, second = ranks(synchronized)
     assert [mine == theirs for mine, theirs in zip(first, second, strict=True)] == [True, False, True]
+
+
+def after_an_epoch() -> tuple[Any, ...]:
+    set_seed(0, device_specific=True)
+    loader = Accelerator().prepare(numbers(20, shuffle=True))
+    return read(loader), draw()
+
+
+def test_by_default_an_epoch_makes_only_the_order_equal(ranks: Ranks) -> None:
+    (first, drawn), (second, drawn_too) = ranks(after_an_epoch)
+    assert len({number for batch in first + second for number in batch}) == 20
+    assert not set(drawn) & set(drawn_too)
 
 
 def test_what_has_no_state_is_refused() -> None:
