@@ -123,8 +123,6 @@ CASES = {
     "DDP, stateful loader": Case(loading={"use_stateful_dataloader": True}),
     "DDP, workers": Case(workers=1),
     "FSDP2": Case(fsdp=True),
-    "FSDP2, split batches": Case(fsdp=True, loading={"split_batches": True}),
-    "FSDP2, one rank": Case(fsdp=True, size=1),
 }
 
 
