@@ -197,7 +197,8 @@ def _can_compare() -> bool:
 
 
 def _describe(leaf: torch.Tensor) -> str:
-    return f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}"
+    where = "" if leaf.device.type == "cpu" else f" on {leaf.device.type}"
+    return f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}{where}"
 
 
 def _differing(operation: str, said: Sequence[str]) -> DistributedOperationException:
@@ -230,10 +231,15 @@ def _unpack(leaves: Sequence[torch.Tensor], said: Sequence[Message]) -> list[lis
     found: list[list[torch.Tensor]] = []
     start = 0
     for leaf in leaves:
-        bodies = [message.body[start : start + leaf.nbytes] for message in said if message.body is not None]
-        found.append([body.view(leaf.dtype).view(leaf.shape) for body in bodies])
+        found.append([_leaf_of(message.body, start, leaf) for message in said if message.body is not None])
         start += leaf.nbytes + -leaf.nbytes % _ALIGNMENT
     return found
+
+
+def _leaf_of(body: memoryview, start: int, like: torch.Tensor) -> torch.Tensor:
+    if not like.numel():
+        return torch.empty_like(like)
+    return torch.frombuffer(body, dtype=like.dtype, offset=start, count=like.numel()).view(like.shape)
 
 
 def _stack(leaf: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -39,8 +39,8 @@ class Message:
     """The checksum and the length of the whole head: equal marks mean equal heads."""
     body_size: int
     """Bytes."""
-    body: torch.Tensor | None
-    """As bytes; `None` where it did not fit."""
+    body: memoryview | None
+    """`None` where it did not fit."""
 
 
 def exchange(head: bytes, body: torch.Tensor | None, group: Any = None) -> list[Message]:
@@ -66,9 +66,8 @@ def exchange(head: bytes, body: torch.Tensor | None, group: Any = None) -> list[
         sent[start : start + size] = body
     ranks = dist.get_world_size(group)
     raw = bytearray(ranks * room)
-    everything = torch.frombuffer(raw, dtype=torch.uint8)
-    all_gather(everything, sent, group=group)
-    said = [_read(raw, everything, rank * room, room) for rank in range(ranks)]
+    all_gather(torch.frombuffer(raw, dtype=torch.uint8), sent, group=group)
+    said = [_read(raw, rank * room, room) for rank in range(ranks)]
     needed = max(_body_start(message.mark[1]) + message.body_size for message in said)
     _sizes[members] = min(max(SIZE, 1 << (needed - 1).bit_length()), LARGEST)
     return said
@@ -80,7 +79,7 @@ def share(data: bytes, group: Any = None) -> list[bytes]:
     said = exchange(b"", body, group)
     longest = max(message.body_size for message in said)
     if all(message.body is not None for message in said):
-        return [bytes(message.body.tolist()) for message in said if message.body is not None]
+        return [bytes(message.body) for message in said if message.body is not None]
     padded = torch.zeros(longest, dtype=torch.uint8)
     padded[: len(data)] = body
     raw = bytearray(len(said) * longest)
@@ -93,12 +92,12 @@ def _body_start(head: int) -> int:
     return _HEADER.size + -(-head // _ALIGNMENT) * _ALIGNMENT
 
 
-def _read(raw: bytearray, everything: torch.Tensor, at: int, room: int) -> Message:
+def _read(raw: bytearray, at: int, room: int) -> Message:
     checksum, length, size, fits = _HEADER.unpack_from(raw, at)
     start = at + _body_start(length)
     return Message(
         head=bytes(raw[at + _HEADER.size : min(at + _HEADER.size + length, at + room)]),
         mark=(checksum, length),
         body_size=size,
-        body=everything[start : start + size] if fits else None,
+        body=memoryview(raw)[start : start + size] if fits else None,
     )
