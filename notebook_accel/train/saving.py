@@ -194,7 +194,10 @@ class Saving(Run):
     def end_training(self) -> None:
         """Closes the trackers, and leaves the group. The next `Accelerator` starts afresh."""
         self._logbook.finish()
-        self.state.destroy_process_group()
+        # A rank that leaves gloo may take along what others have yet to receive of the last collective, and they hang.
+        # That group ends with the process.
+        if self.state.backend == "nccl":
+            self.state.destroy_process_group()
         AcceleratorState._reset_state(reset_partial_state=True)
 
 

@@ -36,7 +36,11 @@ def _reset() -> None:
 
 
 def launch(function: Callable[..., Any], *args: Any, size: int = 2, **options: Any) -> list[Any]:
-    """Runs `function(*args)` on so many gloo ranks, and returns what each of them returned."""
+    """Runs `function(*args)` on so many gloo ranks, and returns what each of them returned.
+
+    Ranks that hang are shown with their stacks, before pytest would end the test without.
+    """
+    options.setdefault("timeout", 60)
     accelerates = {name: "" for name in os.environ if name.startswith("ACCELERATE_")}
     found = notebook_launcher(function, args, num_processes=size, device="cpu", env=accelerates, **options)
     return [None] * size if found is None else found
