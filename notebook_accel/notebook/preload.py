@@ -29,12 +29,13 @@ _KERNELS_OWN = frozenset(
     ]
 )
 
-# What ranks that train import sooner or later, whatever the notebook has imported.
-_TRAINING = (
+TRAINING = (
     "torch._dynamo",  # by the first optimizer of a process, which takes two seconds
     "notebook_accel.train.accelerator",
     "notebook_accel.train.strategies.fsdp",
+    "notebook_accel.train.sharded",
 )
+"""What ranks that train import sooner or later, whatever the notebook has imported."""
 
 
 class Preloader:
@@ -44,7 +45,7 @@ class Preloader:
         self._engine = engine
         self._folders = _installed_folders()
         self._seen: set[str] = set()
-        self._wanted = list(_TRAINING)
+        self._wanted = list(TRAINING)
 
     def look(self) -> None:
         """Passes on what is new."""

@@ -9,13 +9,17 @@ import torch.distributed as dist
 
 from notebook_accel import notebook_launcher
 from notebook_accel.launch import engines
+from notebook_accel.notebook.preload import TRAINING
 from notebook_accel.train.state import AcceleratorState, GradientState
 
 Ranks = Callable[..., list[Any]]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def engines_end_with_the_session() -> Iterator[None]:
+def engines_live_as_long_as_the_session() -> Iterator[None]:
+    # As in a notebook: otherwise each rank that shards or optimizes would spend seconds on these.
+    engines.get().warm()
+    engines.get().preload(TRAINING)
     yield
     for engine in engines._running.values():
         engine.close()
