@@ -2,12 +2,14 @@
 
 Each event is a frozen dataclass. `to_wire` and `from_wire` translate it to and from a JSON object and a list of binary
 blobs; a blob is a field of type `Blobs`. The journal, the job and the views all read these same objects.
+
+`emit` is how code that knows nothing of launches says something; the rank that it runs in listens.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -204,6 +206,26 @@ _EVENTS: dict[str, type[Event]] = {
     )
 }  # fmt: skip
 _BLOB_FIELDS = {Failed: "exception", Returned: "value"}
+
+
+_sink: Callable[[Event], None] | None = None
+
+
+def listen(sink: Callable[[Event], None] | None) -> None:
+    """Has `sink(event)` called for each event emitted here, on the thread that emits; `None` ends it."""
+    global _sink
+    _sink = sink
+
+
+def is_heard() -> bool:
+    """Whether somebody listens, for those to whom an event is dear."""
+    return _sink is not None
+
+
+def emit(event: Event) -> None:
+    """Says something to whoever listens."""
+    if _sink is not None:
+        _sink(event)
 
 
 def to_wire(event: Event) -> tuple[dict[str, Any], Blobs]:

@@ -15,6 +15,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 
+from notebook_accel import events
 from notebook_accel.events import (
     Call,
     Event,
@@ -64,11 +65,13 @@ class Rank:
         self._say(Hello(os.getpid(), socket.gethostname(), stacks is not None), () if stacks is None else (stacks,))
         attendant = threading.Thread(target=self._attend, name="notebook-accel", daemon=True)
         attendant.start()
+        events.listen(self._say)
         while (call := self._calls.get()) is not None:
             self.is_running = True
             if self.is_wanted:
                 self._answer(call)
             self.is_running = False
+        events.listen(None)
         self._done.set()
         os.write(self._wakeup[1], b"+")
         attendant.join()

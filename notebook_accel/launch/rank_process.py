@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Call, Exited, to_wire
 from notebook_accel.launch import payload, pickling, resolver, workers
@@ -160,6 +161,7 @@ def _live(start: RankStart) -> NoReturn:
         _take_threads()
         # A worker that the user's code forks must not speak for the rank, nor keep its channel open.
         os.register_at_fork(after_in_child=channel.close)
+        os.register_at_fork(after_in_child=lambda: events.listen(None))
         rank = Rank(channel, start.heartbeat)
         rank.serve()
         code = int(rank.failed)
