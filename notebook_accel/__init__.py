@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     )
     from notebook_accel.launch.job import Job
     from notebook_accel.launch.launcher import debug_launcher, notebook_launcher
+    from notebook_accel.launch.reporting import report
+    from notebook_accel.notebook.views import set_view
 
 __version__ = "0.1.0"
 __all__ = [
@@ -39,6 +41,8 @@ __all__ = [
     "RankTimeoutError",
     "debug_launcher",
     "notebook_launcher",
+    "report",
+    "set_view",
 ]
 _HOMES = {
     "errors": [
@@ -53,6 +57,8 @@ _HOMES = {
     ],
     "launch.job": ["Job"],
     "launch.launcher": ["debug_launcher", "notebook_launcher"],
+    "launch.reporting": ["report"],
+    "notebook.views": ["set_view"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

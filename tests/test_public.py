@@ -25,6 +25,8 @@ def test_these_names_are_public() -> None:
         "RankTimeoutError",
         "debug_launcher",
         "notebook_launcher",
+        "report",
+        "set_view",
     ]
     assert all(hasattr(notebook_accel, name) for name in notebook_accel.__all__)
 
