@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from notebook_accel.events import Phase
 from notebook_accel.launch import describe, summary
+from notebook_accel.launch.history import Spread
 from notebook_accel.launch.job import Job, Status
 from notebook_accel.launch.rank_state import RankState
 from notebook_accel.launch.summary import Overview
@@ -11,7 +12,7 @@ from notebook_accel.launch.wording import duration, percent, spark, value
 from notebook_accel.notebook.views import charts
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, table, text
 
-_COLUMNS = (("Rank", "4em"), ("Phase", "6em"), ("Progress", "45%"), ("Metrics", "35%"), ("Memory", "20%"))
+_COLUMNS = (("Rank", "4em"), ("Phase", "6em"), ("Progress", "auto"), ("Metrics", "30%"), ("Memory", "9em"))
 _SPARK_WIDTH = 24
 _CHART_PLACES = 110
 _MOST_METRICS = 12
@@ -58,7 +59,7 @@ def _metrics(job: Job) -> str:
     shown = list(found.items())[:_MOST_METRICS]
     drawn = [_spark(job, name, [each.mean for each in places]) for name, places in shown] if live else []
     if not live:
-        drawn = [_chart(job, name, charts.source(places) if places else "") for name, places in shown]
+        drawn = [_chart(job, name, places) for name, places in shown]
     if len(found) > len(shown):
         drawn.append(element("div", f"and {len(found) - len(shown)} more in job.metrics"))
     return element("div", "".join(drawn), "margin:6px 0") if drawn else ""
@@ -66,21 +67,22 @@ def _metrics(job: Job) -> str:
 
 def _spark(job: Job, name: str, means: list[float]) -> str:
     line = element("span", spark(means), "font-family:monospace;white-space:pre")
-    return element("div", f"{text(name)} {line} {_latest(job, name)}", "white-space:nowrap;overflow:hidden")
+    words = text(describe.between(job, name))
+    return element("div", f"{text(name)} {line} {words}", "white-space:nowrap;overflow:hidden")
 
 
-def _chart(job: Job, name: str, source: str) -> str:
-    words = f"{name}: {describe.between(job, name)}"
-    picture = f'<img src="{source}" width="{charts.WIDTH}" height="{charts.HEIGHT}" alt="{text(words)}">'
-    caption = f"{element('b', text(name))} {_latest(job, name)}"
-    return element("div", f"{element('div', caption)}{picture if source else ''}", _CHART_STYLE)
+def _chart(job: Job, name: str, places: list[Spread]) -> str:
+    words = describe.between(job, name)
+    if len(places) > 1:
+        words = f"{value(places[0].mean)} → {words}"
+    drawn = element("div", f"{element('b', text(name))} {text(words)}")
+    if places:  # else none of its values was a number that can be drawn
+        size = f'width="{charts.WIDTH}" height="{charts.HEIGHT}"'
+        drawn += f'<img src="{charts.source(places)}" {size} alt="{text(f"{name}: {words}")}">'
+    return element("div", drawn, _CHART_STYLE)
 
 
 _CHART_STYLE = f"display:inline-block;vertical-align:top;margin:0 16px 8px 0;width:{charts.WIDTH}px"
-
-
-def _latest(job: Job, name: str) -> str:
-    return text(describe.between(job, name))
 
 
 def _ranks(job: Job, found: Overview) -> str:
