@@ -20,11 +20,11 @@ _MOST_FAILED = 4
 _MOST_METRICS = 8
 
 
-def describe(job: Job) -> str:
+def describe(job: Job, *, metrics: bool = True) -> str:
     """The job in a line, its metrics in one each, and its ranks in one each, or in a grid where they are many."""
     if summary.is_brief(job):
         return headline(job)
-    lines = [headline(job), *_metrics(job)]
+    lines = [headline(job), *(_metrics(job) if metrics else ())]
     if len(job.ranks) < summary.COMPACT_FROM:
         lines += [_rank(state) for state in summary.in_order(job)]
     else:

@@ -41,10 +41,12 @@ class Series:
             self._values.append(point.value)
         self._count += 1
 
-    def points(self) -> list[Point]:
-        """Those that are kept, in their order."""
-        found = [Point(*each) for each in zip(self._steps, self._times, self._values, strict=False)]  # it may just grow
-        if self._last is not None and (self._count - 1) % self._stride:
+    def points(self, most: int = KEPT_POINTS) -> list[Point]:
+        """Those that are kept, in their order; or evenly about so many of them, and the last."""
+        every = max(1, len(self._values) // most)
+        kept = (self._steps[::every], self._times[::every], self._values[::every])
+        found = [Point(*each) for each in zip(*kept, strict=False)]  # another thread may just add one
+        if self._last is not None and (not found or found[-1].at != self._last.at):
             found.append(self._last)
         return found
 
@@ -75,23 +77,21 @@ def spread(series: Iterable[Sequence[Point]], places: int) -> list[Spread]:
     if not xs:
         return []
     first, width = min(xs), (max(xs) - min(xs)) / places
-    at: dict[int, list[list[float]]] = {}
+    at: dict[int, list[float]] = {}
     for points in located:
         own: dict[int, list[float]] = {}
         for x, value in points:
             own.setdefault(min(places - 1, int((x - first) / width)) if width else 0, []).append(value)
         for place, values in own.items():
-            at.setdefault(place, []).append(values)
-    return [_spread(first + (place + 0.5) * width, at[place]) for place in sorted(at)]
+            at.setdefault(place, []).append(sum(values) / len(values))
+    return [
+        Spread(first + (place + 0.5) * width, sum(means) / len(means), min(means), max(means))
+        for place, means in sorted(at.items())
+    ]
 
 
 def _x(point: Point, by_step: bool) -> float:
     return float(point.step or 0) if by_step else point.at
-
-
-def _spread(x: float, ranks: Sequence[Sequence[float]]) -> Spread:
-    means = [math.fsum(values) / len(values) for values in ranks]
-    return Spread(x, math.fsum(means) / len(means), min(means), max(means))
 
 
 def rows(histories: Iterable[tuple[int, dict[str, Series]]], began: float) -> list[dict[str, float | int | None]]:

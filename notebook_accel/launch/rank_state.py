@@ -93,4 +93,6 @@ class RankState:
     def _keep_metrics(self, metrics: Metrics) -> None:
         self.metrics.update(metrics.values)
         for name, value in metrics.values.items():
-            self.history.setdefault(name, Series()).add(Point(metrics.step, metrics.at, value))
+            if name not in self.history:
+                self.history[name] = Series()
+            self.history[name].add(Point(metrics.step, metrics.at, value))

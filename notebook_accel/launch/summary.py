@@ -140,7 +140,7 @@ def metrics(job: Job, places: int) -> dict[str, list[Spread]]:
     """Each metric over the run, brought together over the ranks, at no more than so many places."""
     names = {name: None for state in job.ranks for name in list(state.history)}
     return {
-        name: spread([state.history[name].points() for state in job.ranks if name in state.history], places)
+        name: spread([state.history[name].points(places) for state in job.ranks if name in state.history], places)
         for name in names
     }
 

@@ -199,7 +199,7 @@ def test_a_job_is_shown_again_while_it_runs_and_afterwards(prepared: Notebook, t
     go_on = tmp_path / "go_on"
     prepared.check(f"""
     def work():
-        for step in trange(3):
+        for step in trange(3, mininterval=0):
             while step == 2 and not os.path.exists({str(go_on)!r}):
                 time.sleep(0.01)
     """)

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 
 from notebook_accel.launch.job import Job
 
+_SHARE = 0.04
+"""The most of a processor's time that drawing takes."""
+
 Bundle = Mapping[str, str]
 """Text by its type, such as `text/html`."""
 
@@ -20,18 +23,20 @@ class Display:
         self._job = job
         self._draw = draw
         self._interval = interval
-        """Seconds between two drawings."""
+        """Seconds between two drawings, unless they take too long for that."""
         self._drawn = draw(job)
         self._handle = display(dict(self._drawn), raw=True, display_id=True)  # type: ignore[no-untyped-call]
-        self._at = time.monotonic()
+        self._due = time.monotonic() + interval
 
     def refresh(self) -> None:
-        if time.monotonic() - self._at >= self._interval:
+        began = time.monotonic()
+        if began >= self._due:
             self.finish()
+            ended = time.monotonic()
+            self._due = ended + max(self._interval, (ended - began) / _SHARE)
 
     def finish(self) -> None:
         bundle = self._draw(self._job)
         if bundle != self._drawn:
             self._drawn = bundle
             self._handle.update(dict(bundle), raw=True)
-        self._at = time.monotonic()

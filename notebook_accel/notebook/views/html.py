@@ -19,4 +19,5 @@ class HtmlView(Display):
 
 def draw(job: Job) -> Bundle:
     """The output for a job as it is now: as HTML, and for where that is not shown as text."""
-    return {"text/html": page.draw(job), "text/plain": describe(job)}
+    # Drawing metrics twice would take as long as all the rest, and while a job runs hardly anyone sees the text.
+    return {"text/html": page.draw(job), "text/plain": describe(job, metrics=job.status.ended)}

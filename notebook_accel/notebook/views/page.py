@@ -17,6 +17,7 @@ _SPARK_WIDTH = 24
 _CHART_PLACES = 110
 _MOST_METRICS = 12
 _MOST_FAILED = 4
+_ONE_LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
 _COLOURS = {Phase.FAILED: RED, Phase.DONE: GREEN}
 
 
@@ -44,7 +45,7 @@ def _head(job: Job, found: Overview) -> str:
         if count > 1:
             parts.append(f"slowest: rank {found.slowest}, {percent(found.fractions[found.slowest])}")
         parts.append("" if found.remaining is None else f"{duration(found.remaining)} left")
-    return element("div", " · ".join(part for part in parts if part))
+    return element("div", " · ".join(part for part in parts if part), "" if job.status.ended else _ONE_LINE)
 
 
 def _total(job: Job, found: Overview) -> str:
@@ -68,7 +69,7 @@ def _metrics(job: Job) -> str:
 def _spark(job: Job, name: str, means: list[float]) -> str:
     line = element("span", spark(means), "font-family:monospace;white-space:pre")
     words = text(describe.between(job, name))
-    return element("div", f"{text(name)} {line} {words}", "white-space:nowrap;overflow:hidden")
+    return element("div", f"{text(name)} {line} {words}", _ONE_LINE)
 
 
 def _chart(job: Job, name: str, places: list[Spread]) -> str:
@@ -139,15 +140,15 @@ def _box(state: RankState, found: Overview) -> str:
     fraction = found.fractions.get(state.rank)
     behind = found.is_behind(state.rank) and not state.phase.ended
     label = str(state.rank)
+    amount = percent(fraction) if fraction is not None else state.phase.value
     if state.phase is Phase.FAILED:
-        label = badge(f"{label} failed", RED)
+        label, amount = badge(f"{label} failed", RED), ""
     elif behind:
         label = badge(label, AMBER)
     else:
         label = element("b", label)
-    amount = percent(fraction) if fraction is not None else state.phase.value
     title = f"rank {state.rank}: {state.phase.value}, {summary.progress(state).text or 'no bar'}"
-    drawn = element("div", f"{label} {amount}", "white-space:nowrap;overflow:hidden")
+    drawn = element("div", f"{label} {amount}", _ONE_LINE)
     drawn += bar(fraction or 0.0, _COLOURS.get(state.phase, BLUE), "0.4em")
     style = "display:inline-block;vertical-align:top;width:6.5em;margin:0 6px 4px 0;overflow:hidden"
     return element("div", drawn, style, title=title + (", behind the others" if behind else ""))
