@@ -1,6 +1,6 @@
 """Distributed training from a notebook: a function defined in a cell runs on every device.
 
-from notebook_accel import notebook_launcher
+from notebook_accel import Accelerator, notebook_launcher
 results = notebook_launcher(train, num_processes=2)
 """
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from notebook_accel.errors import (
+        CheckpointError,
         ConfigurationError,
         HardwareError,
         JobCancelledError,
@@ -27,25 +28,151 @@ if TYPE_CHECKING:
     from notebook_accel.launch.launcher import debug_launcher, notebook_launcher
     from notebook_accel.launch.reporting import report
     from notebook_accel.notebook.views import set_view
+    from notebook_accel.train.accelerator import (
+        Accelerator,
+    )
+    from notebook_accel.train.collectives import (
+        DistributedOperationException,
+        broadcast,
+        broadcast_object_list,
+        gather,
+        gather_object,
+        pad_across_processes,
+        reduce,
+    )
+    from notebook_accel.train.data import (
+        SeedableRandomSampler,
+        prepare_data_loader,
+        skip_first_batches,
+    )
+    from notebook_accel.train.fsdp_options import (
+        FullyShardedDataParallelPlugin,
+    )
+    from notebook_accel.train.local_sgd import (
+        LocalSGD,
+    )
+    from notebook_accel.train.logging import (
+        get_logger,
+    )
+    from notebook_accel.train.memory import (
+        find_executable_batch_size,
+        release_memory,
+    )
+    from notebook_accel.train.optimizer import (
+        AcceleratedOptimizer,
+    )
+    from notebook_accel.train.options import (
+        AORecipeKwargs,
+        AutocastKwargs,
+        DataLoaderConfiguration,
+        DDPCommunicationHookType,
+        DistributedDataParallelKwargs,
+        DistributedType,
+        DynamoBackend,
+        GradientAccumulationPlugin,
+        GradScalerKwargs,
+        InitProcessGroupKwargs,
+        LoggerType,
+        PrecisionType,
+        ProfileKwargs,
+        ProjectConfiguration,
+        RNGType,
+        TorchDynamoPlugin,
+        TorchTensorParallelPlugin,
+    )
+    from notebook_accel.train.randomness import (
+        set_seed,
+        synchronize_rng_states,
+    )
+    from notebook_accel.train.scheduler import (
+        AcceleratedScheduler,
+    )
+    from notebook_accel.train.state import (
+        AcceleratorState,
+        GradientState,
+        PartialState,
+    )
+    from notebook_accel.train.trackers import (
+        GeneralTracker,
+        on_main_process,
+    )
+    from notebook_accel.train.tree import (
+        concatenate,
+        find_batch_size,
+        send_to_device,
+    )
+    from notebook_accel.train.weights import (
+        SAFE_WEIGHTS_NAME,
+        load_checkpoint_in_model,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
+    "SAFE_WEIGHTS_NAME",
+    "AORecipeKwargs",
+    "AcceleratedOptimizer",
+    "AcceleratedScheduler",
+    "Accelerator",
+    "AcceleratorState",
+    "AutocastKwargs",
+    "CheckpointError",
     "ConfigurationError",
+    "DDPCommunicationHookType",
+    "DataLoaderConfiguration",
+    "DistributedDataParallelKwargs",
+    "DistributedOperationException",
+    "DistributedType",
+    "DynamoBackend",
+    "FullyShardedDataParallelPlugin",
+    "GeneralTracker",
+    "GradScalerKwargs",
+    "GradientAccumulationPlugin",
+    "GradientState",
     "HardwareError",
+    "InitProcessGroupKwargs",
     "Job",
     "JobCancelledError",
     "LaunchError",
+    "LocalSGD",
+    "LoggerType",
     "NotebookAccelError",
+    "PartialState",
     "PayloadError",
+    "PrecisionType",
+    "ProfileKwargs",
+    "ProjectConfiguration",
+    "RNGType",
     "RankError",
     "RankTimeoutError",
+    "SeedableRandomSampler",
+    "TorchDynamoPlugin",
+    "TorchTensorParallelPlugin",
+    "broadcast",
+    "broadcast_object_list",
+    "concatenate",
     "debug_launcher",
+    "find_batch_size",
+    "find_executable_batch_size",
+    "gather",
+    "gather_object",
+    "get_logger",
+    "load_checkpoint_in_model",
     "notebook_launcher",
+    "on_main_process",
+    "pad_across_processes",
+    "prepare_data_loader",
+    "reduce",
+    "release_memory",
     "report",
+    "send_to_device",
+    "set_seed",
     "set_view",
+    "skip_first_batches",
+    "synchronize_rng_states",
 ]
 _HOMES = {
     "errors": [
+        "CheckpointError",
         "ConfigurationError",
         "HardwareError",
         "JobCancelledError",
@@ -59,6 +186,47 @@ _HOMES = {
     "launch.launcher": ["debug_launcher", "notebook_launcher"],
     "launch.reporting": ["report"],
     "notebook.views": ["set_view"],
+    "train.accelerator": ["Accelerator"],
+    "train.collectives": [
+        "DistributedOperationException",
+        "broadcast",
+        "broadcast_object_list",
+        "gather",
+        "gather_object",
+        "pad_across_processes",
+        "reduce",
+    ],
+    "train.data": ["SeedableRandomSampler", "prepare_data_loader", "skip_first_batches"],
+    "train.fsdp_options": ["FullyShardedDataParallelPlugin"],
+    "train.local_sgd": ["LocalSGD"],
+    "train.logging": ["get_logger"],
+    "train.memory": ["find_executable_batch_size", "release_memory"],
+    "train.options": [
+        "AORecipeKwargs",
+        "AutocastKwargs",
+        "DDPCommunicationHookType",
+        "DataLoaderConfiguration",
+        "DistributedDataParallelKwargs",
+        "DistributedType",
+        "DynamoBackend",
+        "GradScalerKwargs",
+        "GradientAccumulationPlugin",
+        "InitProcessGroupKwargs",
+        "LoggerType",
+        "PrecisionType",
+        "ProfileKwargs",
+        "ProjectConfiguration",
+        "RNGType",
+        "TorchDynamoPlugin",
+        "TorchTensorParallelPlugin",
+    ],
+    "train.optimizer": ["AcceleratedOptimizer"],
+    "train.randomness": ["set_seed", "synchronize_rng_states"],
+    "train.scheduler": ["AcceleratedScheduler"],
+    "train.state": ["AcceleratorState", "GradientState", "PartialState"],
+    "train.trackers": ["GeneralTracker", "on_main_process"],
+    "train.tree": ["concatenate", "find_batch_size", "send_to_device"],
+    "train.weights": ["SAFE_WEIGHTS_NAME", "load_checkpoint_in_model"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -7,6 +7,7 @@
     ├── LaunchError (RuntimeError)         the ranks could not be started
     ├── StreamError (ConnectionError)      a message that does not follow the protocol
     ├── JobCancelledError (RuntimeError)   the result of a job that was cancelled
+    ├── CheckpointError (RuntimeError)     a checkpoint could not be written, or is not one of this run
     └── RankError (RuntimeError)           a rank failed; its exception is the `__cause__`
         └── RankTimeoutError (TimeoutError)  the ranks did not finish in time
 
@@ -50,6 +51,10 @@ class StreamError(NotebookAccelError, ConnectionError):
 
 class JobCancelledError(NotebookAccelError, RuntimeError):
     """The result of a job was asked for, but the job had been cancelled."""
+
+
+class CheckpointError(NotebookAccelError, RuntimeError):
+    """A checkpoint could not be written, or is not one of what is to be filled from it."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import accelerate
@@ -14,26 +16,88 @@ KEYWORD_ONLY = {"kwargs": None, "gpus": None, "device": None, "env": None, "time
 
 def test_these_names_are_public() -> None:
     assert notebook_accel.__all__ == [
+        "SAFE_WEIGHTS_NAME",
+        "AORecipeKwargs",
+        "AcceleratedOptimizer",
+        "AcceleratedScheduler",
+        "Accelerator",
+        "AcceleratorState",
+        "AutocastKwargs",
+        "CheckpointError",
         "ConfigurationError",
+        "DDPCommunicationHookType",
+        "DataLoaderConfiguration",
+        "DistributedDataParallelKwargs",
+        "DistributedOperationException",
+        "DistributedType",
+        "DynamoBackend",
+        "FullyShardedDataParallelPlugin",
+        "GeneralTracker",
+        "GradScalerKwargs",
+        "GradientAccumulationPlugin",
+        "GradientState",
         "HardwareError",
+        "InitProcessGroupKwargs",
         "Job",
         "JobCancelledError",
         "LaunchError",
+        "LocalSGD",
+        "LoggerType",
         "NotebookAccelError",
+        "PartialState",
         "PayloadError",
+        "PrecisionType",
+        "ProfileKwargs",
+        "ProjectConfiguration",
+        "RNGType",
         "RankError",
         "RankTimeoutError",
+        "SeedableRandomSampler",
+        "TorchDynamoPlugin",
+        "TorchTensorParallelPlugin",
+        "broadcast",
+        "broadcast_object_list",
+        "concatenate",
         "debug_launcher",
+        "find_batch_size",
+        "find_executable_batch_size",
+        "gather",
+        "gather_object",
+        "get_logger",
+        "load_checkpoint_in_model",
         "notebook_launcher",
+        "on_main_process",
+        "pad_across_processes",
+        "prepare_data_loader",
+        "reduce",
+        "release_memory",
         "report",
+        "send_to_device",
+        "set_seed",
         "set_view",
+        "skip_first_batches",
+        "synchronize_rng_states",
     ]
     assert all(hasattr(notebook_accel, name) for name in notebook_accel.__all__)
 
 
+def test_every_name_is_at_home_once() -> None:
+    homes = [name for names in notebook_accel._HOMES.values() for name in names]
+    assert sorted(homes) == sorted(notebook_accel.__all__)
+    assert set(notebook_accel.__all__) <= set(dir(notebook_accel))
+    with pytest.raises(AttributeError, match="no attribute 'Acelerator'"):
+        notebook_accel.Acelerator  # noqa: B018
+
+
+def test_importing_it_brings_no_torch() -> None:
+    code = "import notebook_accel, sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_public_names_are_documented() -> None:
     for name in notebook_accel.__all__:
-        assert inspect.getdoc(getattr(notebook_accel, name)), name
+        value = getattr(notebook_accel, name)
+        assert isinstance(value, str) or inspect.getdoc(value), name
 
 
 def test_the_version_is_a_version() -> None:
@@ -75,6 +139,7 @@ def test_every_error_has_one_base_and_one_of_pythons_own() -> None:
         "LaunchError": "RuntimeError",
         "StreamError": "ConnectionError",
         "JobCancelledError": "RuntimeError",
+        "CheckpointError": "RuntimeError",
         "RankError": "RuntimeError",
         "RankTimeoutError": "RuntimeError",
     }

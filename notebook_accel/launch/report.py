@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from notebook_accel.errors import NotebookAccelError
+from notebook_accel.errors import NotebookAccelError, PayloadError
 from notebook_accel.events import Failed, Frame, Raised
 from notebook_accel.launch.payload import pack_value
 
@@ -46,12 +46,7 @@ def _chain(error: BaseException) -> list[Raised]:
     link = ""
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        text = (
-            str(current)
-            if isinstance(current, NotebookAccelError)  # it is written for the user as it is
-            else "".join(traceback.format_exception_only(type(current), current)).rstrip("\n") + _members(current, "  ")
-        )
-        links.insert(0, Raised(type(current).__qualname__, text, _frames(current.__traceback__), link))
+        links.insert(0, Raised(type(current).__qualname__, _text(current), _frames(current.__traceback__), link))
         if current.__cause__ is not None:
             current, link = current.__cause__, "cause"
         elif current.__context__ is not None and not current.__suppress_context__:
@@ -59,6 +54,15 @@ def _chain(error: BaseException) -> list[Raised]:
         else:
             break
     return links
+
+
+def _text(error: BaseException) -> str:
+    """The exception as a traceback ends; ours without their module, which says nothing."""
+    if isinstance(error, PayloadError):  # raised by the launcher itself, with the whole story
+        return str(error)
+    if isinstance(error, NotebookAccelError):
+        return f"{type(error).__qualname__}: {error}"
+    return "".join(traceback.format_exception_only(type(error), error)).rstrip("\n") + _members(error, "  ")
 
 
 def _members(error: BaseException, indent: str) -> str:

@@ -29,6 +29,13 @@ _KERNELS_OWN = frozenset(
     ]
 )
 
+# What ranks that train import sooner or later, whatever the notebook has imported.
+_TRAINING = (
+    "torch._dynamo",  # by the first optimizer of a process, which takes two seconds
+    "notebook_accel.train.accelerator",
+    "notebook_accel.train.strategies.fsdp",
+)
+
 
 class Preloader:
     """Looks through the kernel's modules after each cell."""
@@ -37,12 +44,15 @@ class Preloader:
         self._engine = engine
         self._folders = _installed_folders()
         self._seen: set[str] = set()
+        self._wanted = list(_TRAINING)
 
     def look(self) -> None:
         """Passes on what is new."""
         new = [name for name in list(sys.modules) if name not in self._seen]
         self._seen.update(new)
-        self._engine.preload([name for name in new if self._is_installed(name, sys.modules.get(name))])
+        self._wanted += [name for name in new if self._is_installed(name, sys.modules.get(name))]
+        self._engine.preload(self._wanted)
+        self._wanted = []
 
     def _is_installed(self, name: str, module: ModuleType | None) -> bool:
         """Whether it lies where packages are installed; the user's own files are read anew by each launch."""

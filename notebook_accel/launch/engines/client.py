@@ -30,9 +30,8 @@ class ServerEngine:
         """What the server has taken over from: it is let go after the launch that was the first to find it ready."""
         self._preloaded: list[str] = []
         """What the next server imports, beside what the current one has."""
-        # The first optimizer of a process imports it, and takes two seconds; most ranks train.
-        self._wanted: list[str] = ["torch._dynamo"] if method == "fork" else []
-        self._known = dict.fromkeys(self._wanted)
+        self._wanted: list[str] = []
+        self._known: dict[str, None] = {}
         """All that was ever wanted, in order."""
         self._broken: set[str] = set()
 
@@ -80,11 +79,9 @@ class ServerEngine:
     def _current(self, environment: Mapping[str, str]) -> Server:
         """The server to use for ranks with this environment."""
         if self._server is not None and self._server.settings != load_time(environment):
-            self._server.retire()
-            if self._next is not None:
-                self._next.close()
-            self._server = self._next = None
-            self._wanted = list(self._known)
+            self._server.retire()  # its groups go on
+            self._server = None
+            self._discard()
         if self._server is not None:
             self._take_over()
         if self._server is None:

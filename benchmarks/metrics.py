@@ -1,0 +1,123 @@
+"""Evaluating 100,000 samples on 2 gloo ranks, gathered for metrics: ours and Accelerate (the peer), in turn."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from common import Spread, goal, table, warn_if_busy
+
+from notebook_accel import notebook_launcher
+
+RANKS = 2
+SAMPLES = 100_003  # so that the last batch has repeated samples to leave out
+FEATURES, CLASSES = 32, 10
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is gathered, and in which portions."""
+
+    name: str
+    batch: int
+    """Samples of a rank's batch."""
+    what: str
+    """`labels`: predicted and true classes; `scores`: a row of numbers for each sample too; `objects`: Python ones."""
+    samples: int = SAMPLES
+
+
+EVALUATIONS = (
+    Evaluation("classes, batch 64", 64, "labels"),
+    Evaluation("classes, batch 512", 512, "labels"),
+    Evaluation("scores, batch 64", 64, "scores"),
+    Evaluation("scores, batch 2048", 2048, "scores"),
+    Evaluation("objects, batch 256", 256, "objects"),
+)
+
+
+def rank(evaluation: Evaluation, rounds: int) -> dict[str, list[float]]:
+    """On each rank: seconds of an evaluation, by contender; one of each in a round."""
+    import torch
+    from accelerate import Accelerator as Peer
+
+    from notebook_accel import Accelerator
+
+    torch.set_num_threads(1)
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(evaluation.samples, FEATURES, generator=generator)
+    data = torch.utils.data.TensorDataset(inputs, torch.randint(0, CLASSES, (len(inputs),), generator=generator))
+    model = torch.nn.Linear(FEATURES, CLASSES)
+
+    def outputs(scores: torch.Tensor, targets: torch.Tensor) -> Any:
+        if evaluation.what == "labels":
+            return scores.argmax(-1), targets
+        if evaluation.what == "scores":
+            return {"scores": scores, "targets": targets}
+        return [(score, target) for score, target in zip(scores.argmax(-1).tolist(), targets.tolist(), strict=True)]
+
+    def count(found: Any) -> int:
+        return len(found if isinstance(found, list) else found[1] if isinstance(found, tuple) else found["targets"])
+
+    def contender(accelerator: Any) -> Callable[[], int]:
+        # One sample after the other is fetched by index, which takes longer than anything else: here it is a slice.
+        loader = torch.utils.data.DataLoader(Rows(data), batch_size=evaluation.batch, collate_fn=tuple)
+        prepared = accelerator.prepare(loader)
+
+        def evaluate() -> int:
+            seen = 0
+            with torch.no_grad():
+                for batch, targets in prepared:
+                    seen += count(accelerator.gather_for_metrics(outputs(model(batch), targets)))
+            return seen
+
+        return evaluate
+
+    class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
+        """Whole batches at a time."""
+
+        def __init__(self, data: torch.utils.data.TensorDataset) -> None:
+            self.data = data
+
+        def __len__(self) -> int:
+            return len(self.data)
+
+        def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, ...]:
+            return self.data[indices]
+
+    contenders = {"peer": contender(Peer(cpu=True)), "ours": contender(Accelerator(cpu=True))}
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(rounds + 1):
+        for name in sorted(contenders, reverse=bool(turn % 2)):
+            torch.distributed.barrier()
+            began = time.perf_counter()
+            seen = contenders[name]()
+            torch.distributed.barrier()
+            if seen != evaluation.samples:
+                raise AssertionError(f"{name} has gathered {seen} samples of {evaluation.samples}")
+            if turn:  # the first warms up
+                times[name].append(time.perf_counter() - began)
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    arguments = parser.parse_args()
+    warn_if_busy()
+    rows, ratios = [], {}
+    for evaluation in EVALUATIONS:
+        given = (evaluation, 3 if arguments.quick else 11)
+        times = notebook_launcher(rank, given, num_processes=RANKS, device="cpu")[0]
+        peer, ours = Spread(times["peer"]), Spread(times["ours"])
+        ratios[evaluation.name] = ours.over(peer)
+        rows.append([evaluation.name, peer.text(), ours.text(), ratios[evaluation.name].ratio()])
+    table(f"{SAMPLES:,} samples on {RANKS} ranks", ["gathered", "peer, ms", "ours, ms", "ours / peer"], rows)
+    for name, ratio in ratios.items():
+        goal(f"time of an evaluation, ours / peer, {name}", ratio.median, 1)
+
+
+if __name__ == "__main__":
+    main()

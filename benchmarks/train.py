@@ -1,0 +1,105 @@
+"""Throughput of data-parallel training on 2 gloo ranks: a hand-written DDP loop and ours, in turn."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+from common import Spread, goal, table, warn_if_busy
+
+from notebook_accel import notebook_launcher
+
+RANKS = 2
+SIZES = {"small": (64, 256, 32), "medium": (512, 1024, 64)}
+"""By name: features, hidden units, samples of a rank's batch."""
+BATCHES = 40
+
+
+def rank(size: str, rounds: int) -> dict[str, list[float]]:
+    """On each rank: seconds of an epoch, by loop; one of each in a round."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+    from notebook_accel import Accelerator
+
+    torch.set_num_threads(1)
+    features, hidden, batch = SIZES[size]
+    accelerator = Accelerator()
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(BATCHES * batch * RANKS, features, generator=generator)
+    data = TensorDataset(inputs, torch.randn(len(inputs), 1, generator=generator))
+
+    def parts() -> tuple[Any, ...]:
+        torch.manual_seed(0)
+        layers = (torch.nn.Linear(features, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 1))
+        model = torch.nn.Sequential(*layers)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1000)
+
+    def by_hand() -> Callable[[], None]:
+        raw, optimizer, scheduler = parts()
+        model = DistributedDataParallel(raw)
+        loader = DataLoader(data, batch_size=batch, sampler=DistributedSampler(data, shuffle=False))
+
+        def epoch() -> None:
+            for inputs, targets in loader:
+                loss = torch.nn.functional.mse_loss(model(inputs), targets)
+                loss.backward()
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+
+        return epoch
+
+    def ours() -> Callable[[], None]:
+        raw = parts()
+        model, optimizer, scheduler, loader = accelerator.prepare(*raw, DataLoader(data, batch_size=batch))
+
+        def epoch() -> None:
+            for inputs, targets in loader:
+                with accelerator.accumulate(model):
+                    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+                    accelerator.backward(loss)
+                    optimizer.step()
+                    scheduler.step()
+                    optimizer.zero_grad()
+
+        return epoch
+
+    epochs = {"by hand": by_hand(), "ours": ours()}
+    times: dict[str, list[float]] = {name: [] for name in epochs}
+    for turn in range(rounds + 1):
+        for name in sorted(epochs, reverse=bool(turn % 2)):
+            accelerator.wait_for_everyone()
+            began = time.perf_counter()
+            epochs[name]()
+            accelerator.wait_for_everyone()
+            if turn:  # the first warms up
+                times[name].append(time.perf_counter() - began)
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    arguments = parser.parse_args()
+    warn_if_busy()
+    rows = []
+    ratios = {}
+    for size, (features, hidden, batch) in SIZES.items():
+        times = notebook_launcher(rank, (size, 5 if arguments.quick else 25), num_processes=RANKS, device="cpu")[0]
+        hand, ours = (Spread(times[name]) for name in ("by hand", "ours"))
+        ratios[size] = ours.over(hand)
+        samples = BATCHES * batch * RANKS
+        speeds = [f"{samples / each.median:,.0f}" for each in (hand, ours)]
+        rows.append([f"{size}: {features} to {hidden} to 1, batch {batch}", *speeds, ratios[size].ratio()])
+    table(f"Samples a second on {RANKS} ranks", ["model", "by hand", "ours", "time, ours / by hand"], rows)
+    for size, ratio in ratios.items():
+        goal(f"time of an epoch, ours / by hand, {size}", ratio.median, 1 / 0.98)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""Data loaders that yield each rank its share of the samples, on its device."""
+
+from notebook_accel.train.data.dispatch import DispatchingLoader
+from notebook_accel.train.data.loader import PreparedLoader
+from notebook_accel.train.data.prepare import prepare_data_loader, skip_first_batches
+from notebook_accel.train.data.samplers import SeedableRandomSampler, get_sampler
+from notebook_accel.train.data.sharding import BatchSamplerShard
+from notebook_accel.train.data.streams import IterableDatasetShard
+
+__all__ = [
+    "BatchSamplerShard",
+    "DispatchingLoader",
+    "IterableDatasetShard",
+    "PreparedLoader",
+    "SeedableRandomSampler",
+    "get_sampler",
+    "prepare_data_loader",
+    "skip_first_batches",
+]

@@ -1,0 +1,141 @@
+"""A loader of which rank 0 alone reads; every rank gets its part."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train import tree
+from notebook_accel.train.data.loader import PreparedLoader
+from notebook_accel.train.data.sharding import UNKNOWN
+from notebook_accel.train.data.skipping import read
+from notebook_accel.train.data.wire import Round, receive, send, travels
+from notebook_accel.train.state import PartialState
+
+_NOTHING = object()
+
+
+class DispatchingLoader(PreparedLoader):
+    """A prepared loader whose samples rank 0 reads for all.
+
+    Args:
+        base_dataloader: The loader; only rank 0 reads from it.
+        num_processes: The number of ranks.
+        split_batches: Whether each batch is cut into one part for each rank, rather than each rank getting whole ones.
+        even_batches: Whether the last round is filled up by the first samples, so that all parts have the same size.
+        slice_fn: Cuts a batch, in place of `slice_tensors`.
+        options: Those of a prepared loader.
+    """
+
+    def __init__(
+        self,
+        base_dataloader: DataLoader[Any],
+        *,
+        num_processes: int,
+        split_batches: bool = False,
+        even_batches: bool = True,
+        slice_fn: Callable[..., Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(base_dataloader, num_processes=num_processes, **options)
+        self.split_batches = split_batches
+        self.even_batches = even_batches
+        self.slice_fn = slice_fn
+        self._round_remainder = UNKNOWN
+
+    @property
+    def _reads(self) -> bool:
+        return PartialState().process_index == 0
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._reads and self.is_stateful
+
+    def __len__(self) -> int:
+        per_round = 1 if self.split_batches else self.num_processes
+        whole, left = divmod(len(self.base_dataloader), per_round)
+        return max(0, whole + bool(left and not self._drop_last) - self.skipped)
+
+    def _batches(self) -> Iterator[Any]:
+        if self._reads:
+            return send(self._rounds(), self._note)
+        return receive(self._note)
+
+    def _note(self, remainder: int) -> None:
+        self._round_remainder = remainder
+
+    def _end(self, last: Any) -> None:
+        self.end_of_dataloader = True
+        self.remainder = self._round_remainder
+
+    def _rounds(self) -> Iterator[Round]:
+        """Reads, on rank 0, as many batches at a time as make a round."""
+        per_round = 1 if self.split_batches else self.num_processes
+        skipped = self.skipped - 1 if self.skipped else 0  # the first round is read all the same, for its samples
+        batches = read(self.base_dataloader, skipped * per_round, start=per_round)
+        first: list[Any] = []
+        if self.skipped:
+            first = [self._some_rows(batch) for batch in itertools.islice(batches, per_round)]
+        while taken := list(itertools.islice(batches, per_round)):
+            first = first or [self._some_rows(batch) for batch in taken]
+            if self._is_regular(taken):
+                yield Round(taken)
+                continue
+            upcoming = next(batches, _NOTHING) if len(taken) == per_round else _NOTHING
+            if upcoming is not _NOTHING:
+                batches = itertools.chain([upcoming], batches)
+                yield self._cut(taken, first, is_last=False)
+            elif len(taken) == per_round or not self._drop_last:
+                yield self._cut(taken, first, is_last=True)
+
+    def _some_rows(self, batch: Any) -> Any:
+        """As many rows as may be needed to fill up a round, without keeping hold of the others."""
+        return tree.recursively_apply(
+            lambda tensor: tensor[: self.num_processes].clone() if tensor.ndim else tensor, batch, test_type=travels
+        )
+
+    def _is_regular(self, taken: list[Any]) -> bool:
+        """Whether each rank can have one of the batches as it is."""
+        if self.split_batches or self.slice_fn is not None or len(taken) < self.num_processes:
+            return False
+        rows = {tensor.shape[0] for batch in taken for tensor in tree.leaves(batch)[:1] if tensor.ndim}
+        return len(rows) <= 1
+
+    def _cut(self, taken: list[Any], first: list[Any], is_last: bool) -> Round:
+        """Joins what was read, and cuts it into parts of the same size, or of almost the same size."""
+        ranks = self.num_processes
+        if not is_last and not self.split_batches and self.slice_fn is None:
+            return Round(taken)  # of different sizes, as the sampler wants it
+        batch, rows = _join(taken)
+        if rows % ranks and not self.even_batches:
+            ends = [*itertools.accumulate(rows // ranks + (rank < rows % ranks) for rank in range(ranks))]
+        else:
+            size = -(-rows // ranks)
+            filled = rows
+            while filled < size * ranks:
+                batch, filled = _join([batch, *first])
+            ends = [size * (rank + 1) for rank in range(ranks)]
+        cut = self.slice_fn or tree.slice_tensors
+        parts = [
+            cut(batch, slice(start, end), process_index=rank, num_processes=ranks)
+            for rank, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True))
+            if start < end
+        ]
+        return Round(parts, rows if ends[-1] > rows else 0, is_last)
+
+
+def _join(batches: list[Any]) -> tuple[Any, int]:
+    """One batch of several, and how many rows it has."""
+    try:
+        joined = batches[0] if len(batches) == 1 else tree.concatenate(batches)
+        return joined, tree.find_batch_size(joined)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigurationError(
+            "rank 0 reads for all ranks, and has to join batches to share out those that are left, which can't be "
+            f"joined ({error}): pass DataLoaderConfiguration(dispatch_batches=False), drop_last=True, or a collate_fn "
+            "that makes tensors of one shape"
+        ) from error

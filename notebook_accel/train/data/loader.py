@@ -1,0 +1,278 @@
+"""The loader that a user iterates over: this rank's share of the batches, on its device.
+
+It reads one batch ahead, since only the attempt to read another tells the last batch from the others. That is all it
+does for a batch that is where it has to be.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train import tree
+from notebook_accel.train.data import placement, resume
+from notebook_accel.train.data.resume import Progress
+from notebook_accel.train.data.samplers import get_sampler, index_sampler
+from notebook_accel.train.data.sharding import UNKNOWN
+from notebook_accel.train.data.skipping import read
+from notebook_accel.train.data.streams import IterableDatasetShard
+from notebook_accel.train.options import RNGType
+from notebook_accel.train.randomness import synchronize_rng_state
+from notebook_accel.train.state import GradientState
+
+_NOTHING = object()
+
+
+class PreparedLoader(DataLoader[Any]):
+    """Stands for a data loader, and yields this rank's share of its batches, on the rank's device.
+
+    Args:
+        base_dataloader: The loader; its samplers yield this rank's share.
+        num_processes: The number of ranks that share the samples.
+        total_batch_size: The samples of one batch of all ranks together; `None` if batches have no fixed size.
+        device: Where the batches go; `None` leaves them.
+        non_blocking: Whether copies to the device overlap with the work there.
+        rng_types: The random states that are made those of rank 0 when an epoch begins.
+
+    Attributes:
+        end_of_dataloader: Whether the current batch is the last.
+        remainder: How many rows of the last batch, of all ranks together, are not repetitions; 0 if all of them, -1 if
+            that is not known.
+        base_dataloader: The loader that it stands for.
+        skipped: How many batches it leaves out at the beginning.
+    """
+
+    def __init__(
+        self,
+        base_dataloader: DataLoader[Any],
+        *,
+        num_processes: int = 1,
+        total_batch_size: int | None = None,
+        device: torch.device | None = None,
+        non_blocking: bool = False,
+        rng_types: Iterable[RNGType] = (),
+    ) -> None:
+        self.base_dataloader = base_dataloader
+        self.num_processes = num_processes
+        self._total_batch_size = total_batch_size
+        self.device = device
+        self.non_blocking = non_blocking
+        self.rng_types = tuple(rng_types)
+        self.skipped = 0
+        self.end_of_dataloader = False
+        self.remainder = UNKNOWN
+        self.progress = Progress()
+        self._seen: dict[str, Any] | None = None
+        """The state of a stateful base after the current batch, which it has read beyond."""
+
+    def __iter__(self) -> Generator[Any, None, None]:  # type: ignore[override]
+        self.end_of_dataloader = False
+        self.remainder = self._expected_remainder()
+        state = GradientState()
+        state._add_dataloader(self)
+        try:
+            yield from self._epoch()
+            self._seen = None
+            self.progress.finish()
+        finally:
+            state._remove_dataloader(self)
+
+    def _epoch(self) -> Iterator[Any]:
+        if self.progress.is_over:  # but for its end, which the checkpoint came before
+            return
+        current, batches = self._open()
+        if current is _NOTHING:
+            return
+        carrier = placement.carrier(current, self.device, self.non_blocking)
+        if carrier is None:
+            for upcoming in batches:
+                yield current
+                current = upcoming
+        else:
+            current = carrier.deliver(carrier.load(current))
+            for upcoming in batches:
+                loaded = carrier.load(upcoming)  # the device still computes on the batch before the current one
+                yield current
+                current = carrier.deliver(loaded)
+        self._end(current)
+        yield current
+
+    def _open(self) -> tuple[Any, Iterator[Any]]:
+        """Begins an epoch: its first batch, and an iterator over the others."""
+        interrupted, self.progress.interrupted = self.progress.interrupted, None
+        if not (interrupted and (self.skipped or self.is_stateful)):
+            self._order()
+            self.progress.start = resume.take(self.base_dataloader)
+            return self._first()
+        found = torch.get_rng_state()
+        resume.put(self.base_dataloader, interrupted)
+        torch.set_rng_state(interrupted["torch"])
+        self._order()
+        self.progress.start = interrupted
+        opened = self._first()
+        torch.set_rng_state(found)
+        return opened
+
+    def _order(self) -> None:
+        """Makes the epoch's order the same on all ranks."""
+        self._tell_epoch()
+        if self.num_processes == 1:
+            return
+        for rng_type in self.rng_types:
+            if rng_type is RNGType.GENERATOR:
+                resume.synchronize(self.base_dataloader)
+            else:
+                synchronize_rng_state(rng_type)
+
+    def _first(self) -> tuple[Any, Iterator[Any]]:
+        batches = self._batches()
+        if self._goes_on:
+            batches = self._noting(batches)
+        return next(batches, _NOTHING), batches
+
+    def _batches(self) -> Iterator[Any]:
+        """The batches of this rank, after those that are skipped."""
+        return read(self.base_dataloader, self.skipped)
+
+    def _noting(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Keeps the state of a stateful base as it was before the batch that is read ahead."""
+        while True:
+            self._seen = self.base_dataloader.state_dict()  # type: ignore[attr-defined]
+            batch = next(batches, _NOTHING)
+            if batch is _NOTHING:
+                return
+            yield batch
+
+    def _end(self, last: Any) -> None:
+        """The last batch is about to be handed out."""
+        self.end_of_dataloader = True
+        found: int = getattr(self._shard, "remainder", UNKNOWN)
+        if found != UNKNOWN:
+            self.remainder = found * tree.find_batch_size(last) if found and self._has_ready_batches else found
+
+    @property
+    def _shard(self) -> Any:
+        """What leaves this rank its share."""
+        base = self.base_dataloader
+        return base.dataset if isinstance(base.dataset, IterableDataset) else index_sampler(base)
+
+    @property
+    def _has_ready_batches(self) -> bool:
+        """Whether the dataset itself makes the batches, which are then what is shared."""
+        base = self.base_dataloader
+        return base.batch_sampler is None and not isinstance(base.sampler, BatchSampler)
+
+    def _expected_remainder(self) -> int:
+        """What the lengths tell about the last batch."""
+        if self._drop_last:
+            return 0
+        try:
+            return self.total_dataset_length % self.total_batch_size
+        except (TypeError, ConfigurationError):
+            return UNKNOWN
+
+    @property
+    def _drop_last(self) -> bool:
+        base = self.base_dataloader
+        return bool(base.drop_last or getattr(index_sampler(base), "drop_last", False))
+
+    def __len__(self) -> int:
+        return max(0, len(self.base_dataloader) - self.skipped)
+
+    @property
+    def total_batch_size(self) -> int:
+        """The samples of one batch of all ranks together.
+
+        Raises:
+            ConfigurationError: Batches have no fixed size.
+        """
+        if self._total_batch_size is None:
+            raise ConfigurationError("this loader's batches have no fixed size, so there is no total_batch_size")
+        return self._total_batch_size
+
+    @property
+    def total_dataset_length(self) -> int:
+        """The samples of the whole dataset."""
+        dataset = self.base_dataloader.dataset
+        return len(dataset.dataset if isinstance(dataset, IterableDatasetShard) else dataset)  # type: ignore[arg-type]
+
+    @property
+    def iteration(self) -> int:
+        """How many epochs have been finished."""
+        return self.progress.epoch
+
+    @iteration.setter
+    def iteration(self, epoch: int) -> None:
+        self.progress.epoch = epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch that comes next; a seedable sampler shuffles by it."""
+        self.progress.epoch = epoch
+        self._tell_epoch()
+
+    def _tell_epoch(self) -> None:
+        base = self.base_dataloader
+        for listener in (index_sampler(base), get_sampler(base), base.dataset):
+            if hasattr(listener, "set_epoch"):
+                listener.set_epoch(self.progress.epoch)
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether it goes on by itself where its state says: a `StatefulDataLoader`."""
+        return hasattr(self.base_dataloader, "load_state_dict")
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether this rank's base does so."""
+        return self.is_stateful
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it is, for a checkpoint: in the middle of an epoch, or between two.
+
+        Once the last batch is out, a stateful loader has nothing left in this epoch, as torchdata has it; any other
+        takes the epoch for finished.
+        """
+        is_over = self.end_of_dataloader and self.progress.start is not None
+        finished = is_over and not self.is_stateful
+        state: dict[str, Any] = {
+            "epoch": self.progress.epoch + finished,
+            "start": None if is_over else self.progress.start,
+            "is_over": is_over and not finished,
+            "now": resume.take(self.base_dataloader),
+        }
+        # Between epochs there is nothing to go on with, and the attempt would draw random numbers.
+        if self._goes_on and (state["start"] is not None or hasattr(self.base_dataloader.dataset, "state_dict")):
+            is_ahead = self._seen is not None and not is_over
+            state["base"] = self._seen if is_ahead else self.base_dataloader.state_dict()  # type: ignore[attr-defined]
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Goes back to where a state was taken.
+
+        A stateful loader then goes on with the next batch. Any other begins an epoch anew; to go on within the one that
+        was interrupted, iterate over `skip_first_batches(loader, n)`, which draws that epoch's order again.
+        """
+        self.progress.load(state_dict)
+        resume.put(self.base_dataloader, state_dict["now"])
+        if self._goes_on:
+            self.base_dataloader.load_state_dict(state_dict.get("base", {}))  # type: ignore[attr-defined]
+
+    def skipping(self, num_batches: int) -> PreparedLoader:
+        """A loader that goes on in this one's epoch after some batches."""
+        new = copy.copy(self)
+        new.skipped += num_batches
+        return new
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "base_dataloader" or name.startswith("__"):  # it is being unpickled
+            raise AttributeError(name)
+        return getattr(self.base_dataloader, name)
+
+
+class SkippingLoader(PreparedLoader):
+    """A loader of an iterable dataset that leaves out the first batches, by reading them; no share is taken of it."""

@@ -1,0 +1,70 @@
+"""Batches on their way to the device."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+from notebook_accel.train import tree
+
+
+class Carrier(Protocol):
+    """Brings batches to a device: `load` starts, and `deliver` ends with a batch that can be computed on."""
+
+    def load(self, batch: Any) -> Any: ...
+
+    def deliver(self, batch: Any) -> Any: ...
+
+
+class Porter:
+    """Moves a batch when it is loaded, and waits for it."""
+
+    def __init__(self, device: torch.device, non_blocking: bool) -> None:
+        self._device = device
+        self._non_blocking = non_blocking
+
+    def load(self, batch: Any) -> Any:
+        return tree.send_to_device(batch, self._device, self._non_blocking)
+
+    def deliver(self, batch: Any) -> Any:
+        return batch
+
+
+class Conveyor:
+    """Moves the next batch on a CUDA stream of its own, while the device computes on the current one."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def load(self, batch: Any) -> Any:
+        with torch.cuda.stream(self._stream):
+            moved = tree.send_to_device(batch, self._device, non_blocking=True)
+            return moved, self._stream.record_event()
+
+    def deliver(self, batch: Any) -> Any:
+        moved, arrived = batch
+        current = torch.cuda.current_stream(self._device)
+        current.wait_event(arrived)
+        for tensor in tree.leaves(moved):  # its memory is the other stream's: it must not be reused too early
+            if tensor.is_cuda:
+                tensor.record_stream(current)
+        return moved
+
+
+def carrier(first: Any, device: torch.device | None, non_blocking: bool) -> Carrier | None:
+    """What brings the batches of one epoch to a device; `None` where they are there already.
+
+    Args:
+        first: The first batch, as the loader has made it.
+        device: Where to; `None` leaves the batches where they are.
+        non_blocking: Whether copies are to overlap with the work on the device.
+    """
+    if device is None:
+        return None
+    if device.type == "cpu" and all(tensor.device.type == "cpu" for tensor in tree.leaves(first)):
+        return None
+    if device.type == "cuda" and non_blocking:
+        return Conveyor(device)
+    return Porter(device, non_blocking)

@@ -1,0 +1,262 @@
+"""From a user's data loader to the one that yields a rank's share."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, RandomSampler
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.data.dispatch import DispatchingLoader
+from notebook_accel.train.data.loader import PreparedLoader, SkippingLoader
+from notebook_accel.train.data.samplers import (
+    SeedableRandomSampler,
+    get_sampler,
+    index_sampler,
+    replace_index_sampler,
+    replace_sampler,
+)
+from notebook_accel.train.data.sharding import BatchSamplerShard, ReadyBatchShard, indivisible
+from notebook_accel.train.data.skipping import duplicate, leave_out
+from notebook_accel.train.data.streams import IterableDatasetShard
+from notebook_accel.train.options import RNGType
+from notebook_accel.train.state import PartialState
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+_SHARING_DIMENSIONS = ("tp", "cp", "sp", "pp")
+"""Dimensions of a device mesh whose ranks work on the same samples."""
+
+
+def prepare_data_loader(
+    dataloader: DataLoader[Any],
+    device: torch.device | None = None,
+    num_processes: int | None = None,
+    process_index: int | None = None,
+    split_batches: bool = False,
+    put_on_device: bool = False,
+    rng_types: Iterable[str | RNGType] | None = None,
+    dispatch_batches: bool | None = None,
+    even_batches: bool = True,
+    slice_fn_for_dispatch: Callable[..., Any] | None = None,
+    use_seedable_sampler: bool = False,
+    data_seed: int | None = None,
+    non_blocking: bool = False,
+    use_stateful_dataloader: bool = False,
+    torch_device_mesh: DeviceMesh | None = None,
+) -> PreparedLoader:
+    """Makes a data loader yield one rank's share of the samples. A prepared one comes back as it is.
+
+    Args:
+        dataloader: The loader; it stays as it is.
+        device: Where batches go, with `put_on_device`; this rank's device by default.
+        num_processes: The number of ranks that share the samples; all by default.
+        process_index: This rank among them.
+        split_batches: Whether each batch is cut into one part for each rank, rather than ranks taking batches in turn.
+        put_on_device: Whether batches are moved to the device.
+        rng_types: The random states that are made those of rank 0 when an epoch begins; none by default.
+        dispatch_batches: Whether rank 0 reads for all ranks; by default for an `IterableDataset` put on a device.
+        even_batches: Whether the last round of batches is filled up by the first samples, over and over.
+        slice_fn_for_dispatch: Cuts the batches that rank 0 reads, called as
+            `f(batch, slice, process_index=..., num_processes=...)`.
+        use_seedable_sampler: Whether a random order follows from a seed and the epoch alone.
+        data_seed: That seed; torch's initial seed by default.
+        non_blocking: Whether copies to a GPU overlap with its work; the loader's memory is pinned for it.
+        use_stateful_dataloader: Whether the loader becomes a `StatefulDataLoader`, of torchdata.
+        torch_device_mesh: The ranks' mesh. Those along its dimensions tp, cp, sp and pp get the same samples.
+
+    Raises:
+        ConfigurationError: A setting that cannot work with this loader.
+    """
+    if isinstance(dataloader, SkippingLoader):
+        raise ConfigurationError(
+            "the first batches of an iterable dataset can be skipped only once ranks have their shares: prepare the "
+            "loader first, and then skip_first_batches(prepared_loader, n)"
+        )
+    if isinstance(dataloader, PreparedLoader):
+        return dataloader
+    ranks, rank = _share(num_processes, process_index, torch_device_mesh)
+    if put_on_device and device is None:
+        device = PartialState().device
+    if dispatch_batches is None:
+        dispatch_batches = put_on_device and isinstance(dataloader.dataset, IterableDataset)
+    size = getattr(index_sampler(dataloader), "batch_size", None) or dataloader.batch_size
+    _check(
+        dataloader,
+        batch_size=size if split_batches else None,
+        ranks=ranks,
+        dispatch=dispatch_batches,
+        put_on_device=put_on_device,
+        has_slice_fn=slice_fn_for_dispatch is not None,
+        has_useless_seed=data_seed is not None and not use_seedable_sampler,
+    )
+    base = _stateful(dataloader) if use_stateful_dataloader else duplicate(dataloader)
+    sampler = get_sampler(base)
+    if use_seedable_sampler and isinstance(sampler, RandomSampler):
+        replace_sampler(base, SeedableRandomSampler.like(sampler, data_seed))
+    if non_blocking and put_on_device and device is not None and device.type == "cuda":
+        base.pin_memory = True
+    options: dict[str, Any] = {
+        "num_processes": ranks,
+        "total_batch_size": size if size is None or split_batches else size * ranks,
+        "device": device if put_on_device else None,
+        "non_blocking": non_blocking,
+    }
+    types = [RNGType(rng_type) for rng_type in rng_types or ()]
+    if ranks == 1:
+        return PreparedLoader(base, **options)
+    if dispatch_batches:
+        return DispatchingLoader(
+            base,
+            split_batches=split_batches,
+            even_batches=even_batches,
+            slice_fn=slice_fn_for_dispatch,
+            rng_types=[rng_type for rng_type in types if rng_type is not RNGType.GENERATOR],
+            **options,
+        )
+    _shard(base, num_processes=ranks, process_index=rank, split_batches=split_batches, even_batches=even_batches)
+    return PreparedLoader(base, rng_types=types, **options)
+
+
+def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
+    """A loader that leaves out the first batches of each epoch; where their indices suffice, without reading them.
+
+    Args:
+        dataloader: A loader, prepared or not.
+        num_batches: How many batches, of each rank.
+
+    Raises:
+        ConfigurationError: The loader is stateful, and so knows by itself where it was.
+    """
+    if not num_batches:
+        return dataloader
+    base = dataloader.base_dataloader if isinstance(dataloader, PreparedLoader) else dataloader
+    if hasattr(base, "load_state_dict"):
+        raise ConfigurationError(
+            "a stateful loader goes on by itself where its state was saved, and would leave out these batches on top: "
+            "iterate over the loader itself once its state is loaded"
+        )
+    if isinstance(dataloader, PreparedLoader):
+        return dataloader.skipping(num_batches)
+    if isinstance(dataloader.dataset, IterableDataset):
+        return SkippingLoader(dataloader).skipping(num_batches)
+    return leave_out(dataloader, 0, num_batches)
+
+
+def _share(num_processes: int | None, process_index: int | None, mesh: DeviceMesh | None) -> tuple[int, int]:
+    """The number of shares of the samples, and which is this rank's."""
+    if mesh is None:
+        state = PartialState() if num_processes is None or process_index is None else None
+        ranks = num_processes if state is None or num_processes is not None else state.num_processes
+        rank = process_index if state is None or process_index is not None else state.process_index
+        assert ranks is not None
+        assert rank is not None
+        return ranks, rank
+    ranks, rank = 1, 0
+    for name, size, place in zip(mesh.mesh_dim_names or (), mesh.shape, mesh.get_coordinate() or (), strict=True):
+        if name not in _SHARING_DIMENSIONS:
+            ranks, rank = ranks * size, rank * size + place
+    return ranks, rank
+
+
+def _check(
+    loader: DataLoader[Any],
+    *,
+    batch_size: int | None,
+    ranks: int,
+    dispatch: bool,
+    put_on_device: bool,
+    has_slice_fn: bool,
+    has_useless_seed: bool,
+) -> None:
+    if batch_size is not None and batch_size % ranks:
+        raise indivisible(batch_size, ranks)
+    if dispatch and not put_on_device:
+        raise ConfigurationError(
+            "dispatch_batches=True needs put_on_device=True: what rank 0 reads reaches the other ranks on their devices"
+        )
+    if dispatch and ranks > 1 and not (dist.is_initialized() and dist.get_world_size() == ranks):
+        raise ConfigurationError(
+            f"dispatch_batches=True shares the samples among all ranks of the process group, not among {ranks} of "
+            "them: pass dispatch_batches=False"
+        )
+    if has_slice_fn and not dispatch:
+        raise ConfigurationError(
+            "slice_fn_for_dispatch has no effect here: pass dispatch_batches=True, or leave it out"
+        )
+    if has_useless_seed:
+        raise ConfigurationError("data_seed has no effect without use_seedable_sampler=True: pass both, or neither")
+    sampler = get_sampler(loader)
+    if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
+        raise ConfigurationError(
+            "this loader's DistributedSampler leaves each rank its share already, and preparing it would share that "
+            "out once more: leave the sampler out (pass shuffle=True for a random order)"
+        )
+
+
+def _shard(base: DataLoader[Any], **options: Any) -> None:
+    """Has a loader yield one rank's share."""
+    if isinstance(base.dataset, IterableDataset):
+        _shard_iterable(base, **options)
+        return
+    top = index_sampler(base)
+    if base.batch_sampler is not None or isinstance(top, BatchSampler):
+        replace_index_sampler(base, BatchSamplerShard(top, **options))
+    elif options["split_batches"]:
+        raise _ready_made()
+    else:
+        replace_index_sampler(base, ReadyBatchShard(top, **options))
+    sampler = get_sampler(base)
+    if not isinstance(sampler, SeedableRandomSampler) and getattr(sampler, "generator", _ABSENT) is None:
+        # All ranks have to draw the same order: from a generator that can be made that of rank 0.
+        sampler.generator = torch.Generator()
+        sampler.generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_().item()))
+
+
+def _shard_iterable(base: DataLoader[Any], **options: Any) -> None:
+    size, ranks = base.batch_size, options["num_processes"]
+    if size is None and options["split_batches"]:
+        raise _ready_made()
+    base.__dict__["dataset"] = IterableDatasetShard(
+        base.dataset,  # type: ignore[arg-type]
+        batch_size=size or 1,
+        drop_last=base.drop_last,
+        **options,
+    )
+    if size is not None and options["split_batches"]:
+        base.__dict__["batch_size"] = size // ranks
+        base.__dict__["batch_sampler"] = BatchSampler(base.sampler, size // ranks, base.drop_last)
+
+
+def _ready_made() -> ConfigurationError:
+    return ConfigurationError(
+        "split_batches=True can't cut what batch_size=None leaves to the dataset, which makes the batches: pass "
+        "dispatch_batches=True, so that rank 0 cuts them"
+    )
+
+
+def _stateful(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """A `StatefulDataLoader` like a loader; one that is so already is only copied."""
+    if hasattr(loader, "load_state_dict"):
+        return duplicate(loader)
+    try:
+        from torchdata.stateful_dataloader import StatefulDataLoader  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ConfigurationError(
+            "use_stateful_dataloader=True needs torchdata: run `pip install torchdata`, or leave it out"
+        ) from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # it calls what torch deprecates, which no user can mend
+        new: DataLoader[Any] = StatefulDataLoader(loader.dataset)
+    new.__dict__.update(copy.copy(loader).__dict__)
+    new._iterator = None
+    return new
+
+
+_ABSENT = object()

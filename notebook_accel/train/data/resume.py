@@ -1,0 +1,85 @@
+"""Where a loader is in its epochs, and the random states that the order of an epoch follows from.
+
+The order of samples is drawn when an epoch begins, long before a checkpoint in the middle of it. So a loader keeps the
+random states of that moment. Resuming puts them in place while the order is drawn again, and then puts back what it
+found: dropout and the like go on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from notebook_accel.train.data.samplers import SeedableRandomSampler, get_sampler
+from notebook_accel.train.options import RNGType
+from notebook_accel.train.randomness import number_of_first, synchronize_rng_state
+
+State = dict[str, Any]
+
+
+class Progress:
+    """How far a loader, and the loaders that resume it, have come."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        """How many epochs have been finished."""
+        self.start: State | None = None
+        """The random states with which an epoch began that is not finished."""
+        self.interrupted: State | None = None
+        """Such states from a checkpoint; the next epoch may resume from them."""
+        self.is_over = False
+        """Whether the next epoch has no batches left, as a checkpoint has it."""
+
+    def finish(self) -> None:
+        """The epoch is finished."""
+        self.epoch += 1
+        self.start = None
+        self.is_over = False
+
+    def load(self, state: State) -> None:
+        """Goes back to a checkpoint."""
+        self.epoch = state["epoch"]
+        self.start = None
+        self.interrupted = state["start"]
+        self.is_over = state["is_over"]
+
+
+def generators(loader: DataLoader[Any]) -> list[torch.Generator]:
+    """The generators that the order of the samples comes from, beside torch's own."""
+    found: list[torch.Generator] = []
+    dataset = loader.dataset if isinstance(loader.dataset, IterableDataset) else None
+    for owner in (loader, get_sampler(loader), dataset):
+        generator = getattr(owner, "generator", None)
+        if isinstance(generator, torch.Generator) and all(generator is not other for other in found):
+            found.append(generator)
+    return found
+
+
+def synchronize(loader: DataLoader[Any]) -> None:
+    """Has the next epoch's order be that of rank 0; every rank has to call it."""
+    for generator in generators(loader):
+        synchronize_rng_state(RNGType.GENERATOR, generator)
+    sampler = get_sampler(loader)
+    if isinstance(sampler, SeedableRandomSampler):
+        sampler.initial_seed = number_of_first(sampler.initial_seed)
+
+
+def take(loader: DataLoader[Any]) -> State:
+    """The random states that the next epoch's order follows from."""
+    sampler = get_sampler(loader)
+    return {
+        "torch": torch.get_rng_state(),
+        "generators": [generator.get_state() for generator in generators(loader)],
+        "seed": sampler.initial_seed if isinstance(sampler, SeedableRandomSampler) else None,
+    }
+
+
+def put(loader: DataLoader[Any], state: State) -> None:
+    """Has the next epoch's order follow from these states; torch's own is left alone."""
+    for generator, saved in zip(generators(loader), state["generators"], strict=False):
+        generator.set_state(saved)
+    sampler = get_sampler(loader)
+    if isinstance(sampler, SeedableRandomSampler):
+        sampler.initial_seed = state["seed"]

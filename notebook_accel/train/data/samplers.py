@@ -1,0 +1,75 @@
+"""Samplers: a shuffle that follows from a seed and the epoch, and where a loader keeps its own."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sized
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+
+
+class SeedableRandomSampler(RandomSampler):
+    """A random sampler whose order in an epoch follows from `seed + epoch` alone, on any number of ranks.
+
+    Args:
+        data_source: What is sampled from.
+        replacement: Whether a sample can come more than once.
+        num_samples: How many samples an epoch has; all of them by default.
+        generator: The generator to draw with; it is seeded anew for each epoch.
+        data_seed: The seed; torch's own initial seed, the one given to `set_seed`, by default.
+    """
+
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: torch.Generator | None = None,
+        data_seed: int | None = None,
+    ) -> None:
+        super().__init__(data_source, replacement, num_samples, generator or torch.Generator())
+        self.initial_seed = torch.initial_seed() if data_seed is None else data_seed
+        self.epoch = 0
+
+    @classmethod
+    def like(cls, sampler: RandomSampler, data_seed: int | None) -> SeedableRandomSampler:
+        """A seedable sampler that draws as many samples from the same source."""
+        return cls(sampler.data_source, sampler.replacement, sampler._num_samples, sampler.generator, data_seed)
+
+    def __iter__(self) -> Iterator[int]:
+        self.generator.manual_seed(self.initial_seed + self.epoch)
+        yield from super().__iter__()
+        self.set_epoch(self.epoch + 1)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch whose order comes next."""
+        self.epoch = epoch
+
+
+def index_sampler(loader: DataLoader[Any]) -> Any:
+    """What a loader draws its indices from: lists of them from a batch sampler, else single ones."""
+    return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+
+
+def replace_index_sampler(loader: DataLoader[Any], sampler: Any) -> None:
+    """Has a loader, which nobody else uses, draw its indices elsewhere. The loader itself forbids it."""
+    loader.__dict__["sampler" if loader.batch_sampler is None else "batch_sampler"] = sampler
+
+
+def get_sampler(loader: DataLoader[Any]) -> Any:
+    """The sampler of single indices in a loader, below the batch sampler; the latter, where that has none."""
+    top = index_sampler(loader)
+    return getattr(top, "sampler", top)
+
+
+def replace_sampler(loader: DataLoader[Any], sampler: Any) -> None:
+    """Has a loader, which nobody else uses, draw single indices from another sampler."""
+    top = index_sampler(loader)
+    if isinstance(top, BatchSampler):
+        batches = copy.copy(top)
+        batches.sampler = sampler
+        replace_index_sampler(loader, batches)
+    if not isinstance(loader.sampler, BatchSampler):
+        loader.__dict__["sampler"] = sampler

@@ -1,0 +1,103 @@
+"""Each rank's share of an iterable dataset, by the same rule as that of a sampler."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from notebook_accel.train.data.sharding import UNKNOWN, indivisible, refill
+
+
+class IterableDatasetShard(IterableDataset[Any]):
+    """One rank's share of an iterable dataset, which yields the same samples on all ranks.
+
+    Args:
+        dataset: The whole.
+        batch_size: The samples of a batch; of all ranks' parts together, with `split_batches`.
+        drop_last: Whether samples that don't fill a round of batches are left out.
+        num_processes: The number of ranks.
+        process_index: This rank.
+        split_batches: Whether a batch is cut into one part for each rank.
+        even_batches: Whether the last round is filled up by the first samples.
+
+    Raises:
+        ConfigurationError: Batches cannot be split by the number of ranks.
+    """
+
+    def __init__(
+        self,
+        dataset: Iterable[Any],
+        batch_size: int = 1,
+        drop_last: bool = False,
+        num_processes: int = 1,
+        process_index: int = 0,
+        split_batches: bool = False,
+        even_batches: bool = True,
+    ) -> None:
+        if split_batches and batch_size % num_processes:
+            raise indivisible(batch_size, num_processes)
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+        self.num_processes = num_processes
+        self.process_index = process_index
+        self.split_batches = split_batches
+        self.even_batches = even_batches
+        self.remainder = UNKNOWN
+        self._first: list[Any] = []
+        """The samples of the first round."""
+        self._resumes = False
+        """Whether the next iteration goes on where the dataset has been left."""
+
+    @property
+    def _round(self) -> int:
+        """The samples of one batch for each rank."""
+        return self.batch_size if self.split_batches else self.batch_size * self.num_processes
+
+    def __len__(self) -> int:
+        length, own = len(self.dataset), self._round // self.num_processes  # type: ignore[arg-type]
+        rounds, left = divmod(length, self._round)
+        if self.drop_last or not left:
+            return rounds * own
+        return rounds * own + (own if self.even_batches else min(own, max(0, left - self.process_index * own)))
+
+    def __iter__(self) -> Iterator[Any]:
+        self.remainder = UNKNOWN
+        if not self._resumes:
+            self._first = []
+        self._resumes = False
+        total, rank, ranks = self._round, self.process_index, self.num_processes
+        own = slice(rank * total // ranks, (rank + 1) * total // ranks)
+        samples = iter(self.dataset)
+        while len(turn := list(itertools.islice(samples, total))) == total:
+            self._first = self._first or turn
+            yield from turn[own]
+        self.remainder = 0
+        if turn and not self.drop_last:
+            if self.even_batches:
+                self.remainder = len(turn)
+                turn = refill(turn, self._first or turn, total)
+            yield from turn[own]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tells the epoch to the dataset, if that wants to know."""
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(epoch)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "dataset" or name.startswith("__"):  # it is being unpickled
+            raise AttributeError(name)
+        value = getattr(self.dataset, name)
+        return {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}.get(name, value)
+
+    def _state_dict(self) -> dict[str, Any]:
+        """Where the dataset is, after as many of its samples as this rank's batches were chosen from."""
+        return {"dataset": self.dataset.state_dict(), "first": self._first}  # type: ignore[attr-defined]
+
+    def _load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.dataset.load_state_dict(state_dict["dataset"])  # type: ignore[attr-defined]
+        self._first = state_dict["first"]
+        self._resumes = True

@@ -1,0 +1,82 @@
+"""Where this process stands among the ranks: the only reader of the environment that a launch gives to its ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from notebook_accel.config import PRECISIONS
+from notebook_accel.errors import ConfigurationError
+
+_YES = ("1", "true", "yes", "on")
+_NO = ("0", "false", "no", "off", "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What the launch has told this process; the defaults are those of a process that nobody launched."""
+
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    local_world_size: int = 1
+    device: str | None = None
+    """The kind of device that the launch chose."""
+    backend: str | None = None
+    """How the launch wants the ranks to talk."""
+    cpu: bool = False
+    """Whether accelerators are to be left alone."""
+    mixed_precision: str = "no"
+    accumulation_steps: int = 1
+    compile_backend: str | None = None
+    debug: bool = False
+
+
+def read(environ: Mapping[str, str] | None = None) -> Environment:
+    """Reads the environment: the variables of torchrun, of this package's launches, and of `accelerate launch`.
+
+    Raises:
+        ConfigurationError: A variable has a value that means nothing, or a part of the rank's place is missing.
+    """
+    environ = os.environ if environ is None else environ
+    size = _number(environ, "WORLD_SIZE", 1)
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if size > 1 and not environ.get(name)]
+    if missing:
+        raise ConfigurationError(
+            f"WORLD_SIZE={size} says that there are other ranks, but {' and '.join(missing)} is not set, so this one "
+            "cannot find them: start it with notebook_launcher or torchrun, or unset WORLD_SIZE"
+        )
+    precision = environ.get("ACCELERATE_MIXED_PRECISION") or "no"
+    if precision not in PRECISIONS:
+        raise ConfigurationError(f"ACCELERATE_MIXED_PRECISION={precision!r} must be one of {', '.join(PRECISIONS)}")
+    compile_backend = environ.get("ACCELERATE_DYNAMO_BACKEND") or "no"
+    return Environment(
+        rank=_number(environ, "RANK", 0),
+        local_rank=_number(environ, "LOCAL_RANK", 0),
+        world_size=size,
+        local_world_size=_number(environ, "LOCAL_WORLD_SIZE", size),
+        device=environ.get("NOTEBOOK_ACCEL_DEVICE"),
+        backend=environ.get("NOTEBOOK_ACCEL_BACKEND"),
+        cpu=_flag(environ, "ACCELERATE_USE_CPU"),
+        mixed_precision=precision,
+        accumulation_steps=_number(environ, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", 1),
+        compile_backend=None if compile_backend.lower() == "no" else compile_backend.lower(),
+        debug=_flag(environ, "ACCELERATE_DEBUG_MODE"),
+    )
+
+
+def _number(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal():
+        raise ConfigurationError(f"{name}={text!r} in the environment must be a number")
+    return int(text)
+
+
+def _flag(environ: Mapping[str, str], name: str) -> bool:
+    text = environ.get(name, "").lower()
+    if text not in (*_YES, *_NO):
+        raise ConfigurationError(f"{name}={text!r} in the environment must be true or false")
+    return text in _YES

@@ -1,0 +1,147 @@
+"""Folders that appear whole or not at all, and how checkpoints are named and counted.
+
+A checkpoint is written into a hidden folder beside its place, and renamed when every file of it is on the disk:
+
+    checkpoints/.checkpoint_3.unfinished   while it is written; a leftover of a crash, removed by the next save
+    checkpoints/checkpoint_3               from then on
+    checkpoints/.checkpoint_3.previous     the one that it replaces, for the moment between two renames
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from pathlib import Path
+
+from notebook_accel.errors import ConfigurationError
+
+_CHECKPOINT = re.compile(r"checkpoint_(\d+)")
+OWN_FILES = re.compile(
+    r"(model|pytorch_model)(_\d+)?\.(safetensors|bin)"
+    r"|(optimizer|scheduler|sampler|dl_state_dict)(_\d+)?(_rank\d+)?\.bin"
+    r"|scaler\.pt|(random_states|custom_checkpoint)_\d+\.pkl|(gradients|buffers)(_\d+)?_rank\d+\.bin"
+    r"|(pytorch_model_fsdp|optimizer)_\d+"
+)
+"""What a checkpoint may hold; other files in its folder are somebody else's."""
+
+
+class StagedFolder:
+    """A folder that is being written; nobody sees it before `commit`.
+
+    Args:
+        target: Where it will be. A folder that is there is replaced; files in it that no checkpoint writes stay.
+
+    Raises:
+        ConfigurationError: The folder there can't be replaced in one step.
+    """
+
+    def __init__(self, target: str | os.PathLike[str]) -> None:
+        self.target = Path(target).expanduser().resolve()
+        self.path = _hidden(self.target, "unfinished")
+        self._previous = _hidden(self.target, "previous")
+        self._refuse_unmovable()
+
+    def begin(self) -> None:
+        """Tidies up after a crash, so that the folder can be made."""
+        recover(self.target)
+        self.discard()
+
+    def discard(self) -> None:
+        """Removes what was written."""
+        # Another machine may do the same on a disk that both have.
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def commit(self) -> None:
+        """Puts the folder in its place, unless that is done."""
+        if not self.path.exists():
+            return
+        if self.target.exists():
+            _link_foreign_files(self.target, self.path)
+        _flush(self.path)
+        if self.target.exists():
+            os.rename(self.target, self._previous)
+        os.rename(self.path, self.target)
+        _flush_entry(self.target.parent)
+        if self._previous.exists():
+            shutil.rmtree(self._previous)
+
+    def _refuse_unmovable(self) -> None:
+        if self.target.is_file():
+            raise ConfigurationError(f"{self.target} is a file: give a folder for the checkpoint")
+        current = Path.cwd()
+        if os.path.ismount(self.target) or self.target == current or self.target in current.parents:
+            why = "is in use as the current directory" if not os.path.ismount(self.target) else "is a mount point"
+            raise ConfigurationError(
+                f"{self.target} {why}, so a checkpoint cannot take its place in one step: give a folder of its own, "
+                f"such as {self.target / 'checkpoint'}"
+            )
+
+
+def recover(target: Path) -> None:
+    """Puts back a folder whose replacement did not come to its second rename."""
+    previous = _hidden(target, "previous")
+    if target.exists():
+        shutil.rmtree(previous, ignore_errors=True)
+    elif previous.exists():
+        with contextlib.suppress(FileNotFoundError):  # another machine may do the same on a disk that both have
+            os.rename(previous, target)
+
+
+def numbered(folder: Path) -> list[tuple[int, Path]]:
+    """The checkpoints in a folder that are named by number, in that order."""
+    if not folder.is_dir():
+        return []
+    found = [(_CHECKPOINT.fullmatch(path.name), path) for path in folder.iterdir()]
+    return sorted((int(match[1]), path) for match, path in found if match)
+
+
+def remove_oldest(folder: Path, keep: int, newest: Path) -> None:
+    """Removes all but `keep` of the numbered checkpoints; `newest` stays whatever its number."""
+    others = [path for _, path in numbered(folder) if path != newest]
+    for path in others[: max(0, len(others) + 1 - keep)]:
+        doomed = _hidden(path, "removed")  # so that a crash midway leaves no half checkpoint in place
+        os.rename(path, doomed)
+        shutil.rmtree(doomed)
+
+
+def _hidden(path: Path, what: str) -> Path:
+    return path.with_name(f".{path.name}.{what}")
+
+
+def _link_foreign_files(source: Path, target: Path) -> None:
+    """Gives the new folder what others keep in the old one; a link, so that a file that is still written to stays."""
+    for path in source.iterdir():
+        new = target / path.name
+        if OWN_FILES.fullmatch(path.name) or new.exists():
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.copytree(path, new, symlinks=True, copy_function=_link)
+        else:
+            _link(str(path), str(new))
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:  # a file system without links
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _flush(folder: Path) -> None:
+    """Has the disk hold everything in a folder, so that a power failure cannot leave the name without its content."""
+    for root, _, names in os.walk(folder):
+        for name in names:
+            path = Path(root) / name
+            if not path.is_symlink():
+                _flush_entry(path)
+        _flush_entry(Path(root))
+
+
+def _flush_entry(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

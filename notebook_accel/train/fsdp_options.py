@@ -1,0 +1,143 @@
+"""How parameters are sharded: the peer's plugin for FSDP, checked and translated to what `fully_shard` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from notebook_accel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_STRATEGIES = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
+WRAPPING = ("transformer_based_wrap", "size_based_wrap", "no_wrap")
+STATE_DICTS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT")
+
+
+@dataclass
+class FullyShardedDataParallelPlugin:
+    """Parameters, gradients and optimizer states in shards, one on each rank, through torch's FSDP2 (`fully_shard`).
+
+    Code that was written for the first FSDP works unchanged where the second does the same; an option that it would
+    leave without effect is an error.
+
+    Raises:
+        ConfigurationError: An option has no meaning, or no effect.
+    """
+
+    fsdp_version: int | None = None
+    """2 is the only one; `None` stands for it."""
+    sharding_strategy: Any = None
+    """The first FSDP's word for `reshard_after_forward`: `FULL_SHARD`, `SHARD_GRAD_OP`, `HYBRID_SHARD`."""
+    reshard_after_forward: Any = None
+    """Whether a layer's parameters are given up after its forward, and gathered again for its backward."""
+    backward_prefetch: Any = None
+    mixed_precision_policy: Any = None
+    """A `MixedPrecisionPolicy`, its arguments, or a precision such as `bf16`; `None`: that of the `Accelerator`."""
+    auto_wrap_policy: Any = None
+    """`transformer_based_wrap`, `size_based_wrap`, `no_wrap`, or a function of a module."""
+    cpu_offload: Any = None
+    """Whether parameters, gradients and optimizer states live in the host's memory."""
+    ignored_modules: Iterable[nn.Module] | None = None
+    state_dict_type: Any = None
+    """`SHARDED_STATE_DICT` (the default): each rank writes its shards; `FULL_STATE_DICT`: the main rank writes all."""
+    state_dict_config: Any = None
+    optim_state_dict_config: Any = None
+    limit_all_gathers: bool = True
+    use_orig_params: bool | None = None
+    param_init_fn: Callable[[nn.Module], None] | None = None
+    """Fills a module that was made on the meta device."""
+    sync_module_states: bool | None = None
+    forward_prefetch: bool | None = None
+    activation_checkpointing: bool | None = None
+    """Whether the wrapped layers' activations are computed again in the backward rather than kept."""
+    activation_checkpointing_offload: bool = False
+    cpu_ram_efficient_loading: bool | None = None
+    transformer_cls_names_to_wrap: list[str] | None = None
+    """Classes of the layers that `transformer_based_wrap` wraps; `None`: the model's `_no_split_modules`."""
+    min_num_params: int | None = None
+    """From how many parameters on `size_based_wrap` wraps a module."""
+
+    def __post_init__(self) -> None:
+        if self.fsdp_version not in (None, 2):
+            raise ConfigurationError(
+                f"fsdp_version={self.fsdp_version!r}: parameters are sharded by FSDP2. Leave it out; options of the "
+                "first FSDP that the second has too are understood."
+            )
+        self._check_without_effect()
+        self.reshard_after_forward = self._reshard()
+        self.state_dict_type = _name(self.state_dict_type) or "SHARDED_STATE_DICT"
+        if self.state_dict_type not in STATE_DICTS:
+            raise ConfigurationError(
+                f"state_dict_type={self.state_dict_type!r} must be one of {', '.join(STATE_DICTS)}"
+            )
+        if isinstance(self.auto_wrap_policy, str) and self.auto_wrap_policy.lower() not in WRAPPING:
+            raise ConfigurationError(f"auto_wrap_policy={self.auto_wrap_policy!r} must be one of {', '.join(WRAPPING)}")
+        self._check_wrapping()
+
+    @property
+    def wrapping(self) -> str | Callable[..., Any]:
+        """How the layers to shard are found."""
+        if self.auto_wrap_policy is None:
+            return "transformer_based_wrap" if self.transformer_cls_names_to_wrap else "no_wrap"
+        policy: str | Callable[..., Any] = self.auto_wrap_policy
+        return policy.lower() if isinstance(policy, str) else policy
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether each machine holds all shards."""
+        return "HYBRID" in (_name(self.sharding_strategy) or "")
+
+    @property
+    def offload(self) -> Any:
+        """The `OffloadPolicy`, or whether to use the standard one."""
+        return getattr(self.cpu_offload, "offload_params", self.cpu_offload) or False
+
+    def _check_without_effect(self) -> None:
+        always = {
+            "backward_prefetch": (None, "NO_PREFETCH", "BACKWARD_PRE"),
+            "limit_all_gathers": (True,),
+            "use_orig_params": (None, True),
+            "sync_module_states": (None, True),
+            "forward_prefetch": (None, False),
+            "state_dict_config": (None,),
+            "optim_state_dict_config": (None,),
+            "activation_checkpointing_offload": (False,),
+            "cpu_ram_efficient_loading": (None, False),
+        }
+        for name, allowed in always.items():
+            value = getattr(self, name)
+            if (_name(value) if name == "backward_prefetch" else value) not in allowed:
+                raise ConfigurationError(
+                    f"{name}={value!r} would have no effect: FSDP2 does not have this choice. Leave it out."
+                )
+
+    def _check_wrapping(self) -> None:
+        if self.min_num_params is not None and self.wrapping != "size_based_wrap":
+            raise ConfigurationError("min_num_params has no effect without auto_wrap_policy='size_based_wrap'")
+        if self.transformer_cls_names_to_wrap and self.wrapping != "transformer_based_wrap":
+            raise ConfigurationError(
+                "transformer_cls_names_to_wrap has no effect without auto_wrap_policy='transformer_based_wrap'"
+            )
+
+    def _reshard(self) -> bool | int:
+        value = self.reshard_after_forward if self.reshard_after_forward is not None else self.sharding_strategy
+        if value is None or isinstance(value, bool):
+            return True if value is None else value
+        name = _name(value) or ""
+        if name == "NO_SHARD":
+            raise ConfigurationError("NO_SHARD keeps everything on every rank: leave the plugin out, which uses DDP")
+        if name not in _STRATEGIES:
+            raise ConfigurationError(f"{value!r} is no way to shard; use FULL_SHARD, SHARD_GRAD_OP or HYBRID_SHARD")
+        return name in ("FULL_SHARD", "HYBRID_SHARD")
+
+
+def _name(value: Any) -> str | None:
+    """The name of an enum's member, of its text, or of a sharding strategy's number."""
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= len(_STRATEGIES):
+        return _STRATEGIES[value - 1]
+    return str(getattr(value, "name", value)).upper()

@@ -1,0 +1,129 @@
+"""Batch sizes that fit, and memory given back."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+from collections.abc import Callable
+from typing import Any, overload
+
+import torch
+
+_SIGNS_OF_TOO_LITTLE_MEMORY = (
+    "out of memory",
+    "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED",  # what cuDNN says when there is no room for its workspace
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+)
+
+
+@overload
+def find_executable_batch_size(
+    function: Callable[..., Any],
+    starting_batch_size: int = 128,
+    reduce_batch_size_fn: Callable[[], int] | None = None,
+) -> Callable[..., Any]: ...
+
+
+@overload
+def find_executable_batch_size(
+    function: None = None,
+    starting_batch_size: int = 128,
+    reduce_batch_size_fn: Callable[[], int] | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
+
+
+def find_executable_batch_size(
+    function: Callable[..., Any] | None = None,
+    starting_batch_size: int = 128,
+    reduce_batch_size_fn: Callable[[], int] | None = None,
+) -> Callable[..., Any]:
+    """Calls a function with smaller and smaller batch sizes until its memory suffices; used as a decorator.
+
+    The function takes the batch size first, and is then called without it. What it made must be its own: models and
+    data that live outside still hold memory the next time. A later call begins with the size that worked.
+
+    Args:
+        function: What to call.
+        starting_batch_size: The first to try.
+        reduce_batch_size_fn: Called without arguments for the next size; by default 0.9 of the last.
+
+    Raises:
+        TypeError: The function is called with a batch size, or with more than it takes.
+        RuntimeError: No size is left, or the function's own error when it was not about memory.
+    """
+    if function is None:
+        return functools.partial(
+            find_executable_batch_size,
+            starting_batch_size=starting_batch_size,
+            reduce_batch_size_fn=reduce_batch_size_fn,
+        )
+    batch_size = starting_batch_size
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal batch_size
+        _refuse_batch_size(function, args)
+        clear_device_cache(garbage_collection=True)
+        while True:
+            if batch_size < 1:
+                raise RuntimeError("No executable batch size found, reached zero: even a batch of 1 needs more memory.")
+            try:
+                return function(batch_size, *args, **kwargs)
+            except Exception as error:
+                if not should_reduce_batch_size(error):
+                    raise
+            # Only now, since the error holds the frames, and these hold the tensors that did not fit.
+            clear_device_cache(garbage_collection=True)
+            batch_size = int(batch_size * 0.9) if reduce_batch_size_fn is None else reduce_batch_size_fn()
+
+    return call
+
+
+def should_reduce_batch_size(exception: Exception) -> bool:
+    """Whether an error says that memory ran out, on a device or on the host."""
+    if isinstance(exception, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    text = str(exception)
+    return isinstance(exception, RuntimeError) and any(sign in text for sign in _SIGNS_OF_TOO_LITTLE_MEMORY)
+
+
+def release_memory(*objects: Any) -> list[None]:
+    """Collects garbage, and gives the memory that torch keeps for later back to the device.
+
+    Returns:
+        A `None` for each object, to be assigned to its name: `model, batch = release_memory(model, batch)`.
+    """
+    # The caller's names still hold the objects here, and let go when they are assigned. What is garbage goes now.
+    count = len(objects)
+    del objects
+    clear_device_cache(garbage_collection=True)
+    return [None] * count
+
+
+def clear_device_cache(garbage_collection: bool = False) -> None:
+    """Gives the memory that torch keeps for later back to the device.
+
+    Args:
+        garbage_collection: Whether to collect Python's garbage first, which takes a while.
+    """
+    if garbage_collection:
+        gc.collect()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
+    elif torch.backends.mps.is_available():
+        torch.mps.empty_cache()
+
+
+def _refuse_batch_size(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    parameters = list(inspect.signature(function).parameters.values())
+    positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    takes_any = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    if not takes_any and len(args) >= len(positional):
+        name = getattr(function, "__name__", "the function")
+        taken = ", ".join(each.name for each in positional[1:])
+        raise TypeError(
+            f"{name} was called with {len(args)} arguments and takes {max(0, len(positional) - 1)}: the batch size is "
+            f"passed by find_executable_batch_size, so call {name}({taken})"
+        )

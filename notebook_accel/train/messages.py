@@ -1,0 +1,103 @@
+"""Bytes from every rank to every rank, in one collective where they are few.
+
+A collective hangs, or takes the process with it, where ranks disagree about its size. So the first message has a size
+that all ranks know beforehand: what the last exchange would have needed, within limits. It tells how much there is to
+say, and holds all of it where that fits; only then, with sizes that all ranks know, comes a second one.
+"""
+
+from __future__ import annotations
+
+import struct
+import weakref
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+# From torch 2.13 on it has another name, and warns of the old one.
+all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+SIZE = 8192
+"""The least bytes of a first message: a collective over gloo takes hardly longer for these than for one."""
+LARGEST = 2**17
+"""The most of them: beyond, copying takes longer than a second collective."""
+_sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""The bytes of the next first message in each group."""
+_HEADER = struct.Struct("=4q")
+_ALIGNMENT = 16
+
+
+@dataclass(frozen=True)
+class Message:
+    """What one rank has to say."""
+
+    head: bytes
+    """Cut off where it is long."""
+    mark: tuple[int, int]
+    """The checksum and the length of the whole head: equal marks mean equal heads."""
+    body_size: int
+    """Bytes."""
+    body: memoryview | None
+    """`None` where it did not fit."""
+
+
+def exchange(head: bytes, body: torch.Tensor | None, group: Any = None) -> list[Message]:
+    """Sends a rank's head, and its body if both fit, to all ranks of the group; returns what each rank said.
+
+    Args:
+        head: A description of the body.
+        body: A one-dimensional tensor of bytes on the CPU; `None` for one that will not come this way.
+        group: `None` for all ranks.
+    """
+    members = group or dist.group.WORLD
+    room = _sizes.get(members, SIZE)
+    size = 0 if body is None else body.numel()
+    start = _body_start(len(head))
+    fits = body is not None and start + size <= room
+    own = bytearray(room)
+    _HEADER.pack_into(own, 0, zlib.crc32(head), len(head), size, fits)
+    shown = head[: room - _HEADER.size]
+    own[_HEADER.size : _HEADER.size + len(shown)] = shown
+    sent = torch.frombuffer(own, dtype=torch.uint8)
+    if fits and size:
+        assert body is not None
+        sent[start : start + size] = body
+    ranks = dist.get_world_size(group)
+    raw = bytearray(ranks * room)
+    all_gather(torch.frombuffer(raw, dtype=torch.uint8), sent, group=group)
+    said = [_read(raw, rank * room, room) for rank in range(ranks)]
+    needed = max(_body_start(message.mark[1]) + message.body_size for message in said)
+    _sizes[members] = min(max(SIZE, 1 << (needed - 1).bit_length()), LARGEST)
+    return said
+
+
+def share(data: bytes, group: Any = None) -> list[bytes]:
+    """Sends a rank's bytes to all ranks of the group; returns those of each rank."""
+    body = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+    said = exchange(b"", body, group)
+    longest = max(message.body_size for message in said)
+    if all(message.body is not None for message in said):
+        return [bytes(message.body) for message in said if message.body is not None]
+    padded = torch.zeros(longest, dtype=torch.uint8)
+    padded[: len(data)] = body
+    raw = bytearray(len(said) * longest)
+    all_gather(torch.frombuffer(raw, dtype=torch.uint8), padded, group=group)
+    starts = range(0, len(raw), longest)
+    return [bytes(raw[start : start + message.body_size]) for start, message in zip(starts, said, strict=True)]
+
+
+def _body_start(head: int) -> int:
+    return _HEADER.size + -(-head // _ALIGNMENT) * _ALIGNMENT
+
+
+def _read(raw: bytearray, at: int, room: int) -> Message:
+    checksum, length, size, fits = _HEADER.unpack_from(raw, at)
+    start = at + _body_start(length)
+    return Message(
+        head=bytes(raw[at + _HEADER.size : min(at + _HEADER.size + length, at + room)]),
+        mark=(checksum, length),
+        body_size=size,
+        body=memoryview(raw)[start : start + size] if fits else None,
+    )

@@ -1,0 +1,278 @@
+"""What a user can choose: enums, and dataclasses for `Accelerator(...)`. Names and defaults are the peer's."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from notebook_accel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor.parallel import ParallelStyle
+
+
+class Choice(str, enum.Enum):
+    """A choice that can also be given as its text, in any case."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Choice | None:
+        return next((each for each in cls if isinstance(value, str) and each.value.lower() == value.lower()), None)
+
+    @classmethod
+    def list(cls) -> list[str]:
+        return [each.value for each in cls]
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class DistributedType(str, enum.Enum):
+    """How the ranks work together."""
+
+    NO = "NO"
+    MULTI_CPU = "MULTI_CPU"
+    MULTI_GPU = "MULTI_GPU"
+    FSDP = "FSDP"
+    TP = "TP"
+    XLA = "XLA"
+
+
+class PrecisionType(Choice):
+    """What a forward pass computes in."""
+
+    NO = "no"
+    FP8 = "fp8"
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+
+class RNGType(Choice):
+    """A random state that can be made equal on all ranks."""
+
+    TORCH = "torch"
+    CUDA = "cuda"
+    GENERATOR = "generator"
+
+
+class LoggerType(Choice):
+    """The trackers that are known by name."""
+
+    ALL = "all"
+    TENSORBOARD = "tensorboard"
+    WANDB = "wandb"
+    TRACKIO = "trackio"
+    COMETML = "comet_ml"
+    MLFLOW = "mlflow"
+
+
+class DynamoBackend(Choice):
+    """The compilers of `torch.compile` that come with torch."""
+
+    NO = "no"
+    EAGER = "eager"
+    AOT_EAGER = "aot_eager"
+    INDUCTOR = "inductor"
+    CUDAGRAPHS = "cudagraphs"
+
+
+class DDPCommunicationHookType(Choice):
+    """How gradients are compressed on their way to the other ranks."""
+
+    NO = "no"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    POWER_SGD = "power_sgd"
+    BATCHED_POWER_SGD = "batched_power_sgd"
+
+
+@dataclass
+class KwargsHandler:
+    """Base of what `Accelerator(kwargs_handlers=[...])` takes."""
+
+    def to_kwargs(self) -> dict[str, Any]:
+        """The fields that differ from their defaults."""
+        default = type(self)()
+        chosen = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: value for name, value in chosen.items() if value != getattr(default, name)}
+
+
+@dataclass
+class AutocastKwargs(KwargsHandler):
+    """Arguments of `torch.autocast`."""
+
+    enabled: bool = True
+    cache_enabled: bool | None = None
+
+
+@dataclass
+class DistributedDataParallelKwargs(KwargsHandler):
+    """Arguments of `DistributedDataParallel`, and how its gradients travel."""
+
+    dim: int = 0
+    broadcast_buffers: bool = True
+    bucket_cap_mb: int = 25
+    find_unused_parameters: bool = False
+    check_reduction: bool = False
+    gradient_as_bucket_view: bool = False
+    static_graph: bool = False
+    comm_hook: DDPCommunicationHookType = DDPCommunicationHookType.NO
+    comm_wrapper: DDPCommunicationHookType = DDPCommunicationHookType.NO
+    comm_state_option: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the Power SGD state."""
+
+    def __post_init__(self) -> None:
+        hook = DDPCommunicationHookType
+        self.comm_hook, self.comm_wrapper = hook(self.comm_hook), hook(self.comm_wrapper)
+        if self.comm_wrapper not in (hook.NO, hook.FP16, hook.BF16):
+            raise ConfigurationError(f"comm_wrapper={self.comm_wrapper} wraps nothing: use no, fp16 or bf16")
+        if self.comm_state_option and self.comm_hook not in (hook.POWER_SGD, hook.BATCHED_POWER_SGD):
+            raise ConfigurationError(
+                f"comm_state_option has no effect with comm_hook={self.comm_hook}: only Power SGD keeps a state"
+            )
+
+
+@dataclass
+class GradScalerKwargs(KwargsHandler):
+    """Arguments of `torch.amp.GradScaler`, which only fp16 uses."""
+
+    init_scale: float = 65536.0
+    growth_factor: float = 2.0
+    backoff_factor: float = 0.5
+    growth_interval: int = 2000
+    enabled: bool = True
+
+
+@dataclass
+class InitProcessGroupKwargs(KwargsHandler):
+    """Arguments of `torch.distributed.init_process_group`."""
+
+    backend: str | None = None
+    """`None`: nccl between GPUs, gloo elsewhere."""
+    init_method: str | None = None
+    timeout: timedelta | None = None
+
+
+@dataclass
+class ProfileKwargs(KwargsHandler):
+    """Arguments of `torch.profiler.profile`."""
+
+    activities: Sequence[str] | None = None
+    """`cpu`, `cuda`; `None`: all that are there."""
+    schedule_option: dict[str, int] | None = None
+    """Arguments of `torch.profiler.schedule`."""
+    on_trace_ready: Callable[..., Any] | None = None
+    record_shapes: bool = False
+    profile_memory: bool = False
+    with_stack: bool = False
+    with_flops: bool = False
+    with_modules: bool = False
+    output_trace_dir: str | None = None
+    """Where a Chrome trace of each rank is written."""
+
+
+@dataclass
+class AORecipeKwargs(KwargsHandler):
+    """How torchao turns linear layers into fp8 ones."""
+
+    config: Any = None
+    """A `Float8LinearConfig`; `None`: torchao's default."""
+    module_filter_func: Callable[[nn.Module, str], bool] | None = None
+    """Which layers to convert, by module and name; `None`: all but the first and last whose sizes fit."""
+
+
+@dataclass
+class GradientAccumulationPlugin(KwargsHandler):
+    """How gradients add up over several batches before a step."""
+
+    num_steps: int | None = None
+    adjust_scheduler: bool = True
+    """Whether schedulers count the batches that did not end in a step."""
+    sync_with_dataloader: bool = True
+    """Whether the last batch of a loader always ends in a step."""
+    sync_each_batch: bool = False
+    """Whether gradients travel at every batch, which costs time and saves memory under FSDP."""
+
+    def __post_init__(self) -> None:
+        if self.num_steps is not None and (isinstance(self.num_steps, bool) or self.num_steps < 1):
+            raise ConfigurationError(f"num_steps={self.num_steps!r}: gradients are accumulated over at least 1 batch")
+
+
+@dataclass
+class DataLoaderConfiguration:
+    """How prepared data loaders share their samples among the ranks."""
+
+    split_batches: bool = False
+    """Whether a loader's batch is cut into one part for each rank, rather than each rank getting whole batches."""
+    dispatch_batches: bool | None = None
+    """Whether rank 0 reads for all; `None`: only iterable datasets."""
+    even_batches: bool = True
+    """Whether ranks that would get fewer batches are refilled from the first samples."""
+    use_seedable_sampler: bool = False
+    data_seed: int | None = None
+    non_blocking: bool = False
+    """Whether copies to the device overlap with the work there; needs pinned memory."""
+    use_stateful_dataloader: bool = False
+    """Whether loaders can be saved in the middle of an epoch, through torchdata."""
+
+
+@dataclass
+class ProjectConfiguration:
+    """Where a run keeps what it writes."""
+
+    project_dir: str | None = None
+    logging_dir: str | None = None
+    """`None`: the project's folder."""
+    automatic_checkpoint_naming: bool = False
+    """Whether `save_state()` counts: `project_dir/checkpoints/checkpoint_0`, and so on."""
+    total_limit: int | None = None
+    """How many of these are kept."""
+    iteration: int = 0
+    save_on_each_node: bool = False
+    """Whether every machine writes what the main rank writes; for folders that machines do not share."""
+
+    def __post_init__(self) -> None:
+        self.set_directories(self.project_dir)
+
+    def set_directories(self, project_dir: str | None = None) -> None:
+        """Sets the project's folder, and the logs' where none was given."""
+        self.project_dir = project_dir
+        if self.logging_dir is None:
+            self.logging_dir = project_dir
+
+
+@dataclass
+class TorchDynamoPlugin(KwargsHandler):
+    """Arguments of `torch.compile`, which prepared models then go through."""
+
+    backend: DynamoBackend | str | None = None
+    mode: str | None = None
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    options: Any = None
+    disable: bool = False
+
+    @property
+    def chosen(self) -> bool:
+        """Whether models are compiled."""
+        return self.backend is not None and str(self.backend).lower() != "no"
+
+    def to_kwargs(self) -> dict[str, Any]:
+        chosen = super().to_kwargs()
+        return {**chosen, "backend": str(self.backend).lower()} if self.chosen else chosen
+
+
+@dataclass
+class TorchTensorParallelPlugin:
+    """Layers spread over ranks, by torch's `parallelize_module`."""
+
+    tp_size: int = 1
+    """How many ranks share each layer; the number of all ranks must be a multiple of it."""
+    torch_device_mesh: DeviceMesh | None = None
+    """A mesh with a dimension `tp`, and `dp` if ranks are left; `None`: one is made."""
+    plan: dict[str, ParallelStyle] | None = None
+    """What becomes of which submodule, as `parallelize_module` takes it."""

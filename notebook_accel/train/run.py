@@ -1,0 +1,303 @@
+"""What an `Accelerator` is made of: the arguments it was given, checked once, and the parts that work for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train import environment
+from notebook_accel.train.checkpoint import Checkpoints
+from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
+from notebook_accel.train.gradients import Accumulation, Watch
+from notebook_accel.train.optimizer import AcceleratedOptimizer
+from notebook_accel.train.options import (
+    AORecipeKwargs,
+    AutocastKwargs,
+    DataLoaderConfiguration,
+    DistributedDataParallelKwargs,
+    DistributedType,
+    DynamoBackend,
+    GradientAccumulationPlugin,
+    GradScalerKwargs,
+    InitProcessGroupKwargs,
+    KwargsHandler,
+    LoggerType,
+    PrecisionType,
+    ProfileKwargs,
+    ProjectConfiguration,
+    RNGType,
+    TorchDynamoPlugin,
+    TorchTensorParallelPlugin,
+)
+from notebook_accel.train.precision import Precision
+from notebook_accel.train.ranks import RankWork
+from notebook_accel.train.scheduler import AcceleratedScheduler
+from notebook_accel.train.state import AcceleratorState, GradientState, is_initialized
+from notebook_accel.train.strategies import choose
+from notebook_accel.train.strategies.base import Settings
+from notebook_accel.train.trackers import GeneralTracker, Logbook
+
+H = TypeVar("H", bound=KwargsHandler)
+_HANDLERS = (
+    DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs, AutocastKwargs, ProfileKwargs,
+    AORecipeKwargs,
+)  # fmt: skip
+
+
+class Run(RankWork):
+    """The settings of a training run, and its parts. `Accelerator` has the documentation."""
+
+    def __init__(
+        self,
+        device_placement: bool = True,
+        split_batches: bool | None = None,
+        mixed_precision: PrecisionType | str | None = None,
+        gradient_accumulation_steps: int = 1,
+        cpu: bool = False,
+        dataloader_config: DataLoaderConfiguration | None = None,
+        deepspeed_plugin: Any = None,
+        fsdp_plugin: FullyShardedDataParallelPlugin | None = None,
+        torch_tp_plugin: TorchTensorParallelPlugin | None = None,
+        megatron_lm_plugin: Any = None,
+        rng_types: Sequence[str | RNGType] | None = None,
+        log_with: str | LoggerType | GeneralTracker | Sequence[str | LoggerType | GeneralTracker] | None = None,
+        project_dir: str | os.PathLike[str] | None = None,
+        project_config: ProjectConfiguration | None = None,
+        gradient_accumulation_plugin: GradientAccumulationPlugin | None = None,
+        step_scheduler_with_optimizer: bool = True,
+        kwargs_handlers: Sequence[KwargsHandler] | None = None,
+        dynamo_backend: DynamoBackend | str | None = None,
+        dynamo_plugin: TorchDynamoPlugin | None = None,
+        deepspeed_plugins: Any = None,
+        parallelism_config: Any = None,
+    ) -> None:
+        _refuse_missing(
+            deepspeed_plugin=deepspeed_plugin or deepspeed_plugins,
+            megatron_lm_plugin=megatron_lm_plugin,
+            parallelism_config=parallelism_config,
+        )
+        handlers = _Handlers(kwargs_handlers or ())
+        self.project_configuration = _project(project_config, project_dir)
+        self.dataloader_config = _loading(dataloader_config, split_batches)
+        accumulation = _accumulation(gradient_accumulation_plugin, gradient_accumulation_steps)
+        joining = handlers.get(InitProcessGroupKwargs)
+        with _undone_if_refused():
+            self.state = AcceleratorState(
+                mixed_precision=None if mixed_precision is None else str(mixed_precision),
+                cpu=cpu,
+                dynamo_plugin=_compiling(dynamo_plugin, dynamo_backend),
+                fsdp_plugin=fsdp_plugin,
+                torch_tp_plugin=torch_tp_plugin,
+                **({} if joining is None else joining.to_kwargs()),
+            )
+            self._precision = Precision(
+                self.state.mixed_precision,
+                self.device,
+                autocast=handlers.get(AutocastKwargs),
+                scaler=handlers.get(GradScalerKwargs),
+                fp8=handlers.get(AORecipeKwargs),
+            )
+            self.strategy = choose(
+                self.state.partial,
+                Settings(
+                    mixed_precision=self.state.mixed_precision,
+                    ddp=handlers.get(DistributedDataParallelKwargs) or DistributedDataParallelKwargs(),
+                    fsdp=self.state.fsdp_plugin,
+                    tensor_parallel=self.state.torch_tp_plugin,
+                ),
+            )
+        self.state.distributed_type = self.strategy.distributed_type
+        self.gradient_state = GradientState(accumulation)
+        self.device_placement = device_placement
+        self.step_scheduler_with_optimizer = step_scheduler_with_optimizer
+        self.rng_types = ["generator"] if rng_types is None else list(rng_types)
+        self.profile_handler = handlers.get(ProfileKwargs)
+        self.flag_tensor: torch.Tensor | None = None
+        self._accumulation = Accumulation(self.strategy, self.gradient_state)
+        self._watch = Watch()
+        self._logbook = Logbook(log_with, self.logging_dir)
+        self._checkpoints = Checkpoints(self.project_configuration)
+        self._models: list[nn.Module] = []
+        self._optimizers: list[AcceleratedOptimizer] = []
+        self._schedulers: list[AcceleratedScheduler] = []
+        self._dataloaders: list[DataLoader[Any]] = []
+
+    # Where this is
+
+    @property
+    def num_processes(self) -> int:
+        return self.state.num_processes
+
+    @property
+    def process_index(self) -> int:
+        return self.state.process_index
+
+    @property
+    def local_process_index(self) -> int:
+        return self.state.local_process_index
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank computes."""
+        return self.state.device
+
+    @property
+    def distributed_type(self) -> DistributedType:
+        """How the ranks work together."""
+        return self.state.distributed_type
+
+    @property
+    def multi_device(self) -> bool:
+        """Whether there is more than one rank."""
+        return self.use_distributed
+
+    @property
+    def is_fsdp2(self) -> bool:
+        return self.state.is_fsdp2
+
+    def wait_for_everyone(self) -> None:
+        """Waits until all ranks have come to this point."""
+        self.state.wait_for_everyone()
+
+    # How it was set up
+
+    @property
+    def mixed_precision(self) -> str:
+        """What forward passes compute in: `no`, `fp16`, `bf16`, `fp8`."""
+        return self.state.mixed_precision
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler | None:
+        """The gradient scaler, with fp16."""
+        return self._precision.scaler
+
+    @property
+    def project_dir(self) -> str | None:
+        """The folder of the run."""
+        return self.project_configuration.project_dir
+
+    @property
+    def logging_dir(self) -> str | None:
+        """The folder that trackers write to."""
+        return self.project_configuration.logging_dir
+
+    @property
+    def save_iteration(self) -> int:
+        """The number that the next checkpoint gets, with automatic naming."""
+        return self.project_configuration.iteration
+
+    @property
+    def split_batches(self) -> bool:
+        return self.dataloader_config.split_batches
+
+    @property
+    def dispatch_batches(self) -> bool | None:
+        return self.dataloader_config.dispatch_batches
+
+    @property
+    def even_batches(self) -> bool:
+        return self.dataloader_config.even_batches
+
+    @even_batches.setter
+    def even_batches(self, value: bool) -> None:
+        self.dataloader_config.even_batches = value
+
+    @property
+    def use_seedable_sampler(self) -> bool:
+        return self.dataloader_config.use_seedable_sampler
+
+    @property
+    def non_blocking(self) -> bool:
+        return self.dataloader_config.non_blocking
+
+    @property
+    def use_stateful_dataloader(self) -> bool:
+        return self.dataloader_config.use_stateful_dataloader
+
+
+class _Handlers:
+    """What `kwargs_handlers` holds, by class."""
+
+    def __init__(self, given: Sequence[KwargsHandler]) -> None:
+        self._given: dict[type[KwargsHandler], KwargsHandler] = {}
+        for handler in given:
+            kind = next((each for each in _HANDLERS if isinstance(handler, each)), None)
+            if kind is None:
+                raise ConfigurationError(
+                    f"kwargs_handlers holds {handler!r:.80}, which is none of "
+                    f"{', '.join(each.__name__ for each in _HANDLERS)}"
+                )
+            if kind in self._given:
+                raise ConfigurationError(f"kwargs_handlers holds two {kind.__name__}: give one")
+            self._given[kind] = handler
+
+    def get(self, kind: type[H]) -> H | None:
+        found = self._given.get(kind)
+        assert found is None or isinstance(found, kind)
+        return found
+
+
+@contextmanager
+def _undone_if_refused() -> Iterator[None]:
+    """Forgets a state whose settings turn out to be impossible, so that the next cell can make another."""
+    first = not is_initialized()
+    try:
+        yield
+    except Exception:
+        if first:
+            AcceleratorState._reset_state()
+        raise
+
+
+def _refuse_missing(**plugins: Any) -> None:
+    for name, value in plugins.items():
+        if value is not None:
+            raise ConfigurationError(
+                f"{name} asks for something that is not here: there are DDP (the default on several ranks), FSDP2 "
+                "(fsdp_plugin) and tensor parallel (torch_tp_plugin)"
+            )
+
+
+def _project(config: ProjectConfiguration | None, folder: str | os.PathLike[str] | None) -> ProjectConfiguration:
+    project = config or ProjectConfiguration()
+    if folder is not None and project.project_dir is None:
+        project.set_directories(os.fspath(folder))
+    elif folder is not None and os.fspath(folder) != project.project_dir:
+        raise ConfigurationError(
+            f"project_dir={os.fspath(folder)!r} contradicts project_config, whose project_dir is "
+            f"{project.project_dir!r}: give one of them"
+        )
+    return project
+
+
+def _loading(config: DataLoaderConfiguration | None, split_batches: bool | None) -> DataLoaderConfiguration:
+    config = config or DataLoaderConfiguration(split_batches=bool(split_batches))
+    if split_batches is not None and split_batches != config.split_batches:
+        raise ConfigurationError(
+            f"split_batches={split_batches} contradicts dataloader_config, which has {config.split_batches}: "
+            "give it there alone"
+        )
+    return config
+
+
+def _accumulation(plugin: GradientAccumulationPlugin | None, steps: int) -> GradientAccumulationPlugin:
+    if plugin is not None:
+        if steps != 1:
+            raise ConfigurationError(
+                f"gradient_accumulation_steps={steps} and gradient_accumulation_plugin were both given: give one"
+            )
+        return plugin
+    return GradientAccumulationPlugin(num_steps=steps if steps != 1 else environment.read().accumulation_steps)
+
+
+def _compiling(plugin: TorchDynamoPlugin | None, backend: DynamoBackend | str | None) -> TorchDynamoPlugin | None:
+    if plugin is not None and backend is not None:
+        raise ConfigurationError("dynamo_plugin and dynamo_backend were both given: give one of them")
+    return plugin if backend is None else TorchDynamoPlugin(backend=backend)

@@ -1,0 +1,352 @@
+"""What all parts of a training run share: this rank's place, how it computes, and where its loop is."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed as dist
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train import environment, place
+from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
+from notebook_accel.train.options import (
+    DistributedType,
+    GradientAccumulationPlugin,
+    PrecisionType,
+    TorchDynamoPlugin,
+    TorchTensorParallelPlugin,
+)
+from notebook_accel.train.place import Place
+from notebook_accel.train.ranks import RankWork
+
+
+class PartialState(RankWork):
+    """This rank's place: its number, its device, its group. The first one that is made joins the group.
+
+    Args:
+        cpu: Whether to leave accelerators alone.
+        kwargs: Arguments of `torch.distributed.init_process_group`, such as `backend` and `timeout`.
+
+    Raises:
+        ConfigurationError: There is a state already, with other settings.
+    """
+
+    _instance: ClassVar[PartialState | None] = None
+    _place: Place
+
+    def __new__(cls, cpu: bool = False, **kwargs: Any) -> PartialState:
+        state = PartialState._instance
+        if state is None or (state.backend and not dist.is_initialized()):  # the user's code may have left the group
+            state = super().__new__(cls)
+            state._place = place.join(environment.read(), cpu, kwargs)
+            PartialState._instance = state
+        elif cpu and state.device.type != "cpu":
+            raise ConfigurationError(
+                f"cpu=True was asked for, but this process has already settled on {state.device}: pass cpu=True the "
+                "first time, before anything else is made, or call PartialState._reset_state()"
+            )
+        return state
+
+    def __reduce__(self) -> tuple[type[PartialState], tuple[()]]:
+        return PartialState, ()
+
+    @classmethod
+    def _reset_state(cls) -> None:
+        """Forgets the place; the next state finds its own again."""
+        PartialState._instance = None
+
+    @property
+    def initialized(self) -> bool:
+        return PartialState._instance is self
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank computes."""
+        return self._place.device
+
+    default_device = device
+
+    @property
+    def backend(self) -> str | None:
+        """How ranks talk: `gloo`, `nccl`; `None` for one rank alone."""
+        return self._place.backend
+
+    @property
+    def debug(self) -> bool:
+        return self._place.debug
+
+    @property
+    def num_processes(self) -> int:
+        return self._place.world_size
+
+    @property
+    def process_index(self) -> int:
+        return self._place.rank
+
+    @property
+    def local_process_index(self) -> int:
+        return self._place.local_rank
+
+    @property
+    def local_num_processes(self) -> int:
+        """How many ranks there are on this machine."""
+        return self._place.local_world_size
+
+    @property
+    def distributed_type(self) -> DistributedType:
+        """How ranks work together, whatever the models do."""
+        if not self.use_distributed:
+            return DistributedType.NO
+        return DistributedType.MULTI_GPU if self.device.type == "cuda" else DistributedType.MULTI_CPU
+
+    def wait_for_everyone(self) -> None:
+        if self.use_distributed:
+            dist.barrier(device_ids=[self.device.index] if self.backend == "nccl" else None)
+
+    def require_group(self) -> None:
+        """Makes a group of one where there is none, for what works on groups only."""
+        if not dist.is_initialized():
+            place.join_alone(self.device)
+
+    def destroy_process_group(self, group: Any = None) -> None:
+        """Leaves the group, if there is one."""
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group(group)
+
+    def __repr__(self) -> str:
+        backend = f"  Backend: {self.backend}" if self.backend else ""
+        return (
+            f"Distributed environment: {self.distributed_type.value}{backend}\n"
+            f"Num processes: {self.num_processes}\n"
+            f"Process index: {self.process_index}\n"
+            f"Local process index: {self.local_process_index}\n"
+            f"Device: {self.device}\n"
+        )
+
+
+class AcceleratorState(RankWork):
+    """How this rank computes, beside its place. It is made once, by the first `Accelerator`.
+
+    Raises:
+        ConfigurationError: There is a state already, with other settings; the message shows both.
+    """
+
+    _instance: ClassVar[AcceleratorState | None] = None
+    partial: PartialState
+    mixed_precision: str
+    dynamo_plugin: TorchDynamoPlugin
+    fsdp_plugin: FullyShardedDataParallelPlugin | None
+    torch_tp_plugin: TorchTensorParallelPlugin | None
+    distributed_type: DistributedType
+    """Also says how models live on the ranks, once an `Accelerator` has chosen."""
+
+    def __new__(
+        cls,
+        mixed_precision: str | None = None,
+        cpu: bool = False,
+        dynamo_plugin: TorchDynamoPlugin | None = None,
+        fsdp_plugin: FullyShardedDataParallelPlugin | None = None,
+        torch_tp_plugin: TorchTensorParallelPlugin | None = None,
+        **kwargs: Any,
+    ) -> AcceleratorState:
+        if mixed_precision is not None:
+            mixed_precision = _precision(mixed_precision)
+        partial = PartialState(cpu, **kwargs)
+        given = {
+            "mixed_precision": mixed_precision,
+            "dynamo_plugin": dynamo_plugin,
+            "fsdp_plugin": fsdp_plugin,
+            "torch_tp_plugin": torch_tp_plugin,
+        }
+        state = cls._instance
+        if state is None or state.partial is not partial:
+            state = super().__new__(cls)
+            defaults = environment.read()
+            state.partial = partial
+            state.mixed_precision = mixed_precision or defaults.mixed_precision
+            state.dynamo_plugin = dynamo_plugin or TorchDynamoPlugin(backend=defaults.compile_backend)
+            state.fsdp_plugin = fsdp_plugin
+            state.torch_tp_plugin = torch_tp_plugin
+            state.distributed_type = partial.distributed_type
+            cls._instance = state
+        else:
+            state._refuse_clash(given)
+        return state
+
+    def _refuse_clash(self, given: dict[str, Any]) -> None:
+        for name, value in given.items():
+            settled = getattr(self, name)
+            if value is not None and value != settled:
+                raise ConfigurationError(
+                    f"{name}={value!r} was asked for, but this process already has an Accelerator with "
+                    f"{name}={settled!r}, and all share one state: leave it out, give both the same, or call "
+                    "AcceleratorState._reset_state() before the second"
+                )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.mixed_precision, self.dynamo_plugin, self.fsdp_plugin, self.distributed_type)
+
+    @classmethod
+    def _reset_state(cls, reset_partial_state: bool = False) -> None:
+        """Forgets how to compute, and the place too if asked."""
+        cls._instance = None
+        if reset_partial_state:
+            PartialState._reset_state()
+
+    @property
+    def initialized(self) -> bool:
+        return AcceleratorState._instance is self
+
+    @property
+    def device(self) -> torch.device:
+        return self.partial.device
+
+    @property
+    def backend(self) -> str | None:
+        return self.partial.backend
+
+    @property
+    def debug(self) -> bool:
+        return self.partial.debug
+
+    @property
+    def num_processes(self) -> int:
+        return self.partial.num_processes
+
+    @property
+    def process_index(self) -> int:
+        return self.partial.process_index
+
+    @property
+    def local_process_index(self) -> int:
+        return self.partial.local_process_index
+
+    @property
+    def deepspeed_plugin(self) -> None:
+        """Always `None`; code that works with several frameworks asks."""
+        return
+
+    @property
+    def is_fsdp2(self) -> bool:
+        return self.distributed_type is DistributedType.FSDP
+
+    def wait_for_everyone(self) -> None:
+        self.partial.wait_for_everyone()
+
+    def destroy_process_group(self, group: Any = None) -> None:
+        """Leaves the group, if there is one."""
+        self.partial.destroy_process_group(group)
+
+    def __repr__(self) -> str:
+        lines = repr(self.partial).partition("\n")[2]
+        backend = f"  Backend: {self.backend}" if self.backend else ""
+        kind = f"Distributed environment: {self.distributed_type.value}{backend}\n"
+        return f"{kind}{lines}Mixed precision type: {self.mixed_precision}\n"
+
+
+class GradientState:
+    """Where a training loop is: whether this batch ends in a step, and which loader it came from."""
+
+    _instance: ClassVar[GradientState | None] = None
+    sync_gradients: bool
+    num_steps: int
+    adjust_scheduler: bool
+    sync_with_dataloader: bool
+    sync_each_batch: bool
+    _loaders: list[weakref.ref[Any]]
+
+    def __new__(cls, gradient_accumulation_plugin: GradientAccumulationPlugin | None = None) -> GradientState:
+        state = cls._instance
+        if state is None:
+            state = super().__new__(cls)
+            state.sync_gradients = True
+            state._loaders = []
+            state._take(GradientAccumulationPlugin(num_steps=1))
+            cls._instance = state
+        if gradient_accumulation_plugin is not None:
+            state._take(gradient_accumulation_plugin)
+        return state
+
+    def _take(self, plugin: GradientAccumulationPlugin) -> None:
+        self.num_steps = plugin.num_steps or 1
+        self.adjust_scheduler = plugin.adjust_scheduler
+        self.sync_with_dataloader = plugin.sync_with_dataloader
+        self.sync_each_batch = plugin.sync_each_batch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kept = {name: value for name, value in self.__dict__.items() if name != "_loaders"}
+        return GradientState, (), kept
+
+    @classmethod
+    def _reset_state(cls) -> None:
+        """Forgets everything."""
+        cls._instance = None
+
+    @property
+    def initialized(self) -> bool:
+        return GradientState._instance is self
+
+    @property
+    def active_dataloader(self) -> Any:
+        """The prepared loader that is being iterated over, the innermost of several; `None` outside."""
+        return self._loaders[-1]() if self._loaders else None
+
+    @property
+    def dataloader_references(self) -> list[Any]:
+        """The prepared loaders that are being iterated over, the innermost last."""
+        return [None, *(reference() for reference in self._loaders)]
+
+    @property
+    def in_dataloader(self) -> bool:
+        """Whether a prepared loader is being iterated over."""
+        return self.active_dataloader is not None
+
+    @property
+    def end_of_dataloader(self) -> bool:
+        """Whether the current batch is the last of its loader."""
+        loader = self._loaders[-1]() if self._loaders else None
+        return loader is not None and loader.end_of_dataloader
+
+    @property
+    def remainder(self) -> int:
+        """How many samples of the last global batch are not repetitions; -1 where that is not known."""
+        loader = self.active_dataloader
+        return -1 if loader is None else loader.remainder
+
+    def _add_dataloader(self, loader: Any) -> None:
+        self._loaders.append(weakref.ref(loader))
+
+    def _remove_dataloader(self, loader: Any) -> None:
+        self._loaders = [reference for reference in self._loaders if reference() not in (loader, None)]
+
+    def __repr__(self) -> str:
+        return (
+            f"Sync Gradients: {self.sync_gradients}\n"
+            f"At end of current dataloader: {self.end_of_dataloader}\n"
+            f"Extra samples added: {self.remainder}\n"
+            f"Accumulation steps: {self.num_steps}\n"
+        )
+
+
+def is_initialized() -> bool:
+    """Whether this process has an `AcceleratorState`."""
+    return AcceleratorState._instance is not None
+
+
+def _restore(precision: str, dynamo: Any, fsdp: Any, distributed_type: DistributedType) -> AcceleratorState:
+    """What a pickled state becomes: that of the process that it comes to, or the first there."""
+    if AcceleratorState._instance is None:
+        AcceleratorState(precision, dynamo_plugin=dynamo, fsdp_plugin=fsdp).distributed_type = distributed_type
+    assert AcceleratorState._instance is not None
+    return AcceleratorState._instance
+
+
+def _precision(value: Any) -> str:
+    try:
+        return PrecisionType(str(value)).value
+    except ValueError:
+        raise ConfigurationError(
+            f"mixed_precision={value!r} must be one of {', '.join(PrecisionType.list())}"
+        ) from None

@@ -1,0 +1,143 @@
+"""The contract of a strategy: how models and optimizers live on the ranks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
+from notebook_accel.train.options import (
+    DistributedDataParallelKwargs,
+    DistributedType,
+    TorchTensorParallelPlugin,
+)
+from notebook_accel.train.state import PartialState
+
+if TYPE_CHECKING:
+    from notebook_accel.train.checkpoint import LoadOptions, SaveOptions
+
+StateDict = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the user has chosen that a strategy may need."""
+
+    mixed_precision: str = "no"
+    ddp: DistributedDataParallelKwargs = field(default_factory=DistributedDataParallelKwargs)
+    fsdp: FullyShardedDataParallelPlugin | None = None
+    tensor_parallel: TorchTensorParallelPlugin | None = None
+
+
+class Strategy(ABC):
+    """How models and optimizers live on the ranks.
+
+    "A model" is one that `prepare` has returned, without a compile wrapper; "an optimizer" is torch's own, not the
+    prepared one. Every method that all ranks take part in is called by all ranks, in the same order.
+    """
+
+    def __init__(self, state: PartialState, settings: Settings) -> None:
+        self.state = state
+        self.settings = settings
+
+    @property
+    @abstractmethod
+    def distributed_type(self) -> DistributedType:
+        """What the user sees as `accelerator.distributed_type`."""
+
+    @property
+    def data_ranks(self) -> tuple[int, int]:
+        """This rank's number among those that get different samples, and how many these are."""
+        return self.state.process_index, self.state.num_processes
+
+    @property
+    def data_group(self) -> Any:
+        """The process group of the ranks that get different samples; `None`: all."""
+        return None
+
+    # Preparing
+
+    def place(self, model: nn.Module) -> nn.Module:
+        """Moves a model to this rank's device."""
+        return model.to(self.state.device)
+
+    @abstractmethod
+    def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
+        """Makes models ready for training on the ranks, all of one `prepare` call together with their optimizers.
+
+        The optimizers are changed in place where parameters are replaced by others.
+        """
+
+    @abstractmethod
+    def is_prepared(self, model: nn.Module) -> bool:
+        """Whether a model already lives on the ranks in this strategy's way."""
+
+    def unwrap(self, model: nn.Module) -> nn.Module:
+        """The user's own model."""
+        return model
+
+    # A step
+
+    @property
+    def syncs(self) -> bool:
+        """Whether `set_gradient_sync` does anything."""
+        return True
+
+    @abstractmethod
+    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
+        """Whether the next backward passes exchange the gradients between the ranks."""
+
+    def sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Has the backward passes in the block exchange gradients although their forward was made without."""
+        return nullcontext()
+
+    def clip_grad_norm_(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
+        """Scales gradients so that their norm over all ranks is at most `max_norm`; returns the norm before."""
+        return nn.utils.clip_grad_norm_(parameters, max_norm, norm_type=norm_type)
+
+    def clip_grad_value_(self, parameters: Iterable[torch.Tensor], clip_value: float) -> None:
+        """Limits each element of the gradients to ±`clip_value`."""
+        nn.utils.clip_grad_value_(parameters, clip_value)
+
+    @abstractmethod
+    def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
+        """Lets ranks with fewer batches than others stand by in the block rather than leave them waiting."""
+
+    # What stays
+
+    def state_dict(self, model: nn.Module) -> StateDict:
+        """All weights of a model, whole at least on the main rank, under the user's names."""
+        return dict(self.unwrap(model).state_dict())
+
+    def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[StateDict]:
+        """What hooks see of a checkpoint's weights, and may take out: one entry for each model; none if in shards."""
+        return [self.state_dict(model) for model in models]
+
+    def save_checkpoint(
+        self,
+        folder: Path,
+        models: Sequence[nn.Module],
+        weights: Sequence[StateDict],
+        optimizers: Sequence[Optimizer],
+        options: SaveOptions,
+    ) -> None:
+        """Writes a checkpoint's weights and optimizer states."""
+        from notebook_accel.train import checkpoint
+
+        checkpoint.write_replicated(folder, weights, optimizers, options)
+
+    def load_checkpoint(
+        self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
+    ) -> None:
+        """Reads what `save_checkpoint` has written, on as many ranks as there are now."""
+        from notebook_accel.train import checkpoint
+
+        checkpoint.read_replicated(folder, [self.unwrap(model) for model in models], optimizers, options)

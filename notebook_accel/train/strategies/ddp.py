@@ -1,0 +1,110 @@
+"""A copy of the model on every rank, gradients averaged: torch's `DistributedDataParallel`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.join import Join, Joinable
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options import DDPCommunicationHookType as Hook
+from notebook_accel.train.options import DistributedDataParallelKwargs, DistributedType
+from notebook_accel.train.state import PartialState
+from notebook_accel.train.strategies.base import Settings, Strategy
+
+_HOOKS: dict[Hook, Callable[..., Any]] = {
+    Hook.FP16: default_hooks.fp16_compress_hook,
+    Hook.BF16: default_hooks.bf16_compress_hook,
+    Hook.POWER_SGD: powerSGD_hook.powerSGD_hook,
+    Hook.BATCHED_POWER_SGD: powerSGD_hook.batched_powerSGD_hook,
+}
+_WRAPPERS: dict[Hook, Callable[..., Any]] = {
+    Hook.FP16: default_hooks.fp16_compress_wrapper,
+    Hook.BF16: default_hooks.bf16_compress_wrapper,
+}
+_WITH_STATE = (Hook.POWER_SGD, Hook.BATCHED_POWER_SGD)
+
+
+class DataParallel(Strategy):
+    """Several ranks, each with the whole model."""
+
+    def __init__(self, state: PartialState, settings: Settings) -> None:
+        super().__init__(state, settings)
+        if Hook.BF16 in (settings.ddp.comm_hook, settings.ddp.comm_wrapper) and state.backend != "nccl":
+            raise ConfigurationError(
+                f"gradients can be compressed to bf16 only between GPUs with nccl, and these ranks talk over "
+                f"{state.backend}: use comm_hook='fp16', or leave it out"
+            )
+
+    @property
+    def distributed_type(self) -> DistributedType:
+        return self.state.distributed_type
+
+    def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
+        return [self._wrap(model) for model in models]
+
+    def _wrap(self, model: nn.Module) -> nn.Module:
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            return model  # there is nothing to average, and DDP refuses it
+        device = self.state.device
+        wrapped = DistributedDataParallel(
+            model, device_ids=[device.index] if device.type == "cuda" else None, **_arguments(self.settings.ddp)
+        )
+        _compress(wrapped, self.settings.ddp)
+        return wrapped
+
+    def is_prepared(self, model: nn.Module) -> bool:
+        return isinstance(model, DistributedDataParallel)
+
+    def unwrap(self, model: nn.Module) -> nn.Module:
+        return model.module if isinstance(model, DistributedDataParallel) else model
+
+    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
+        if isinstance(model, DistributedDataParallel):
+            model.require_backward_grad_sync = enabled
+
+    def sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
+        return _syncing(model)
+
+    def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
+        joinables: list[Joinable] = [model for model in models if isinstance(model, Joinable)]
+        return Join(joinables)
+
+
+@contextmanager
+def _syncing(model: nn.Module) -> Iterator[None]:
+    if not isinstance(model, DistributedDataParallel):
+        yield
+        return
+    before = model.require_backward_grad_sync
+    model.require_backward_grad_sync = True
+    # A forward without sync has left the reducer unprepared for a backward with it.
+    model.reducer.prepare_for_backward([])
+    try:
+        yield
+    finally:
+        model.require_backward_grad_sync = before
+
+
+def _arguments(options: DistributedDataParallelKwargs) -> dict[str, Any]:
+    ours = ("comm_hook", "comm_wrapper", "comm_state_option")
+    return {name: value for name, value in options.to_kwargs().items() if name not in ours}
+
+
+def _compress(model: DistributedDataParallel, options: DistributedDataParallelKwargs) -> None:
+    if options.comm_hook is Hook.NO and options.comm_wrapper is Hook.NO:
+        return
+    hook = _HOOKS.get(options.comm_hook, default_hooks.allreduce_hook)
+    if options.comm_wrapper is not Hook.NO:
+        hook = _WRAPPERS[options.comm_wrapper](hook)
+    state = None
+    if options.comm_hook in _WITH_STATE:
+        state = powerSGD_hook.PowerSGDState(torch.distributed.group.WORLD, **options.comm_state_option)
+    model.register_comm_hook(state=state, hook=hook)

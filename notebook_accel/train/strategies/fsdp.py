@@ -1,0 +1,112 @@
+"""Parameters, gradients and optimizer states in shards, one on each rank: torch's FSDP2, `fully_shard`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.optim import Optimizer
+
+from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
+from notebook_accel.train.options import DistributedType
+from notebook_accel.train.state import PartialState
+from notebook_accel.train.strategies import wrapping
+from notebook_accel.train.strategies.base import Settings
+from notebook_accel.train.strategies.parameters import followed_by, start_alike, whole
+from notebook_accel.train.strategies.shards import InShards
+
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
+
+
+class FullySharded(InShards):
+    """Models in shards; each layer is whole only while it computes."""
+
+    plugin: FullyShardedDataParallelPlugin
+
+    def __init__(self, state: PartialState, settings: Settings) -> None:
+        super().__init__(state, settings)
+        assert settings.fsdp is not None
+        self.plugin = settings.fsdp
+        state.require_group()
+        self.mesh = self._mesh()
+
+    @property
+    def distributed_type(self) -> DistributedType:
+        return DistributedType.FSDP
+
+    def _mesh(self) -> DeviceMesh:
+        size, here = self.state.num_processes, self.state.local_num_processes
+        if self.plugin.hybrid:
+            return init_device_mesh(self.state.device.type, (size // here, here), mesh_dim_names=("replicate", "shard"))
+        return init_device_mesh(self.state.device.type, (size,), mesh_dim_names=("shard",))
+
+    def place(self, model: nn.Module) -> nn.Module:
+        """Leaves it where it is: a model that fits no device as a whole gets there in shards."""
+        return model
+
+    def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
+        with followed_by(optimizers, models):
+            for model in models:
+                self._shard(model)
+        return list(models)
+
+    def _shard(self, model: nn.Module) -> None:
+        layers = wrapping.layers(model, self.plugin)
+        on_meta = any(parameter.is_meta for parameter in model.parameters())
+        if not on_meta and self.state.num_processes > 1:
+            with torch.no_grad():
+                start_alike(model)
+        if self.plugin.activation_checkpointing:
+            layers = wrapping.recompute(model, layers)
+        arguments = self._arguments()
+        for layer in layers:
+            fully_shard(layer, **arguments)
+        fully_shard(model, **arguments)
+        if on_meta:
+            wrapping.materialise(model, self._home(), self.plugin.param_init_fn)
+
+    def _home(self) -> torch.device:
+        return torch.device("cpu") if self.plugin.offload else self.state.device
+
+    def _arguments(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = {
+            "mesh": self.mesh,
+            "reshard_after_forward": self.plugin.reshard_after_forward,
+            "mp_policy": self._precision(),
+            "offload_policy": self._offload(),
+        }
+        if self.plugin.ignored_modules is not None:
+            arguments["ignored_params"] = {
+                parameter for module in self.plugin.ignored_modules for parameter in module.parameters()
+            }
+        return arguments
+
+    def _offload(self) -> OffloadPolicy:
+        if isinstance(self.plugin.offload, OffloadPolicy):
+            return self.plugin.offload
+        # Pages are pinned for the sake of copies to a GPU.
+        return CPUOffloadPolicy(pin_memory=self.state.device.type == "cuda") if self.plugin.offload else OffloadPolicy()
+
+    def _precision(self) -> MixedPrecisionPolicy:
+        """The policy: computing in the low precision, gradients added up and outputs given back in float32."""
+        policy = self.plugin.mixed_precision_policy
+        if isinstance(policy, MixedPrecisionPolicy):
+            return policy
+        if isinstance(policy, Mapping):
+            return MixedPrecisionPolicy(**policy)
+        if policy is not None and not isinstance(policy, str):  # the first FSDP's
+            return MixedPrecisionPolicy(param_dtype=policy.param_dtype, reduce_dtype=policy.reduce_dtype)
+        dtype = PRECISIONS.get(policy or self.settings.mixed_precision)
+        if dtype is None:
+            return MixedPrecisionPolicy()
+        return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, output_dtype=torch.float32)
+
+    def is_prepared(self, model: nn.Module) -> bool:
+        return isinstance(model, FSDPModule)
+
+    def clip_grad_norm_(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
+        return whole(super().clip_grad_norm_(parameters, max_norm, norm_type))

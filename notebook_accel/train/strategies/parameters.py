@@ -1,0 +1,57 @@
+"""What strategies do that replace parameters by others: the same start on all ranks, and optimizers that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
+from torch.optim import Optimizer
+
+from notebook_accel.errors import ConfigurationError
+
+
+def start_alike(model: nn.Module) -> None:
+    """Gives all ranks the weights and buffers of rank 0."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if not tensor.is_meta:
+            dist.broadcast(tensor.detach(), 0)
+
+
+@contextmanager
+def followed_by(optimizers: Sequence[Optimizer], models: Sequence[nn.Module]) -> Iterator[None]:
+    """Has the optimizers follow when parameters of the models are replaced in the block.
+
+    Raises:
+        ConfigurationError: An optimizer has a state already, which belongs to the old parameters.
+    """
+    for optimizer in optimizers:
+        if optimizer.state:
+            raise ConfigurationError(
+                "an optimizer that has already made a step can't follow its parameters into shards: prepare it first, "
+                "and bring the state back with load_state or load_state_dict"
+            )
+    before = [_named(model) for model in models]
+    yield
+    replaced: dict[int, nn.Parameter] = {}
+    for names, model in zip(before, models, strict=True):
+        after = _named(model)
+        replaced |= {id(old): after[name] for name, old in names.items()}
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["params"] = [replaced.get(id(parameter), parameter) for parameter in group["params"]]
+
+
+def _named(model: nn.Module) -> Mapping[str, nn.Parameter]:
+    """The parameters by name; a shared one under each of its names."""
+    found = model.named_parameters(remove_duplicate=False)
+    return {name.replace(_CHECKPOINT_PREFIX, ""): parameter for name, parameter in found}
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as one, if it lives in shards."""
+    full = getattr(tensor, "full_tensor", None)
+    return tensor if full is None else full()

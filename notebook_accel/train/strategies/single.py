@@ -1,0 +1,35 @@
+"""One rank alone: models are the user's own, and nothing stands between them and the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from notebook_accel.train.options import DistributedType
+from notebook_accel.train.strategies.base import Strategy
+
+
+class SingleDevice(Strategy):
+    """One rank, one device."""
+
+    syncs = False
+
+    @property
+    def distributed_type(self) -> DistributedType:
+        return DistributedType.NO
+
+    def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
+        return list(models)
+
+    def is_prepared(self, model: nn.Module) -> bool:
+        return False
+
+    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
+        pass
+
+    def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
+        return nullcontext()

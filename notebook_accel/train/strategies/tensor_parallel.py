@@ -1,0 +1,109 @@
+"""Layers cut across ranks by torch's `parallelize_module`; ranks that are left share the data, in shards."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import parallelize_module
+from torch.optim import Optimizer
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options import DistributedType, TorchTensorParallelPlugin
+from notebook_accel.train.state import PartialState
+from notebook_accel.train.strategies.base import Settings
+from notebook_accel.train.strategies.parameters import followed_by, start_alike, whole
+from notebook_accel.train.strategies.shards import InShards
+
+
+class TensorParallel(InShards):
+    """Each layer of the plan is spread over the ranks of a group, which all get the same samples."""
+
+    plugin: TorchTensorParallelPlugin
+
+    def __init__(self, state: PartialState, settings: Settings) -> None:
+        super().__init__(state, settings)
+        assert settings.tensor_parallel is not None
+        self.plugin = settings.tensor_parallel
+        if not self.plugin.plan:
+            raise ConfigurationError(
+                "tensor parallel needs a plan: TorchTensorParallelPlugin(tp_size=2, plan={'layers.0': "
+                "ColwiseParallel(), ...}), by the names of the model's submodules"
+            )
+        if settings.fsdp is not None:
+            raise ConfigurationError(
+                "fsdp_plugin has no effect beside torch_tp_plugin: ranks beyond tp_size share the data in shards "
+                "already. Leave it out."
+            )
+        state.require_group()
+        self.mesh = self._mesh()
+
+    @property
+    def distributed_type(self) -> DistributedType:
+        return DistributedType.TP
+
+    @property
+    def data_ranks(self) -> tuple[int, int]:
+        return self.mesh.get_local_rank("dp"), self.mesh["dp"].size()
+
+    @property
+    def data_group(self) -> Any:
+        return self.mesh.get_group("dp")
+
+    def _mesh(self) -> DeviceMesh:
+        size, shared = self.state.num_processes, self.plugin.tp_size
+        if self.plugin.torch_device_mesh is not None:
+            mesh = self.plugin.torch_device_mesh
+            if mesh.mesh_dim_names != ("dp", "tp") or mesh["tp"].size() != shared:
+                raise ConfigurationError(
+                    f"torch_device_mesh must have the dimensions ('dp', 'tp'), the second of size tp_size={shared}; "
+                    f"it has {mesh.mesh_dim_names} of sizes {tuple(mesh.mesh.shape)}"
+                )
+            return mesh
+        if size % shared:
+            raise ConfigurationError(
+                f"tp_size={shared} does not divide the {size} ranks: launch a multiple of it, or change it"
+            )
+        return init_device_mesh(self.state.device.type, (size // shared, shared), mesh_dim_names=("dp", "tp"))
+
+    def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
+        with followed_by(optimizers, models):
+            for model in models:
+                with torch.no_grad():
+                    start_alike(model)
+                self._check_plan(model)
+                parallelize_module(model, self.mesh["tp"], self.plugin.plan)
+                if self.mesh["dp"].size() > 1:
+                    fully_shard(model, mesh=self.mesh["dp"])
+        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+            if len({isinstance(parameter, DTensor) for parameter in group["params"]}) > 1:
+                group["foreach"] = False  # which takes either sharded parameters or others, not both at once
+        return list(models)
+
+    def _check_plan(self, model: nn.Module) -> None:
+        names = [name for name, _ in model.named_modules()]
+        for pattern in self.plugin.plan or ():
+            if not fnmatch.filter(names, pattern):
+                raise ConfigurationError(
+                    f"the tensor parallel plan names {pattern!r}, and the model has no such submodule; it has "
+                    f"{', '.join(name for name in names if name)}"
+                )
+
+    def is_prepared(self, model: nn.Module) -> bool:
+        return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+
+    def clip_grad_norm_(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
+        # torch's own wants all gradients on one mesh, and those outside the plan are on none.
+        gradients = [each.grad for each in parameters if each.grad is not None]
+        norms = [whole(torch.linalg.vector_norm(gradient, norm_type)) for gradient in gradients]
+        total = torch.linalg.vector_norm(torch.stack(norms), norm_type) if norms else torch.tensor(0.0)
+        factor = torch.clamp(max_norm / (total + 1e-6), max=1.0).item()
+        for gradient in gradients:
+            gradient.mul_(factor)
+        return total

@@ -1,0 +1,96 @@
+"""Which layers of a model are sharded one by one, and what else is done to them on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
+
+_SIZE = 100_000_000
+"""Parameters from which on a module is wrapped by its size, as in the peer."""
+
+
+def layers(model: nn.Module, plugin: FullyShardedDataParallelPlugin) -> list[nn.Module]:
+    """The layers to shard one by one, inner ones first, without the model itself.
+
+    Raises:
+        ConfigurationError: A class that is to be wrapped is not in the model.
+    """
+    inner = [module for module in reversed(list(model.modules())) if module is not model]
+    # Lists of layers have no forward, at which their parameters could be gathered.
+    inner = [module for module in inner if not isinstance(module, (nn.ModuleList, nn.ModuleDict))]
+    kind = plugin.wrapping
+    if callable(kind):
+        chosen: Callable[..., bool] = kind
+        return [module for module in inner if chosen(module)]
+    if kind == "no_wrap":
+        return []
+    if kind == "size_based_wrap":
+        return _by_size(inner, plugin.min_num_params or _SIZE)
+    names = plugin.transformer_cls_names_to_wrap or sorted(getattr(model, "_no_split_modules", None) or [])
+    found = [module for module in inner if type(module).__name__ in names]
+    missing = set(names) - {type(module).__name__ for module in found}
+    if missing or not names:
+        raise ConfigurationError(
+            f"transformer_cls_names_to_wrap={list(names)}: the model has no layer of "
+            f"{'class ' + ', '.join(sorted(missing)) if missing else 'these'}. Name the class of its repeated block; "
+            f"it has {', '.join(sorted({type(module).__name__ for module in model.modules()}))}"
+        )
+    return found
+
+
+def _by_size(inner: Sequence[nn.Module], least: int) -> list[nn.Module]:
+    chosen: list[nn.Module] = []
+    taken: set[int] = set()
+    for module in inner:
+        own = {id(parameter): parameter.numel() for parameter in module.parameters()}
+        if sum(size for key, size in own.items() if key not in taken) >= least:
+            chosen.append(module)
+            taken |= own.keys()
+    return chosen
+
+
+def recompute(model: nn.Module, chosen: Sequence[nn.Module]) -> list[nn.Module]:
+    """Puts each chosen layer into a wrapper that computes its activations again in the backward; returns the wrappers.
+
+    Raises:
+        ConfigurationError: No layer was chosen.
+    """
+    if not chosen:
+        raise ConfigurationError(
+            "activation_checkpointing works on the layers that are wrapped, and auto_wrap_policy chooses none: give "
+            "auto_wrap_policy='transformer_based_wrap' and transformer_cls_names_to_wrap"
+        )
+    wanted = {id(module): module for module in chosen}
+    wrappers: dict[int, nn.Module] = {}
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if id(child) in wanted:
+                wrapper = wrappers.setdefault(id(child), checkpoint_wrapper(child))
+                setattr(parent, name, wrapper)
+    return [wrappers[key] for key in wanted]
+
+
+def materialise(model: nn.Module, device: torch.device, fill: Callable[[nn.Module], None] | None) -> None:
+    """Gives a model that was made on the meta device its storage, and fills it.
+
+    Raises:
+        ConfigurationError: A layer does not know how to fill itself.
+    """
+    model.to_empty(device=device)
+    for module in model.modules():
+        own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        if not own:
+            continue
+        reset = fill or getattr(type(module), "reset_parameters", None)
+        if reset is None:
+            raise ConfigurationError(
+                f"a {type(module).__name__} was made on the meta device and has no reset_parameters method: pass "
+                "param_init_fn to the plugin"
+            )
+        reset(module)

@@ -1,0 +1,104 @@
+"""What every experiment tracker is, whether it comes with the package or from a user."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar, cast
+
+from notebook_accel.train import environment
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+_REQUIRED = ("name", "requires_logging_directory", "tracker")
+_log = logging.getLogger(__name__)
+
+
+def is_main_process() -> bool:
+    """Whether this process is rank 0; asks no process group, since trackers are often made before there is one."""
+    return environment.read().rank == 0
+
+
+def on_main_process(function: Method) -> Method:
+    """Makes a method of a tracker do nothing on other ranks than 0, while its `main_process_only` is true."""
+
+    @functools.wraps(function)
+    def on_main(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(self, "main_process_only", False) and not is_main_process():
+            return None
+        return function(self, *args, **kwargs)
+
+    return cast(Method, on_main)
+
+
+class GeneralTracker:
+    """Base of every tracker. A subclass gives three attributes, and the methods that its service has a use for.
+
+    name (str): What `get_tracker` and `log_kwargs` know it by.
+    requires_logging_directory (bool): Whether it writes into the project's `logging_dir`.
+    tracker (Any): The service's own object, such as a run; `get_tracker(name, unwrap=True)` returns it.
+
+    Raises:
+        NotImplementedError: One of the three is missing.
+    """
+
+    name: str
+    requires_logging_directory: bool
+    main_process_only: ClassVar[bool] = True
+    """Whether methods under `@on_main_process` do nothing on the other ranks."""
+
+    def __init__(self, _blank: bool = False) -> None:
+        if not _blank:
+            check(self)
+
+    def start(self) -> None:
+        """Opens the run. Called by `init_trackers`."""
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        """Keeps the settings of the run."""
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Logs values by name."""
+
+    def finish(self) -> None:
+        """Closes the run. Called by `end_training`."""
+
+
+def check(tracker: GeneralTracker) -> None:
+    """Refuses a tracker that lacks what all need."""
+    # `dir`, since a property may only work once the run is open.
+    missing = [name for name in _REQUIRED if name not in dir(tracker)]
+    if missing:
+        raise NotImplementedError(
+            f"{type(tracker).__name__} is not a whole tracker: it does not define {', '.join(missing)}. Define them in "
+            "the class; `tracker` may be a property."
+        )
+
+
+def plain(value: Any) -> Any:
+    """The Python number in a tensor or array with one element; anything else as it is."""
+    if isinstance(value, (bool, int, float, str)) or not hasattr(value, "item"):
+        return value
+    return value.item() if getattr(value, "size", None) == 1 or _elements(value) == 1 else value
+
+
+def scalars(values: Mapping[str, Any]) -> dict[str, float]:
+    """Those of the values that are numbers."""
+    found = {name: plain(value) for name, value in values.items()}
+    return {name: float(value) for name, value in found.items() if isinstance(value, (bool, int, float))}
+
+
+def skip(tracker: GeneralTracker, key: str, value: Any) -> None:
+    """Tells, once for each key, that a service cannot log a value of such a type."""
+    told = tracker.__dict__.setdefault("_skipped", set())
+    if key not in told:
+        told.add(key)
+        _log.warning(
+            "%s cannot log %r, a %s: it takes numbers. It is left out; log it through get_tracker(%r, unwrap=True).",
+            type(tracker).__name__, key, type(value).__name__, tracker.name,
+        )  # fmt: skip
+
+
+def _elements(value: Any) -> int:
+    numel = getattr(value, "numel", None)
+    return int(numel()) if callable(numel) else -1

@@ -1,0 +1,61 @@
+"""Runs in Comet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, skip
+
+
+class CometMLTracker(GeneralTracker):
+    """Logs to an experiment of a project.
+
+    Args:
+        run_name: The project.
+        kwargs: For `comet_ml.start`.
+    """
+
+    name = "comet_ml"
+    requires_logging_directory = False
+
+    def __init__(self, run_name: str, **kwargs: Any) -> None:
+        super().__init__()
+        self.run_name = run_name
+        self.writer: Any = None
+        self._kwargs = kwargs
+
+    @on_main_process
+    def start(self) -> None:
+        import comet_ml
+
+        self.writer = comet_ml.start(project_name=self.run_name, **self._kwargs)
+
+    @property
+    def tracker(self) -> Any:
+        """The Comet experiment."""
+        return self.writer
+
+    @on_main_process
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self.writer.log_parameters(values)
+
+    @on_main_process
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Logs numbers, texts, and dicts of numbers."""
+        if step is not None:
+            self.writer.set_step(step)
+        for key, value in values.items():
+            value = plain(value)
+            if isinstance(value, (bool, int, float)):
+                self.writer.log_metric(key, value, step=step, **kwargs)
+            elif isinstance(value, str):
+                self.writer.log_other(key, value, **kwargs)
+            elif isinstance(value, dict):
+                self.writer.log_metrics(value, step=step, **kwargs)
+            else:
+                skip(self, key, value)
+
+    @on_main_process
+    def finish(self) -> None:
+        if self.writer is not None:
+            self.writer.end()

@@ -1,0 +1,211 @@
+"""The trackers of one Accelerator: from what the user named to runs that are logged to."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from notebook_accel import events
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options import LoggerType
+from notebook_accel.train.trackers.base import GeneralTracker, check, is_main_process, scalars
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A tracker that comes with the package."""
+
+    file: str
+    """The module beside this one that has it, imported when it is chosen."""
+    name: str
+    """Its class in there."""
+    package: str
+    """What it imports, and what has to be installed for that."""
+
+    def load(self) -> Any:
+        """The tracker's class."""
+        return getattr(importlib.import_module(f"{__package__}.{self.file}"), self.name)
+
+
+TRACKERS = {
+    LoggerType.TENSORBOARD: _Known("tensorboard", "TensorBoardTracker", "tensorboard"),
+    LoggerType.WANDB: _Known("wandb", "WandBTracker", "wandb"),
+    LoggerType.TRACKIO: _Known("trackio", "TrackioTracker", "trackio"),
+    LoggerType.COMETML: _Known("comet", "CometMLTracker", "comet_ml"),
+    LoggerType.MLFLOW: _Known("mlflow", "MLflowTracker", "mlflow"),
+}
+Named = str | LoggerType | GeneralTracker | type[GeneralTracker]
+"""What `log_with` takes; a class only to be told that it takes objects."""
+
+
+class Logbook:
+    """Logs to all trackers that the user chose; on other ranks than 0 it has none.
+
+    Args:
+        log_with: Names, `"all"` for those whose package is installed, or trackers of the user's own.
+        logging_dir: Where those that write files do so.
+
+    Raises:
+        ConfigurationError: A name is unknown, its package is missing, or it needs a folder and none was given.
+    """
+
+    def __init__(
+        self,
+        log_with: Named | Iterable[Named] | None = None,
+        logging_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._logging_dir = logging_dir
+        self._chosen = _choose(log_with, logging_dir)
+        self._is_main = is_main_process()
+        self.trackers: list[GeneralTracker] = []
+        """Those that have been started."""
+
+    @property
+    def log_with(self) -> list[LoggerType | GeneralTracker]:
+        """What the user chose."""
+        return list(self._chosen)
+
+    def start(
+        self,
+        project_name: str,
+        config: dict[str, Any] | None = None,
+        init_kwargs: Mapping[str, dict[str, Any]] | None = None,
+    ) -> None:
+        """Opens a run with each tracker; see `Accelerator.init_trackers`."""
+        given = {str(name): kwargs for name, kwargs in (init_kwargs or {}).items()}
+        self._refuse_unknown("init_kwargs", given)
+        if not self._is_main:
+            return
+        self.finish()  # those of an earlier call, as when a cell is run again
+        self.trackers = [self._make(each, project_name, given) for each in self._chosen]
+        for tracker in self.trackers:
+            tracker.start()
+            if config is not None:
+                tracker.store_init_configuration(config)
+
+    def log(
+        self, values: dict[str, Any], step: int | None = None, log_kwargs: Mapping[str, dict[str, Any]] | None = None
+    ) -> None:
+        """Logs values by name with each tracker, and tells the numbers to whoever watches this rank."""
+        if not self._is_main:
+            return
+        if events.is_heard():
+            numbers = scalars(values)
+            if numbers:
+                events.emit(events.Metrics(numbers, step))
+        if log_kwargs:
+            self._refuse_unknown("log_kwargs", log_kwargs)
+        for tracker in self.trackers:
+            tracker.log(values, step=step, **(log_kwargs or {}).get(tracker.name, {}))
+
+    def get(self, name: str, unwrap: bool = False) -> Any:
+        """A started tracker, or its service's own object; on the other ranks something whose every method does nothing.
+
+        Raises:
+            ConfigurationError: There is none of that name, or it is not started.
+        """
+        if not self._is_main:
+            return _Nowhere()
+        for tracker in self.trackers:
+            if tracker.name == name:
+                found: Any = tracker
+                return found.tracker if unwrap else found
+        names = self._names()
+        if name in names:
+            raise ConfigurationError(f"the tracker {name!r} is not started: call init_trackers first")
+        raise ConfigurationError(f"there is no tracker {name!r}; log_with chose {', '.join(names) or 'none'}")
+
+    def finish(self) -> None:
+        """Closes the runs."""
+        started, self.trackers = self.trackers, []
+        for tracker in started:
+            tracker.finish()
+
+    def _make(self, chosen: LoggerType | GeneralTracker, project: str, given: Mapping[str, Any]) -> GeneralTracker:
+        if isinstance(chosen, GeneralTracker):
+            return chosen
+        kwargs = dict(given.get(chosen.value, {}))
+        make = TRACKERS[chosen].load()
+        if make.requires_logging_directory:
+            kwargs = {"logging_dir": self._logging_dir, **kwargs}
+        tracker = make(project, **kwargs)
+        assert isinstance(tracker, GeneralTracker)
+        return tracker
+
+    def _names(self) -> list[str]:
+        # On other ranks a user's tracker may have no name: its __init__ did not run there.
+        return [
+            str(getattr(each, "name", "?")) if isinstance(each, GeneralTracker) else each.value for each in self._chosen
+        ]
+
+    def _refuse_unknown(self, argument: str, given: Mapping[str, Any]) -> None:
+        names = self._names()
+        unknown = [name for name in given if name not in names]
+        if unknown and self._is_main:
+            raise ConfigurationError(
+                f"{argument} is for {', '.join(map(repr, unknown))}, but log_with chose "
+                f"{', '.join(names) or 'no tracker'}"
+            )
+
+
+class _Nowhere:
+    """Stands in, on the other ranks, for a tracker and all that belongs to it."""
+
+    def __getattr__(self, name: str) -> _Nowhere:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> _Nowhere:
+        return self
+
+
+def _choose(
+    log_with: Named | Iterable[Named] | None, logging_dir: str | os.PathLike[str] | None
+) -> list[LoggerType | GeneralTracker]:
+    if log_with is None:
+        return []
+    named = [log_with] if isinstance(log_with, (str, GeneralTracker, type)) else list(log_with)
+    chosen: list[LoggerType | GeneralTracker] = []
+    for each in named:
+        if isinstance(each, GeneralTracker):
+            if is_main_process():
+                check(each)
+            chosen.append(each)
+        elif isinstance(each, type):
+            raise ConfigurationError(f"log_with={each.__name__} is a class: pass a tracker, {each.__name__}(...)")
+        elif str(each).lower() == LoggerType.ALL.value:
+            chosen += [kind for kind, known in TRACKERS.items() if _installed(known) and kind not in chosen]
+        else:
+            chosen.append(_known(each))
+    for kind in chosen:
+        folder_needed = isinstance(kind, GeneralTracker) or TRACKERS[kind].load().requires_logging_directory
+        if folder_needed and logging_dir is None and getattr(kind, "requires_logging_directory", True):
+            raise ConfigurationError(
+                f"log_with={getattr(kind, 'value', None) or getattr(kind, 'name', kind)!r} writes files, and there is "
+                "nowhere to: pass Accelerator(project_dir=...), or a ProjectConfiguration with a logging_dir"
+            )
+    return chosen
+
+
+def _known(name: object) -> LoggerType:
+    try:
+        kind = LoggerType(str(name))
+    except ValueError:
+        raise ConfigurationError(
+            f"log_with={name!r} is no tracker: choose from {', '.join(each.value for each in TRACKERS)}, 'all', or "
+            "pass a GeneralTracker of your own"
+        ) from None
+    if not _installed(TRACKERS[kind]):
+        raise ConfigurationError(
+            f"log_with={kind.value!r} needs a package that is not installed: pip install {TRACKERS[kind].package}"
+        )
+    return kind
+
+
+def _installed(known: _Known) -> bool:
+    return importlib.util.find_spec(known.package) is not None

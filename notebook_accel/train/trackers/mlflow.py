@@ -1,0 +1,139 @@
+"""Runs in MLflow."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, skip
+
+_PARAMS_PER_CALL = 100
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
+
+
+class MLflowTracker(GeneralTracker):
+    """Logs to a run of an experiment, at the tracking server that MLflow is set to.
+
+    MLflow's variables `MLFLOW_EXPERIMENT_NAME`, `MLFLOW_RUN_ID`, `MLFLOW_TAGS` (JSON) and `MLFLOW_NESTED_RUN` come
+    before the arguments.
+
+    Args:
+        experiment_name: Made if there is none of that name.
+        logging_dir: Where the artifacts of a new experiment are kept.
+        run_id: A run to go on with.
+        tags: Of the run, and of a new experiment.
+        nested_run: Whether the run is a part of one that is open.
+        run_name: Of a new run.
+        description: Of the run.
+    """
+
+    name = "mlflow"
+    requires_logging_directory = False
+
+    def __init__(
+        self,
+        experiment_name: str | None = None,
+        logging_dir: str | os.PathLike[str] | None = None,
+        run_id: str | None = None,
+        tags: dict[str, Any] | str | None = None,
+        nested_run: bool = False,
+        run_name: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.experiment_name = os.environ.get("MLFLOW_EXPERIMENT_NAME", experiment_name)
+        self.logging_dir = logging_dir
+        self.run_id = os.environ.get("MLFLOW_RUN_ID", run_id)
+        tags = os.environ.get("MLFLOW_TAGS", tags)
+        self.tags = json.loads(tags) if isinstance(tags, str) else tags
+        self.nested_run = _boolean(os.environ.get("MLFLOW_NESTED_RUN", nested_run))
+        self.run_name = run_name
+        self.description = description
+        self.active_run: Any = None
+
+    @on_main_process
+    def start(self) -> None:
+        import mlflow
+
+        experiment = mlflow.get_experiment_by_name(self.experiment_name)
+        place = None if self.logging_dir is None else str(self.logging_dir)
+        self.active_run = mlflow.start_run(
+            run_id=self.run_id,
+            experiment_id=experiment.experiment_id
+            if experiment is not None
+            else mlflow.create_experiment(self.experiment_name, artifact_location=place, tags=self.tags),
+            run_name=self.run_name,
+            nested=self.nested_run,
+            tags=self.tags,
+            description=self.description,
+        )
+
+    @property
+    def tracker(self) -> Any:
+        """The MLflow run."""
+        return self.active_run
+
+    @on_main_process
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        """Keeps the settings as parameters; a text that is longer than MLflow allows is left out, with a warning."""
+        import mlflow
+        from mlflow.utils.validation import MAX_PARAM_VAL_LENGTH
+
+        kept = {key: value for key, value in values.items() if len(str(value)) <= MAX_PARAM_VAL_LENGTH}
+        for key in values.keys() - kept.keys():
+            skip(self, key, values[key])
+        items = list(kept.items())
+        for start in range(0, len(items), _PARAMS_PER_CALL):
+            mlflow.log_params(dict(items[start : start + _PARAMS_PER_CALL]))
+
+    @on_main_process
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Logs numbers."""
+        import mlflow
+
+        metrics = {}
+        for key, value in values.items():
+            number = plain(value)
+            if isinstance(number, (bool, int, float)):
+                metrics[key] = float(number)
+            else:
+                skip(self, key, value)
+        mlflow.log_metrics(metrics, step=step, **kwargs)
+
+    @on_main_process
+    def log_figure(self, figure: Any, artifact_file: str, **save_kwargs: Any) -> None:
+        """Keeps a matplotlib or plotly figure as a file of the run."""
+        import mlflow
+
+        mlflow.log_figure(figure, artifact_file, **save_kwargs)
+
+    @on_main_process
+    def log_artifact(self, local_path: str, artifact_path: str | None = None) -> None:
+        """Keeps a file with the run."""
+        import mlflow
+
+        mlflow.log_artifact(local_path, artifact_path)
+
+    @on_main_process
+    def log_artifacts(self, local_dir: str, artifact_path: str | None = None) -> None:
+        """Keeps the files of a folder with the run."""
+        import mlflow
+
+        mlflow.log_artifacts(local_dir, artifact_path)
+
+    @on_main_process
+    def finish(self) -> None:
+        if self.active_run is not None:
+            import mlflow
+
+            mlflow.end_run()
+
+
+def _boolean(value: bool | str) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value.lower() not in _BOOLEANS:
+        raise ConfigurationError(f"MLFLOW_NESTED_RUN={value!r} must be true or false")
+    return _BOOLEANS[value.lower()]

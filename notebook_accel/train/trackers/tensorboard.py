@@ -1,0 +1,78 @@
+"""Runs in TensorBoard's event files."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, skip
+
+
+class TensorBoardTracker(GeneralTracker):
+    """Writes event files into `logging_dir/run_name`.
+
+    Args:
+        run_name: The run's folder.
+        logging_dir: Where runs are kept.
+        kwargs: For `torch.utils.tensorboard.SummaryWriter`.
+    """
+
+    name = "tensorboard"
+    requires_logging_directory = True
+
+    def __init__(self, run_name: str, logging_dir: str | os.PathLike[str], **kwargs: Any) -> None:
+        super().__init__()
+        self.run_name = run_name
+        self.logging_dir = Path(logging_dir) / run_name
+        self.writer: Any = None
+        self._kwargs = kwargs
+
+    @on_main_process
+    def start(self) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer = SummaryWriter(str(self.logging_dir), **self._kwargs)
+
+    @property
+    def tracker(self) -> Any:
+        """The `SummaryWriter`."""
+        return self.writer
+
+    @on_main_process
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        """Shows the settings in the dashboard, and keeps them in `hparams.yml` beside the events."""
+        shown = {name: plain(value) for name, value in values.items()}
+        shown = {name: v if isinstance(v, (bool, int, float, str)) else str(v) for name, v in shown.items()}
+        self.writer.add_hparams(shown, metric_dict={}, run_name=".")
+        self.writer.flush()
+        # Every JSON text is a YAML text.
+        (self.logging_dir / "hparams.yml").write_text(json.dumps(shown, indent=2) + "\n", encoding="utf-8")
+
+    @on_main_process
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Logs numbers, texts, and dicts of numbers as several lines of one plot."""
+        for key, value in values.items():
+            value = plain(value)
+            if isinstance(value, (bool, int, float)):
+                self.writer.add_scalar(key, value, global_step=step, **kwargs)
+            elif isinstance(value, str):
+                self.writer.add_text(key, value, global_step=step, **kwargs)
+            elif isinstance(value, dict):
+                lines = {name: plain(each) for name, each in value.items()}
+                self.writer.add_scalars(key, lines, global_step=step, **kwargs)
+            else:
+                skip(self, key, value)
+        self.writer.flush()
+
+    @on_main_process
+    def log_images(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Logs batches of images; `dataformats="NHWC"` for those with channels last."""
+        for key, images in values.items():
+            self.writer.add_images(key, images, global_step=step, **kwargs)
+
+    @on_main_process
+    def finish(self) -> None:
+        if self.writer is not None:
+            self.writer.close()

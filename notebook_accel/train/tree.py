@@ -1,0 +1,217 @@
+"""Batches are trees of tensors: tuples, named tuples, lists, mappings and dataclasses, nested at will.
+
+A rebuilt node has the type of the old one. Leaves that are no tensors are left as they are.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import UserDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import torch
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorInformation:
+    """What it takes to make room for a tensor that is still elsewhere."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor."""
+    return isinstance(value, torch.Tensor)
+
+
+def is_namedtuple(value: Any) -> bool:
+    """Whether a value is a named tuple, which is built from its fields one by one."""
+    return isinstance(value, tuple) and hasattr(value, "_fields") and hasattr(value, "_asdict")
+
+
+def honor_type(node: Any, values: Iterable[Any]) -> Any:
+    """Returns a list, tuple or named tuple of the type of `node`."""
+    return type(node)(*values) if is_namedtuple(node) else type(node)(values)
+
+
+def with_children(node: Any, children: Callable[[Any, Any], Any]) -> Any:
+    """Rebuilds one node, or returns `None` for what is no node.
+
+    Args:
+        node: Any value.
+        children: Gives the new child for a key (an index, a key of the mapping, a name of a field) and the old child.
+    """
+    if isinstance(node, (tuple, list)):
+        return honor_type(node, (children(index, child) for index, child in enumerate(node)))
+    if isinstance(node, (dict, UserDict)):  # a copy keeps what else it carries, such as a default or the encodings
+        items = copy.copy(node)
+        for key, child in node.items():
+            items[key] = children(key, child)
+        return items
+    if isinstance(node, Mapping):
+        return type(node)({key: children(key, child) for key, child in node.items()})  # type: ignore[call-arg]
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        new = copy.copy(node)
+        for field in dataclasses.fields(node):  # a frozen one too, and its __post_init__ has run already
+            object.__setattr__(new, field.name, children(field.name, getattr(node, field.name)))
+        return new
+    return None
+
+
+def recursively_apply(
+    func: Callable[..., Any],
+    data: Any,
+    *args: Any,
+    test_type: Callable[[Any], bool] = is_tensor,
+    error_on_other_type: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """Returns the tree with `func(leaf, *args, **kwargs)` in place of each leaf that `test_type` accepts.
+
+    Raises:
+        TypeError: With `error_on_other_type`, for a leaf that it does not accept.
+    """
+
+    def visit(_: Any, value: Any) -> Any:
+        if test_type(value):
+            return func(value, *args, **kwargs)
+        new = with_children(value, visit)
+        if new is None and error_on_other_type:
+            raise TypeError(
+                f"{getattr(func, '__name__', func)} takes tensors, and lists, tuples, mappings and dataclasses of "
+                f"tensors; found a {type(value).__name__}"
+            )
+        return value if new is None else new
+
+    return visit(None, data)
+
+
+def send_to_device(
+    tensor: Any,
+    device: torch.device | str | int,
+    non_blocking: bool = False,
+    skip_keys: str | list[str] | None = None,
+) -> Any:
+    """Returns the tree with its tensors, and whatever else has a `to` method, on a device.
+
+    Args:
+        tensor: The tree.
+        device: Where to.
+        non_blocking: Do not wait for the copies; it takes pinned memory for them to overlap with other work.
+        skip_keys: Keys of mappings and fields of dataclasses whose values stay where they are.
+    """
+    skipped = (skip_keys,) if isinstance(skip_keys, str) else tuple(skip_keys or ())
+
+    def visit(key: Any, value: Any) -> Any:
+        if skipped and isinstance(key, str) and key in skipped:
+            return value
+        if isinstance(value, torch.Tensor):
+            return value.to(device, non_blocking=non_blocking)
+        if hasattr(value, "to") and not (skipped and isinstance(value, Mapping)):
+            return _to(value, device, non_blocking)
+        new = with_children(value, visit)
+        return value if new is None else new
+
+    return visit(None, tensor)
+
+
+def _to(value: Any, device: torch.device | str | int, non_blocking: bool) -> Any:
+    try:
+        return value.to(device, non_blocking=non_blocking)
+    except TypeError:  # its `to` takes a device alone
+        return value.to(device)
+
+
+def leaves(data: Any, test_type: Callable[[Any], bool] = is_tensor) -> list[Any]:
+    """The leaves that `test_type` accepts, in order."""
+    if test_type(data):
+        return [data]
+    return [leaf for child in _children(data) or () for leaf in leaves(child, test_type)]
+
+
+def _children(node: Any) -> Collection[Any] | None:
+    """The children of a node, in order; `None` for what is no node."""
+    if isinstance(node, (tuple, list)):
+        return node
+    if isinstance(node, Mapping):
+        return node.values()
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        return [getattr(node, field.name) for field in dataclasses.fields(node)]
+    return None
+
+
+def has_only_tensors(data: Any) -> bool:
+    """Whether each leaf is a tensor."""
+    if isinstance(data, torch.Tensor):
+        return True
+    children = _children(data)
+    return children is not None and all(map(has_only_tensors, children))
+
+
+def find_batch_size(data: Any) -> int:
+    """The length of the first dimension of the first tensor that has one.
+
+    Raises:
+        ValueError: There is no such tensor.
+    """
+    for tensor in leaves(data):
+        if tensor.ndim:
+            return int(tensor.shape[0])
+    raise ValueError(
+        f"the size of this {type(data).__name__} can't be told: it has no tensor of one or more dimensions"
+    )
+
+
+def concatenate(data: Any, dim: int = 0) -> Any:
+    """Joins trees of one structure, leaf by leaf, along a dimension.
+
+    Args:
+        data: The trees, a list or tuple of at least one.
+        dim: The dimension along which the tensors are joined.
+
+    Raises:
+        TypeError: A leaf is no tensor.
+    """
+    first = data[0]
+    if isinstance(first, torch.Tensor):
+        return torch.cat(list(data), dim=dim)
+    is_named = dataclasses.is_dataclass(first) and not isinstance(first, Mapping)
+    pick: Callable[[Any, Any], Any] = getattr if is_named else lambda node, key: node[key]
+    new = with_children(first, lambda key, _: concatenate([pick(node, key) for node in data], dim))
+    if new is None:
+        raise TypeError(f"only tensors can be joined, and this tree has a {type(first).__name__} among its leaves")
+    return new
+
+
+def slice_tensors(
+    data: Any, tensor_slice: slice, process_index: int | None = None, num_processes: int | None = None
+) -> Any:
+    """Returns the tree with the given rows of each tensor; the last two arguments are for functions in its place."""
+    return recursively_apply(lambda tensor: tensor[tensor_slice], data)
+
+
+def get_data_structure(data: Any) -> Any:
+    """Returns the tree with a `TensorInformation` in place of each tensor."""
+    return recursively_apply(lambda tensor: TensorInformation(tensor.shape, tensor.dtype), data)
+
+
+def initialize_tensors(data_structure: Any) -> Any:
+    """Returns the tree with an empty tensor in place of each `TensorInformation`."""
+    return recursively_apply(
+        lambda found: torch.empty(found.shape, dtype=found.dtype),
+        data_structure,
+        test_type=lambda value: isinstance(value, TensorInformation),
+    )
+
+
+def listify(data: Any) -> Any:
+    """Returns the tree with a list of numbers, or a number, in place of each tensor."""
+
+    def plain(tensor: torch.Tensor) -> Any:
+        tensor = tensor.detach().cpu()
+        return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).tolist()
+
+    return recursively_apply(plain, data)

@@ -1,0 +1,274 @@
+"""Model weights as files: safetensors, split into shards with an index where a model is large.
+
+    model.safetensors                                        a model that fits one file
+    model-00001-of-00003.safetensors … + model.safetensors.index.json   one that does not
+    pytorch_model.bin …                                      the same, pickled, with `safe_serialization=False`
+
+A tensor that a model uses under several names is written once. Reading gives every name its value again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+
+from notebook_accel.errors import ConfigurationError
+
+SAFE_MODEL_NAME = "model"
+MODEL_NAME = "pytorch_model"
+SAFE_WEIGHTS_NAME = f"{SAFE_MODEL_NAME}.safetensors"
+WEIGHTS_NAME = f"{MODEL_NAME}.bin"
+SAFE_WEIGHTS_INDEX_NAME = f"{SAFE_WEIGHTS_NAME}.index.json"
+WEIGHTS_INDEX_NAME = f"{WEIGHTS_NAME}.index.json"
+SAFE_WEIGHTS_PATTERN_NAME = f"{SAFE_MODEL_NAME}{{suffix}}.safetensors"
+WEIGHTS_PATTERN_NAME = f"{MODEL_NAME}{{suffix}}.bin"
+
+State: TypeAlias = Mapping[str, torch.Tensor]
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+
+
+def save_model(
+    state: State,
+    save_directory: str | os.PathLike[str],
+    max_shard_size: int | str = "10GB",
+    safe_serialization: bool = True,
+) -> None:
+    """Writes a model's weights into a folder, in place of those that are there.
+
+    Args:
+        state: The full state dict.
+        save_directory: Made if it is not there. Its other files stay.
+        max_shard_size: The most bytes of one file, as a number or like `"5GB"` or `"512MiB"`. A single larger tensor
+            gets a file of its own.
+        safe_serialization: safetensors, else pickle.
+
+    Raises:
+        ConfigurationError: The folder is a file, the size makes no sense, or something cannot be written so.
+    """
+    folder = Path(save_directory)
+    if folder.is_file():
+        raise ConfigurationError(
+            f"save_directory={str(folder)!r} is a file. Give the folder to write the weights into."
+        )
+    shards = _split(_distinct(state) if safe_serialization else dict(state), parse_size(max_shard_size))
+    pattern = SAFE_WEIGHTS_PATTERN_NAME if safe_serialization else WEIGHTS_PATTERN_NAME
+    names = [pattern.format(suffix=_suffix(number, len(shards))) for number in range(len(shards))]
+    folder.mkdir(parents=True, exist_ok=True)
+    written = dict(zip(names, shards, strict=True))
+    for name, shard in written.items():
+        write(shard, _unfinished(folder / name), safe_serialization)
+    index = folder / (SAFE_WEIGHTS_INDEX_NAME if safe_serialization else WEIGHTS_INDEX_NAME)
+    if len(shards) > 1:
+        _unfinished(index).write_text(_index(written), encoding="utf-8")
+    # Everything is on the disk: what remains is quick, and cannot run out of space.
+    for name in names:
+        os.replace(_unfinished(folder / name), folder / name)
+    if len(shards) > 1:
+        os.replace(_unfinished(index), index)
+    else:
+        index.unlink(missing_ok=True)
+    _remove_others(folder, pattern, names)
+
+
+def write(state: State, path: Path, safe_serialization: bool) -> None:
+    """Writes one file of weights."""
+    if safe_serialization:
+        from safetensors.torch import save_file
+
+        # The metadata is what other libraries look for to know that these are torch's tensors.
+        save_file(_distinct(state), path, metadata={"format": "pt"})
+    else:
+        torch.save(dict(state), path)
+
+
+def files(source: str | os.PathLike[str]) -> list[Path]:
+    """The files that hold the weights saved at `source`: a file, an index, or a folder with either.
+
+    Raises:
+        ConfigurationError: There are none.
+    """
+    path = Path(source)
+    if path.is_dir():
+        candidates = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_NAME, WEIGHTS_INDEX_NAME)
+        found = [path / name for name in candidates if (path / name).is_file()]
+        if not found:
+            raise ConfigurationError(f"{path} holds no weights: expected one of {', '.join(candidates)}")
+        path = found[0]
+    if not path.is_file():
+        raise ConfigurationError(f"there are no weights at {path}: no such file or folder")
+    if path.name.endswith(".index.json"):
+        weight_map = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        return [path.parent / name for name in sorted(set(weight_map.values()))]
+    return [path]
+
+
+def read(path: Path, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:
+    """The tensors of one file."""
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return dict(load_file(path, device=str(device)))
+    return dict(torch.load(path, map_location=device, weights_only=True))
+
+
+def load_checkpoint_in_model(
+    model: torch.nn.Module, checkpoint: str | os.PathLike[str], strict: bool = False
+) -> tuple[list[str], list[str]]:
+    """Loads what `Accelerator.save_model` wrote into a model, one file at a time.
+
+    Args:
+        model: Filled in place, on whatever device it is.
+        checkpoint: The folder, or one of its files.
+        strict: Whether names that are missing or unexpected are an error.
+
+    Returns:
+        The model's names that the files did not have, and the files' names that the model does not have.
+
+    Raises:
+        ConfigurationError: There are no weights, or with `strict` they are not this model's.
+        RuntimeError: A tensor has another shape than the model's.
+    """
+    return fill(model, (read(path) for path in files(checkpoint)), strict=strict, source=str(checkpoint))
+
+
+def fill(
+    model: torch.nn.Module, states: Iterator[dict[str, torch.Tensor]], *, strict: bool, source: str
+) -> tuple[list[str], list[str]]:
+    """Copies state dicts, which together are the model's, into it; see `load_checkpoint_in_model`."""
+    own = model.state_dict()
+    real_names = _names_by_bare_name(own)
+    loaded: set[str] = set()
+    unexpected: list[str] = []
+    for state in states:
+        renamed = {real_names.get(_bare(name), name): tensor for name, tensor in state.items()}
+        model.load_state_dict(renamed, strict=False)
+        loaded.update(renamed.keys() & own.keys())
+        unexpected += sorted(renamed.keys() - own.keys())
+    filled = {identity(own[name]) for name in loaded if isinstance(own[name], torch.Tensor)}
+    missing = [
+        name
+        for name, value in own.items()
+        if name not in loaded and not (isinstance(value, torch.Tensor) and identity(value) in filled)
+    ]
+    if strict and (missing or unexpected):
+        raise ConfigurationError(
+            f"the weights in {source} are not this model's: "
+            + "; ".join(
+                f"{what} {_some(names)}"
+                for what, names in (("missing", missing), ("not in the model", unexpected))
+                if names
+            )
+            + ". Build the model as it was when it was saved, or pass strict=False to load what fits."
+        )
+    return missing, unexpected
+
+
+def identity(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Equal for two tensors that are the same numbers in the same memory."""
+    if tensor.numel() == 0 or tensor.layout != torch.strided or tensor.device.type == "meta":
+        return (id(tensor),)
+    storage = tensor.untyped_storage().data_ptr()
+    return (tensor.device, storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+
+
+def parse_size(size: int | str) -> int:
+    """Bytes, from a number or a text like `"10GB"` (10 · 10⁹) or `"10GiB"` (10 · 2³⁰)."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?\s*", str(size).upper())
+    bytes_ = int(float(match[1]) * _UNITS[match[2] or ""]) if match else 0
+    if bytes_ < 1:
+        raise ConfigurationError(f'max_shard_size={size!r} is not a size: write bytes, or like "10GB" or "512MiB"')
+    return bytes_
+
+
+def _distinct(state: State) -> dict[str, torch.Tensor]:
+    """The tensors that safetensors can write: on the CPU, each once, none in the memory of another."""
+    result: dict[str, torch.Tensor] = {}
+    seen: set[tuple[object, ...]] = set()
+    storages: set[int] = set()
+    for name, tensor in state.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise ConfigurationError(
+                f"{name!r} is a {type(tensor).__name__}, and safetensors holds tensors only. "
+                "Pass safe_serialization=False."
+            )
+        if tensor.device.type == "meta":
+            raise ConfigurationError(
+                f"{name!r} is on the meta device: it has no numbers to save. Load the model first."
+            )
+        if identity(tensor) in seen:
+            continue
+        seen.add(identity(tensor))
+        storage = tensor.untyped_storage().data_ptr()
+        shared = tensor.numel() > 0 and storage in storages
+        storages.add(storage)
+        plain = tensor.detach().cpu()
+        result[name] = plain.clone(memory_format=torch.contiguous_format) if shared else plain.contiguous()
+    return result
+
+
+def _split(state: Mapping[str, torch.Tensor], limit: int) -> list[dict[str, torch.Tensor]]:
+    """Shards of at most `limit` bytes, in the order of the state; names of one tensor stay together."""
+    shards: list[dict[str, torch.Tensor]] = [{}]
+    used = 0
+    home: dict[tuple[object, ...], dict[str, torch.Tensor]] = {}
+    for name, value in state.items():
+        key = identity(value) if isinstance(value, torch.Tensor) else (id(value),)
+        size = 0 if key in home or not isinstance(value, torch.Tensor) else value.nbytes
+        if size and used and used + size > limit:
+            shards.append({})
+            used = 0
+        used += size
+        home.setdefault(key, shards[-1])[name] = value
+    return shards
+
+
+def _index(written: Mapping[str, Mapping[str, torch.Tensor]]) -> str:
+    distinct = {
+        identity(value): value.nbytes
+        for shard in written.values()
+        for value in shard.values()
+        if isinstance(value, torch.Tensor)
+    }
+    weight_map = {name: file for file, shard in written.items() for name in shard}
+    content = {"metadata": {"total_size": sum(distinct.values())}, "weight_map": weight_map}
+    return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+
+def _suffix(number: int, count: int) -> str:
+    return f"-{number + 1:05d}-of-{count:05d}" if count > 1 else ""
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f".{path.name}.unfinished")
+
+
+def _remove_others(folder: Path, pattern: str, names: list[str]) -> None:
+    """Removes the files of an earlier save of another number of shards."""
+    head, tail = (re.escape(part) for part in pattern.split("{suffix}"))
+    for path in folder.iterdir():
+        if path.name not in names and re.fullmatch(rf"{head}(-\d{{5}}-of-\d{{5}})?{tail}", path.name):
+            path.unlink()
+
+
+def _bare(name: str) -> str:
+    """A parameter's name without what DDP and `torch.compile` put before it."""
+    name = name.replace("_orig_mod.", "")
+    while name.startswith("module."):
+        name = name.removeprefix("module.")
+    return name
+
+
+def _names_by_bare_name(state: Mapping[str, object]) -> dict[str, str]:
+    names = {_bare(name): name for name in state}
+    return names if len(names) == len(state) else {}
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:5])
+    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown

@@ -1,0 +1,213 @@
+"""What every strategy does alike, on one suite."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+from notebook_accel import Accelerator, FullyShardedDataParallelPlugin, RankError, TorchTensorParallelPlugin
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train import strategies
+from tests.train.conftest import Ranks, launch
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 4)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + self.down(torch.relu(self.up(inputs)))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            inputs = block(inputs)
+        return self.head(inputs)
+
+
+def fsdp(**options: Any) -> dict[str, Any]:
+    return {"fsdp_plugin": FullyShardedDataParallelPlugin(**options)}
+
+
+BLOCKS = {"auto_wrap_policy": "transformer_based_wrap", "transformer_cls_names_to_wrap": ["Block"]}
+PLAN = {"blocks.*.up": ColwiseParallel(), "blocks.*.down": RowwiseParallel()}
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "fsdp": fsdp(),
+    "fsdp by block": fsdp(**BLOCKS),
+    "fsdp by size": fsdp(auto_wrap_policy="size_based_wrap", min_num_params=40),
+    "fsdp, gradients only": fsdp(sharding_strategy="SHARD_GRAD_OP", **BLOCKS),
+    "fsdp in each machine": fsdp(sharding_strategy="HYBRID_SHARD"),
+    "fsdp, recomputing": fsdp(activation_checkpointing=True, **BLOCKS),
+    "fsdp, in host memory": fsdp(cpu_offload=True),
+    "tensor parallel": {"torch_tp_plugin": TorchTensorParallelPlugin(tp_size=2, plan=PLAN)},
+}
+
+
+def trained(options: dict[str, Any], clip: bool) -> dict[str, Any]:
+    """Two steps on the same samples on all ranks; each rank begins with weights of its own."""
+    accelerator = Accelerator(**options)
+    torch.manual_seed(accelerator.process_index)
+    net = Net()
+    optimizer = torch.optim.AdamW([{"params": net.head.parameters()}, {"params": net.blocks.parameters()}], lr=0.1)
+    model, prepared = accelerator.prepare(net, optimizer)
+    norms, inputs = [], torch.ones(2, 4)
+    for _ in range(2):
+        with accelerator.accumulate(model):
+            accelerator.backward(model(inputs).square().mean())
+            norms.append(accelerator.clip_grad_norm_(model.parameters(), 0.5 if clip else 1e9).item())
+            prepared.step()
+            prepared.zero_grad()
+    state = accelerator.get_state_dict(model)
+    return {
+        "type": accelerator.distributed_type.value,
+        "own": type(accelerator.unwrap_model(model)).__name__.removeprefix("FSDP"),
+        "again": accelerator.prepare(model) is model and accelerator.prepare(net) is model,
+        "optimizer": accelerator.prepare(optimizer) is prepared is accelerator.prepare(prepared),
+        "norms": norms,
+        "plain": not any(isinstance(each, DTensor) for each in state.values()),
+        "weights": {name: each.tolist() for name, each in state.items()},
+    }
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[bool, dict[str, Any]]:
+    return {clip: launch(trained, {}, clip, size=1)[0] for clip in (False, True)}
+
+
+@pytest.mark.parametrize("clip", [False, True])
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_trains_as_one_device_does(
+    name: str, size: int, clip: bool, alone: dict[bool, dict[str, Any]], ranks: Ranks
+) -> None:
+    if name == "tensor parallel" and size == 1:
+        pytest.skip("one rank has nobody to share layers with")
+    found, expected = ranks(trained, STRATEGIES[name], clip, size=size)[0], alone[clip]
+    assert found["own"] == "Net"
+    assert found["again"]
+    assert found["optimizer"]
+    assert found["plain"]
+    assert found["norms"] == pytest.approx(expected["norms"], rel=1e-5)
+    assert found["weights"].keys() == expected["weights"].keys()
+    for weight, tensor in expected["weights"].items():
+        torch.testing.assert_close(torch.tensor(found["weights"][weight]), torch.tensor(tensor), atol=1e-6, rtol=1e-5)
+
+
+def test_the_table_ends_with_a_strategy_for_everyone() -> None:
+    assert [row.module for row in strategies.TABLE] == ["tensor_parallel", "fsdp", "ddp", "single"]
+    assert all(issubclass(row.load(), strategies.Strategy) for row in strategies.TABLE)
+
+
+def shared_data() -> Any:
+    accelerator = Accelerator(torch_tp_plugin=TorchTensorParallelPlugin(tp_size=2, plan=PLAN))
+    loader = torch.utils.data.DataLoader(torch.arange(7), batch_size=2)
+    model, loader = accelerator.prepare(Net(), loader)
+    seen = [accelerator.gather_for_metrics(batch).tolist() for batch in loader]
+    accelerator.backward(model(torch.ones(2, 4) * (1 + accelerator.strategy.data_ranks[0])).sum())
+    norm = accelerator.clip_grad_norm_(model.parameters(), 1.0).item()
+    return seen, accelerator.gather(torch.tensor(accelerator.process_index)).tolist(), norm
+
+
+def test_ranks_that_share_layers_get_the_same_samples(ranks: Ranks) -> None:
+    found = ranks(shared_data, size=4)
+    assert [seen for seen, _, _ in found] == [[[0, 1, 2, 3], [4, 5, 6]]] * 4
+    assert [gathered for _, gathered, _ in found] == [[0, 2], [1, 3], [0, 2], [1, 3]]
+    assert len({norm for _, _, norm in found}) == 1
+
+
+def low_precision(options: dict[str, Any]) -> list[str]:
+    accelerator = Accelerator(mixed_precision="bf16", **options)
+    torch.manual_seed(0)
+    model, optimizer = accelerator.prepare(net := Net(), torch.optim.SGD(net.parameters(), lr=0.1))
+    outputs = model(torch.ones(2, 4))
+    accelerator.backward(outputs.sum())
+    kept = [next(model.parameters()).dtype, next(model.parameters()).grad.dtype]
+    optimizer.step()
+    return [str(each) for each in (outputs.dtype, *kept)]
+
+
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "tensor parallel"])
+def test_weights_and_gradients_stay_in_float32_under_bf16(name: str, ranks: Ranks) -> None:
+    assert ranks(low_precision, STRATEGIES[name]) == [["torch.float32"] * 3] * 2
+
+
+def made_on_meta() -> bool:
+    with torch.device("meta"):
+        net = Net()
+    accelerator = Accelerator(**fsdp(**BLOCKS))
+    torch.manual_seed(accelerator.process_index)
+    model = accelerator.prepare(net)
+    return bool(model(torch.ones(1, 4)).isfinite().all())
+
+
+def test_a_model_without_storage_gets_it_in_shards(ranks: Ranks) -> None:
+    assert ranks(made_on_meta) == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Accelerator(torch_tp_plugin=TorchTensorParallelPlugin(tp_size=2)), "needs a plan"),
+        (lambda: Accelerator(**STRATEGIES["tensor parallel"]), "tp_size=2 does not divide the 1 ranks"),
+        (lambda: Accelerator(**STRATEGIES["tensor parallel"], **fsdp()), "fsdp_plugin has no effect"),
+        (lambda: Accelerator(deepspeed_plugin=object()), "deepspeed_plugin asks for something that is not here"),
+        (lambda: fsdp(fsdp_version=1), "parameters are sharded by FSDP2"),
+        (lambda: fsdp(sharding_strategy="NO_SHARD"), "leave the plugin out, which uses DDP"),
+        (lambda: fsdp(sharding_strategy="SOME"), "is no way to shard"),
+        (lambda: fsdp(backward_prefetch="BACKWARD_POST"), "would have no effect"),
+        (lambda: fsdp(use_orig_params=False), "would have no effect"),
+        (lambda: fsdp(min_num_params=3), "min_num_params has no effect"),
+        (lambda: fsdp(auto_wrap_policy="other"), "must be one of transformer_based_wrap"),
+        (lambda: fsdp(state_dict_type="LOCAL"), "must be one of FULL_STATE_DICT"),
+    ],
+)
+def test_options_that_cannot_be_followed_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        make()
+    assert message in str(refused.value)
+
+
+def prepared(options: dict[str, Any]) -> None:
+    Accelerator(**options).prepare(Net())
+
+
+def stepped_before() -> None:
+    net = Net()
+    optimizer = torch.optim.AdamW(net.parameters())
+    net(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    Accelerator(**fsdp()).prepare(net, optimizer)
+
+
+def joined() -> None:
+    accelerator = Accelerator(**fsdp())
+    with accelerator.join_uneven_inputs([accelerator.prepare(Net())]):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ((prepared, fsdp(transformer_cls_names_to_wrap=["Blok"])), "the model has no layer of class Blok"),
+        ((prepared, fsdp(activation_checkpointing=True)), "auto_wrap_policy chooses none"),
+        ((prepared, {"torch_tp_plugin": TorchTensorParallelPlugin(2, None, {"bloks": ColwiseParallel()})}), "'bloks'"),
+        ((stepped_before,), "already made a step can't follow its parameters"),
+        ((joined,), "join_uneven_inputs is not possible"),
+    ],
+)
+def test_what_cannot_be_sharded_is_refused(call: Any, message: str, ranks: Ranks) -> None:
+    with pytest.raises(RankError) as failed:
+        ranks(*call)
+    assert isinstance(failed.value.__cause__, ConfigurationError)
+    assert message in str(failed.value.__cause__)

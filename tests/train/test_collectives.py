@@ -1,0 +1,132 @@
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from notebook_accel import (
+    DistributedOperationException,
+    PartialState,
+    RankError,
+    broadcast,
+    broadcast_object_list,
+    gather,
+    gather_object,
+    pad_across_processes,
+    reduce,
+)
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train import messages
+from tests.train.conftest import Ranks
+
+LARGE = messages.LARGEST  # of a type of several bytes, so that it fits into no first message
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+def exchanged(size: int) -> dict[str, Any]:
+    rank = PartialState().process_index
+    own = torch.arange(size, dtype=torch.float64) + 100 * rank
+    flags, short = torch.tensor([rank == 0, True]), torch.full((2, 1), rank, dtype=torch.bfloat16)
+    tree = gather({"a": (own, [short]), "b": Pair(flags, torch.tensor(rank))})
+    sent = torch.full((size,), float(rank))
+    empty = gather(torch.empty(0, 3))
+    return {
+        "own": tree["a"][0],
+        "short": tree["a"][1][0].tolist(),
+        "flags": tree["b"].left.tolist(),
+        "scalar": tree["b"].right.tolist(),
+        "empty": tuple(empty.shape),
+        "sum": reduce(own, "sum"),
+        "mean": reduce({"x": own})["x"],
+        "scaled": reduce(own, "sum", scale=0.5),
+        "none": reduce(own, "none"),
+        "sent": (broadcast(sent, from_process=1), sent),
+    }
+
+
+@pytest.mark.parametrize("size", [3, LARGE])
+@pytest.mark.parametrize("ranks_", [2, 3])
+def test_nested_tensors_are_exchanged_however_large(size: int, ranks_: int, ranks: Ranks) -> None:
+    results = ranks(exchanged, size, size=ranks_)
+    owns = [torch.arange(size, dtype=torch.float64) + 100 * rank for rank in range(ranks_)]
+    for rank, found in enumerate(results):
+        assert torch.equal(found["own"], torch.cat(owns))
+        assert found["short"] == [[float(other)] for other in range(ranks_) for _ in range(2)]
+        assert found["flags"] == [other == 0 or at == 1 for other in range(ranks_) for at in range(2)]
+        assert found["scalar"] == list(range(ranks_))
+        assert found["empty"] == (0, 3)
+        assert torch.equal(found["sum"], sum(owns))
+        torch.testing.assert_close(found["mean"], sum(owns) / ranks_)
+        assert torch.equal(found["scaled"], sum(owns) / 2)
+        assert torch.equal(found["none"], owns[rank])
+        assert all(torch.equal(each, torch.ones(size)) for each in found["sent"])
+
+
+def objects(size: int) -> tuple[Any, ...]:
+    rank = PartialState().process_index
+    text = "x" * size * (rank + 1)
+    return [len(each) for each in gather_object([text, ""])], broadcast_object_list([rank, text], from_process=1)[0]
+
+
+def of_changing_sizes() -> bool:
+    rank = PartialState().process_index
+    sizes = [1, messages.SIZE, messages.SIZE, 3, messages.LARGEST, 5, 3 * messages.SIZE, 3 * messages.SIZE, 2]
+    return all(
+        torch.equal(gather(torch.full((size,), rank)), torch.tensor([0, 1]).repeat_interleave(size)) for size in sizes
+    )
+
+
+def test_first_messages_grow_and_shrink_on_all_ranks_alike(ranks: Ranks) -> None:
+    assert ranks(of_changing_sizes) == [True, True]
+
+
+@pytest.mark.parametrize("size", [0, 10, 3 * messages.SIZE, 2 * messages.LARGEST])
+def test_objects_are_exchanged_however_large(size: int, ranks: Ranks) -> None:
+    assert ranks(objects, size) == [([size, 0, 2 * size, 0], 1)] * 2
+
+
+def padded() -> list[list[Any]]:
+    rank = PartialState().process_index
+    own = torch.ones(rank + 1, 2)
+    first, wide = pad_across_processes((own, own.T), pad_index=-1, pad_first=True), pad_across_processes(own.T, dim=1)
+    return [*(each.tolist() for each in first), wide.tolist(), pad_across_processes(torch.tensor(3), dim=0).tolist()]
+
+
+def test_tensors_are_padded_to_the_longest(ranks: Ranks) -> None:
+    short, long = ranks(padded)
+    assert short == [[[-1, -1], [1, 1]], [[1], [1]], [[1, 0], [1, 0]], 3]
+    assert long == [[[1, 1], [1, 1]], [[1, 1], [1, 1]], [[1, 1], [1, 1]], 3]
+
+
+def mismatched(operation: str, size: int) -> None:
+    rank = PartialState().process_index
+    {"gather": gather, "reduce": reduce, "broadcast": broadcast}[operation](torch.zeros(size + rank, 2))
+
+
+@pytest.mark.parametrize("operation", ["gather", "reduce", "broadcast"])
+@pytest.mark.parametrize("size", [3, LARGE])
+def test_shapes_that_differ_are_named_instead_of_hanging(operation: str, size: int, ranks: Ranks) -> None:
+    with pytest.raises(RankError) as failed:
+        ranks(mismatched, operation, size)
+    assert isinstance(failed.value.__cause__, DistributedOperationException)
+    message = str(failed.value.__cause__)
+    assert f"rank 0: {operation} float32 ({size}, 2)" in message
+    assert f"rank 1: {operation} float32 ({size + 1}, 2)" in message
+
+
+def test_one_rank_keeps_what_it_has() -> None:
+    tensor = torch.tensor([1.0, 3.0])
+    for operation in (gather, reduce, broadcast, pad_across_processes, gather_object):
+        assert operation(tensor) is tensor
+    assert broadcast_object_list([1]) == [1]
+    assert reduce(tensor, scale=2.0).tolist() == [2, 6]
+
+
+def test_what_cannot_be_done_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="must be one of sum, mean, none"):
+        reduce(torch.ones(1), "max")
+    with pytest.raises(ConfigurationError, match="the ranks are 0 to 0"):
+        broadcast(torch.ones(1), from_process=1)

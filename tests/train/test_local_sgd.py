@@ -1,0 +1,99 @@
+"""Local SGD: ranks train on their own for some steps, then average."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import accelerate
+import accelerate.local_sgd
+import pytest
+import torch
+from torch import nn
+
+from notebook_accel import Accelerator, FullyShardedDataParallelPlugin, LocalSGD
+from notebook_accel.errors import ConfigurationError, RankError
+from tests.train.conftest import Ranks
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+
+
+def train(package: str, steps: int, enabled: bool = True) -> list[list[float]]:
+    """Takes 5 steps; returns the first weights after each of them, and after the end."""
+    accelerator: Any = accelerate.Accelerator(cpu=True) if package == "peer" else Accelerator()
+    local: Any = accelerate.local_sgd.LocalSGD if package == "peer" else LocalSGD
+    net = model()
+    net, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.1))
+    torch.manual_seed(accelerator.process_index)
+    seen = []
+    with local(accelerator, net, steps, enabled) as local_sgd:
+        for _ in range(5):
+            with accelerator.accumulate(net):
+                accelerator.backward(net(torch.randn(4, 2)).square().sum())
+                optimizer.step()
+                optimizer.zero_grad()
+                local_sgd.step()
+            seen.append(next(iter(net.parameters())).flatten().tolist())
+    seen.append(next(iter(net.parameters())).flatten().tolist())
+    return seen
+
+
+def test_ranks_agree_after_every_round_and_at_the_end(ranks: Ranks) -> None:
+    one, other = ranks(train, "ours", 2)
+    agree = [a == b for a, b in zip(one, other, strict=True)]
+    assert agree == [False, True, False, True, False, True]
+
+
+def test_the_weights_are_those_of_the_peer(ranks: Ranks) -> None:
+    ours, theirs = ranks(train, "ours", 2), ranks(train, "peer", 2)
+    torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs), rtol=0, atol=1e-6)
+
+
+def test_switched_off_it_is_ddp(ranks: Ranks) -> None:
+    one, other = ranks(train, "ours", 2, False)
+    assert one == other
+
+
+def test_with_one_rank_it_does_nothing() -> None:
+    assert len(train("ours", 2)) == 6
+
+
+def test_no_steps_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="every 1 step or more"):
+        LocalSGD(Accelerator(cpu=True), model(), 0)
+
+
+def refused(fsdp: bool) -> None:
+    accelerator = Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin() if fsdp else None)
+    net = model()
+    if fsdp:
+        net = accelerator.prepare(net)
+    LocalSGD(accelerator, net, 2)
+
+
+@pytest.mark.parametrize(
+    ("fsdp", "cause", "message"),
+    [(True, NotImplementedError, "under FSDP a rank holds a part"), (False, ConfigurationError, "the prepared model")],
+)
+def test_models_that_cannot_be_averaged_are_refused(
+    fsdp: bool, cause: type[Exception], message: str, ranks: Ranks
+) -> None:
+    with pytest.raises(RankError, match=message) as raised:
+        ranks(refused, fsdp)
+    assert isinstance(raised.value.__cause__, cause)
+
+
+def fail_on_one() -> str:
+    accelerator = Accelerator()
+    net = accelerator.prepare(model())
+    try:
+        with LocalSGD(accelerator, net, 2):
+            raise KeyError(accelerator.process_index)
+    except KeyError as error:
+        return str(error)
+
+
+def test_a_block_that_fails_does_not_average(ranks: Ranks) -> None:
+    assert ranks(fail_on_one) == ["0", "1"]

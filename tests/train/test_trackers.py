@@ -1,0 +1,320 @@
+"""Trackers: one contract, each service through its own package.
+
+Services whose package is not here are stood in for by recorders of the calls that the real ones were found to take.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import json
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from notebook_accel import events
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.trackers import GeneralTracker, Logbook, on_main_process
+
+Calls = list[tuple[Any, ...]]
+
+
+class Recorder:
+    """Remembers what is called on it."""
+
+    def __init__(self, calls: Calls, prefix: str = "") -> None:
+        self._calls = calls
+        self._prefix = prefix
+
+    def __getattr__(self, name: str) -> Recorder:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Recorder(self._calls, f"{self._prefix}{name}.")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Recorder:
+        name = self._prefix.removesuffix(".")
+        self._calls.append((name, *args, kwargs) if kwargs else (name, *args))
+        return Recorder(self._calls, "run.")
+
+
+@pytest.fixture
+def record(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Calls]:
+    """Puts a recorder in the place of a package."""
+
+    def put(package: str) -> Calls:
+        calls: Calls = []
+        module = types.ModuleType(package)
+        module.__spec__ = importlib.machinery.ModuleSpec(package, None)
+        module.__getattr__ = Recorder(calls).__getattr__  # type: ignore[method-assign]
+        monkeypatch.setitem(sys.modules, package, module)
+        return calls
+
+    return put
+
+
+class Mine(GeneralTracker):
+    """As users write them for the peer."""
+
+    name = "mine"
+    requires_logging_directory = False
+
+    @on_main_process
+    def __init__(self, run: str) -> None:
+        super().__init__()
+        self.calls: Calls = [("init", run)]
+
+    @property
+    def tracker(self) -> Calls:
+        return self.calls
+
+    @on_main_process
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self.calls.append(("config", values))
+
+    @on_main_process
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        self.calls.append(("log", values, step, kwargs))
+
+
+def test_tensorboard_writes_what_tensorboard_reads(tmp_path: Path) -> None:
+    book = Logbook("tensorboard", tmp_path)
+    book.start("run", {"lr": 0.1, "layers": [1, 2], "name": "small"}, {"tensorboard": {"flush_secs": 1}})
+    for step in range(3):
+        book.log({"loss": torch.tensor(1.0 / (step + 1)), "n": step, "acc": np.float32(0.5)}, step=step)
+    book.log({"note": "text", "both": {"train": 1.0, "test": torch.tensor(2.0)}}, step=3)
+    book.get("tensorboard").log_images({"images": np.zeros((2, 4, 4, 3))}, step=3, dataformats="NHWC")
+    book.get("tensorboard", unwrap=True).add_scalar("own", 7, 1)
+    book.finish()
+    found = EventAccumulator(str(tmp_path / "run")).Reload()
+    assert [(event.step, event.value) for event in found.Scalars("loss")] == [
+        (0, 1.0),
+        (1, 0.5),
+        (2, pytest.approx(1 / 3)),
+    ]
+    assert [event.value for event in found.Scalars("acc")] == [0.5] * 3
+    assert found.Scalars("own")[0].value == 7
+    assert {"n", "acc", "own"} <= set(found.Tags()["scalars"])
+    assert found.Tags()["images"] == ["images"]
+    assert "note/text_summary" in found.Tags()["tensors"]
+    assert (tmp_path / "run" / "both_test").is_dir()
+    assert json.loads((tmp_path / "run" / "hparams.yml").read_text()) == {
+        "lr": 0.1,
+        "layers": "[1, 2]",
+        "name": "small",
+    }
+
+
+def test_a_value_that_cannot_be_logged_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    book = Logbook("tensorboard", tmp_path)
+    book.start("run")
+    for step in range(3):
+        book.log({"weights": torch.ones(3), "loss": 1.0}, step=step)
+    book.finish()
+    assert len(caplog.messages) == 1
+    assert "TensorBoardTracker cannot log 'weights', a Tensor" in caplog.messages[0]
+    assert "log it through get_tracker('tensorboard', unwrap=True)" in caplog.messages[0]
+
+
+RECORDED: dict[str, tuple[dict[str, Any], Calls]] = {
+    "wandb": (
+        {"mode": "offline"},
+        [
+            ("init", {"project": "project", "mode": "offline"}),
+            ("run.config.update", {"lr": 0.1}, {"allow_val_change": True}),
+            ("run.log", {"loss": 0.5, "note": "text"}, {"step": 1, "extra": True}),
+            ("run.finish",),
+        ],
+    ),
+    "trackio": (
+        {"name": "first"},
+        [
+            ("init", {"project": "project", "name": "first"}),
+            ("run.config.update", {"lr": 0.1}),
+            ("run.log", {"loss": 0.5, "note": "text"}, {"step": 1, "extra": True}),
+            ("run.finish",),
+        ],
+    ),
+    "comet_ml": (
+        {"online": False},
+        [
+            ("start", {"project_name": "project", "online": False}),
+            ("run.log_parameters", {"lr": 0.1}),
+            ("run.set_step", 1),
+            ("run.log_metric", "loss", 0.5, {"step": 1, "extra": True}),
+            ("run.log_other", "note", "text", {"extra": True}),
+            ("run.end",),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_service_is_told_what_it_understands(name: str, record: Callable[[str], Calls]) -> None:
+    given, expected = RECORDED[name]
+    calls = record(name)
+    book = Logbook(name)
+    book.start("project", {"lr": 0.1}, {name: given})
+    book.log({"loss": 0.5, "note": "text"}, step=1, log_kwargs={name: {"extra": True}})
+    book.finish()
+    assert calls == expected
+
+
+def test_mlflow_makes_the_experiment_once_and_logs_numbers(
+    record: Callable[[str], Calls], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_TAGS", '{"team": "a"}')
+    monkeypatch.setenv("MLFLOW_NESTED_RUN", "true")
+    calls = record("mlflow")
+    validation = types.ModuleType("mlflow.utils.validation")
+    validation.MAX_PARAM_VAL_LENGTH = 10  # type: ignore[attr-defined]
+    for module in (types.ModuleType("mlflow.utils"), validation):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    sys.modules["mlflow"].get_experiment_by_name = lambda name: None  # type: ignore[attr-defined]
+    sys.modules["mlflow"].create_experiment = lambda name, **kwargs: calls.append((name, kwargs)) or "7"  # type: ignore[attr-defined]
+    book = Logbook("mlflow")
+    book.start(
+        "project", {"lr": 0.1, "text": "x" * 11, **{f"p{n}": n for n in range(120)}}, {"mlflow": {"run_name": "a"}}
+    )
+    book.log({"loss": torch.tensor(0.5), "note": "text"}, step=1)
+    book.finish()
+    assert calls[0] == ("project", {"artifact_location": None, "tags": {"team": "a"}})
+    assert calls[1][0] == "start_run"
+    assert calls[1][1] == {
+        "run_id": None,
+        "experiment_id": "7",
+        "run_name": "a",
+        "nested": True,
+        "tags": {"team": "a"},
+        "description": None,
+    }
+    assert [(call[0], len(call[1])) for call in calls[2:4]] == [("log_params", 100), ("log_params", 21)]
+    assert calls[4:] == [("log_metrics", {"loss": 0.5}, {"step": 1}), ("end_run",)]
+    assert ["'text'" in record.message or "'note'" in record.message for record in caplog.records] == [True, True]
+
+
+def test_images_and_tables_go_to_wandb_as_its_own(record: Callable[[str], Calls]) -> None:
+    calls = record("wandb")
+    book = Logbook("wandb")
+    book.start("project")
+    tracker = book.get("wandb")
+    tracker.log_images({"samples": ["a", "b"]}, step=2, caption="x")
+    tracker.log_table("table", columns=["a"], data=[[1]], step=3)
+    assert [call[0] for call in calls] == ["init", "Image", "Image", "run.log", "Table", "run.log"]
+    assert calls[1] == ("Image", "a", {"caption": "x"})
+    assert calls[4] == ("Table", {"columns": ["a"], "data": [[1]], "dataframe": None})
+
+
+def test_a_tracker_of_the_users_own_is_used_like_the_others(tmp_path: Path) -> None:
+    mine = Mine("run")
+    book = Logbook([mine, "tensorboard"], tmp_path)
+    book.start("project", {"lr": 0.1})
+    tensor = torch.ones(3)
+    book.log({"any": tensor}, step=4, log_kwargs={"mine": {"extra": 1}})
+    assert mine.calls == [("init", "run"), ("config", {"lr": 0.1}), ("log", {"any": tensor}, 4, {"extra": 1})]
+    assert book.get("mine") is mine
+    assert book.get("mine", unwrap=True) is mine.calls
+    assert [tracker.name for tracker in book.trackers] == ["mine", "tensorboard"]
+    book.finish()
+    assert book.trackers == []
+
+
+def test_on_other_ranks_nothing_is_opened_and_every_call_does_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    mine = Mine("run")
+    book = Logbook([mine, "tensorboard"], tmp_path)
+    book.start("project", {"lr": 0.1})
+    book.log({"loss": 1.0})
+    assert book.trackers == []
+    assert not hasattr(mine, "calls")
+    book.get("tensorboard", unwrap=True).add_scalar("loss", 1)
+    book.get("mine").log({"loss": 1})
+    book.finish()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_starting_again_closes_what_was_open(record: Callable[[str], Calls]) -> None:
+    calls = record("wandb")
+    book = Logbook("wandb")
+    book.start("first")
+    book.start("second")
+    assert [call[0] for call in calls] == ["init", "run.finish", "init"]
+    assert len(book.trackers) == 1
+
+
+def test_numbers_also_go_to_whoever_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[events.Event] = []
+    monkeypatch.setattr(events, "is_heard", lambda: True, raising=False)
+    monkeypatch.setattr(events, "emit", heard.append, raising=False)
+    book = Logbook()
+    book.log(
+        {"loss": torch.tensor(0.5), "acc": np.float64(0.25), "n": 3, "text": "no", "image": torch.ones(2, 2)}, step=7
+    )
+    book.log({"text": "only"})
+    assert heard == [events.Metrics({"loss": 0.5, "acc": 0.25, "n": 3.0}, 7)]
+
+
+def test_all_means_those_that_are_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("wandb", "trackio", "comet_ml", "mlflow"):
+        monkeypatch.setitem(sys.modules, package, None)
+    assert [str(each) for each in Logbook("all", tmp_path).log_with] == ["tensorboard"]
+
+
+class Nameless(GeneralTracker):
+    requires_logging_directory = False
+
+
+class Late(GeneralTracker):
+    """Has all that is asked for, and says so without the base's __init__."""
+
+    name = "late"
+    requires_logging_directory = True
+
+    def __init__(self) -> None:
+        self.tracker = None
+
+
+REFUSED = {
+    "an unknown name": (
+        lambda f: Logbook("tensorbord", f),
+        "'tensorbord' is no tracker: choose from tensorboard, wandb",
+    ),
+    "a package that is missing": (lambda f: Logbook("wandb", f), "pip install wandb"),
+    "no folder for files": (lambda f: Logbook("tensorboard"), "'tensorboard' writes files, and there is nowhere to"),
+    "no folder for the user's files": (lambda f: Logbook(Late()), "'late' writes files"),
+    "a class": (lambda f: Logbook(Mine), "log_with=Mine is a class"),
+    "arguments for none": (
+        lambda f: Logbook("tensorboard", f).start("run", None, {"wandb": {}}),
+        "init_kwargs is for 'wandb', but log_with chose tensorboard",
+    ),
+    "a tracker that is not started": (
+        lambda f: Logbook("tensorboard", f).get("tensorboard"),
+        "call init_trackers first",
+    ),
+    "a tracker that is not there": (
+        lambda f: Logbook().get("wandb"),
+        "there is no tracker 'wandb'; log_with chose none",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_work_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    attempt, message = REFUSED[name]
+    with pytest.raises(ConfigurationError, match=message):
+        attempt(tmp_path)
+
+
+def test_a_tracker_that_lacks_a_part_is_refused() -> None:
+    with pytest.raises(NotImplementedError, match="Nameless is not a whole tracker: it does not define name, tracker"):
+        Nameless()

@@ -1,0 +1,59 @@
+"""`notebook_accel.utils`: `accelerate.utils`, as far as it is here."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import accelerate.utils.memory
+import accelerate.utils.operations
+import pytest
+
+import notebook_accel
+from notebook_accel import utils
+
+# Names that users import from the peer's modules below `utils`.
+DEEPER = {
+    "DistributedOperationException": accelerate.utils.operations,
+    "clear_device_cache": accelerate.utils.memory,
+    "should_reduce_batch_size": accelerate.utils.memory,
+}
+# Fewer arguments than the peer's, whose others are for what is not here.
+SHORTER = {"save": "f", "load_checkpoint_in_model": "checkpoint", "recursively_apply": "data"}
+
+
+def peers(name: str) -> object:
+    return getattr(DEEPER.get(name, accelerate.utils), name)
+
+
+@pytest.mark.parametrize("name", utils.__all__)
+def test_a_name_is_the_peers(name: str) -> None:
+    ours, theirs = getattr(utils, name), peers(name)
+    assert inspect.isclass(ours) == inspect.isclass(theirs)
+    assert not isinstance(ours, str) or ours == theirs
+
+
+@pytest.mark.parametrize("name", [name for name in utils.__all__ if inspect.isfunction(getattr(utils, name))])
+def test_a_function_takes_what_the_peers_takes(name: str) -> None:
+    ours = list(inspect.signature(getattr(utils, name)).parameters)
+    theirs = list(inspect.signature(peers(name)).parameters)  # type: ignore[arg-type]
+    if name in SHORTER:
+        theirs = theirs[: theirs.index(SHORTER[name]) + 1]
+        ours = ours[: len(theirs)]
+    assert ours == theirs
+
+
+def test_what_the_package_exports_of_the_peers_utils_is_here() -> None:
+    shared = {name for name in notebook_accel.__all__ if hasattr(accelerate.utils, name)}
+    assert shared <= set(utils.__all__)
+    assert all(getattr(notebook_accel, name) is getattr(utils, name) for name in shared)
+
+
+def test_no_code_lives_here() -> None:
+    assert all(getattr(each, "__module__", "") != utils.__name__ for each in vars(utils).values())
+
+
+def test_the_package_does_not_import_it_by_itself() -> None:
+    code = "import sys, notebook_accel; sys.exit('torch' in sys.modules or 'notebook_accel.utils' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
