@@ -36,14 +36,15 @@ def report(
     Raises:
         TypeError: A value is not one number.
     """
-    found: Mapping[str, SupportsFloat] = {**values, **named} if values else named
+    found: dict[str, Any] = {**values, **named} if values else named
     try:
-        numbers = {name: float(value) for name, value in found.items()}
+        for name, value in found.items():
+            found[name] = float(value)
     except (TypeError, ValueError, RuntimeError):
         raise _refusal(found) from None
-    _latest.update(numbers)
-    if numbers and events.is_heard():
-        events.emit(Metrics(numbers, None if step is None else int(step)))
+    _latest.update(found)
+    if found and events.is_heard():
+        events.emit(Metrics(found, None if step is None else int(step)))
     return _readable
 
 
