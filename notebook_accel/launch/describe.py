@@ -54,11 +54,11 @@ def headline(job: Job) -> str:
 
 
 def memory(state: RankState) -> str:
-    """`512 MB`, and what it holds on its device."""
-    found = size(state.resident) if state.resident else ""
+    """`512 MB`, and what it holds on its GPU."""
+    found = [size(state.resident)] if state.resident else []
     if state.device_used is not None:
-        found += f" + {size(state.device_used)} on its device"
-    return found
+        found.append(f"GPU {size(state.device_used)}")
+    return ", ".join(found)
 
 
 def between(job: Job, name: str) -> str:

@@ -73,7 +73,7 @@ def progress(state: RankState) -> Progress:
 
 def _bar_text(bar: Bar) -> str:
     amount = f"{count(bar.n)}/{count(bar.total)}" if bar.total else count(bar.n)
-    if bar.unit != "it":
+    if bar.unit != "it" and not bar.rate:  # the rate tells it too
         amount += f" {bar.unit.strip()}"
     return f"{bar.description} {amount}".strip()
 

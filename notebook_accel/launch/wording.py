@@ -43,8 +43,8 @@ def percent(fraction: float) -> str:
 
 
 def value(number: float) -> str:
-    """Four significant digits."""
-    return f"{number:.4g}"
+    """Four significant digits, and no exponent where people need none."""
+    return f"{number:.0f}" if 1e4 <= abs(number) < 1e7 else f"{number:.4g}"
 
 
 def blocks(fraction: float, width: int) -> str:

@@ -145,6 +145,12 @@ def test_metrics_are_told(prepared: Notebook):
     ]
 
 
+def test_what_an_accelerator_logs_is_told(prepared: Notebook):
+    prepared.check(define("Accelerator(cpu=True).log({'loss': 0.5}, step=3)"))
+    prepared.check("job = run(work, 1)")
+    assert prepared.value("[(row['step'], row['loss']) for row in job.metrics]") == [(3, 0.5)]
+
+
 def test_of_many_metrics_the_last_arrives(prepared: Notebook):
     prepared.check(
         define("report(once=7)\nfor step in range(100_000): report(loss=step, step=step)\nreport(val=1, step=step)")

@@ -6,6 +6,7 @@ import itertools
 import math
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from notebook_accel.launch import bars, history, summary
 from notebook_accel.launch.coalesce import PACE, Latest
 from notebook_accel.launch.history import KEPT_POINTS, Point, Series, spread
 from notebook_accel.launch.job import Job, Status
+from notebook_accel.launch.memory import Memory, has_changed
 from notebook_accel.launch.rank_state import KEPT_BARS, RankState
 
 
@@ -157,6 +159,33 @@ def test_a_rank_knows_its_memory() -> None:
     state = RankState(0)
     state.apply(Heartbeat(5, 3, 9))
     assert (state.resident, state.device_used, state.device_total) == (5, 3, 9)
+
+
+class Cuda:
+    """As much of `torch.cuda` as is asked."""
+
+    def __init__(self, *, initialized: bool) -> None:
+        self.is_initialized = lambda: initialized
+        self.device_count = lambda: 2
+        self.memory_reserved = lambda device: 100 + device
+        self.get_device_properties = lambda device: SimpleNamespace(total_memory=1000 + device)
+
+
+@pytest.mark.parametrize(("initialized", "held"), [(False, (None, None)), (True, (101, 1001))])
+def test_the_memory_of_the_ranks_own_device_is_told_once_it_is_used(
+    monkeypatch: pytest.MonkeyPatch, initialized: bool, held: tuple[int | None, int | None]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=Cuda(initialized=initialized)))
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    found = Memory().look(now=5.0)
+    assert found.resident > 2**20
+    assert (found.device_used, found.device_total) == held
+
+
+def test_memory_is_worth_telling_when_it_has_changed_by_a_mebibyte() -> None:
+    assert not has_changed(Heartbeat(0, 0), Heartbeat(2**20 - 1, 5))
+    assert has_changed(Heartbeat(0, 0), Heartbeat(2**20, 0))
+    assert has_changed(Heartbeat(0), Heartbeat(0, 2**20, 2**30))
 
 
 def test_progress_counts_what_inner_bars_have_done_of_a_step() -> None:

@@ -89,8 +89,8 @@ def test_a_page_holds_only_what_an_untrusted_notebook_keeps(size: int, ended: bo
 
 def test_a_page_shows_each_rank() -> None:
     drawn = page.draw(a_job(3))
-    assert "25% &lt;i&gt;epoch 50/200 10.0 it/s, 15 s left" in drawn
-    assert "512 MB + 2.0 GB on its device" in drawn
+    assert "25% · 15 s left · &lt;i&gt;epoch 50/200 10.0 it/s" in drawn
+    assert "512 MB, GPU 2.0 GB" in drawn
     assert "slowest: rank 0, 25%" in drawn
     assert "loss&lt;=2.02" in drawn
 
@@ -166,10 +166,10 @@ def test_nbconvert_shows_what_stays_in_a_notebook() -> None:
     cell = nbformat.v4.new_code_cell("train()", outputs=[nbformat.v4.new_output("display_data", bundle)])
     notebook = nbformat.v4.new_notebook(cells=[cell])
     body, _ = nbconvert.HTMLExporter().from_notebook_node(notebook)
-    for part in (*read(bundle["text/html"]).attributes["src"], "512 MB + 2.0 GB on its device", "2 × GPU on host"):
+    for part in (*read(bundle["text/html"]).attributes["src"], "512 MB, GPU 2.0 GB", "2 × GPU on host"):
         assert part in body
     cleaned, _ = nbconvert.HTMLExporter(sanitize_html=True).from_notebook_node(notebook)
-    assert "512 MB + 2.0 GB on its device" in cleaned
+    assert "512 MB, GPU 2.0 GB" in cleaned
 
 
 def test_the_environment_chooses_a_view(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from notebook_accel.launch.wording import duration, percent, spark, value
 from notebook_accel.notebook.views import charts
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, table, text
 
-_COLUMNS = (("Rank", "4em"), ("Phase", "6em"), ("Progress", "auto"), ("Metrics", "30%"), ("Memory", "9em"))
+_COLUMNS = (("Rank", "4em"), ("Phase", "6em"), ("Progress", "auto"), ("Metrics", "26%"), ("Memory", "11em"))
 _SPARK_WIDTH = 24
 _CHART_PLACES = 110
 _MOST_METRICS = 12
@@ -76,11 +76,12 @@ def _chart(job: Job, name: str, places: list[Spread]) -> str:
     words = describe.between(job, name)
     if len(places) > 1:
         words = f"{value(places[0].mean)} → {words}"
-    drawn = element("div", f"{element('b', text(name))} {text(words)}")
+    drawn = element("b", text(name))
     if places:  # else none of its values was a number that can be drawn
         size = f'width="{charts.WIDTH}" height="{charts.HEIGHT}"'
-        drawn += f'<img src="{charts.source(places)}" {size} alt="{text(f"{name}: {words}")}">'
-    return element("div", drawn, _CHART_STYLE)
+        picture = f'<img src="{charts.source(places)}" {size} alt="{text(f"{name}: {words}")}">'
+        drawn += element("div", picture)
+    return element("div", drawn + element("div", text(words)), _CHART_STYLE)
 
 
 _CHART_STYLE = f"display:inline-block;vertical-align:top;margin:0 16px 8px 0;width:{charts.WIDTH}px"
@@ -125,11 +126,10 @@ def _row(state: RankState, found: Overview) -> list[str]:
 def _progress(state: RankState, found: Overview) -> str:
     """A bar and its words below, both always there: a row keeps its height."""
     shown = summary.progress(state)
-    words = shown.text
-    if shown.fraction is not None:
-        words = f"{percent(shown.fraction)} {words}"
+    parts = [] if shown.fraction is None else [percent(shown.fraction)]
     if shown.remaining is not None and not state.phase.ended:
-        words += f", {duration(shown.remaining)} left"
+        parts.append(f"{duration(shown.remaining)} left")
+    words = " · ".join([*parts, *([shown.text] if shown.text else [])])
     mark = f"{badge('behind', AMBER)} " if found.is_behind(state.rank) and not state.phase.ended else ""
     drawn = bar(shown.fraction or 0.0, _COLOURS.get(state.phase, BLUE))
     return drawn + element("div", f"{mark}{text(words)}&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words)
