@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -89,7 +88,9 @@ class Overview:
 
     @property
     def median(self) -> float:
-        return statistics.median(self.fractions.values())
+        ordered = sorted(self.fractions.values())
+        middle = len(ordered) // 2
+        return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
     @property
     def slowest(self) -> int:
@@ -148,7 +149,7 @@ def metrics(job: Job, places: int) -> dict[str, list[Spread]]:
 def latest(job: Job, name: str) -> tuple[float, float, float]:
     """The mean, the least and the greatest of the ranks' latest values."""
     values = [state.metrics[name] for state in job.ranks if name in state.metrics]
-    return statistics.fmean(values), min(values), max(values)
+    return sum(values) / len(values), min(values), max(values)
 
 
 def is_brief(job: Job) -> bool:
