@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     )
     from notebook_accel.launch.job import Job
     from notebook_accel.launch.launcher import debug_launcher, notebook_launcher
+    from notebook_accel.launch.reporting import report
+    from notebook_accel.notebook.views import set_view
     from notebook_accel.train.accelerator import (
         Accelerator,
     )
@@ -161,8 +163,10 @@ __all__ = [
     "prepare_data_loader",
     "reduce",
     "release_memory",
+    "report",
     "send_to_device",
     "set_seed",
+    "set_view",
     "skip_first_batches",
     "synchronize_rng_states",
 ]
@@ -180,6 +184,8 @@ _HOMES = {
     ],
     "launch.job": ["Job"],
     "launch.launcher": ["debug_launcher", "notebook_launcher"],
+    "launch.reporting": ["report"],
+    "notebook.views": ["set_view"],
     "train.accelerator": ["Accelerator"],
     "train.collectives": [
         "DistributedOperationException",

@@ -9,6 +9,7 @@ blobs; a blob is a field of type `Blobs`. The journal, the job and the views all
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
@@ -82,6 +83,8 @@ class Bar(Event):
     depth: int = 0
     """How many bars enclose this one."""
     closed: bool = False
+    leave: bool = True
+    """Whether it is to be seen after its end."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ class Metrics(Event):
     kind = "metrics"
     values: Mapping[str, float]
     step: int | None = None
+    at: float = field(default_factory=time.time)
+    """Seconds since the epoch."""
 
 
 @dataclass(frozen=True)

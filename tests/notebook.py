@@ -38,6 +38,8 @@ class Cell:
         """The text of its last expression."""
         self.displays: list[str] = []
         """The text of each display, as last updated."""
+        self.bundles: list[dict[str, str]] = []
+        """All that each display holds, by its type, as last updated."""
         self.error: str | None = None
         """The name of its exception."""
         self.error_text = ""
@@ -58,6 +60,7 @@ class Cell:
             self.value = content["data"]["text/plain"]
         elif kind == "display_data":
             self.displays.append(content["data"].get("text/plain", ""))
+            self.bundles.append(content["data"])
         elif kind == "error":
             self.error, self.error_text = content["ename"], content["evalue"]
             self.traceback = _ANSI.sub("", "\n".join(content["traceback"]))
@@ -198,6 +201,7 @@ class Notebook:
             if display_id in self._displays:
                 cell, index = self._displays[display_id]
                 cell.displays[index] = content["data"].get("text/plain", "")
+                cell.bundles[index] = content["data"]
             return
         cell = self._cells.get(found["parent_header"].get("msg_id", ""))
         if cell is None:

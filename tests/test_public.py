@@ -71,8 +71,10 @@ def test_these_names_are_public() -> None:
         "prepare_data_loader",
         "reduce",
         "release_memory",
+        "report",
         "send_to_device",
         "set_seed",
+        "set_view",
         "skip_first_batches",
         "synchronize_rng_states",
     ]

@@ -12,9 +12,9 @@ from pathlib import Path
 from notebook_accel.errors import RankError, RankFailure, RankTimeoutError
 from notebook_accel.events import Exited, Failed, Frame, Raised
 from notebook_accel.launch import frontend
-from notebook_accel.launch.job import RankState
 from notebook_accel.launch.output import spans
 from notebook_accel.launch.payload import unpack_value
+from notebook_accel.launch.rank_state import RankState
 
 _PACKAGE = str(Path(__file__).parent.parent)
 _DEATH_IS_NOTICED_LATE = 0.1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -22,8 +23,15 @@ class View(Protocol):
 class FrontEnd(Protocol):
     """Where the user is."""
 
-    def open_view(self, job: Job) -> View:
-        """Begins to show a job, below the cell that runs now."""
+    def choose_view(self) -> Callable[[Job], View]:
+        """What begins to show a job, below the cell that runs then.
+
+        Raises:
+            ConfigurationError: A view was asked for that there is none of.
+        """
+
+    def show(self, job: Job) -> View:
+        """Shows a job below the cell that runs now, as it is now; the view may show what becomes of it."""
 
     def write(self, stream: str, text: str) -> None:
         """Shows whole lines of output; `stream` is `stdout` or `stderr`. May block to keep to the front end's pace."""
@@ -38,7 +46,33 @@ class FrontEnd(Protocol):
         """Makes an exception that is not of this package show without the frames of the launcher."""
 
 
+class Views:
+    """Every place where one job is shown. The job's runner refreshes them; any thread may add one."""
+
+    def __init__(self, job: Job, open_view: Callable[[Job], View]) -> None:
+        self._job = job
+        self._views = [open_view(job)]
+        job.on_show(self._add)
+
+    def refresh(self) -> None:
+        for view in list(self._views):
+            view.refresh()
+
+    def finish(self) -> None:
+        for view in list(self._views):
+            view.finish()
+
+    def _add(self) -> None:
+        view = current.show(self._job)
+        self._views.append(view)
+        if self._job.status.ended:  # perhaps after it was drawn
+            view.finish()
+
+
 class _NoView:
+    def __init__(self, job: Job) -> None:
+        del job  # its output lines are all there is to see
+
     def refresh(self) -> None:
         pass
 
@@ -49,9 +83,14 @@ class _NoView:
 class Terminal:
     """Plain lines on the standard streams."""
 
-    def open_view(self, job: Job) -> View:
-        del job
-        return _NoView()
+    def choose_view(self) -> Callable[[Job], View]:
+        return _NoView
+
+    def show(self, job: Job) -> View:
+        from notebook_accel.launch.describe import describe
+
+        self.write("stdout", describe(job) + "\n")
+        return _NoView(job)
 
     def write(self, stream: str, text: str) -> None:
         out = sys.stderr if stream == "stderr" else sys.stdout

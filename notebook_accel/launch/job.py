@@ -6,29 +6,16 @@ import asyncio
 import enum
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import JobCancelledError
-from notebook_accel.events import (
-    AttemptStarted,
-    Bar,
-    Event,
-    Exited,
-    Failed,
-    Heartbeat,
-    Hello,
-    Line,
-    Metrics,
-    Phase,
-    PhaseChanged,
-    Returned,
-)
+from notebook_accel.events import AttemptStarted, Event
+from notebook_accel.launch import frontend, history
+from notebook_accel.launch.rank_state import RankState
 
-KEPT_LINES = 200
-"""How many of a rank's last lines are kept."""
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class Status(str, enum.Enum):
@@ -46,39 +33,14 @@ class Status(str, enum.Enum):
         return self not in (Status.STARTING, Status.RUNNING)
 
 
-@dataclass
-class RankState:
-    """What is known of one rank in the current attempt."""
-
-    rank: int
-    """Its global number."""
-    phase: Phase = Phase.STARTING
-    detail: str = ""
-    pid: int | None = None
-    host: str = ""
-    resident: int = 0
-    """Resident memory at its last heartbeat, in bytes."""
-    bars: dict[int, Bar] = field(default_factory=dict)
-    metrics: dict[str, float] = field(default_factory=dict)
-    lines: deque[Line] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
-    failed: Failed | None = None
-    returned: Returned | None = None
-    exited: Exited | None = None
-    stopped: bool = False
-    """It was told to end, by a signal that leaves it no choice, before it had."""
-
-    @property
-    def answered(self) -> bool:
-        """Whether the call has come to an end in this rank."""
-        return self.failed is not None or self.returned is not None
-
-
 class Job:
-    """A launch: `wait` for it, ask for its `result`, `cancel` it, or `await` it."""
+    """A launch: `wait` for it, ask for its `result`, `show` it, `cancel` it, or `await` it."""
 
-    def __init__(self, name: str, first: int, size: int) -> None:
+    def __init__(self, name: str, first: int, size: int, hardware: str = "") -> None:
         self.name = name
         """The launched function's."""
+        self.hardware = hardware
+        """What its ranks run on, in words."""
         self.attempt = 0
         self.status = Status.STARTING
         self.started = time.time()
@@ -93,6 +55,7 @@ class Job:
         self._value: Any = None
         self._error: BaseException | None = None
         self._stop: Callable[[], object] = lambda: None
+        self._open_view: Callable[[], object] = lambda: frontend.current.show(self)
 
     # The user's handle
 
@@ -105,6 +68,24 @@ class Job:
     def seconds(self) -> float:
         """How long it has run."""
         return (self.ended or time.time()) - self.started
+
+    @property
+    def metrics(self) -> DataFrame | list[dict[str, float | int | None]]:
+        """What the ranks have logged so far, a row for each time: `rank`, `step`, `seconds`, and the metrics by name.
+
+        A DataFrame where pandas is installed, else a list of dicts. Of each metric and rank 512 points are kept, evenly
+        over the run, and the last.
+        """
+        rows = history.rows(((state.rank, state.history) for state in self._ranks), self.started)
+        try:
+            import pandas as pd
+        except ImportError:
+            return rows
+        return pd.DataFrame(rows, columns=None if rows else ["rank", "step", "seconds"])
+
+    def show(self) -> None:
+        """Shows the job below the current cell: while it runs, from now on; afterwards, what remains of it."""
+        self._open_view()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for the end, whatever it is, for at most `timeout` seconds. Returns whether it has come."""
@@ -155,7 +136,7 @@ class Job:
             self.status = Status.RUNNING
             self._ranks = self._fresh_ranks()
         elif rank is not None:
-            _apply_to_rank(self._ranks[rank], event)
+            self._ranks[rank].apply(event)
 
     def _fresh_ranks(self) -> list[RankState]:
         return [RankState(self._first + index) for index in range(self._size)]
@@ -165,6 +146,10 @@ class Job:
     def on_cancel(self, stop: Callable[[], object]) -> None:
         """What `cancel` does."""
         self._stop = stop
+
+    def on_show(self, open_view: Callable[[], object]) -> None:
+        """What `show` does."""
+        self._open_view = open_view
 
     def finish(self, status: Status, value: Any = None, error: BaseException | None = None) -> None:
         """The end."""
@@ -177,26 +162,3 @@ class Job:
             callbacks = list(self._callbacks)
         for callback in callbacks:
             callback()
-
-
-def _apply_to_rank(state: RankState, event: Event) -> None:
-    if isinstance(event, Hello):
-        state.pid, state.host, state.phase = event.pid, event.host, Phase.IDLE
-    elif isinstance(event, PhaseChanged):
-        state.phase, state.detail = event.phase, event.detail
-    elif isinstance(event, Bar):
-        state.bars[event.bar] = event
-    elif isinstance(event, Metrics):
-        state.metrics.update(event.values)
-    elif isinstance(event, Line):
-        state.lines.append(event)
-    elif isinstance(event, Heartbeat):
-        state.resident = event.resident
-    elif isinstance(event, Failed):
-        state.failed, state.phase = event, Phase.FAILED
-    elif isinstance(event, Returned):
-        state.returned, state.phase = event, Phase.DONE
-    elif isinstance(event, Exited):
-        state.exited = event
-        if not state.answered:
-            state.phase = Phase.STOPPED if state.stopped else Phase.FAILED

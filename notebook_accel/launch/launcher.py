@@ -113,11 +113,12 @@ def notebook_launcher(
         timeout=timeout,
     )
     call = configuration.check_call(function, args, kwargs)
+    open_view = frontend.current.choose_view()
     engine = engines.get()
     environ = {**os.environ, **settings.env}
     planned = plan.make(settings, hardware.detect(environ), engine)
     packed = payload.pack(*call) if engine.isolated else payload.hold(*call)
-    launch = _Launch(engine, planned, environ, packed, _name(function))
+    launch = _Launch(engine, planned, environ, packed, _name(function), open_view)
     if not block:
         context = contextvars.copy_context()  # keeps what is printed in the cell that has started the job
         threading.Thread(target=context.run, args=(launch.run,), name=f"launch {launch.job.name}", daemon=True).start()
@@ -135,8 +136,17 @@ def debug_launcher(function: Callable[..., Any], args: Sequence[Any] = (), num_p
 class _Launch:
     """A job with all its attempts."""
 
-    def __init__(self, engine: Engine, planned: Plan, environ: Mapping[str, str], packed: Payload, name: str) -> None:
-        self.job = Job(name, planned.first, planned.size)
+    def __init__(
+        self,
+        engine: Engine,
+        planned: Plan,
+        environ: Mapping[str, str],
+        packed: Payload,
+        name: str,
+        open_view: Callable[[Job], frontend.View],
+    ) -> None:
+        self.job = Job(name, planned.first, planned.size, planned.place)
+        self._open_view = open_view
         self.requests = StopRequests()
         self.job.on_cancel(lambda: self.requests.ask(Reason.CANCEL))
         self._engine = engine
@@ -148,7 +158,7 @@ class _Launch:
         """Runs the job to its end. Never raises: the job holds whatever comes of it."""
         if self._plan.notice:
             frontend.current.notice(self._plan.notice)
-        view = frontend.current.open_view(self.job)
+        view = frontend.Views(self.job, self._open_view)
         try:
             self._run_attempts(view)
         except NotebookAccelError as error:

@@ -11,6 +11,7 @@ import socket
 import string
 import struct
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,8 @@ class Plan:
     """`CUDA_VISIBLE_DEVICES` of the ranks, where it differs from the notebook's."""
     threads: int
     """CPU threads of each rank, unless `OMP_NUM_THREADS` is set."""
+    place: str = ""
+    """What the ranks run on, in words."""
     notice: str = ""
     """What was decided for the user, in one line."""
 
@@ -88,8 +91,19 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
         backend="nccl" if device == "cuda" and not shared else "gloo",
         visible_gpus=visible,
         threads=max(1, hardware.cores // size),
+        place=_describe(config, hardware, device),
         notice=notice,
     )
+
+
+def _describe(config: LaunchConfig, hardware: Hardware, device: str) -> str:
+    if device == "cuda":
+        used = config.gpus or range(min(config.num_processes or len(hardware.gpus), len(hardware.gpus)))
+        names = Counter(hardware.gpus[index].name for index in set(used))
+        return ", ".join(f"{count} × {name}" for name, count in names.items())
+    if device == "mps":
+        return "an Apple GPU"
+    return f"CPU, {hardware.cores} core{'s' if hardware.cores > 1 else ''}"
 
 
 def _place(config: LaunchConfig, hardware: Hardware, device: str, engine: Engine) -> tuple[int, str | None, bool, str]:

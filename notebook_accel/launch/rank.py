@@ -13,6 +13,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from notebook_accel import events
@@ -22,6 +23,7 @@ from notebook_accel.events import (
     Failed,
     Heartbeat,
     Hello,
+    Metrics,
     Phase,
     PhaseChanged,
     Returned,
@@ -29,12 +31,13 @@ from notebook_accel.events import (
     to_wire,
 )
 from notebook_accel.launch import payload, report
+from notebook_accel.launch.coalesce import PACE, Latest
+from notebook_accel.launch.memory import Memory, has_changed
 from notebook_accel.launch.payload import Unpacked
 from notebook_accel.launch.stream import Channel, Message
 
 STACKS_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
 """Makes a rank write the Python stack of each of its threads to its stacks file, whatever it is doing."""
-_HEARTBEAT_STEP = 2**20
 
 
 class Rank:
@@ -52,7 +55,10 @@ class Rank:
         self._outbox: queue.SimpleQueue[tuple[Event, Sequence[int]]] = queue.SimpleQueue()
         self._wakeup = os.pipe()
         self._done = threading.Event()
-        self._resident = 0
+        self._latest = Latest()
+        self._memory = Memory()
+        self._told = Heartbeat(0)
+        self._beats_at = 0.0
         self.failed = False
         self.is_running = False
         """Whether it is busy with a call."""
@@ -97,13 +103,16 @@ class Rank:
         """Waits for something to do, and does it."""
         speaker, waker = self._channel.fileno(), self._wakeup[0]
         sources = [speaker, waker] if self._channel.is_open else [waker]
-        readable, _, _ = select.select(sources, [], [], self._heartbeat)
+        readable, _, _ = select.select(sources, [], [], min(self._heartbeat, PACE))
         if not readable:
             self._beat()
         if waker in readable:
             os.read(waker, 4096)
+        self._tell(self._latest.take(time.monotonic()))
         while not self._outbox.empty():
             event, fds = self._outbox.get()
+            if isinstance(event, (Returned, Failed)):
+                self._tell(self._latest.take_all(time.monotonic()))  # they are part of the call
             self._channel.send(*to_wire(event), fds)
         if speaker in readable:
             self._hear(self._channel.receive(wait=True))
@@ -116,14 +125,25 @@ class Rank:
         if messages is None:
             self._calls.put(None)
 
+    def _tell(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._channel.send(*to_wire(event))
+
     def _beat(self) -> None:
         """Tells the memory of the process, when it has changed by a MiB."""
-        resident = _resident()
-        if abs(resident - self._resident) >= _HEARTBEAT_STEP:
-            self._resident = resident
-            self._outbox.put((Heartbeat(resident), ()))
+        now = time.monotonic()
+        if now < self._beats_at:
+            return
+        self._beats_at = now + self._heartbeat
+        found = self._memory.look(now)
+        if has_changed(self._told, found):
+            self._told = found
+            self._outbox.put((found, ()))
 
     def _say(self, event: Event, fds: Sequence[int] = ()) -> None:
+        if isinstance(event, Metrics):
+            self._latest.add(event)
+            return
         self._outbox.put((event, fds))
         os.write(self._wakeup[1], b"+")
 
@@ -174,13 +194,3 @@ def _open_stacks() -> int | None:
     faulthandler.enable(fd)
     faulthandler.register(STACKS_SIGNAL, fd)
     return fd
-
-
-def _resident() -> int:
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
-    except OSError:
-        import psutil
-
-        return int(psutil.Process().memory_info().rss)

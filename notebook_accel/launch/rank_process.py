@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Call, Exited, to_wire
-from notebook_accel.launch import payload, pickling, resolver, workers
+from notebook_accel.launch import bars, payload, pickling, resolver, workers
 from notebook_accel.launch.rank import Rank
 from notebook_accel.launch.stream import Channel, Message, pair
 
@@ -67,6 +67,7 @@ def prepare() -> None:
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, 0)
     if "torch.distributed.rendezvous" in sys.modules:
         resolver.keep_local(sys.modules["torch.distributed.rendezvous"])
+    bars.install()
     importlib.invalidate_caches()  # imports what it needs for it, once
     # What the server's imports want done at the end is the server's affair: torch takes its libraries of operators
     # apart, which would take every rank 40 ms.

@@ -17,10 +17,11 @@ from notebook_accel.errors import StreamError
 from notebook_accel.events import Exited, Failed, Hello, Line, Phase, Returned, from_wire
 from notebook_accel.launch import frontend
 from notebook_accel.launch.engines.base import Ranks
-from notebook_accel.launch.job import Job, RankState
+from notebook_accel.launch.job import Job
 from notebook_accel.launch.output import Output, spans
 from notebook_accel.launch.payload import Payload
 from notebook_accel.launch.rank import STACKS_SIGNAL
+from notebook_accel.launch.rank_state import RankState
 from notebook_accel.launch.stopping import AT_ONCE, GRACE, LADDERS, Reason, StopRequests
 from notebook_accel.launch.stream import Message
 

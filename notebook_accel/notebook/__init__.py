@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING
 
 from notebook_accel import hardware
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch import engines, frontend
+from notebook_accel.notebook import views
 from notebook_accel.notebook.kernel import IPythonTerminal, Kernel
 from notebook_accel.notebook.preload import Preloader
 from notebook_accel.notebook.tracebacks import shorten_ours
@@ -23,4 +26,11 @@ def attach(shell: InteractiveShell) -> None:
     shorten_ours()
     preloader = Preloader(engines.get())
     shell.events.register("post_run_cell", lambda *_: preloader.look())
-    threading.Thread(target=hardware.detect, name="notebook-accel-hardware", daemon=True).start()  # asks the driver
+    threading.Thread(target=_get_ready, name="notebook-accel-ready", daemon=True).start()
+
+
+def _get_ready() -> None:
+    """Does what the first launch would wait for."""
+    hardware.detect()  # asks the driver
+    with contextlib.suppress(ConfigurationError):  # which the launch is to raise
+        views.choose()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from notebook_accel.launch.frontend import Terminal, View
 from notebook_accel.launch.job import Job
-from notebook_accel.notebook import tracebacks
-from notebook_accel.notebook.views.text import TextView
+from notebook_accel.notebook import tracebacks, views
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -43,8 +43,11 @@ class Kernel(IPythonTerminal):
         super().__init__(shell)
         self._pace = Pace(_output_rate())
 
-    def open_view(self, job: Job) -> View:
-        return TextView(job)
+    def choose_view(self) -> Callable[[Job], View]:
+        return views.choose()
+
+    def show(self, job: Job) -> View:
+        return views.choose()(job)
 
     def write(self, stream: str, text: str) -> None:
         self._pace.spend(len(text))

@@ -14,7 +14,7 @@ import notebook_accel
 from notebook_accel import RankError, RankTimeoutError, notebook_launcher
 from notebook_accel.events import Exited, Failed, Frame, Raised, Returned
 from notebook_accel.launch import failure, frontend
-from notebook_accel.launch.job import RankState
+from notebook_accel.launch.rank_state import RankState
 
 PACKAGE = Path(notebook_accel.__file__).parent
 GIGABYTE = 2**30

@@ -1,1 +1,59 @@
-"""How a job is drawn. Every view reads the job and owns nothing."""
+"""How a job is drawn below its cell. Every view reads the job and owns nothing; a new one is a file and a row here."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.launch.frontend import View
+from notebook_accel.launch.job import Job
+
+VIEW_VARIABLE = "NOTEBOOK_ACCEL_VIEW"
+_VIEWS = {
+    "html": "html.HtmlView",
+    "text": "text.TextView",
+}
+_DEFAULT = "html"
+_chosen: str | None = None
+
+
+def set_view(name: str | None) -> None:
+    """Chooses how the launches of this notebook are drawn from now on.
+
+    Args:
+        name: `html`: a table that is drawn again as it changes, and stays in the saved notebook. `text`: lines of plain
+            text. `None`: what the environment variable NOTEBOOK_ACCEL_VIEW says, else `html`.
+
+    Raises:
+        ConfigurationError: There is no such view.
+    """
+    global _chosen  # one kernel has one user
+    if name is not None:
+        _check(name, "set_view()")
+    _chosen = name
+
+
+def choose() -> Callable[[Job], View]:
+    """What begins to show a job, as the user has chosen.
+
+    Raises:
+        ConfigurationError: The environment variable names no view.
+    """
+    name = _chosen
+    if name is None:
+        name = os.environ.get(VIEW_VARIABLE) or _DEFAULT
+        _check(name, VIEW_VARIABLE)
+    module, _, cls = _VIEWS[name].partition(".")
+    found: Callable[[Job], View] = getattr(importlib.import_module(f"{__name__}.{module}"), cls)
+    return found
+
+
+def _check(name: Any, source: str) -> None:
+    if not isinstance(name, str) or name not in _VIEWS:
+        close = get_close_matches(str(name), _VIEWS, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ConfigurationError(f"{source}: there is no view {name!r}{hint}; choose one of {', '.join(_VIEWS)}")

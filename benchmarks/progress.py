@@ -1,0 +1,110 @@
+"""What it costs a training function to be seen: bars and reports in a rank, against plain tqdm and an empty loop.
+
+Everything is measured in real ranks of a real kernel, in rounds in which each takes its turn, and printed as ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from common import Kernel, Spread, goal, table, warn_if_busy
+
+_CODE = """
+from notebook_accel import notebook_launcher
+
+def work(rounds, count):
+    import io, json, subprocess, sys, time
+    from notebook_accel import events, report
+    from tqdm import tqdm
+
+    def timed(loop, *args):
+        began = time.perf_counter()
+        loop(*args)
+        return (time.perf_counter() - began) / count
+
+    def iterate(**options):
+        for _ in tqdm(range(count), **options): pass
+
+    def refresh(**options):
+        bar = tqdm(total=count, **options)
+        for n in range(count):
+            bar.n = n
+            bar.refresh()
+        bar.close()
+
+    def report_all():
+        for n in range(count): report(loss=0.5, step=n)
+
+    # What plain tqdm does in a process of its own, its bar drawn into a file.
+    plain = subprocess.Popen([sys.executable, "-c", PLAIN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def ask(name, count):
+        plain.stdin.write(json.dumps([name, count]) + "\\n"); plain.stdin.flush()
+        return json.loads(plain.stdout.readline())
+
+    listener = events._sink
+    found = {name: [] for name in ("iterate", "plain iterate", "refresh", "plain refresh", "report", "unheard")}
+    for _ in range(rounds):
+        found["plain iterate"].append(ask("iterate", count)); found["iterate"].append(timed(iterate))
+        found["plain refresh"].append(ask("refresh", count // 20)); found["refresh"].append(timed(refresh))
+        found["report"].append(timed(report_all))
+        events.listen(None); found["unheard"].append(timed(report_all)); events.listen(listener)
+    plain.stdin.close(); plain.wait(); plain.stdout.close()
+    return found
+"""
+_PLAIN = """
+import json, os, sys, time
+from tqdm import tqdm
+nothing = open(os.devnull, "w")
+def iterate(count):
+    for _ in tqdm(range(count), file=nothing): pass
+def refresh(count):
+    bar = tqdm(total=count, file=nothing)
+    for n in range(count):
+        bar.n = n
+        bar.refresh()
+    bar.close()
+for line in sys.stdin:
+    name, count = json.loads(line)
+    began = time.perf_counter()
+    globals()[name](count)
+    print((time.perf_counter() - began) / count, flush=True)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    rounds, count = (5, 100_000) if parser.parse_args().quick else (15, 500_000)
+    warn_if_busy()
+    with Kernel(timeout=300) as kernel:
+        kernel.run(f"PLAIN = {_PLAIN!r}\n{_CODE}")
+        told = kernel.run(
+            f"import json; print(json.dumps(notebook_launcher(work, ({rounds}, {count}), num_processes=1)[0]))"
+        )
+    found = {name: Spread(values) for name, values in json.loads(told).items()}
+    iteration = found["iterate"].over(found["plain iterate"])
+    refresh = found["refresh"].over(found["plain refresh"])
+    table(
+        "One call in a rank, ns",
+        ["", "here", "plain tqdm", "ratio"],
+        [
+            [
+                "an iteration of a bar",
+                found["iterate"].text(1e-9),
+                found["plain iterate"].text(1e-9),
+                iteration.ratio(),
+            ],
+            ["n = ...; refresh()", found["refresh"].text(1e-9), found["plain refresh"].text(1e-9), refresh.ratio()],
+            ["report(), heard", found["report"].text(1e-9), "-", "-"],
+            ["report(), unheard", found["unheard"].text(1e-9), "-", "-"],
+        ],
+    )
+    print()
+    goal("an iteration, of plain tqdm's", iteration.median, 1.15)
+    goal("report(), unheard", found["unheard"].median * 1e6, 1, " µs")
+    goal("report(), heard", found["report"].median * 1e6, 5, " µs")
+
+
+if __name__ == "__main__":
+    main()

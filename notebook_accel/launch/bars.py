@@ -1,0 +1,179 @@
+"""Makes events of a rank's progress bars: of every kind of tqdm, with nothing to change in the code that draws them.
+
+The methods of `tqdm.std.tqdm` itself are replaced, so that a name which was imported, captured or subclassed before
+means the new ones too. The classes of tqdm that draw by other means lose those, and draw as their base does.
+
+A bar that would draw only marks itself, and `take` looks later at those that did. So a bar costs its loop next to
+nothing, however often it is drawn, and one that has not moved since is not looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from notebook_accel import events
+from notebook_accel.events import Bar
+
+_FRONT_ENDS = ("tqdm.notebook", "tqdm.rich", "tqdm.gui", "tqdm.tk")
+_THEIR_METHODS = (
+    "__init__", "__iter__", "update", "display", "close", "clear", "reset", "status_printer", "colour",
+    "set_description", "set_description_str", "cancel",
+)  # fmt: skip
+_THEIR_OPTIONS = ("display", "gui", "options", "progress", "grab", "tk_parent", "cancel_callback")
+_FILE = 4
+"""Where `file` stands among the positional arguments of a bar."""
+
+_numbers = itertools.count()
+_marked: dict[int, Any] = {}
+"""By number, the bars that have something to tell; for one that has been closed, its last event."""
+
+
+class _Nowhere:
+    """A terminal that shows nothing."""
+
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+    def isatty(self) -> bool:
+        return True
+
+
+def install() -> None:
+    """Has the bars of this process mark themselves, as long as somebody listens to its events."""
+    from tqdm import std
+
+    bar: Any = std.tqdm
+    default_lock: Any = getattr(std, "TqdmDefaultWriteLock")  # noqa: B009  # not in tqdm's stubs
+    if hasattr(bar, "_accel_number"):
+        return
+    bar._accel_number = None
+    bar._accel_draws = True
+    bar.__init__ = _init(bar.__init__)
+    bar.display = _display(bar.display)
+    bar.close = _close(bar.close)
+    bar.__init_subclass__ = classmethod(_strip)
+    for cls in _subclasses(bar):
+        _strip(cls)
+    # A lock that bars have made before this process forks is shared with all its forks: one that dies with it in hand
+    # would stop the others.
+    for owner, lock in ((bar, "_lock"), (default_lock, "mp_lock")):
+        if lock in vars(owner):
+            delattr(owner, lock)
+
+
+def take() -> list[Bar]:
+    """The latest state of each bar that has marked itself since the last call."""
+    found = []
+    for number in list(_marked):
+        state = _marked.pop(number)
+        if isinstance(state, Bar):
+            found.append(state)
+        else:
+            with contextlib.suppress(Exception):  # a class of the user's may tell anything of itself
+                found.append(_describe(state))
+    return found
+
+
+def _init(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        for name in _THEIR_OPTIONS:
+            kwargs.pop(name, None)
+        if events.is_heard():
+            self._accel_number = next(_numbers)
+            file = args[_FILE] if len(args) > _FILE else kwargs.get("file")
+            self._accel_draws = not _is_terminal(file)
+            if not self._accel_draws:
+                if len(args) > _FILE:
+                    args = (*args[:_FILE], _NOWHERE, *args[_FILE + 1 :])
+                else:
+                    kwargs["file"] = _NOWHERE
+                kwargs["dynamic_ncols"] = False
+                if kwargs.get("disable", False) is None:
+                    kwargs["disable"] = False  # it meant: unless this is a terminal
+        original(self, *args, **kwargs)
+
+    return __init__
+
+
+def _display(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def display(self: Any, msg: str | None = None, pos: int | None = None, **_: Any) -> Any:
+        if self._accel_number is not None:
+            _marked[self._accel_number] = self
+        return original(self, msg, pos) if self._accel_draws else True
+
+    return display
+
+
+def _close(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def close(self: Any) -> None:
+        was_open = not getattr(self, "disable", True)
+        original(self)
+        # One whose `delay` has not passed has never been shown.
+        if was_open and self._accel_number is not None and self.last_print_t >= self.start_t + self.delay:
+            # Not the bar itself: it may hold on to a whole data set.
+            _marked[self._accel_number] = _describe(self)
+
+    return close
+
+
+def _describe(bar: Any) -> Bar:
+    state = bar.format_dict
+    scale = state["unit_scale"] if state["unit_scale"] not in (True, False, None, 1) else 1
+    n, elapsed = state["n"], state["elapsed"]
+    rate = state["rate"]
+    if rate is None and elapsed:
+        rate = (n - state["initial"]) / elapsed
+    total = state["total"]
+    return Bar(
+        bar=bar._accel_number,
+        n=_plain(n * scale),
+        total=_plain(total * scale) if total else None,
+        description=str(state["prefix"] or "").strip().removesuffix(":"),
+        unit=str(state["unit"]),
+        rate=float(rate * scale) if rate else None,
+        elapsed=float(elapsed),
+        postfix=str(state["postfix"] or ""),
+        depth=abs(bar.pos),
+        closed=bool(bar.disable),
+        leave=bar.pos == 0 if bar.leave is None else bool(bar.leave),
+    )
+
+
+def _plain(number: Any) -> float:
+    return number if type(number) in (int, float) else float(number)
+
+
+def _is_terminal(file: Any) -> bool:
+    """Whether what is written there would reach the user as a bar; a file of the user's own is written as ever."""
+    return file is None or any(file is stream for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__))
+
+
+def _strip(cls: Any, /, **_: Any) -> None:
+    """Takes from a class of tqdm's own what it does to draw elsewhere."""
+    if cls.__module__ in _FRONT_ENDS:
+        for name in _THEIR_METHODS:
+            if name in vars(cls):
+                delattr(cls, name)
+
+
+def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
+    child: type[Any]
+    for child in cls.__subclasses__():
+        yield child
+        yield from _subclasses(child)
+
+
+_NOWHERE = _Nowhere()

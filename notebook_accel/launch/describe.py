@@ -1,0 +1,106 @@
+"""A job as lines of text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from notebook_accel.events import Phase
+from notebook_accel.launch import summary
+from notebook_accel.launch.output import spans
+from notebook_accel.launch.rank_state import RankState
+from notebook_accel.launch.wording import blocks, duration, percent, size, spark, value
+
+if TYPE_CHECKING:
+    from notebook_accel.launch.job import Job
+
+_WIDTH = 20
+_SPARK_WIDTH = 24
+_GRID_COLUMNS = 8
+_MOST_FAILED = 4
+_MOST_METRICS = 8
+
+
+def describe(job: Job, *, metrics: bool = True) -> str:
+    """The job in a line, its metrics in one each, and its ranks in one each, or in a grid where they are many."""
+    if summary.is_brief(job):
+        return headline(job)
+    lines = [headline(job), *(_metrics(job) if metrics else ())]
+    if len(job.ranks) < summary.COMPACT_FROM:
+        lines += [_rank(state) for state in summary.in_order(job)]
+    else:
+        lines += [_rank(state) for state in summary.in_order(job)[:_MOST_FAILED] if state.phase is Phase.FAILED]
+        lines += _grid(job)
+    return "\n".join(lines)
+
+
+def headline(job: Job) -> str:
+    """`train() on 4 ranks: running, 12 s, 57% (rank 2: 41%), 9 s left`."""
+    count = len(job.ranks)
+    head = f"{job.name}() on {count} rank{'s' if count > 1 else ''}: {job.status.value}"
+    if job.attempt:
+        head += f", attempt {job.attempt + 1}"
+    if job.status.value != "starting":
+        head += f", {duration(job.seconds)}"
+    if job.status.ended:
+        return head + (f", {job.hardware}" if job.hardware and not summary.is_brief(job) else "")
+    found = summary.overview(job)
+    if found.fractions:
+        head += f", {percent(found.median)}"
+        if found.is_behind(found.slowest):
+            head += f" (rank {found.slowest}: {percent(found.fractions[found.slowest])})"
+    if found.remaining is not None:
+        head += f", {duration(found.remaining)} left"
+    return head
+
+
+def memory(state: RankState) -> str:
+    """`512 MB`, and what it holds on its GPU."""
+    found = [size(state.resident)] if state.resident else []
+    if state.device_used is not None:
+        found.append(f"GPU {size(state.device_used)}")
+    return ", ".join(found)
+
+
+def between(job: Job, name: str) -> str:
+    """A metric's latest value: the mean over ranks, and between which values they lie."""
+    mean, low, high = summary.latest(job, name)
+    return value(mean) + (f" ({value(low)} to {value(high)} over ranks)" if low != high else "")
+
+
+def _metrics(job: Job) -> list[str]:
+    found = summary.metrics(job, _SPARK_WIDTH)
+    lines = []
+    for name, places in list(found.items())[:_MOST_METRICS]:
+        lines.append(f"{name}  {spark([place.mean for place in places])}  {between(job, name)}")
+    if len(found) > _MOST_METRICS:
+        lines.append(f"and {len(found) - _MOST_METRICS} more metrics")
+    return lines
+
+
+def _rank(state: RankState) -> str:
+    parts = [f"rank {state.rank}", f"{state.phase.value:<8}"]
+    reason = summary.why_failed(state)
+    if reason:
+        parts.append(reason)
+    found = summary.progress(state)
+    if found.bars:
+        bar = f"{blocks(found.fraction, _WIDTH)} " if found.fraction is not None else ""
+        parts.append(bar + found.text)
+    parts += [f"{name}={value(number)}" for name, number in state.metrics.items()]
+    parts.append(memory(state))
+    return "  ".join(part for part in parts if part).rstrip()
+
+
+def _grid(job: Job) -> list[str]:
+    phases: dict[str, list[int]] = {}
+    for state in job.ranks:
+        phases.setdefault(state.phase.value, []).append(state.rank)
+    lines = [f"{phase}: {len(ranks)} (ranks {spans(ranks)})" for phase, ranks in phases.items()]
+    fractions = summary.overview(job).fractions
+    if not fractions:
+        return lines
+    cells = [
+        f"{state.rank:>4} {percent(fractions[state.rank]) if state.rank in fractions else '-':>4}"
+        for state in job.ranks
+    ]
+    return lines + ["  ".join(cells[at : at + _GRID_COLUMNS]) for at in range(0, len(cells), _GRID_COLUMNS)]

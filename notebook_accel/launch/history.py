@@ -1,0 +1,107 @@
+"""What a metric was over time: bounded for each rank, and brought together over ranks."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+KEPT_POINTS = 512
+"""How many points of a metric are kept of each rank, over the whole run."""
+
+
+class Point(NamedTuple):
+    """One value of a metric."""
+
+    step: int | None
+    at: float
+    """Seconds since the epoch."""
+    value: float
+
+
+class Series:
+    """A metric of one rank. Keeps every point, then every second, every fourth, and so on; always the last."""
+
+    def __init__(self) -> None:
+        self._steps: list[int | None] = []
+        self._times = array("d")
+        self._values = array("d")
+        self._stride = 1
+        self._count = 0
+        self._last: Point | None = None
+
+    def add(self, point: Point) -> None:
+        self._last = point
+        if self._count % self._stride == 0:
+            if len(self._values) == KEPT_POINTS:
+                self._thin()
+            self._steps.append(point.step)
+            self._times.append(point.at)
+            self._values.append(point.value)
+        self._count += 1
+
+    def points(self, most: int = KEPT_POINTS) -> list[Point]:
+        """Those that are kept, in their order; or evenly about so many of them, and the last."""
+        every = max(1, len(self._values) // most)
+        kept = (self._steps[::every], self._times[::every], self._values[::every])
+        found = [Point(*each) for each in zip(*kept, strict=False)]  # another thread may just add one
+        if self._last is not None and (not found or found[-1].at != self._last.at):
+            found.append(self._last)
+        return found
+
+    def _thin(self) -> None:
+        self._stride *= 2
+        self._steps, self._times, self._values = self._steps[::2], self._times[::2], self._values[::2]
+
+
+class Spread(NamedTuple):
+    """A metric at one place of its chart, over ranks."""
+
+    x: float
+    """The step, or the time where there are no steps."""
+    mean: float
+    low: float
+    high: float
+
+
+def spread(series: Iterable[Sequence[Point]], places: int) -> list[Spread]:
+    """Brings the ranks' points of one metric together at no more than so many places, evenly apart.
+
+    At each place a rank counts with its mean there. Values that are no finite numbers are left out.
+    """
+    ranks = [[point for point in points if math.isfinite(point.value)] for points in series]
+    by_step = all(point.step is not None for points in ranks for point in points)
+    located = [[(_x(point, by_step), point.value) for point in points] for points in ranks]
+    xs = [x for points in located for x, _ in points]
+    if not xs:
+        return []
+    first, width = min(xs), (max(xs) - min(xs)) / places
+    at: dict[int, list[float]] = {}
+    for points in located:
+        own: dict[int, list[float]] = {}
+        for x, value in points:
+            own.setdefault(min(places - 1, int((x - first) / width)) if width else 0, []).append(value)
+        for place, values in own.items():
+            at.setdefault(place, []).append(sum(values) / len(values))
+    return [
+        Spread(first + (place + 0.5) * width, sum(means) / len(means), min(means), max(means))
+        for place, means in sorted(at.items())
+    ]
+
+
+def _x(point: Point, by_step: bool) -> float:
+    return float(point.step or 0) if by_step else point.at
+
+
+def rows(histories: Iterable[tuple[int, dict[str, Series]]], began: float) -> list[dict[str, float | int | None]]:
+    """One row for each time that a rank has logged: its rank, step and seconds since `began`, and the values."""
+    found: list[dict[str, float | int | None]] = []
+    for rank, history in histories:
+        own: dict[tuple[float, int | None], dict[str, float | int | None]] = {}
+        for name, series in list(history.items()):
+            for step, at, value in series.points():
+                row = own.setdefault((at, step), {"rank": rank, "step": step, "seconds": at - began})
+                row[name] = value
+        found += [own[key] for key in sorted(own, key=lambda key: key[0])]
+    return found

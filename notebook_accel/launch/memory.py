@@ -1,0 +1,56 @@
+"""What a rank's process holds, on the host and on its device."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from notebook_accel.events import Heartbeat
+
+_STEP = 2**20
+"""Bytes that count as a change."""
+_DEVICE_INTERVAL = 1.0
+
+
+class Memory:
+    """Looks at this process's memory, and at what torch holds for it on the rank's CUDA device."""
+
+    def __init__(self) -> None:
+        self._device: tuple[int | None, int | None] = (None, None)
+        self._device_due = 0.0
+
+    def look(self, now: float) -> Heartbeat:
+        """What is held now; of the device, what was held within the last second, since asking takes 0.1 ms."""
+        if now >= self._device_due:
+            self._device_due = now + _DEVICE_INTERVAL
+            self._device = _on_device()
+        return Heartbeat(_resident(), *self._device)
+
+
+def has_changed(before: Heartbeat, now: Heartbeat) -> bool:
+    """Whether it is worth telling."""
+    host = abs(now.resident - before.resident)
+    return host >= _STEP or abs((now.device_used or 0) - (before.device_used or 0)) >= _STEP
+
+
+def _resident() -> int:
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except OSError:
+        import psutil
+
+        return int(psutil.Process().memory_info().rss)
+
+
+def _on_device() -> tuple[int | None, int | None]:
+    """Bytes held and there on the device that a rank uses by convention; `None` where it uses none.
+
+    Asks torch's allocator, which neither waits for a device nor opens one.
+    """
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return None, None
+    device = int(os.environ.get("LOCAL_RANK", "0")) % cuda.device_count()
+    return int(cuda.memory_reserved(device)), int(cuda.get_device_properties(device).total_memory)

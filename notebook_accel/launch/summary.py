@@ -1,0 +1,159 @@
+"""What views say of a job, worked out from its fold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from notebook_accel.events import Bar, Phase
+from notebook_accel.launch.history import Spread, spread
+from notebook_accel.launch.rank_state import RankState
+from notebook_accel.launch.wording import count, rate
+
+if TYPE_CHECKING:
+    from notebook_accel.launch.job import Job
+
+COMPACT_FROM = 17
+"""Ranks from which on a job is drawn as a grid."""
+_BRIEF = 1.0
+"""Seconds that a job runs before its ranks are listed, unless they have something to tell: most need but a line."""
+_BEHIND = 0.8
+"""A rank that has come less far than this part of the median is marked."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a rank has come, read from its bars."""
+
+    bars: Sequence[Bar]
+    """Those to show, from the outermost inwards."""
+
+    @property
+    def fraction(self) -> float | None:
+        """Of the outermost bar, the parts of its current step that inner bars know of included."""
+        part: float | None = None
+        for bar in reversed(self.bars):
+            part = min(1.0, (bar.n + (part or 0.0)) / bar.total) if bar.total else part if bar.depth else None
+        return part
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds, as far as can be told."""
+        if not self.bars or self.bars[0].closed:
+            return None
+        outer, part = self.bars[0], self.fraction
+        if len(self.bars) == 1 and outer.total and outer.rate:
+            return max(0.0, (outer.total - outer.n) / outer.rate)
+        return outer.elapsed * (1 - part) / part if part else None
+
+    @property
+    def text(self) -> str:
+        """`epoch 1/3 › batch 57/100 12.1 it/s`."""
+        words = " › ".join(_bar_text(bar) for bar in self.bars)
+        inner = self.bars[-1] if self.bars else None
+        if inner is None:
+            return ""
+        if inner.rate:
+            words += f" {rate(inner.rate, inner.unit)}"
+        return f"{words} {inner.postfix}".rstrip()
+
+
+def progress(state: RankState) -> Progress:
+    """What a rank's bars tell: those that are open, each with its last inner one, else the last that was closed."""
+    bars = list(state.bars.values())
+    still = [bar for bar in bars if not bar.closed]
+    if not still:
+        outer = [bar for bar in bars if not bar.depth] or bars
+        return Progress(outer[-1:])
+    by_depth = {bar.depth: bar for bar in still}
+    return Progress([by_depth[depth] for depth in sorted(by_depth)])
+
+
+def _bar_text(bar: Bar) -> str:
+    amount = f"{count(bar.n)}/{count(bar.total)}" if bar.total else count(bar.n)
+    if bar.unit != "it" and not bar.rate:  # the rate tells it too
+        amount += f" {bar.unit.strip()}"
+    return f"{bar.description} {amount}".strip()
+
+
+@dataclass(frozen=True)
+class Overview:
+    """How far a job has come."""
+
+    fractions: dict[int, float]
+    """By rank, where it is known."""
+    remaining: float | None
+    """Seconds until the last rank is there."""
+
+    @property
+    def median(self) -> float:
+        ordered = sorted(self.fractions.values())
+        middle = len(ordered) // 2
+        return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+    @property
+    def slowest(self) -> int:
+        return min(self.fractions, key=lambda rank: (self.fractions[rank], rank))
+
+    def is_behind(self, rank: int) -> bool:
+        """Whether a rank is far behind the others."""
+        return len(self.fractions) > 1 and self.fractions.get(rank, 1.0) < _BEHIND * self.median
+
+
+def overview(job: Job) -> Overview:
+    """Brings the ranks' progress together."""
+    fractions, times = {}, []
+    for state in job.ranks:
+        found = progress(state)
+        if found.fraction is not None:
+            fractions[state.rank] = found.fraction
+        if found.remaining is not None and not state.phase.ended:
+            times.append(found.remaining)
+    return Overview(fractions, max(times) if times else None)
+
+
+def in_order(job: Job) -> list[RankState]:
+    """The ranks, those that failed first, the first failure at the head."""
+    return sorted(job.ranks, key=lambda state: (state.phase is not Phase.FAILED, _failed_at(state), state.rank))
+
+
+def _failed_at(state: RankState) -> float:
+    if state.phase is not Phase.FAILED:
+        return 0.0
+    return state.failed.at if state.failed else state.exited.at if state.exited else 0.0
+
+
+def why_failed(state: RankState) -> str:
+    """The last exception of a failed rank in one line, or how its process ended."""
+    if state.phase is not Phase.FAILED:
+        return ""
+    if state.failed is not None and state.failed.chain:
+        return next(iter(state.failed.chain[-1].text.splitlines()), state.failed.chain[-1].type_name)
+    if state.exited is None:
+        return ""
+    if state.exited.signal:
+        return f"its process was killed by signal {state.exited.signal}"
+    return f"its process ended with exit code {state.exited.code}"
+
+
+def metrics(job: Job, places: int) -> dict[str, list[Spread]]:
+    """Each metric over the run, brought together over the ranks, at no more than so many places."""
+    names = {name: None for state in job.ranks for name in list(state.history)}
+    return {
+        name: spread([state.history[name].points(places) for state in job.ranks if name in state.history], places)
+        for name in names
+    }
+
+
+def latest(job: Job, name: str) -> tuple[float, float, float]:
+    """The mean, the least and the greatest of the ranks' latest values."""
+    values = [state.metrics[name] for state in job.ranks if name in state.metrics]
+    return sum(values) / len(values), min(values), max(values)
+
+
+def is_brief(job: Job) -> bool:
+    """Whether one line says all that there is to say of a job."""
+    if job.seconds >= _BRIEF:
+        return False
+    return not any(state.bars or state.metrics for state in job.ranks)

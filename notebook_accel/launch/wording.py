@@ -1,0 +1,62 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+
+_PREFIXES = ("", "k", "M", "G", "T", "P")
+_SPARKS = "▁▂▃▄▅▆▇█"
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `2:05`, `1:02:05`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def size(count: float) -> str:
+    """`512 MB`, `1.5 GB`, in units of 1024."""
+    return f"{count / 2**20:.0f} MB" if count < 2**30 else f"{count / 2**30:.1f} GB"
+
+
+def count(number: float) -> str:
+    """`57`, `12.5`, `99999`, `1.23M`."""
+    if abs(number) < 100_000:
+        return f"{number:g}" if number == int(number) else f"{number:.1f}"
+    power = min(len(_PREFIXES) - 1, int(math.log10(abs(number)) // 3))
+    return f"{number / 1000**power:.2f}{_PREFIXES[power]}"
+
+
+def rate(per_second: float, unit: str) -> str:
+    """`12.1 it/s`, or `2.50 s/it` for what is slow."""
+    if per_second < 1:
+        return f"{1 / per_second:.2f} s/{unit}"
+    return f"{per_second:.1f} {unit}/s" if per_second < 1000 else f"{count(round(per_second))} {unit}/s"
+
+
+def percent(fraction: float) -> str:
+    """`57%`; rounded down, so that only the end is 100%."""
+    return f"{math.floor(100 * fraction + 1e-9)}%"
+
+
+def value(number: float) -> str:
+    """Four significant digits, and no exponent where people need none."""
+    return f"{number:.0f}" if 1e4 <= abs(number) < 1e7 else f"{number:.4g}"
+
+
+def blocks(fraction: float, width: int) -> str:
+    """A bar of so many characters."""
+    filled = int(width * min(1.0, max(0.0, fraction)) + 1e-9)
+    return "█" * filled + "░" * (width - filled)
+
+
+def spark(values: list[float]) -> str:
+    """A line of finite values as one character each."""
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    return "".join(_SPARKS[min(7, int(8 * ((each - low) / span)))] for each in values)

@@ -1,0 +1,63 @@
+"""A metric over the run as a small picture: the mean of the ranks as a line, from the least to the greatest as a band.
+
+The picture is an SVG inside of an `<img>`, since what cleans an untrusted notebook lets no `<svg>` through. It holds no
+text: that would not follow the colours of the page around it.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+
+from notebook_accel.launch.history import Spread
+
+WIDTH, HEIGHT = 220, 64
+_EDGE = 3
+_LINE = "#2f81d0"
+"""At least 3:1 on white and on black."""
+_GRID = "#808080"
+
+
+def source(places: Sequence[Spread]) -> str:
+    """The picture as the `src` of an `<img>`."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg(places).encode()).decode()
+
+
+def svg(places: Sequence[Spread]) -> str:
+    """The picture itself."""
+    place = _Scale(places)
+    mean = [place(each.x, each.mean) for each in places]
+    band = [place(each.x, each.high) for each in places] + [place(each.x, each.low) for each in reversed(places)]
+    shapes = [f'<path d="M0 {HEIGHT - 0.5}H{WIDTH}M0.5 0V{HEIGHT}" fill="none" stroke="{_GRID}"/>']
+    if any(each.low != each.high for each in places):
+        shapes.append(f'<polygon points="{_joined(band)}" fill="{_LINE}" fill-opacity="0.3"/>')
+    if len(mean) > 1:
+        shapes.append(f'<polyline points="{_joined(mean)}" fill="none" stroke="{_LINE}" stroke-width="1.5"/>')
+    else:
+        shapes += [f'<circle cx="{x}" cy="{y}" r="2.5" fill="{_LINE}"/>' for x, y in mean]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}">'
+        f"{''.join(shapes)}</svg>"
+    )
+
+
+class _Scale:
+    """From the numbers to the places in the picture."""
+
+    def __init__(self, places: Sequence[Spread]) -> None:
+        self._left = min((each.x for each in places), default=0.0)
+        self._width = (max((each.x for each in places), default=0.0) - self._left) or 1.0
+        self._low = min((each.low for each in places), default=0.0)
+        self._height = (max((each.high for each in places), default=0.0) - self._low) or 1.0
+
+    def __call__(self, x: float, y: float) -> tuple[float, float]:
+        right = (x - self._left) / self._width
+        up = (y - self._low) / self._height
+        return (
+            round(_EDGE + right * (WIDTH - 2 * _EDGE), 1),
+            round(HEIGHT - _EDGE - up * (HEIGHT - 2 * _EDGE), 1),
+        )
+
+
+def _joined(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:g},{y:g}" for x, y in points)

@@ -1,0 +1,63 @@
+"""The pieces of HTML that a job is drawn with.
+
+All style is inline, and there are neither scripts nor classes nor ids, so that the same text shows in a live notebook,
+in a saved one that is not trusted, and in a page made of it. Text takes its colour from what is around it, in light as
+in dark; where it stands on a colour of ours, both are given, at least 4.5:1. No meaning is in a colour alone.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+_TEXT_LIMIT = 300
+_EDGE = "#808080"
+BLUE, GREEN, RED, AMBER = "#2f81d0", "#2e8b57", "#b3261e", "#f2b84b"
+_INK = {RED: "#ffffff", AMBER: "#1a1a1a"}
+
+
+def text(words: str) -> str:
+    """Words of the user's, harmless and not without end."""
+    return html.escape(words if len(words) <= _TEXT_LIMIT else words[: _TEXT_LIMIT - 1] + "…")
+
+
+def element(name: str, content: str, style: str = "", **attributes: str) -> str:
+    """An element around what is HTML already."""
+    given = "".join(f' {key}="{html.escape(value)}"' for key, value in {"style": style, **attributes}.items() if value)
+    return f"<{name}{given}>{content}</{name}>"
+
+
+def badge(words: str, colour: str) -> str:
+    """A word that is to be seen first."""
+    style = f"background-color:{colour};color:{_INK[colour]};padding:0 0.4em;border-radius:3px;font-weight:bold"
+    return element("span", text(words), style)
+
+
+def bar(fraction: float, colour: str = BLUE, height: str = "0.6em") -> str:
+    """How much is done."""
+    inner = element("div", "", f"width:{100 * min(1.0, max(0.0, fraction)):.1f}%;height:100%;background-color:{colour}")
+    style = f"height:{height};border:1px solid {_EDGE};border-radius:2px;overflow:hidden;box-sizing:border-box"
+    return element("div", inner, style)
+
+
+def table(head: Iterable[tuple[str, str]], rows: Iterable[Iterable[str]], *, wrap: bool) -> str:
+    """A table whose columns stay where they are, whatever stands in them.
+
+    Args:
+        head: The title and the width of each column.
+        rows: The cells of each, HTML; or a single one that goes over all columns.
+        wrap: Whether long text goes over several lines; it is cut otherwise, and no row changes its height.
+    """
+    head = list(head)
+    cell = "text-align:left;vertical-align:top;padding:2px 8px 2px 0;" + (
+        "overflow-wrap:anywhere" if wrap else "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
+    )
+    titles = "".join(element("th", text(title), f"{cell};width:{width}") for title, width in head)
+    lines = [element("tr", titles)]
+    for row in rows:
+        cells = list(row)
+        if len(cells) == 1:
+            lines.append(element("tr", element("td", cells[0], f"{cell};white-space:normal", colspan=str(len(head)))))
+        else:
+            lines.append(element("tr", "".join(element("td", each, cell) for each in cells)))
+    return element("table", "".join(lines), "table-layout:fixed;width:100%;margin:4px 0;border-collapse:collapse")

@@ -1,0 +1,161 @@
+"""A job as HTML: what it is doing, its metrics, its ranks; and when it is over, all that is to stay of it."""
+
+from __future__ import annotations
+
+from notebook_accel.events import Phase
+from notebook_accel.launch import describe, summary
+from notebook_accel.launch.history import Spread
+from notebook_accel.launch.job import Job, Status
+from notebook_accel.launch.rank_state import RankState
+from notebook_accel.launch.summary import Overview
+from notebook_accel.launch.wording import duration, percent, spark, value
+from notebook_accel.notebook.views import charts
+from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, table, text
+
+_COLUMNS = (("Rank", "4em"), ("Phase", "6em"), ("Progress", "auto"), ("Metrics", "26%"), ("Memory", "11em"))
+_SPARK_WIDTH = 24
+_CHART_PLACES = 110
+_MOST_METRICS = 12
+_MOST_FAILED = 4
+_ONE_LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
+_COLOURS = {Phase.FAILED: RED, Phase.DONE: GREEN}
+
+
+def draw(job: Job) -> str:
+    """The whole output."""
+    found = summary.overview(job)
+    parts = [_head(job, found)]
+    if not summary.is_brief(job):
+        parts += [_total(job, found), _metrics(job), _ranks(job, found), _foot(job)]
+    return element("div", "".join(parts), "max-width:64em;line-height:1.4")
+
+
+def _head(job: Job, found: Overview) -> str:
+    count = len(job.ranks)
+    parts = [
+        f"{element('b', text(job.name) + '()')} on {count} rank{'s' if count > 1 else ''}",
+        badge(job.status.value, RED) if job.status is Status.FAILED else element("b", job.status.value),
+    ]
+    if job.attempt:
+        parts.append(f"attempt {job.attempt + 1}")
+    if job.status is not Status.STARTING:
+        parts.append(duration(job.seconds))
+    if found.fractions and not job.status.ended:
+        parts.append(percent(found.median) if count == 1 else f"{percent(found.median)} at the median rank")
+        if count > 1:
+            parts.append(f"slowest: rank {found.slowest}, {percent(found.fractions[found.slowest])}")
+        parts.append("" if found.remaining is None else f"{duration(found.remaining)} left")
+    return element("div", " · ".join(part for part in parts if part), "" if job.status.ended else _ONE_LINE)
+
+
+def _total(job: Job, found: Overview) -> str:
+    """The bar of the whole job, there from the beginning so that nothing moves when it fills."""
+    return "" if job.status.ended else bar(found.median if found.fractions else 0.0)
+
+
+def _metrics(job: Job) -> str:
+    """While the job runs as characters, which do not flicker as pictures do."""
+    live = not job.status.ended
+    found = summary.metrics(job, _SPARK_WIDTH if live else _CHART_PLACES)
+    shown = list(found.items())[:_MOST_METRICS]
+    drawn = [_spark(job, name, [each.mean for each in places]) for name, places in shown] if live else []
+    if not live:
+        drawn = [_chart(job, name, places) for name, places in shown]
+    if len(found) > len(shown):
+        drawn.append(element("div", f"and {len(found) - len(shown)} more in job.metrics"))
+    return element("div", "".join(drawn), "margin:6px 0") if drawn else ""
+
+
+def _spark(job: Job, name: str, means: list[float]) -> str:
+    line = element("span", spark(means), "font-family:monospace;white-space:pre")
+    words = text(describe.between(job, name))
+    return element("div", f"{text(name)} {line} {words}", _ONE_LINE)
+
+
+def _chart(job: Job, name: str, places: list[Spread]) -> str:
+    words = describe.between(job, name)
+    if len(places) > 1:
+        words = f"{value(places[0].mean)} → {words}"
+    drawn = element("b", text(name))
+    if places:  # else none of its values was a number that can be drawn
+        size = f'width="{charts.WIDTH}" height="{charts.HEIGHT}"'
+        picture = f'<img src="{charts.source(places)}" {size} alt="{text(f"{name}: {words}")}">'
+        drawn += element("div", picture)
+    return element("div", drawn + element("div", text(words)), _CHART_STYLE)
+
+
+_CHART_STYLE = f"display:inline-block;vertical-align:top;margin:0 16px 8px 0;width:{charts.WIDTH}px"
+
+
+def _ranks(job: Job, found: Overview) -> str:
+    ordered, wrap = summary.in_order(job), job.status.ended
+    if len(ordered) < summary.COMPACT_FROM:
+        return _table(ordered, found, wrap=wrap)
+    failed = [state for state in ordered[:_MOST_FAILED] if state.phase is Phase.FAILED]
+    drawn = _table(failed, found, wrap=wrap) if failed else ""
+    drawn += element("div", "".join(_box(state, found) for state in job.ranks), "margin:4px 0")
+    if job.status.ended:  # what unfolds would fold again each time that it is drawn
+        whole = _table(ordered, found, wrap=True)
+        drawn += element("details", element("summary", f"All {len(ordered)} ranks") + whole)
+    return drawn
+
+
+def _table(states: list[RankState], found: Overview, *, wrap: bool) -> str:
+    rows: list[list[str]] = []
+    for state in states:
+        rows.append(_row(state, found))
+        reason = summary.why_failed(state)
+        if reason:
+            rows.append([f"{badge('error', RED)} {element('span', text(reason), 'font-family:monospace')}"])
+    return table(_COLUMNS, rows, wrap=wrap)
+
+
+def _row(state: RankState, found: Overview) -> list[str]:
+    phase = badge(state.phase.value, RED) if state.phase is Phase.FAILED else text(state.phase.value)
+    metrics = " ".join(f"{name}={value(number)}" for name, number in list(state.metrics.items()))
+    memory = describe.memory(state)
+    return [
+        element("b", str(state.rank)),
+        phase,
+        _progress(state, found),
+        element("span", text(metrics), title=metrics[:1000]),
+        element("span", text(memory), title=memory),
+    ]
+
+
+def _progress(state: RankState, found: Overview) -> str:
+    """A bar and its words below, both always there: a row keeps its height."""
+    shown = summary.progress(state)
+    parts = [] if shown.fraction is None else [percent(shown.fraction)]
+    if shown.remaining is not None and not state.phase.ended:
+        parts.append(f"{duration(shown.remaining)} left")
+    words = " · ".join([*parts, *([shown.text] if shown.text else [])])
+    mark = f"{badge('behind', AMBER)} " if found.is_behind(state.rank) and not state.phase.ended else ""
+    drawn = bar(shown.fraction or 0.0, _COLOURS.get(state.phase, BLUE))
+    return drawn + element("div", f"{mark}{text(words)}&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words)
+
+
+def _box(state: RankState, found: Overview) -> str:
+    """A rank among many."""
+    fraction = found.fractions.get(state.rank)
+    behind = found.is_behind(state.rank) and not state.phase.ended
+    label = str(state.rank)
+    amount = percent(fraction) if fraction is not None else state.phase.value
+    if state.phase is Phase.FAILED:
+        label, amount = badge(f"{label} failed", RED), ""
+    elif behind:
+        label = badge(label, AMBER)
+    else:
+        label = element("b", label)
+    title = f"rank {state.rank}: {state.phase.value}, {summary.progress(state).text or 'no bar'}"
+    drawn = element("div", f"{label} {amount}", _ONE_LINE)
+    drawn += bar(fraction or 0.0, _COLOURS.get(state.phase, BLUE), "0.4em")
+    style = "display:inline-block;vertical-align:top;width:6.5em;margin:0 6px 4px 0;overflow:hidden"
+    return element("div", drawn, style, title=title + (", behind the others" if behind else ""))
+
+
+def _foot(job: Job) -> str:
+    """Where it ran."""
+    hosts = sorted({state.host for state in job.ranks if state.host})
+    words = " on ".join(part for part in (job.hardware, ", ".join(hosts)) if part)
+    return element("div", text(words), "font-size:90%") if words else ""

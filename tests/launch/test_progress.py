@@ -1,0 +1,220 @@
+"""From what a rank says of its progress to what a job knows of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+import notebook_accel
+from notebook_accel import events
+from notebook_accel.events import Bar, Event, Heartbeat, Metrics, from_wire, to_wire
+from notebook_accel.launch import bars, history, summary
+from notebook_accel.launch.coalesce import PACE, Latest
+from notebook_accel.launch.history import KEPT_POINTS, Point, Series, spread
+from notebook_accel.launch.job import Job, Status
+from notebook_accel.launch.memory import Memory, has_changed
+from notebook_accel.launch.rank_state import KEPT_BARS, RankState
+
+
+@pytest.fixture
+def heard() -> Iterator[list[Event]]:
+    found: list[Event] = []
+    events.listen(found.append)
+    yield found
+    events.listen(None)
+
+
+def test_a_report_is_heard(heard: list[Event]) -> None:
+    notebook_accel.report({"val/loss": 1}, loss=0.5, step=3)
+    (event,) = heard
+    assert isinstance(event, Metrics)
+    assert (event.values, event.step) == ({"val/loss": 1.0, "loss": 0.5}, 3)
+
+
+def test_a_report_that_nobody_hears_is_remembered() -> None:
+    assert notebook_accel.report(here=1)["here"] == 1.0
+    assert notebook_accel.report()["here"] == 1.0
+
+
+@pytest.mark.parametrize("value", [None, [1, 2], "high", object()])
+def test_a_report_takes_numbers(heard: list[Event], value: object) -> None:
+    with pytest.raises(TypeError, match=r"report\(\) takes numbers, and 'loss' is a "):
+        notebook_accel.report(loss=value)
+    assert heard == []
+
+
+def test_metrics_remember_their_time_on_the_wire() -> None:
+    event = Metrics({"loss": 1.0}, 2)
+    assert event.at > 0
+    assert from_wire(to_wire(event)[0]) == event
+
+
+def test_few_metrics_are_all_told() -> None:
+    latest = Latest()
+    given = [Metrics({"loss": float(step)}, step) for step in range(8)]
+    for metrics in given:
+        latest.add(metrics)
+    assert latest.take(now=1.0) == given
+
+
+def test_many_metrics_are_merged_into_the_last() -> None:
+    latest = Latest()
+    for step in range(1000):
+        latest.add(Metrics({"loss": float(step), f"only at {step}": 1.0}, step))
+    *_, last = told = latest.take(now=1.0)
+    assert len(told) == 8
+    assert isinstance(last, Metrics)
+    assert (last.step, last.values["loss"]) == (999, 999.0)
+    assert "only at 500" in last.values
+
+
+def test_metrics_are_told_at_a_pace() -> None:
+    latest = Latest()
+    latest.add(Metrics({"loss": 1.0}))
+    assert latest.take(now=1.0)
+    latest.add(Metrics({"loss": 2.0}))
+    assert not latest.take(now=1.0 + PACE / 2)
+    assert latest.take(now=1.0 + PACE)
+
+
+def test_bars_are_left_alone_where_nobody_listens() -> None:
+    assert bars.take() == []
+
+
+def test_a_series_keeps_points_evenly_and_the_last() -> None:
+    series = Series()
+    for step in range(10_001):
+        series.add(Point(step, float(step), float(step)))
+    steps = [point.step for point in series.points()]
+    assert len(steps) <= KEPT_POINTS + 1
+    assert (steps[0], steps[-1]) == (0, 10_000)
+    gaps = {after - before for before, after in itertools.pairwise(steps[:-1])}  # type: ignore[operator]
+    assert len(gaps) == 1
+
+
+def points(*values: float) -> list[Point]:
+    return [Point(step, 100.0 + step, value) for step, value in enumerate(values)]
+
+
+def test_a_spread_is_the_mean_and_the_bounds_over_ranks() -> None:
+    found = spread([points(1, 2, 3), points(3, 2, 7)], places=3)
+    assert [(each.mean, each.low, each.high) for each in found] == [(2, 1, 3), (2, 2, 2), (5, 3, 7)]
+
+
+def test_a_rank_counts_once_at_each_place_of_a_spread() -> None:
+    (found,) = spread([points(1, 1, 1, 1), points(5)], places=1)
+    assert (found.mean, found.low, found.high) == (3, 1, 5)
+
+
+def test_a_spread_leaves_out_what_is_not_finite() -> None:
+    assert spread([points(math.nan, math.inf)], places=5) == []
+    assert [each.mean for each in spread([points(1, math.nan, 3)], places=3)] == [1, 3]
+
+
+def test_rows_bring_together_what_was_logged_at_once() -> None:
+    state = RankState(1)
+    state.apply(Metrics({"loss": 1.0, "accuracy": 0.5}, 0, at=10.0))
+    state.apply(Metrics({"loss": 0.5}, 1, at=11.0))
+    assert history.rows([(state.rank, state.history)], began=9.0) == [
+        {"rank": 1, "step": 0, "seconds": 1.0, "loss": 1.0, "accuracy": 0.5},
+        {"rank": 1, "step": 1, "seconds": 2.0, "loss": 0.5},
+    ]
+
+
+def test_metrics_are_a_table_where_pandas_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pandas:
+        DataFrame = staticmethod(lambda rows, columns: ("a table", rows, columns))
+
+    monkeypatch.setitem(sys.modules, "pandas", Pandas)
+    assert Job("f", 0, 1).metrics == ("a table", [], ["rank", "step", "seconds"])
+
+
+def test_metrics_are_rows_where_pandas_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert Job("f", 0, 1).metrics == []
+
+
+def test_a_rank_keeps_its_open_bars_and_the_last_closed_ones() -> None:
+    state = RankState(0)
+    state.apply(Bar(0, n=1, total=9))
+    for number in range(1, 2 * KEPT_BARS):
+        state.apply(Bar(number, n=1, total=1, closed=True))
+    assert len(state.bars) == KEPT_BARS + 1
+    assert 0 in state.bars
+
+
+def test_a_rank_forgets_a_bar_that_is_not_to_be_left() -> None:
+    state = RankState(0)
+    state.apply(Bar(0, n=1, leave=False))
+    state.apply(Bar(0, n=2, leave=False, closed=True))
+    assert state.bars == {}
+
+
+def test_a_rank_knows_its_memory() -> None:
+    state = RankState(0)
+    state.apply(Heartbeat(5, 3, 9))
+    assert (state.resident, state.device_used, state.device_total) == (5, 3, 9)
+
+
+class Cuda:
+    """As much of `torch.cuda` as is asked."""
+
+    def __init__(self, *, initialized: bool) -> None:
+        self.is_initialized = lambda: initialized
+        self.device_count = lambda: 2
+        self.memory_reserved = lambda device: 100 + device
+        self.get_device_properties = lambda device: SimpleNamespace(total_memory=1000 + device)
+
+
+@pytest.mark.parametrize(("initialized", "held"), [(False, (None, None)), (True, (101, 1001))])
+def test_the_memory_of_the_ranks_own_device_is_told_once_it_is_used(
+    monkeypatch: pytest.MonkeyPatch, initialized: bool, held: tuple[int | None, int | None]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=Cuda(initialized=initialized)))
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    found = Memory().look(now=5.0)
+    assert found.resident > 2**20
+    assert (found.device_used, found.device_total) == held
+
+
+def test_memory_is_worth_telling_when_it_has_changed_by_a_mebibyte() -> None:
+    assert not has_changed(Heartbeat(0, 0), Heartbeat(2**20 - 1, 5))
+    assert has_changed(Heartbeat(0, 0), Heartbeat(2**20, 0))
+    assert has_changed(Heartbeat(0), Heartbeat(0, 2**20, 2**30))
+
+
+def test_progress_counts_what_inner_bars_have_done_of_a_step() -> None:
+    state = RankState(0)
+    state.apply(Bar(0, n=1, total=4, description="epoch", elapsed=10.0))
+    state.apply(Bar(1, n=50, total=100, description="batch", depth=1, rate=12.0))
+    found = summary.progress(state)
+    assert found.fraction == 0.375
+    assert found.remaining == pytest.approx(10 / 0.375 - 10)
+    assert found.text == "epoch 1/4 › batch 50/100 12.0 it/s"
+
+
+def test_an_overview_names_the_slowest_rank() -> None:
+    job = Job("f", 0, 3)
+    for rank, n in enumerate((80, 20, 90)):
+        job.apply(rank, Bar(0, n=n, total=100, rate=10.0))
+    found = summary.overview(job)
+    assert (found.median, found.slowest, found.remaining) == (0.8, 1, 8.0)
+    assert [found.is_behind(rank) for rank in range(3)] == [False, True, False]
+
+
+def test_the_same_events_give_the_same_job() -> None:
+    told = [Bar(0, n=3, total=5), Metrics({"loss": 1.0}, 1), Heartbeat(2**30), Bar(0, n=5, total=5, closed=True)]
+    first, again = Job("f", 0, 1), Job("f", 0, 1)
+    again.started = first.started
+    for event in told:
+        first.apply(0, event)
+        again.apply(0, from_wire(to_wire(event)[0]))
+    for job in (first, again):
+        job.finish(Status.DONE)
+    assert again.metrics == first.metrics
+    assert again.ranks[0].bars == first.ranks[0].bars
