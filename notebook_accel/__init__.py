@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from notebook_accel.train.fsdp_options import (
         FullyShardedDataParallelPlugin,
     )
+    from notebook_accel.train.gradient_state import (
+        GradientState,
+    )
     from notebook_accel.train.local_sgd import (
         LocalSGD,
     )
@@ -89,7 +92,6 @@ if TYPE_CHECKING:
     )
     from notebook_accel.train.state import (
         AcceleratorState,
-        GradientState,
         PartialState,
     )
     from notebook_accel.train.trackers import (
@@ -223,7 +225,8 @@ _HOMES = {
     "train.optimizer": ["AcceleratedOptimizer"],
     "train.randomness": ["set_seed", "synchronize_rng_states"],
     "train.scheduler": ["AcceleratedScheduler"],
-    "train.state": ["AcceleratorState", "GradientState", "PartialState"],
+    "train.gradient_state": ["GradientState"],
+    "train.state": ["AcceleratorState", "PartialState"],
     "train.trackers": ["GeneralTracker", "on_main_process"],
     "train.tree": ["concatenate", "find_batch_size", "send_to_device"],
     "train.weights": ["SAFE_WEIGHTS_NAME", "load_checkpoint_in_model"],

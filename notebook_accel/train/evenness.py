@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 from notebook_accel.train import collectives, tree
 from notebook_accel.train.data.samplers import index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN, BatchSamplerShard, ReadyBatchShard
+from notebook_accel.train.gradient_state import GradientState
 from notebook_accel.train.logging import get_logger
-from notebook_accel.train.state import GradientState
 
 _logger = get_logger(__name__)
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import compiling
-from notebook_accel.train.state import GradientState
+from notebook_accel.train.gradient_state import GradientState
 from notebook_accel.train.strategies.base import Strategy
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from notebook_accel.train.state import GradientState
+from notebook_accel.train.gradient_state import GradientState
 
 
 class AcceleratedOptimizer(Optimizer):

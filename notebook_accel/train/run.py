@@ -15,6 +15,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import environment
 from notebook_accel.train.checkpoint import Checkpoints
 from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
+from notebook_accel.train.gradient_state import GradientState
 from notebook_accel.train.gradients import Accumulation, Watch
 from notebook_accel.train.optimizer import AcceleratedOptimizer
 from notebook_accel.train.options import (
@@ -39,7 +40,7 @@ from notebook_accel.train.options import (
 from notebook_accel.train.precision import Precision
 from notebook_accel.train.ranks import RankWork
 from notebook_accel.train.scheduler import AcceleratedScheduler
-from notebook_accel.train.state import AcceleratorState, GradientState, is_initialized
+from notebook_accel.train.state import AcceleratorState, is_initialized
 from notebook_accel.train.strategies import choose
 from notebook_accel.train.strategies.base import Settings
 from notebook_accel.train.trackers import GeneralTracker, Logbook

@@ -8,8 +8,9 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from notebook_accel.train.gradient_state import GradientState
 from notebook_accel.train.optimizer import AcceleratedOptimizer
-from notebook_accel.train.state import GradientState, PartialState
+from notebook_accel.train.state import PartialState
 
 
 class AcceleratedScheduler:

@@ -10,7 +10,8 @@ import torch.distributed as dist
 from notebook_accel import notebook_launcher
 from notebook_accel.launch import engines
 from notebook_accel.notebook.preload import TRAINING
-from notebook_accel.train.state import AcceleratorState, GradientState
+from notebook_accel.train.gradient_state import GradientState
+from notebook_accel.train.state import AcceleratorState
 
 Ranks = Callable[..., list[Any]]
 

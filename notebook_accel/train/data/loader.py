@@ -21,9 +21,9 @@ from notebook_accel.train.data.samplers import get_sampler, index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN
 from notebook_accel.train.data.skipping import read
 from notebook_accel.train.data.streams import IterableDatasetShard
+from notebook_accel.train.gradient_state import GradientState
 from notebook_accel.train.options import RNGType
 from notebook_accel.train.randomness import synchronize_rng_state
-from notebook_accel.train.state import GradientState
 
 _NOTHING = object()
 

@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data import PreparedLoader, prepare_data_loader, skip_first_batches
-from notebook_accel.train.state import GradientState
+from notebook_accel.train.gradient_state import GradientState
 from tests.train.data.loaders import Encoding, Pair, ReadyBatches, Sample, SizedStream, Stream, numbers, pairs, read
 
 META = torch.device("meta")
