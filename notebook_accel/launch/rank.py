@@ -73,9 +73,10 @@ class Rank:
         attendant.start()
         events.listen(self._say)
         while (call := self._calls.get()) is not None:
+            if not self.is_wanted:
+                break
             self.is_running = True
-            if self.is_wanted:
-                self._answer(call)
+            self._answer(call)
             self.is_running = False
         events.listen(None)
         self._done.set()

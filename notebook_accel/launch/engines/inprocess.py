@@ -29,6 +29,8 @@ from notebook_accel.launch.stream import Channel, pair
 _LOOK = 0.1
 """Seconds between two looks whether the rank has ended, without anyone coming for the store."""
 _NEVER = 3600.0
+_environment = threading.Lock()
+"""Held by the rank that has put its environment in place of the process's: there is only one for all threads."""
 
 
 class InProcessEngine:
@@ -89,7 +91,11 @@ class InProcessRanks:
 
     def signal(self, rank: int, signum: int) -> None:
         """Raises `KeyboardInterrupt` in the rank for whatever signal is meant to end it."""
-        if signum in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL) and self._rank.is_running:
+        if signum not in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            return
+        if not self._rank.is_running:
+            self._rank.is_wanted = False
+        else:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
             )
@@ -112,19 +118,27 @@ class InProcessRanks:
         return thread
 
     def _live(self) -> None:
+        while not _environment.acquire(timeout=_LOOK):
+            if not self._rank.is_wanted:
+                self._end()
+                return
         before = dict(os.environ)
         take_environment({**before, **self._environment})
         try:
             self._rank.serve()
         finally:
-            take_environment(before)
             distributed = sys.modules.get("torch.distributed")
             if distributed is not None and distributed.is_available() and distributed.is_initialized():
                 distributed.destroy_process_group()
-            with contextlib.suppress(OSError):  # nobody waits for it any more
-                self._said.send(b".")
-            self._said.close()
-            self._rank.close()
+            take_environment(before)
+            _environment.release()
+            self._end()
+
+    def _end(self) -> None:
+        with contextlib.suppress(OSError):  # nobody waits for it any more
+            self._said.send(b".")
+        self._said.close()
+        self._rank.close()
 
     def _host_store(self) -> None:
         """Hosts the store as soon as someone comes for it: most functions that run alone never do."""
