@@ -155,7 +155,7 @@ def _box(state: RankState, found: Overview) -> str:
 
 
 def _foot(job: Job) -> str:
-    """Where it ran."""
+    """What it ran on. A machine's name is told where there are several: notebooks are shared."""
     hosts = sorted({state.host for state in job.ranks if state.host})
-    words = " on ".join(part for part in (job.hardware, ", ".join(hosts)) if part)
+    words = " on ".join(part for part in (job.hardware, ", ".join(hosts) if len(hosts) > 1 else "") if part)
     return element("div", text(words), "font-size:90%") if words else ""
