@@ -7,7 +7,7 @@ What a cell defined is in no script, so here the process travels by value, as th
 from __future__ import annotations
 
 import pickle
-from multiprocessing import process, reduction
+from multiprocessing import process, reduction, util
 from typing import Any
 
 from notebook_accel.launch.pickling import dump_worker, load_worker
@@ -24,7 +24,7 @@ class _Travelling:
 
 
 def install() -> None:
-    """Makes `spawn` and `forkserver` of multiprocessing work in this process."""
+    """Makes `spawn` and `forkserver` of multiprocessing work in this process, and workers leave no folders behind."""
     dump = reduction.dump
 
     def dump_by_value(obj: Any, file: Any, protocol: Any = None) -> None:
@@ -34,3 +34,13 @@ def install() -> None:
             dump(obj, file, protocol)
 
     reduction.dump = dump_by_value
+
+    begin = process.BaseProcess.__init__
+
+    def begin_in_our_folder(self: process.BaseProcess, *args: Any, **kwargs: Any) -> None:
+        # A worker that shares tensors would else make a folder of its own, and a worker that is ended leaves it there.
+        # It takes its parent's if there is one, which this process removes at its end.
+        util.get_temp_dir()
+        begin(self, *args, **kwargs)
+
+    process.BaseProcess.__init__ = begin_in_our_folder  # type: ignore[method-assign]
