@@ -1,35 +1,21 @@
 import dataclasses
 import enum
+import inspect
 import math
 from typing import Any
 
+import accelerate
 import numpy as np
 import pytest
 import torch
 
 from notebook_accel import notebook_launcher
-from notebook_accel.config import LaunchConfig, check_call, from_call
+from notebook_accel.config import LaunchConfig
+from notebook_accel.config.call import from_call
+from notebook_accel.config.checks import call as check_call
+from notebook_accel.config.layers import Layer, merge
 from notebook_accel.errors import ConfigurationError
 
-DEFAULTS: dict[str, Any] = {
-    "num_processes": None,
-    "mixed_precision": "no",
-    "use_port": "29500",
-    "master_addr": "127.0.0.1",
-    "node_rank": 0,
-    "num_nodes": 1,
-    "rdzv_backend": "static",
-    "rdzv_endpoint": "",
-    "rdzv_conf": None,
-    "rdzv_id": "none",
-    "max_restarts": 0,
-    "monitor_interval": 0.1,
-    "log_line_prefix_template": None,
-    "gpus": None,
-    "device": None,
-    "env": None,
-    "timeout": None,
-}
 TWO_MACHINES = {"num_nodes": 2, "master_addr": "10.0.0.1"}
 
 
@@ -38,12 +24,21 @@ class Precision(str, enum.Enum):
 
 
 def configure(**given: Any) -> LaunchConfig:
-    return from_call(**{**DEFAULTS, **given})
+    return merge([from_call(given)])
 
 
-def test_the_defaults_of_the_launcher_are_the_defaults_of_the_settings() -> None:
-    assert configure() == LaunchConfig()
-    assert set(DEFAULTS) < set(notebook_launcher.__kwdefaults__) | set(notebook_launcher.__code__.co_varnames)
+def parameters() -> dict[str, Any]:
+    return {name: each.default for name, each in inspect.signature(notebook_launcher).parameters.items()}
+
+
+def test_an_argument_that_is_left_out_says_nothing() -> None:
+    assert from_call(parameters()) == Layer("call")
+
+
+def test_the_defaults_of_the_peer_are_the_defaults_of_the_settings() -> None:
+    theirs = inspect.signature(accelerate.notebook_launcher).parameters
+    plain = {name: each.default for name, each in theirs.items() if name not in ("function", "args")}
+    assert configure(**plain) == LaunchConfig()
 
 
 def test_settings_cannot_be_changed() -> None:
@@ -93,6 +88,8 @@ def test_settings_cannot_be_changed() -> None:
         ({"device": "mps"}, "device", "mps"),
         ({"env": {"A": "b", "N": 1}}, "env", {"A": "b", "N": "1"}),
         ({"timeout": 2.5}, "timeout", 2.5),
+        ({"stall_after": 0.3}, "stall_after", 0.3),
+        ({"stall_after": None}, "stall_after", None),
     ],
     ids=str,
 )
@@ -144,6 +141,7 @@ def test_an_argument_is_taken(given: dict[str, Any], field: str, value: object) 
         *[({"env": {bad: "b"}}, "env", "no name") for bad in ("", "A=b", "A\0", 1)],
         *[({"env": {"A": bad}}, "env['A']", "string") for bad in (None, "b\0", ["b"])],
         *[({"timeout": bad}, "timeout", "above 0") for bad in (0, -1, math.nan, math.inf, "10", True)],
+        ({"stall_after": 0}, "stall_after", "above 0"),
     ],
     ids=str,
 )

@@ -1,0 +1,171 @@
+"""The configuration file: YAML with the keys of Hugging Face Accelerate's, read when it is there, written whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from notebook_accel.config import keys as table
+from notebook_accel.config.layers import Layer
+from notebook_accel.config.translation import to_fields
+from notebook_accel.config.variables import FILE_VARIABLE
+from notebook_accel.errors import ConfigurationError
+
+_last: tuple[tuple[Path, int, int, int], Mapping[str, Any]] | None = None
+"""The file that was read last: which, and what it says."""
+
+
+def location(environ: Mapping[str, str]) -> Path:
+    """Where the file is, or would be."""
+    if environ.get(FILE_VARIABLE):
+        return Path(environ[FILE_VARIABLE]).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("notebook-accel", appauthor=False)) / "config.yaml"
+
+
+def from_file(environ: Mapping[str, str], path: Path | None = None) -> Layer:
+    """The layer of the file; empty if there is none.
+
+    Args:
+        environ: May name another file than the usual one, which must be there.
+        path: Another file than that, which must be there too.
+
+    Raises:
+        ConfigurationError: It cannot be read, or says what cannot work.
+    """
+    where = path or location(environ)
+    found = read(where)
+    if found is None:
+        if path is not None or environ.get(FILE_VARIABLE):
+            named = "" if path is not None else f"{FILE_VARIABLE} names "
+            raise ConfigurationError(
+                f"{named}{where}, and there is no such file: notebook-accel config --config_file {where} makes it"
+            )
+        return Layer("file")
+    with _named(where):
+        return layer(found, where)
+
+
+def layer(found: Mapping[str, Any], path: Path) -> Layer:
+    """The layer of a file that has these checked keys.
+
+    Raises:
+        ConfigurationError: They contradict each other.
+    """
+    fields = to_fields(found)
+    return Layer(
+        "file",
+        {name: value for name, (value, _) in fields.items()},
+        {name: f"{key} in {path}" for name, (_, key) in fields.items()},
+    )
+
+
+def read(path: Path) -> Mapping[str, Any] | None:
+    """The checked keys of a file, those of its sections beside the others; `None` if there is no file.
+
+    Raises:
+        ConfigurationError: It cannot be read, or a key or its value cannot work.
+    """
+    global _last  # a launch is not to parse again what has not changed
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigurationError(f"{path} can't be read: {error.strerror}") from error
+    identity = (path, status.st_mtime_ns, status.st_size, status.st_ino)
+    if _last is None or _last[0] != identity:
+        with _named(path):
+            _last = (identity, _checked(_parse(path)))
+    return _last[1]
+
+
+def write(path: Path, keys: Mapping[str, Any]) -> None:
+    """Writes a file, whole or not at all. Others may not read it: it may hold environment variables.
+
+    Raises:
+        ConfigurationError: It cannot be written.
+    """
+    import yaml
+
+    nested: dict[str, Any] = {table.SCHEMA_KEY: table.SCHEMA}
+    for key in sorted(keys):
+        group = next((each for each in table.GROUPS if key.startswith(each.removesuffix("config"))), None)
+        place = nested.setdefault(group, {}) if group else nested
+        place[key] = keys[key]
+    text = "# Settings of notebook-accel; `notebook-accel config show` explains them.\n" + yaml.safe_dump(
+        nested, sort_keys=False
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, text)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} can't be written: {error.strerror}. Make its folder writable, or name another file with "
+            f"{FILE_VARIABLE} or --config_file."
+        ) from error
+
+
+def _replace(path: Path, text: str) -> None:
+    target = path.resolve()  # a link stays one
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _parse(path: Path) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"it can't be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"it is no YAML: {' '.join(str(error).split())}") from error
+
+
+def _checked(content: Any) -> dict[str, Any]:
+    if content is None:
+        return {}
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise ConfigurationError("it must have lines such as `num_processes: 2`")
+    version = content.pop(table.SCHEMA_KEY, table.SCHEMA)
+    if not isinstance(version, int) or version < 1:
+        raise ConfigurationError(f"{table.SCHEMA_KEY}: {version!r} must be {table.SCHEMA}")
+    if version > table.SCHEMA:
+        raise ConfigurationError(
+            f"a newer version of notebook-accel has written it ({table.SCHEMA_KEY}: {version}; this one reads "
+            f"{table.SCHEMA}): upgrade with pip install -U notebook-accel, or name another file with {FILE_VARIABLE}"
+        )
+    if content.pop("fp16", None):  # as old versions of the peer wrote it
+        content.setdefault("mixed_precision", "fp16")
+    for group in table.GROUPS:
+        inner = content.pop(group, None) or {}
+        prefix = group.removesuffix("config")
+        strange = [key for key in inner if not str(key).startswith(prefix)] if isinstance(inner, dict) else [inner]
+        if strange:
+            raise ConfigurationError(f"{group} has keys that begin with {prefix}, and not {strange[0]!r}")
+        content |= inner
+    return {key: table.check(key, value, key) for key, value in content.items()}
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Any:
+    """Has what is wrong with a file begin with its name."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None

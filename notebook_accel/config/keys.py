@@ -1,0 +1,215 @@
+"""The keys of the configuration file: those of Hugging Face Accelerate's, and what becomes of each.
+
+A key has an effect, or asks for nothing at the values that the peer writes unasked, or is an error that names the
+alternative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from notebook_accel.config import checks
+from notebook_accel.config.checks import Check
+from notebook_accel.config.settings import DEVICES, PRECISIONS
+from notebook_accel.errors import ConfigurationError
+
+SCHEMA_KEY = "schema_version"
+SCHEMA = 1
+_NOTHING: tuple[Any, ...] = (None, False, "", "no", "NO", [], {})
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key that has an effect."""
+
+    check: Check
+    read: Callable[[str], Any] = checks.read_text
+    """Takes it from text, as `config set key=value` has it."""
+    summary: str = ""
+    """What it is, for the options of `notebook-accel config`; empty for those that only the file has."""
+
+
+def _absent(check: Check, *nothing: Any) -> Check:
+    """A check that takes these for nothing at all, which is `None`."""
+    return lambda name, value: None if _is_any(value, nothing) else check(name, value)
+
+
+def _is_any(value: Any, of: Iterable[Any]) -> bool:
+    """Whether it is one of these, where 0 is not false."""
+    return any(value == each and type(value) is type(each) for each in of)
+
+
+def _precision(name: str, value: Any) -> str:
+    """YAML takes an unquoted `no` for false."""
+    return str(checks.choice(*PRECISIONS)(name, "no" if value in (False, None) else checks.read_lower(str(value))))
+
+
+def _gpu_ids(name: str, value: Any) -> str | None:
+    """`all`, `0,2`, or one number."""
+    text = str(value).strip()
+    return None if value is None or text == "all" else ",".join(map(str, checks.gpus(name, checks.read_gpus(text))))
+
+
+DISTRIBUTED: dict[str, dict[str, Any]] = {
+    "NO": {"num_processes": 1, "strategy": "ddp"},
+    "MULTI_CPU": {"device": "cpu", "strategy": "ddp"},
+    "MULTI_GPU": {"device": "cuda", "strategy": "ddp"},
+    "FSDP": {"strategy": "fsdp"},
+}
+"""What each `distributed_type` sets, by field of `LaunchConfig`."""
+_DISTRIBUTED_INSTEAD = {
+    "DEEPSPEED": "FSDP shards as its stage 3 does",
+    "MEGATRON_LM": "use FSDP, or Accelerator(torch_tp_plugin=...) for tensor parallel layers",
+    "TP": "use MULTI_GPU, and Accelerator(torch_tp_plugin=...)",
+}
+
+
+def _distributed_type(name: str, value: Any) -> str:
+    kind = "NO" if value is False else str(value).upper()
+    if kind in DISTRIBUTED:
+        return kind
+    instead = _DISTRIBUTED_INSTEAD.get(kind, f"there are {', '.join(DISTRIBUTED)}")
+    raise ConfigurationError(f"{name}: {value} is not available: {instead}")
+
+
+def _compiler(name: str, value: Any) -> str:
+    return "no" if value in (False, None) else str(value).lower()
+
+
+def _bool_or_word(name: str, value: Any) -> Any:
+    """`fsdp_reshard_after_forward`: true or false, or the first FSDP's word for it."""
+    return value if isinstance(value, bool) else str(value)
+
+
+def _sharding(name: str, value: Any) -> str:
+    """By name, or by the number that the peer gives it."""
+    kind = _SHARDING[int(value) - 1] if str(value) in map(str, range(1, len(_SHARDING) + 1)) else str(value).upper()
+    if kind == "NO_SHARD":
+        raise ConfigurationError(f"{name}: {value} keeps everything on every rank: use distributed_type: MULTI_GPU")
+    return str(checks.choice(*_SHARDING)(name, kind))
+
+
+_SHARDING = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
+
+
+def _upper(*choices: str) -> Check:
+    return lambda name, value: checks.choice(*choices)(name, str(value).upper())
+
+
+def _classes(name: str, value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _second_fsdp(name: str, value: Any) -> None:
+    if value not in (None, 2, "2"):
+        raise ConfigurationError(
+            f"{name}: {value} is not available: parameters are sharded by FSDP2. Write 2; options of the first that "
+            "the second has too are understood."
+        )
+
+
+def _ignored(name: str, value: Any) -> None:
+    """It changes how weights are loaded, and nothing that comes of it."""
+
+
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+KEYS: dict[str, Key] = {
+    "num_processes": Key(
+        _absent(checks.integer(1), None, -1), checks.read_number, summary="Ranks, on all machines together."
+    ),
+    "mixed_precision": Key(
+        _precision, summary="What every Accelerator on the ranks computes in: no, fp16, bf16 or fp8."
+    ),
+    "distributed_type": Key(_distributed_type, summary="NO, MULTI_CPU, MULTI_GPU or FSDP."),
+    "use_cpu": Key(checks.flag, checks.read_flag, summary="Whether to use the CPU, whatever else there is."),
+    "gpu_ids": Key(_gpu_ids, summary="Which GPUs, such as 0,2; or all."),
+    "device": Key(_absent(checks.device(*DEVICES), None)),
+    "gradient_accumulation_steps": Key(
+        checks.integer(1), checks.read_number, summary="Over how many batches gradients add up."
+    ),
+    "num_machines": Key(checks.integer(1), checks.read_number, summary="How many machines take part."),
+    "machine_rank": Key(checks.integer(0), checks.read_number, summary="Which of them this is, from 0."),
+    "main_process_ip": Key(_absent(checks.address, None, ""), summary="The address of the one with rank 0."),
+    "main_process_port": Key(_absent(checks.port, None, ""), summary="The port on it on which the ranks meet."),
+    "rdzv_backend": Key(checks.choice("static", "c10d")),
+    "max_restarts": Key(checks.integer(0), checks.read_number),
+    "debug": Key(checks.flag, checks.read_flag, summary="Whether ranks compare shapes before each collective."),
+    "env": Key(_absent(checks.environment, None)),
+    "dynamo_backend": Key(_compiler, summary="What models are compiled with, such as inductor; or no."),
+    "dynamo_mode": Key(_absent(checks.choice(*_MODES), None, "default")),
+    "dynamo_use_fullgraph": Key(_absent(checks.flag, None, False), checks.read_flag),
+    "dynamo_use_dynamic": Key(_absent(checks.flag, None, False), checks.read_flag),
+    "fsdp_version": Key(_second_fsdp, checks.read_number),
+    "fsdp_reshard_after_forward": Key(_bool_or_word, checks.read_flag),
+    "fsdp_sharding_strategy": Key(_sharding),
+    "fsdp_offload_params": Key(checks.flag, checks.read_flag),
+    "fsdp_auto_wrap_policy": Key(_upper("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")),
+    "fsdp_transformer_layer_cls_to_wrap": Key(_classes),
+    "fsdp_min_num_params": Key(checks.integer(0), checks.read_number),
+    "fsdp_state_dict_type": Key(_upper("SHARDED_STATE_DICT", "FULL_STATE_DICT")),
+    "fsdp_activation_checkpointing": Key(checks.flag, checks.read_flag),
+    "fsdp_cpu_ram_efficient_loading": Key(_ignored),
+}
+"""By name. Those that begin with `fsdp_` and `dynamo_` stand in `fsdp_config` and `dynamo_config` in the file."""
+_FSDP2_ALWAYS = "FSDP2 has no other way: leave it out"
+NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
+    "compute_environment": (
+        (None, "LOCAL_MACHINE"),
+        "SageMaker's own launcher starts its jobs; here it is LOCAL_MACHINE",
+    ),
+    "same_network": ((None, True, False), ""),
+    "main_training_function": (
+        (None, "main"),
+        "the function is what notebook_launcher() is given, the script what it runs",
+    ),
+    "enable_cpu_affinity": (_NOTHING, "start the program under numactl or taskset"),
+    "downcast_bf16": (_NOTHING, "it is for TPUs; mixed_precision: bf16 is for GPUs and CPUs"),
+    "deepspeed_config": (_NOTHING, "distributed_type: FSDP shards as its stage 3 does"),
+    "megatron_lm_config": (_NOTHING, "use distributed_type: FSDP, or Accelerator(torch_tp_plugin=...)"),
+    "parallelism_config": (_NOTHING, "use distributed_type: FSDP, or Accelerator(torch_tp_plugin=...)"),
+    "mpirun_config": (
+        _NOTHING,
+        "ranks are started directly; give num_machines and main_process_ip for several machines",
+    ),
+    "ipex_config": (_NOTHING, "torch itself has what the extension had"),
+    "fp8_config": (
+        _NOTHING,
+        "mixed_precision: fp8 uses torchao; pass it kwargs_handlers=[AORecipeKwargs(...)] for more",
+    ),
+    "command_file": (_NOTHING, "pass the command itself"),
+    "commands": (_NOTHING, "pass the command itself"),
+    **dict.fromkeys(
+        ["tpu_name", "tpu_zone", "tpu_use_cluster", "tpu_use_sudo", "tpu_vm", "tpu_env"],
+        (_NOTHING, "TPU pods are started with gcloud; each of their machines runs the notebook or the script"),
+    ),
+    "dynamo_use_regional_compilation": (_NOTHING, "compile the layers yourself before prepare()"),
+    "fsdp_backward_prefetch": ((*_NOTHING, "BACKWARD_PRE", "NO_PREFETCH"), _FSDP2_ALWAYS),
+    "fsdp_forward_prefetch": (_NOTHING, _FSDP2_ALWAYS),
+    "fsdp_use_orig_params": ((None, True), _FSDP2_ALWAYS),
+    "fsdp_sync_module_states": ((None, True), _FSDP2_ALWAYS),
+    "fsdp_activation_checkpointing_offload": (_NOTHING, "use fsdp_offload_params, or leave it out"),
+    "fsdp_ignored_modules": (
+        _NOTHING,
+        "use Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(ignored_modules=...))",
+    ),
+}
+"""Keys without an effect: the values that ask for nothing, and what to do instead of any other."""
+GROUPS = ("fsdp_config", "dynamo_config")
+
+
+def check(key: str, value: Any, called: str) -> Any:
+    """The value of one key, or `None` if it asks for nothing.
+
+    Raises:
+        ConfigurationError: There is no such key, or its value cannot work.
+    """
+    if key in KEYS:
+        return KEYS[key].check(called, value)
+    if key not in NEUTRAL:
+        raise ConfigurationError(f"{called} is no setting{checks.nearest(key, [*KEYS, *NEUTRAL, *GROUPS])}")
+    allowed, instead = NEUTRAL[key]
+    if not _is_any(value, allowed):
+        raise ConfigurationError(f"{called}: {value!r:.80} is not available here: {instead}")
+    return None

@@ -1,0 +1,121 @@
+"""How settings from several places become one: defaults < file < environment < magic < call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from notebook_accel.config.checks import JOIN_TIMEOUT
+from notebook_accel.config.settings import LOOPBACK, LaunchConfig, Source
+from notebook_accel.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one place sets. Its values are checked one by one; whether they go together is seen when all are merged."""
+
+    name: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """By field of `LaunchConfig`."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """By field: where exactly."""
+
+    def __add__(self, later: Layer) -> Layer:
+        """What the same place says after it has said more."""
+        values = overlay(self.values, later.values)
+        places = {name: place for name, place in {**self.places, **later.places}.items() if name in values}
+        return Layer(self.name, values, places)
+
+
+_JOINED = ("env", "fsdp", "dynamo")
+"""Each of their entries is a setting of its own."""
+_OUTDATED: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
+    ("device", lambda device: device != "cuda", ("gpus",)),
+    ("gpus", lambda gpus: True, ("device", "num_processes")),
+    ("num_nodes", lambda count: count == 1, ("node_rank", "master_addr", "port", "join_timeout", "rdzv_backend")),
+    ("strategy", lambda strategy: strategy != "fsdp", ("fsdp",)),
+    ("dynamo_backend", lambda backend: backend == "no", ("dynamo",)),
+)
+"""A field, which of its values count, and the fields whose values from lower layers go with it: whoever says
+`device="cpu"` has not asked for the GPUs that a file names."""
+
+
+def merge(layers: Iterable[Layer]) -> LaunchConfig:
+    """One configuration of several layers, the lowest first.
+
+    Raises:
+        ConfigurationError: Settings that do not go together, or that would have no effect.
+    """
+    values: dict[str, Any] = {}
+    sources: dict[str, Source] = {}
+    for layer in layers:
+        values = overlay(values, layer.values)
+        named = {name: Source(layer.name, place) for name, place in layer.places.items()}
+        sources = {name: source for name, source in {**sources, **named}.items() if name in values}
+    config = LaunchConfig(**values, sources=sources)
+    check_together(config)
+    return config
+
+
+def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """What counts of two layers' values, by field."""
+    gone = {
+        name
+        for decisive, counts, outdated in _OUTDATED
+        if decisive in above and counts(above[decisive])
+        for name in outdated
+    }
+    values = {name: value for name, value in below.items() if name not in gone}
+    if "num_processes" in above and "gpus" in values:
+        values["gpus"] = values["gpus"][: above["num_processes"]]  # the first of those to choose from
+    joined = {name: {**values.get(name, {}), **above[name]} for name in _JOINED if name in above}
+    return {**values, **above, **joined}
+
+
+def check_together(config: LaunchConfig) -> None:
+    """Checks what no value can tell alone.
+
+    Raises:
+        ConfigurationError: Settings that do not go together, or that would have no effect.
+    """
+    nodes, several = config.num_nodes, config.num_nodes > 1
+    if several and config.port == 0:
+        raise ConfigurationError(
+            f"use_port=0{config.told('port')} stands for any free port, which the other machines can't know: with "
+            f"num_nodes={nodes}{config.told('num_nodes')} give one that is free on the first machine"
+        )
+    if config.node_rank >= nodes:
+        raise ConfigurationError(
+            f"node_rank={config.node_rank}{config.told('node_rank')} with num_nodes={nodes}{config.told('num_nodes')}: "
+            f"the ranks of the machines are 0 to {nodes - 1}"
+        )
+    if not several and config.master_addr not in LOOPBACK:
+        raise ConfigurationError(
+            f"master_addr={config.master_addr!r}{config.told('master_addr')} has no effect with num_nodes=1: one "
+            "machine talks to itself on the loopback interface. Leave it out, or give num_nodes."
+        )
+    if not several and config.join_timeout != JOIN_TIMEOUT:
+        raise ConfigurationError(
+            f"rdzv_conf{config.told('join_timeout')} has no effect with num_nodes=1: there is no other machine to wait "
+            "for"
+        )
+    if config.gpus is not None and config.device not in (None, "cuda"):
+        raise ConfigurationError(
+            f"gpus={list(config.gpus)}{config.told('gpus')} contradicts device={config.device!r}{config.told('device')}"
+        )
+    if config.device == "cpu" and config.mixed_precision in ("fp16", "fp8"):
+        raise ConfigurationError(
+            f"mixed_precision={config.mixed_precision!r}{config.told('mixed_precision')} needs a GPU, and "
+            f"device='cpu'{config.told('device')}: use 'bf16' or 'no'"
+        )
+    if config.fsdp and config.strategy != "fsdp":
+        raise ConfigurationError(
+            f"{', '.join(config.fsdp)}{config.told('fsdp')} would have no effect, since the strategy is "
+            f"{config.strategy!r}{config.told('strategy')}: leave them out, or choose strategy 'fsdp'"
+        )
+    if config.dynamo and config.dynamo_backend == "no":
+        raise ConfigurationError(
+            f"{', '.join(config.dynamo)}{config.told('dynamo')} would have no effect, since nothing is compiled: leave "
+            "them out, or choose a dynamo_backend such as inductor"
+        )

@@ -1,0 +1,68 @@
+"""The configuration that counts now, merged of all that say something about it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from notebook_accel.config import file, variables
+from notebook_accel.config.call import from_call
+from notebook_accel.config.layers import Layer, merge
+from notebook_accel.config.settings import LaunchConfig
+from notebook_accel.config.translation import Told, from_config
+
+_notebook = Layer("magic")
+"""What `%accelerate` has set in this process."""
+
+
+def notebook() -> Layer:
+    """What `%accelerate` has set."""
+    return _notebook
+
+
+def set_notebook(layer: Layer) -> None:
+    """Makes this what `%accelerate` has set."""
+    global _notebook  # one kernel has one user
+    _notebook = layer
+
+
+def resolve(arguments: Mapping[str, Any] | None = None, place: str = "") -> LaunchConfig:
+    """The configuration of a launch from here.
+
+    Args:
+        arguments: Those of the call, as in `from_call`.
+        place: Where they stand, if it is no call.
+
+    Raises:
+        ConfigurationError: Something in it cannot work; the message says where it stands.
+    """
+    called = from_call(arguments or {}, place)
+    return merge([*below(os.environ), _notebook, called])
+
+
+def below(environ: Mapping[str, str], path: Path | None = None) -> list[Layer]:
+    """The layers that hold for every process of this user: the file and the environment.
+
+    Args:
+        environ: The environment.
+        path: Another file than the usual one.
+
+    Raises:
+        ConfigurationError: Something in them cannot work.
+    """
+    return [file.from_file(environ, path), variables.from_environment(environ)]
+
+
+def keys_below(environ: Mapping[str, str], path: Path | None = None) -> dict[str, Told]:
+    """What the file and the environment say, by the keys of the file, for a command line to be laid on top.
+
+    Args:
+        environ: The environment.
+        path: Another file than the usual one.
+
+    Raises:
+        ConfigurationError: Something in them cannot work.
+    """
+    return from_config(merge(below(environ, path)))

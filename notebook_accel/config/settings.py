@@ -1,0 +1,234 @@
+"""The settings of a launch: one frozen value, and the table of what users may set and by which names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from notebook_accel.config import checks
+from notebook_accel.config.checks import JOIN_TIMEOUT, Check
+
+PRECISIONS = ("no", "fp16", "bf16", "fp8")
+DEVICES = ("cpu", "cuda", "mps")
+STRATEGIES = ("ddp", "fsdp")
+DEFAULT_PORT = 29500
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a value came from."""
+
+    layer: str
+    """`file`, `environment`, `magic` or `call`."""
+    place: str
+    """The place in it, as the user knows it: `mixed_precision in /home/me/.config/…`, `%accelerate --gpus`."""
+
+    def __str__(self) -> str:
+        return self.place
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchConfig:
+    """How to start the ranks of one launch."""
+
+    num_processes: int | None = None
+    """Ranks on this machine; `None`: one for each accelerator, else one for each physical core up to 4."""
+    mixed_precision: str = "no"
+    port: int = DEFAULT_PORT
+    """With one machine, 29500 stands for any free port."""
+    master_addr: str = "127.0.0.1"
+    node_rank: int = 0
+    num_nodes: int = 1
+    rdzv_backend: str = "static"
+    """How several machines find each other: `static`; `c10d` where they are launched from the command line."""
+    run_id: str = "none"
+    """Machines join only with the same one."""
+    join_timeout: float = JOIN_TIMEOUT
+    """Seconds to wait for the other machines."""
+    max_restarts: int = 0
+    heartbeat: float = 0.1
+    """Seconds between two signs of life of a rank."""
+    label: str | None = None
+    """A template for the label of output lines."""
+    gpus: tuple[int, ...] | None = None
+    """Indices as torch counts them in the notebook."""
+    device: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    timeout: float | None = None
+    """Seconds that the whole launch may take."""
+    stall_after: float | None = 60.0
+    """Seconds without progress, while ranks wait for others, after which that is said; `None`: never."""
+    gradient_accumulation_steps: int = 1
+    strategy: str = "ddp"
+    """How an `Accelerator` on the ranks spreads models that it is given no plugin for."""
+    fsdp: Mapping[str, Any] = field(default_factory=dict)
+    """How FSDP shards, by the names that the peer's file has: `fsdp_offload_params`."""
+    dynamo_backend: str = "no"
+    """What prepared models are compiled with."""
+    dynamo: Mapping[str, Any] = field(default_factory=dict)
+    """How they are, by the names that the peer's file has: `dynamo_mode`."""
+    debug: bool = False
+    """Whether ranks compare shapes before each collective."""
+    sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
+    """Where each value that was set came from, by field; the others are defaults."""
+
+    def told(self, name: str) -> str:
+        """For messages: where a value came from, in brackets; empty where the user has it before their eyes."""
+        source = self.sources.get(name)
+        return "" if source is None or source.layer == "call" else f" (from {source})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One field of `LaunchConfig`, and what users call it."""
+
+    field: str
+    check: Check
+    read: Callable[[str], Any] = checks.read_text
+    """Takes it from text."""
+    argument: str = ""
+    """Of `notebook_launcher`."""
+    variables: tuple[str, ...] = ()
+    """Environment variables, the first that is set counts: ours, and those that the peer's users set."""
+    flags: tuple[str, ...] = ()
+    """Options of `%accelerate` and of `notebook-accel config`, the usual form last."""
+    value: str = ""
+    """How help pages call its value."""
+    choices: tuple[str, ...] = ()
+    summary: str = ""
+
+
+SETTINGS = (
+    Setting(
+        field="num_processes",
+        check=checks.integer(1),
+        read=checks.read_number,
+        argument="num_processes",
+        variables=("NOTEBOOK_ACCEL_NUM_PROCESSES",),
+        flags=("-n", "--num-processes"),
+        value="N",
+        summary="Ranks on this machine. Default: one for each accelerator, else for each core up to 4.",
+    ),
+    Setting(
+        field="device",
+        check=checks.device(*DEVICES),
+        read=checks.read_lower,
+        argument="device",
+        variables=("NOTEBOOK_ACCEL_DEVICE",),
+        flags=("--device",),
+        value="KIND",
+        choices=DEVICES,
+        summary="What the ranks run on. Default: GPUs where there are any.",
+    ),
+    Setting(
+        field="gpus",
+        check=checks.gpus,
+        read=checks.read_gpus,
+        argument="gpus",
+        variables=("NOTEBOOK_ACCEL_GPUS",),
+        flags=("--gpus",),
+        value="0,2",
+        summary="Which GPUs, one for each rank; one that is named twice is shared.",
+    ),
+    Setting(
+        field="mixed_precision",
+        check=checks.choice(*PRECISIONS),
+        read=checks.read_lower,
+        argument="mixed_precision",
+        variables=("NOTEBOOK_ACCEL_MIXED_PRECISION", "ACCELERATE_MIXED_PRECISION"),
+        flags=("--mixed-precision",),
+        value="NAME",
+        choices=PRECISIONS,
+        summary="In which every Accelerator on the ranks computes. Default: no.",
+    ),
+    Setting(
+        field="gradient_accumulation_steps",
+        check=checks.integer(1),
+        read=checks.read_number,
+        variables=("NOTEBOOK_ACCEL_GRADIENT_ACCUMULATION_STEPS", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"),
+        flags=("--gradient-accumulation-steps", "--gradient-accumulation"),
+        value="N",
+        summary="Over how many batches gradients add up. Default: 1.",
+    ),
+    Setting(
+        field="strategy",
+        check=checks.choice(*STRATEGIES),
+        read=checks.read_lower,
+        variables=("NOTEBOOK_ACCEL_STRATEGY",),
+        flags=("--strategy",),
+        value="NAME",
+        choices=STRATEGIES,
+        summary="ddp: every rank has the whole model; fsdp: a shard of it. Default: ddp.",
+    ),
+    Setting(
+        field="env",
+        check=checks.environment,
+        argument="env",
+        flags=("--env",),
+        value="NAME=VALUE",
+        summary="An environment variable for the ranks; may be given several times.",
+    ),
+    Setting(
+        field="dynamo_backend",
+        check=checks.word,
+        read=checks.read_lower,
+        variables=("NOTEBOOK_ACCEL_DYNAMO_BACKEND", "ACCELERATE_DYNAMO_BACKEND"),
+    ),
+    Setting(
+        field="debug",
+        check=checks.flag,
+        read=checks.read_flag,
+        variables=("NOTEBOOK_ACCEL_DEBUG", "ACCELERATE_DEBUG_MODE"),
+    ),
+    Setting(
+        field="num_nodes",
+        check=checks.integer(1),
+        read=checks.read_number,
+        argument="num_nodes",
+        variables=("NOTEBOOK_ACCEL_NUM_NODES",),
+    ),
+    Setting(
+        field="node_rank",
+        check=checks.integer(0),
+        read=checks.read_number,
+        argument="node_rank",
+        variables=("NOTEBOOK_ACCEL_NODE_RANK",),
+    ),
+    Setting(
+        field="master_addr",
+        check=checks.address,
+        argument="master_addr",
+        variables=("NOTEBOOK_ACCEL_MASTER_ADDR",),
+    ),
+    Setting(field="rdzv_backend", check=checks.rendezvous, argument="rdzv_backend"),
+    Setting(field="port", check=checks.port, argument="use_port", variables=("NOTEBOOK_ACCEL_PORT",)),
+    Setting(field="run_id", check=checks.word, argument="rdzv_id"),
+    Setting(field="join_timeout", check=checks.joining, argument="rdzv_conf"),
+    Setting(
+        field="max_restarts",
+        check=checks.integer(0),
+        read=checks.read_number,
+        argument="max_restarts",
+        variables=("NOTEBOOK_ACCEL_MAX_RESTARTS",),
+    ),
+    Setting(field="heartbeat", check=checks.seconds, argument="monitor_interval"),
+    Setting(field="label", check=checks.label, argument="log_line_prefix_template"),
+    Setting(
+        field="timeout",
+        check=checks.seconds,
+        read=checks.read_seconds,
+        argument="timeout",
+        variables=("NOTEBOOK_ACCEL_TIMEOUT",),
+    ),
+    Setting(
+        field="stall_after",
+        check=checks.patience,
+        read=checks.read_patience,
+        argument="stall_after",
+        variables=("NOTEBOOK_ACCEL_STALL_AFTER",),
+    ),
+)
+BY_FIELD = {setting.field: setting for setting in SETTINGS}
+BY_ARGUMENT = {setting.argument: setting for setting in SETTINGS if setting.argument}

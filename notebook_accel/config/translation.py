@@ -1,0 +1,124 @@
+"""From the keys of the file to the fields of `LaunchConfig`, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from notebook_accel.config.keys import DISTRIBUTED
+from notebook_accel.config.settings import LaunchConfig
+from notebook_accel.errors import ConfigurationError
+
+_SAME = {
+    "mixed_precision": "mixed_precision",
+    "device": "device",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "num_machines": "num_nodes",
+    "machine_rank": "node_rank",
+    "main_process_ip": "master_addr",
+    "main_process_port": "port",
+    "rdzv_backend": "rdzv_backend",
+    "max_restarts": "max_restarts",
+    "debug": "debug",
+    "env": "env",
+    "dynamo_backend": "dynamo_backend",
+}
+"""Keys whose value is that of a field."""
+
+
+def to_fields(keys: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
+    """What keys set: the value of each field of `LaunchConfig`, and the key that has set it.
+
+    Raises:
+        ConfigurationError: Keys that contradict each other.
+    """
+    found: dict[str, tuple[Any, str]] = {}
+    kind = keys.get("distributed_type")
+    for name, value in DISTRIBUTED.get(kind or "", {}).items():
+        found[name] = (value, "distributed_type")
+    if keys.get("use_cpu"):
+        _set(found, "device", "cpu", "use_cpu")
+    for key, name in _SAME.items():
+        if keys.get(key) is not None:
+            _set(found, name, keys[key], key)
+    if keys.get("num_processes") is not None:
+        _set(found, "num_processes", _on_each(keys), "num_processes")
+    if keys.get("gpu_ids") is not None:
+        chosen = tuple(map(int, keys["gpu_ids"].split(",")))
+        if "num_processes" in found:
+            chosen = chosen[: found["num_processes"][0]]  # the first of those that the peer makes visible
+        _set(found, "gpus", chosen, "gpu_ids")
+    shards = {key: value for key, value in keys.items() if key.startswith("fsdp_") and value is not None}
+    if shards and kind in (None, "FSDP"):  # the peer ignores the section otherwise, too
+        found["fsdp"] = (shards, "fsdp_config")
+    compiling = {key: keys[key] for key in keys if key.startswith("dynamo_") and key != "dynamo_backend"}
+    compiling = {key: value for key, value in compiling.items() if value is not None}
+    if compiling:
+        found["dynamo"] = (compiling, "dynamo_config")
+    return found
+
+
+def _on_each(keys: Mapping[str, Any]) -> int:
+    """The file counts the processes of all machines."""
+    total, machines = int(keys["num_processes"]), int(keys.get("num_machines") or 1)
+    if total % machines:
+        raise ConfigurationError(
+            f"num_processes: {total} are to be shared by num_machines: {machines}, which does not come out even"
+        )
+    return total // machines
+
+
+def _set(found: dict[str, tuple[Any, str]], name: str, value: Any, key: str) -> None:
+    if name in found and found[name][0] != value:
+        other = found[name][1]
+        raise ConfigurationError(f"{key} contradicts {other}: one says {value!r}, the other {found[name][0]!r}")
+    found[name] = (value, key)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a configuration says, as a key of the file."""
+
+    value: Any
+    field: str
+    """The field of `LaunchConfig` that it comes from."""
+    source: str
+    """Where that came from."""
+
+
+def from_config(config: LaunchConfig) -> dict[str, Told]:
+    """The keys that set what is set in a configuration."""
+    default = LaunchConfig()
+    keys: dict[str, tuple[Any, str]] = {
+        key: (getattr(config, name), name)
+        for key, name in _SAME.items()
+        if name in config.sources or getattr(config, name) != getattr(default, name)
+    }
+    if config.num_processes is not None:
+        keys["num_processes"] = (config.num_processes * config.num_nodes, "num_processes")
+    if config.gpus is not None:
+        keys["gpu_ids"] = (",".join(map(str, config.gpus)), "gpus")
+    kind, name = _kind(config)
+    if kind:
+        keys["distributed_type"] = (kind, name)
+    if config.device == "cpu":
+        keys["use_cpu"] = (True, "device")
+    if config.device == "cpu" or DISTRIBUTED.get(kind, {}).get("device") == config.device:
+        keys.pop("device", None)
+    for name in ("fsdp", "dynamo"):
+        keys |= {key: (value, name) for key, value in getattr(config, name).items()}
+    return {key: Told(value, name, str(config.sources.get(name, "default"))) for key, (value, name) in keys.items()}
+
+
+def _kind(config: LaunchConfig) -> tuple[str, str]:
+    """The `distributed_type`, and the field that decides it."""
+    if config.strategy == "fsdp":
+        return "FSDP", "strategy"
+    if config.num_processes == 1 and config.num_nodes == 1:
+        return "NO", "num_processes"
+    if config.device == "cpu":
+        return "MULTI_CPU", "device"
+    if config.device == "cuda" or config.gpus:
+        return "MULTI_GPU", "device" if config.device else "gpus"
+    return "", ""

@@ -1,0 +1,114 @@
+"""Settings in environment variables: those that users set, and those that a launch writes for its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from notebook_accel.config import checks, keys
+from notebook_accel.config.layers import Layer
+from notebook_accel.config.settings import SETTINGS, LaunchConfig
+from notebook_accel.errors import ConfigurationError
+
+PREFIX = "NOTEBOOK_ACCEL_"
+FILE_VARIABLE = "NOTEBOOK_ACCEL_CONFIG_FILE"
+_SWITCHES = {"ACCELERATE_USE_CPU": ("device", "cpu"), "ACCELERATE_USE_FSDP": ("strategy", "fsdp")}
+"""The peer's variables that say yes or no, and what a yes sets."""
+FSDP_VARIABLES = {
+    "fsdp_reshard_after_forward": "FSDP_RESHARD_AFTER_FORWARD",
+    "fsdp_sharding_strategy": "FSDP_SHARDING_STRATEGY",
+    "fsdp_offload_params": "FSDP_OFFLOAD_PARAMS",
+    "fsdp_auto_wrap_policy": "FSDP_AUTO_WRAP_POLICY",
+    "fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP",
+    "fsdp_min_num_params": "FSDP_MIN_NUM_PARAMS",
+    "fsdp_state_dict_type": "FSDP_STATE_DICT_TYPE",
+    "fsdp_activation_checkpointing": "FSDP_ACTIVATION_CHECKPOINTING",
+}
+"""How FSDP shards: what the peer's file calls it, and its variables."""
+DYNAMO_VARIABLES = {
+    "dynamo_mode": "ACCELERATE_DYNAMO_MODE",
+    "dynamo_use_fullgraph": "ACCELERATE_DYNAMO_USE_FULLGRAPH",
+    "dynamo_use_dynamic": "ACCELERATE_DYNAMO_USE_DYNAMIC",
+}
+"""How models are compiled, likewise."""
+_OURS = [variable for setting in SETTINGS for variable in setting.variables if variable.startswith(PREFIX)]
+_SIMILAR = 0.8
+"""Variables of ours that are no settings, such as NOTEBOOK_ACCEL_VIEW, are further from each."""
+
+
+def from_environment(environ: Mapping[str, str]) -> Layer:
+    """The layer of the environment.
+
+    Raises:
+        ConfigurationError: A value cannot work, or a name is nearly that of a variable of ours.
+    """
+    _check_names(environ)
+    values: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    for variable, (name, value) in _SWITCHES.items():
+        if environ.get(variable) and checks.flag(variable, checks.read_flag(environ[variable])):
+            values[name], places[name] = value, variable
+    for setting in SETTINGS:
+        variable = next((each for each in setting.variables if environ.get(each)), "")
+        if variable:
+            values[setting.field] = setting.check(variable, setting.read(environ[variable]))
+            places[setting.field] = variable
+    if values.get("strategy") == "fsdp":
+        values["fsdp"], places["fsdp"] = _section(environ, FSDP_VARIABLES), "FSDP_*"
+    if values.get("dynamo_backend", "no") != "no":
+        values["dynamo"], places["dynamo"] = _section(environ, DYNAMO_VARIABLES), "ACCELERATE_DYNAMO_*"
+    return Layer("environment", values, places)
+
+
+def _section(environ: Mapping[str, str], table: Mapping[str, str]) -> dict[str, Any]:
+    """What the variables of a section of the file say, by its keys."""
+    found = {
+        key: keys.check(key, keys.KEYS[key].read(environ[name]), name)
+        for key, name in table.items()
+        if environ.get(name)
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def for_ranks(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, str]:
+    """What ranks are told about how to train; read there in one place, and understood by the peer too.
+
+    Args:
+        config: The settings of the launch.
+        environ: What the ranks have anyway.
+    """
+    told = {"ACCELERATE_MIXED_PRECISION": config.mixed_precision}
+    # Only where someone has asked: in the peer, these would overrule the arguments of the user's own code.
+    if config.gradient_accumulation_steps != 1 or "ACCELERATE_GRADIENT_ACCUMULATION_STEPS" in environ:
+        told["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] = str(config.gradient_accumulation_steps)
+    if config.dynamo_backend != "no" or "ACCELERATE_DYNAMO_BACKEND" in environ:
+        told["ACCELERATE_DYNAMO_BACKEND"] = config.dynamo_backend.upper()
+        told |= {DYNAMO_VARIABLES[key]: _text(value) for key, value in config.dynamo.items()}
+    if config.debug or "ACCELERATE_DEBUG_MODE" in environ:
+        told["ACCELERATE_DEBUG_MODE"] = _yes_or_no(config.debug)
+    if config.strategy == "fsdp" or "ACCELERATE_USE_FSDP" in environ:
+        told["ACCELERATE_USE_FSDP"] = _yes_or_no(config.strategy == "fsdp")
+    if config.strategy == "fsdp":
+        told["FSDP_VERSION"] = "2"
+        told |= {FSDP_VARIABLES[key]: _text(value) for key, value in config.fsdp.items()}
+    return told
+
+
+def _check_names(environ: Mapping[str, str]) -> None:
+    """A misspelt variable would have no effect, and nobody would know."""
+    for name in environ:
+        if name.startswith(PREFIX) and name not in _OURS:
+            close = get_close_matches(name[len(PREFIX) :], [each[len(PREFIX) :] for each in _OURS], 1, _SIMILAR)
+            if close:
+                raise ConfigurationError(f"{name} in the environment is no setting; did you mean {PREFIX}{close[0]}?")
+
+
+def _yes_or_no(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return _yes_or_no(value)
+    return str(value)
