@@ -1,0 +1,5 @@
+"""`python -m notebook_accel`."""
+
+from notebook_accel.cli.main import run
+
+run()

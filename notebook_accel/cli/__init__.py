@@ -1,0 +1,18 @@
+"""The command line: `notebook-accel COMMAND`, or `python -m notebook_accel COMMAND`.
+
+Each command is a file, and what it needs beside it:
+
+main.py       ─ the group of commands; which errors end with which exit code
+
+launch.py     ─ a script, a module or a notebook on every rank:
+options.py    ─ its options, one row each
+refusals.py   ─ options of the peer that are not here, and what to use instead
+choices.py    ─ their values, and which exclude each other
+program.py    ─ what is to run
+request.py    ─ from options, file and hardware to what to start
+agent.py      ─ the process that torch's elastic launcher runs in, and who watches over it
+notebooks.py  ─ a notebook's file
+cells.py      ─ a notebook's code cells, run in order in one rank
+
+env.py, test.py, checks.py, estimate.py, sizes.py, merge.py, lab.py ─ the other commands
+"""

@@ -1,0 +1,64 @@
+"""The values of the options, and which of them exclude each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from notebook_accel.cli.options import OPTIONS
+from notebook_accel.errors import ConfigurationError
+
+_EXCLUDE = (
+    ("cpu", "multi_gpu"),
+    ("cpu", "gpu_ids"),
+    ("module", "no_python"),
+    ("cells", "module"),
+    ("cells", "no_python"),
+    ("output", "module"),
+    ("output", "no_python"),
+)
+_FROM_ZERO = ("machine_rank", "main_process_port", "max_restarts", "fsdp_min_num_params")
+"""Numbers that may be 0."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The value of each option: of the command line, else of the layers below it."""
+
+    given: Mapping[str, Any]
+    """What the command line says, by option."""
+    below: Mapping[str, Any] = field(default_factory=dict)
+    """What file and environment say."""
+
+    def get(self, name: str) -> Any:
+        """The value, or `None` if nobody says anything."""
+        value = self.given.get(name)
+        if value is None and name == "use_fsdp":
+            return self.below.get("distributed_type") == "FSDP"
+        return self.below.get(name) if value is None else value
+
+
+def refuse_contradictions(choices: Choices) -> None:
+    """Refuses options that exclude each other, have no effect, or a value that makes no sense.
+
+    Raises:
+        ConfigurationError: Says which.
+    """
+    given = choices.given
+    for one, other in _EXCLUDE:
+        if given.get(one) and given.get(other):
+            raise ConfigurationError(f"--{one} and --{other} exclude each other: leave one of them out")
+    for option in OPTIONS:
+        value = given.get(option.name)
+        if value is None:
+            continue
+        if option.only_with and not choices.get(option.only_with):
+            raise ConfigurationError(f"--{option.name} has no effect without --{option.only_with}")
+        if option.always and str(value).lower() not in (each.lower() for each in option.always):
+            raise ConfigurationError(
+                f"--{option.name} {value} would have no effect: FSDP2 does not have this choice. Leave it out."
+            )
+        least = 0 if option.name in _FROM_ZERO else 1
+        if option.type is int and value < least:
+            raise ConfigurationError(f"--{option.name} {value}: it must be at least {least}")

@@ -1,0 +1,144 @@
+"""`notebook-accel env`: what a bug report needs to say of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+
+from notebook_accel import __version__, hardware
+from notebook_accel.config import file
+from notebook_accel.errors import NotebookAccelError
+from notebook_accel.launch.wording import size
+
+_PACKAGES = ("torch", "numpy", "safetensors", "cloudpickle", "torchao", "torchdata", "torch_xla", "transformers",
+             "accelerate", "lightning", "tqdm")  # fmt: skip
+_FRONT_ENDS = ("ipython", "ipykernel", "ipywidgets", "anywidget", "jupyterlab", "notebook", "jupyter_server")
+_VARIABLES = ("NOTEBOOK_ACCEL_", "ACCELERATE_", "FSDP_", "CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "OMP_",
+              "MKL_", "SLURM_JOB_", "KUBERNETES_PORT", "COLAB_", "KAGGLE_KERNEL_")  # fmt: skip
+"""How the names of variables begin that change a launch. None of them holds a secret."""
+
+
+def collect() -> dict[str, dict[str, Any]]:
+    """All that is known, by section. What cannot be found out says why."""
+    sections: Mapping[str, Callable[[], dict[str, Any]]] = {
+        "notebook-accel": _ours,
+        "system": _system,
+        "hardware": _hardware,
+        "torch": _torch,
+        "packages": lambda: _versions(_PACKAGES),
+        "front ends": lambda: _versions(_FRONT_ENDS),
+        "settings": _settings,
+        "environment": _environment,
+    }
+    return {name: section() for name, section in sections.items()}
+
+
+def _ours() -> dict[str, Any]:
+    return {"version": __version__, "folder": str(Path(__file__).parents[1]), "python": sys.executable}
+
+
+def _system() -> dict[str, Any]:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    return {
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "cores": f"{hardware.usable_cores()} to use, {psutil.cpu_count(False)} physical, {psutil.cpu_count()} logical",
+        "memory": f"{size(memory.total)}, {size(memory.available)} free",
+        "shared memory": _free("/dev/shm"),
+        "temporary folder": _free(os.environ.get("TMPDIR", "/tmp")),
+    }
+
+
+def _free(folder: str) -> str:
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+    return f"{folder}: {size(usage.total)}, {size(usage.free)} free"
+
+
+def _hardware() -> dict[str, Any]:
+    found = hardware.detect()
+    gpus = {f"GPU {index}": f"{gpu.name}, {size(gpu.total)}" for index, gpu in enumerate(found.gpus)}
+    return {
+        "used unasked": found.kind,
+        **gpus,
+        **({"hidden GPUs": found.hidden_gpus} if found.hidden_gpus else {}),
+        "NVIDIA driver": _driver(),
+    }
+
+
+def _driver() -> str:
+    path = Path("/proc/driver/nvidia/version")
+    return path.read_text().splitlines()[0] if path.is_file() else "none"
+
+
+def _torch() -> dict[str, Any]:
+    try:
+        import torch
+        import torch.distributed as dist
+    except Exception as error:  # a broken install is what some reports are about
+        return {"import": f"{type(error).__name__}: {error}"}
+    cuda = torch.cuda.is_available()
+    found = {
+        "version": torch.__version__,
+        "built for CUDA": torch.version.cuda or "no",
+        "CUDA": "available" if cuda else "not available",
+        "backends": ", ".join(name for name in ("gloo", "nccl", "mpi") if dist.is_backend_available(name)) or "none",
+        "bf16": "on GPUs" if cuda and torch.cuda.is_bf16_supported() else "on the CPU",
+        "threads": torch.get_num_threads(),
+    }
+    if cuda:
+        found["NCCL"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+        found["cuDNN"] = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    return found
+
+
+def _versions(names: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "-"
+    return found
+
+
+def _settings() -> dict[str, Any]:
+    where = file.location(os.environ)
+    try:
+        keys = file.read(where)
+    except NotebookAccelError as error:
+        return {"file": str(where), "error": str(error)}
+    if keys is None:
+        return {"file": f"{where}: none"}
+    return {"file": str(where), **{key: value for key, value in keys.items() if key != "env"}}  # may hold secrets
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
+
+
+@click.command("env")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def command(as_json: bool) -> None:
+    """Show what a bug report needs to say of this machine: versions, hardware, settings, front ends."""
+    found = collect()
+    if as_json:
+        click.echo(json.dumps(found, indent=2, default=str))
+        return
+    for section, values in found.items():
+        click.echo(section)
+        for name, value in values.items():
+            click.echo(f"  {name}: {value}")

@@ -1,0 +1,57 @@
+"""`notebook-accel lab`: JupyterLab on the examples."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from notebook_accel.errors import ConfigurationError
+
+_PACKAGE = Path(__file__).parents[1]
+_DEFAULT = "notebook-accel-examples"
+
+
+def examples() -> Path:
+    """Where the examples are: in the package, or beside it in a checkout."""
+    return next(folder for folder in (_PACKAGE / "examples", _PACKAGE.parent / "examples") if folder.is_dir())
+
+
+def copy(folder: Path) -> list[str]:
+    """Copies the examples that are not there yet; returns their names.
+
+    Raises:
+        ConfigurationError: The folder cannot be written to.
+    """
+    copied = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for source in sorted(examples().iterdir()):
+            if source.suffix in (".ipynb", ".py") and not (folder / source.name).exists():
+                shutil.copyfile(source, folder / source.name)
+                copied.append(source.name)
+    except OSError as error:
+        raise ConfigurationError(f"the examples cannot be copied to {folder}: {error.strerror}") from error
+    return copied
+
+
+@click.command("lab", context_settings={"ignore_unknown_options": True})
+@click.argument("folder", default=_DEFAULT, type=click.Path(file_okay=False, path_type=Path))
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def command(folder: Path, options: tuple[str, ...]) -> None:
+    """Open JupyterLab on the examples.
+
+    They are copied to FOLDER, by default `notebook-accel-examples` here; files that are there stay as they are. OPTIONS
+    go to JupyterLab, such as --no-browser.
+    """
+    if str(folder).startswith("-"):
+        folder, options = Path(_DEFAULT), (str(folder), *options)
+    if find_spec("jupyterlab") is None:
+        raise ConfigurationError('JupyterLab is not installed: pip install jupyterlab "notebook-accel[notebook]"')
+    for name in copy(folder):
+        click.echo(f"copied {folder / name}", err=True)
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder.resolve()}", *options])

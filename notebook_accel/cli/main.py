@@ -1,0 +1,87 @@
+"""The group of commands. Each is imported when it is used, so that help comes at once."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from notebook_accel import __version__
+from notebook_accel.errors import NotebookAccelError
+
+USER_ERROR = 2
+"""The exit code for what the user can put right: an option, a file, a setting."""
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
+
+COMMANDS = {
+    "config": ("config.command", "Ask for the settings of this machine, show them, change them."),
+    "launch": ("launch.command", "Run a script, a module or a notebook on every rank."),
+    "env": ("env.command", "Show what a bug report needs to say of this machine."),
+    "test": ("test.command", "Check that this machine can train on several ranks."),
+    "estimate-memory": ("estimate.command", "Estimate the memory that training a model takes."),
+    "merge-weights": ("merge.command", "Turn a sharded checkpoint into safetensors."),
+    "lab": ("lab.command", "Open JupyterLab on the examples."),
+}
+"""By name: where the command is, and its line in the list of commands."""
+
+
+class _Commands(click.Group):
+    """Knows its commands by name and a line of help, and imports the one that is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(".")
+        found: click.Command = getattr(importlib.import_module(f"notebook_accel.cli.{module}"), name)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+def main() -> None:
+    r"""Distributed PyTorch training, from a notebook or from here.
+
+    \b
+    notebook-accel config          asks what to use, and saves it
+    notebook-accel launch train.py runs the script on all of it
+
+    Completion of commands and options, for bash (zsh and fish likewise):
+
+    \b
+    eval "$(_NOTEBOOK_ACCEL_COMPLETE=bash_source notebook-accel)"
+    """
+
+
+def run(arguments: list[str] | None = None) -> NoReturn:
+    """Runs the command line to its end.
+
+    The exit code is 0, 2 for what the user can put right, 130 after an interrupt, or that of the script that failed.
+    """
+    try:
+        main.main(args=arguments, prog_name="notebook-accel", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(USER_ERROR)
+    except click.exceptions.Exit as ending:
+        sys.exit(ending.exit_code)
+    except NotebookAccelError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(USER_ERROR)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    sys.exit(0)

@@ -1,0 +1,114 @@
+"""What `notebook-accel config` asks: only what the hardware leaves open, each with an answer that will do."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from notebook_accel.config import LaunchConfig, keys
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
+
+
+def describe(found: Hardware) -> str:
+    """What was found, in words."""
+    cores = f"{found.cores} core{'s' if found.cores > 1 else ''}"
+    if found.mps:
+        return f"an Apple GPU, {cores}"
+    names = Counter(gpu.name for gpu in found.gpus)
+    parts = [f"{count} × {name}" for name, count in names.items()]
+    hidden = f" (GPUs can't be used: {found.hidden_gpus})" if found.hidden_gpus else ""
+    return ", ".join([*parts, f"{cores}{hidden}"] if parts else [f"no GPU{hidden}", cores])
+
+
+def defaults(found: Hardware) -> dict[str, Any]:
+    """Keys that make the most of the hardware."""
+    if found.gpus:
+        count = len(found.gpus)
+        return {
+            "num_processes": count,
+            "mixed_precision": "no",
+            "distributed_type": "MULTI_GPU" if count > 1 else "NO",
+            **({} if count > 1 else {"device": "cuda"}),
+        }
+    if found.mps:
+        return {"num_processes": 1, "mixed_precision": "no", "distributed_type": "NO", "device": "mps"}
+    return {"num_processes": min(found.cores, DEFAULT_CPU_RANKS), "mixed_precision": "no", "use_cpu": True}
+
+
+def ask(found: Hardware, now: LaunchConfig, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Asks for what matters here and is not told already.
+
+    Args:
+        found: The hardware.
+        now: What holds if every answer is the one that is offered.
+        told: What the command line says.
+
+    Returns:
+        The answers, by key.
+
+    Raises:
+        ConfigurationError: There is nobody to ask.
+    """
+    answers: dict[str, Any] = {}
+
+    def question(key: str, text: str, offered: Any) -> Any:
+        if key not in told:
+            answers[key] = _ask(key, text, offered)
+        return answers.get(key, told.get(key))
+
+    try:
+        if question("num_machines", "Machines that take part", now.num_nodes) > 1:
+            question("machine_rank", "Which of them is this, from 0", now.node_rank)
+            question("main_process_ip", "Address of the one with rank 0", now.master_addr)
+            question("main_process_port", "Port on which the ranks meet", now.port)
+        machines = int(answers.get("num_machines", told.get("num_machines", 1)))
+        _ask_for_ranks(found, now, told, machines, question)
+        choices = "no, fp16, bf16, fp8" if found.gpus else "no, bf16"
+        question("mixed_precision", f"Mixed precision ({choices})", now.mixed_precision)
+    except click.Abort as ended:
+        if not isinstance(ended.__context__, EOFError) or sys.stdin.isatty():
+            raise  # an interrupt
+        raise ConfigurationError(
+            "there is no terminal to ask in: add --yes, and options such as --num_processes 2 for what is not to be "
+            "as found. Nothing was saved."
+        ) from None
+    return answers
+
+
+def _ask_for_ranks(
+    found: Hardware,
+    now: LaunchConfig,
+    told: Mapping[str, Any],
+    machines: int,
+    question: Callable[[str, str, Any], Any],
+) -> None:
+    on_all = " on all machines together" if machines > 1 else ""
+    if len(found.gpus) > 1 and not told.get("use_cpu"):
+        before = ",".join(map(str, now.gpus)) if now.gpus else "all"
+        chosen = question("gpu_ids", "GPUs to use here (all, or numbers such as 0,2)", before) or "all"
+        count = len(found.gpus) if chosen == "all" else len(chosen.split(","))
+        if chosen == before and now.num_processes:
+            count = now.num_processes
+        total = question("num_processes", f"Ranks{on_all}", count * machines)
+        if total is None or total > 1:
+            offered = "FSDP" if now.strategy == "fsdp" else "MULTI_GPU"
+            question("distributed_type", "MULTI_GPU: a whole model on each; FSDP: a shard of it", offered)
+    elif not found.gpus and not found.mps:
+        question("num_processes", f"Ranks on the CPU{on_all}", (now.num_processes or 1) * machines)
+
+
+def _ask(key: str, text: str, offered: Any) -> Any:
+    """Asks until the answer can work."""
+
+    def checked(answer: Any) -> Any:
+        try:
+            return keys.check(key, keys.KEYS[key].read(str(answer)), key)
+        except ConfigurationError as error:
+            raise click.UsageError(str(error)) from None
+
+    return click.prompt(text, default=offered, value_proc=checked)

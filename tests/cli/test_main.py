@@ -1,0 +1,115 @@
+"""The command line as a whole."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from notebook_accel import __version__
+from notebook_accel.cli import main as command_line
+from notebook_accel.cli.main import COMMANDS, main
+from notebook_accel.errors import ConfigurationError
+
+PROGRAM = Path(sys.executable).parent / "notebook-accel"
+
+
+def test_help_imports_nothing_that_takes_long() -> None:
+    code = (
+        "import sys\nfrom notebook_accel.cli.main import main\n"
+        "main.main(['--help'], standalone_mode=False)\n"
+        "found = {'torch', 'numpy', 'rich', 'yaml', 'psutil', 'IPython'} & set(sys.modules)\n"
+        "assert not found, found\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_the_list_has_every_command_with_its_line() -> None:
+    page = CliRunner().invoke(main, ["--help"]).output
+    assert re.findall(r"^  ([a-z-]+)  ", page.split("Commands:")[1], re.MULTILINE) == list(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_page_that_begins_as_the_list_says(name: str) -> None:
+    result = CliRunner().invoke(main, [name, "--help"])
+    assert result.exit_code == 0
+    assert result.output.startswith(f"Usage: main {name} ")
+
+
+def test_both_names_of_the_program_tell_the_version() -> None:
+    for program in ([str(PROGRAM)], [sys.executable, "-m", "notebook_accel"]):
+        done = subprocess.run([*program, "--version"], capture_output=True, text=True, check=True)
+        assert done.stdout == f"notebook-accel {__version__}\n"
+
+
+def test_the_shell_can_complete_commands_and_options() -> None:
+    def completed(words: str) -> list[str]:
+        environ = {**os.environ, "_NOTEBOOK_ACCEL_COMPLETE": "bash_complete", "COMP_WORDS": words}
+        environ["COMP_CWORD"] = str(len(words.split()) - 1)
+        done = subprocess.run([str(PROGRAM)], env=environ, capture_output=True, text=True, check=True)
+        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+    assert completed("notebook-accel la") == ["launch", "lab"]
+    assert "--num_processes" in completed("notebook-accel launch --num_p")
+    assert completed("notebook-accel launch --mixed_precision b") == ["bf16"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (ConfigurationError("not so"), 2, "error: not so\n"),
+        (click.UsageError("not so"), 2, "Error: not so\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (click.Abort(), 130, "interrupted\n"),
+        (click.exceptions.Exit(3), 3, ""),
+    ],
+)
+def test_an_exit_code_tells_what_went_wrong(
+    raised: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(command_line.main, "main", fail)
+    with pytest.raises(SystemExit) as ended:
+        command_line.run([])
+    assert ended.value.code == code
+    assert capsys.readouterr().err == said
+
+
+def test_a_reader_who_has_enough_is_told_nothing() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([str(PROGRAM), "--help"], stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_report_has_what_matters_and_no_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings = tmp_path / "config.yaml"
+    settings.write_text("num_processes: 3\nenv: {TOKEN: secret}\n")
+    monkeypatch.setenv("NOTEBOOK_ACCEL_CONFIG_FILE", str(settings))
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    result = CliRunner().invoke(main, ["env", "--json"])
+    report = json.loads(result.output)
+    assert report["notebook-accel"]["version"] == __version__
+    assert report["environment"]["NCCL_DEBUG"] == "INFO"
+    assert report["settings"]["num_processes"] == 3
+    assert {"torch", "packages", "front ends", "hardware", "system"} <= set(report)
+    assert "secret" not in result.output
+    text = CliRunner().invoke(main, ["env"]).output
+    assert "\n  NCCL_DEBUG: INFO\n" in text
+
+
+def test_a_report_is_made_of_a_broken_file_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings = tmp_path / "config.yaml"
+    settings.write_text("num_proceses: 3\n")
+    monkeypatch.setenv("NOTEBOOK_ACCEL_CONFIG_FILE", str(settings))
+    report = json.loads(CliRunner().invoke(main, ["env", "--json"]).output)
+    assert "num_processes" in report["settings"]["error"]
