@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from notebook_accel import events
 from notebook_accel.errors import StreamError
-from notebook_accel.events import Event, Phase, PhaseChanged, Returned, from_wire, to_wire
+from notebook_accel.events import Event, Phase, PhaseChanged, Returned, from_wire, to_wire, wire
 
 EVENTS = sorted(Event.__subclasses__(), key=lambda cls: cls.kind)
 
@@ -18,6 +18,15 @@ text = st.text(st.characters(exclude_categories=()), max_size=20)  # lone surrog
 blobs = st.lists(st.binary(max_size=20), max_size=3)
 frames = st.builds(events.Frame, filename=text, lineno=st.integers(), name=text, line=text)
 raised = st.builds(events.Raised, type_name=text, text=text, frames=st.lists(frames, max_size=3), link=text)
+threads = st.builds(events.ThreadStack, name=text, frames=st.lists(frames, max_size=3), call=text, main=st.booleans())
+places = st.builds(
+    events.Place,
+    rank=st.integers(),
+    phase=st.sampled_from(Phase),
+    doing=text,
+    where=text,
+    frames=st.lists(frames, max_size=3),
+)
 FIELDS: dict[Any, Any] = {
     "bool": st.booleans(),
     "int": st.integers(),
@@ -27,7 +36,13 @@ FIELDS: dict[Any, Any] = {
     "float | None": st.none() | finite,
     "Phase": st.sampled_from(Phase),
     "Blobs": blobs,
+    "str | None": st.none() | text,
+    "Sequence[int | None]": st.lists(st.none() | st.integers(), max_size=4),
+    "Sequence[float]": st.lists(finite, max_size=4),
     "Sequence[int]": st.lists(st.integers(), max_size=4),
+    "Frame | None": st.none() | frames,
+    "Sequence[ThreadStack]": st.lists(threads, max_size=3),
+    "Sequence[Place]": st.lists(places, max_size=3),
     "Sequence[Raised]": st.lists(raised, max_size=3),
     "Mapping[str, float]": st.dictionaries(text, finite, max_size=4),
 }
@@ -49,7 +64,7 @@ def test_an_event_cannot_be_changed(cls: type[Event]) -> None:
 
 
 def test_every_event_has_a_kind_of_its_own() -> None:
-    assert len({cls.kind for cls in EVENTS}) == len(EVENTS) == len(events._EVENTS)
+    assert len({cls.kind for cls in EVENTS}) == len(EVENTS) == len(wire.EVENTS)
 
 
 def test_binary_parts_stay_out_of_the_header() -> None:
@@ -61,6 +76,7 @@ def test_phases_end_once() -> None:
     assert {phase for phase in Phase if phase.ended} == {Phase.DONE, Phase.FAILED, Phase.STOPPED}
 
 
+STALLED = {"kind": "stalled"}
 FAILED = {"kind": "failed", "at": 0.0}
 LINK = {"type_name": "E", "text": "E: no", "frames": []}
 
@@ -84,6 +100,8 @@ LINK = {"type_name": "E", "text": "E: no", "frames": []}
         FAILED,
         *[FAILED | {"chain": chain} for chain in (None, 5, [5], ["x"], [None], [[]], {"a": "b"})],
         *[FAILED | {"chain": [link]} for link in ({}, {"frames": []}, {**LINK, "more": 1})],
+        *[{"kind": "stacks", "number": 1, "threads": threads} for threads in (5, [5], [{"frames": [5]}], [{}])],
+        *[STALLED | {"places": places} for places in (None, [5], [{}], [{"rank": 0, "phase": "dancing"}])],
         *[FAILED | {"chain": [{**LINK, "frames": bad}]} for bad in (None, 5, [5], ["x"], [{}], [{"line": ""}])],
     ],
     ids=str,
@@ -101,7 +119,7 @@ json_values = st.recursive(
 names = st.sampled_from(["phase", "pid", "host", "chain", "at", "detail", "frames", "value", "layout", "kind", ""])
 
 
-@given(st.dictionaries(names, json_values, max_size=4), st.sampled_from([*events._EVENTS, "", "x"]), json_values)
+@given(st.dictionaries(names, json_values, max_size=4), st.sampled_from([*wire.EVENTS, "", "x"]), json_values)
 def test_no_header_breaks_more_than_the_stream(header: dict[str, Any], kind: str, odd: object) -> None:
     for found in (header | {"kind": kind}, header | {"kind": odd}):
         with contextlib.suppress(StreamError):

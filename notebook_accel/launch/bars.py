@@ -48,6 +48,11 @@ class _Nowhere:
         return True
 
 
+def new_number() -> int:
+    """A number for a bar, of which this process has no other."""
+    return next(_numbers)
+
+
 def install() -> None:
     """Has the bars of this process mark themselves, as long as somebody listens to its events."""
     from tqdm import std
@@ -90,9 +95,9 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
         for name in _THEIR_OPTIONS:
             kwargs.pop(name, None)
         if events.is_heard():
-            self._accel_number = next(_numbers)
+            self._accel_number = new_number()
             file = args[_FILE] if len(args) > _FILE else kwargs.get("file")
-            self._accel_draws = not _is_terminal(file)
+            self._accel_draws = not is_terminal(file)
             if not self._accel_draws:
                 if len(args) > _FILE:
                     args = (*args[:_FILE], _NOWHERE, *args[_FILE + 1 :])
@@ -156,7 +161,7 @@ def _plain(number: Any) -> float:
     return number if type(number) in (int, float) else float(number)
 
 
-def _is_terminal(file: Any) -> bool:
+def is_terminal(file: Any) -> bool:
     """Whether what is written there would reach the user as a bar; a file of the user's own is written as ever."""
     return file is None or any(file is stream for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__))
 

@@ -3,35 +3,57 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 from notebook_accel.events import Bar, Event, Metrics
-from notebook_accel.launch import bars
+from notebook_accel.launch import bars, rich_bars
 
 PACE = 0.1
 """Seconds between two times that it is told."""
 _MOST_AT_ONCE = 8
+_ALL_AT_PACE = 16
+"""Up to so many ranks of one machine tell at `PACE`; more tell less often, and all of them together no more than these.
+
+One process hears them all."""
+
+
+def pace(ranks: int) -> float:
+    """Seconds between two times that one of so many ranks tells."""
+    return PACE * max(1.0, ranks / _ALL_AT_PACE)
 
 
 class Latest:
-    """Holds metrics until they are told. Any thread adds; one takes.
+    """Holds metrics and the bars of loaders until they are told. Any thread adds; one takes.
 
-    All are kept while they are few. What comes beyond that within one `PACE` is merged into the last, so that of each
-    name the latest value always arrives.
+    All metrics are kept while they are few. What comes beyond that until they are told is merged into the last, so that
+    of each name the latest value always arrives.
     """
 
-    def __init__(self) -> None:
-        self._metrics: deque[Metrics] = deque()
+    def __init__(self, pace: float = PACE) -> None:
+        self._pace = pace
+        self._metrics: deque[tuple[dict[str, float], int | None, float]] = deque()
+        self._loaders = LoaderBars()
         self._due = 0.0
 
-    def add(self, metrics: Metrics) -> None:
-        if len(self._metrics) >= _MOST_AT_ONCE:
+    def add(self, event: Metrics | Bar) -> None:
+        """Takes in what is to be told."""
+        if isinstance(event, Bar):
+            self._loaders.add(event)
+        else:
+            self.add_metrics({**event.values}, event.step, event.at)
+
+    def add_metrics(self, values: dict[str, float], step: int | None, at: float) -> None:
+        """Takes in what the event `Metrics` tells."""
+        metrics = self._metrics
+        if len(metrics) >= _MOST_AT_ONCE:
             try:
-                last = self._metrics.pop()
+                last = metrics.pop()[0]
             except IndexError:  # they have been taken just now
                 pass
             else:
-                metrics = Metrics({**last.values, **metrics.values}, metrics.step, metrics.at)
-        self._metrics.append(metrics)
+                last.update(values)
+                values = last
+        metrics.append((values, step, at))
 
     def take(self, now: float) -> list[Event]:
         """What there is to tell of bars and metrics, if it is time to."""
@@ -39,8 +61,56 @@ class Latest:
 
     def take_all(self, now: float) -> list[Event]:
         """The same, whatever the time."""
-        self._due = now + PACE
-        told: list[Bar | Metrics] = [*bars.take()]
+        self._due = now + self._pace
+        drawn = [*bars.take(), *rich_bars.take()]
+        told: list[Bar | Metrics] = [*drawn, *self._loaders.take(drawn)]
         while self._metrics:
-            told.append(self._metrics.popleft())
+            told.append(Metrics(*self._metrics.popleft()))
         return [*told]
+
+
+class LoaderBars:
+    """Bars that nobody has asked for: they are told unless one that the user draws counts the same."""
+
+    def __init__(self) -> None:
+        self._latest: dict[int, Bar] = {}
+        self._drawn: dict[int, float | None] = {}
+        """The total of each bar of the user's that is open."""
+        self._open: list[int] = []
+        """Those of loaders that are told, the outermost first."""
+        self._hidden: set[int] = set()
+        """Those of loaders that are not, until they close."""
+
+    def add(self, bar: Bar) -> None:
+        self._latest[bar.bar] = bar
+
+    def take(self, drawn: list[Bar]) -> list[Bar]:
+        """What there is to tell, given what is told of the user's bars."""
+        for bar in drawn:
+            if bar.closed:
+                self._drawn.pop(bar.bar, None)
+            else:
+                self._drawn[bar.bar] = bar.total
+        counted = {bar.total for bar in drawn} | {*self._drawn.values()}
+        found = []
+        for number in list(self._latest):
+            bar = self._latest.pop(number)
+            if bar.total in counted - {None}:
+                self._hidden.add(number)
+            if number not in self._hidden:
+                found.append(self._place(bar))
+            elif number in self._open:  # it was there before the other
+                self._open.remove(number)
+                found.append(replace(bar, closed=True, leave=False))
+            if bar.closed:
+                self._hidden.discard(number)
+        return found
+
+    def _place(self, bar: Bar) -> Bar:
+        """Below the user's bars, and those of loaders around it."""
+        if bar.bar not in self._open:
+            self._open.append(bar.bar)
+        depth = len(self._drawn) + self._open.index(bar.bar)
+        if bar.closed:
+            self._open.remove(bar.bar)
+        return replace(bar, depth=depth)

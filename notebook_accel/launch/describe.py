@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Phase
-from notebook_accel.launch import summary
+from notebook_accel.launch import stalls, summary
 from notebook_accel.launch.output import spans
 from notebook_accel.launch.rank_state import RankState
 from notebook_accel.launch.wording import blocks, duration, percent, size, spark, value
@@ -24,7 +24,7 @@ def describe(job: Job, *, metrics: bool = True) -> str:
     """The job in a line, its metrics in one each, and its ranks in one each, or in a grid where they are many."""
     if summary.is_brief(job):
         return headline(job)
-    lines = [headline(job), *(_metrics(job) if metrics else ())]
+    lines = heading(job, metrics=metrics)
     if len(job.ranks) < summary.COMPACT_FROM:
         lines += [_rank(state) for state in summary.in_order(job)]
     else:
@@ -33,10 +33,16 @@ def describe(job: Job, *, metrics: bool = True) -> str:
     return "\n".join(lines)
 
 
+def heading(job: Job, *, metrics: bool = True) -> list[str]:
+    """What stands above the ranks: the job, why it does not go on, and its metrics, in a line each."""
+    stall = stalls.explain(job)
+    return [headline(job), *([stall] if stall else []), *(_metrics(job) if metrics else ())]
+
+
 def headline(job: Job) -> str:
     """`train() on 4 ranks: running, 12 s, 57% (rank 2: 41%), 9 s left`."""
     count = len(job.ranks)
-    head = f"{job.name}() on {count} rank{'s' if count > 1 else ''}: {job.status.value}"
+    head = f"{job.title} on {count} rank{'s' if count > 1 else ''}: {job.status.value}"
     if job.attempt:
         head += f", attempt {job.attempt + 1}"
     if job.status.value != "starting":
@@ -78,7 +84,7 @@ def _metrics(job: Job) -> list[str]:
 
 
 def _rank(state: RankState) -> str:
-    parts = [f"rank {state.rank}", f"{state.phase.value:<8}"]
+    parts = [f"rank {state.rank}", f"{state.phase.value:<8}", state.detail]
     reason = summary.why_failed(state)
     if reason:
         parts.append(reason)

@@ -46,6 +46,14 @@ def explain_unpicklable(
     return f"{_name(function)} can't be sent to the ranks.{_why(error)}"
 
 
+def explain_unsendable(name: str, value: Any, where: str, error: Exception) -> str:
+    """Why a variable of the notebook cannot be sent to the ranks, which a line reads."""
+    path = [_Step(name, None, value), *_descend(value, CallPickler, set(), _DEPTH)]
+    culprit = path[-1].value
+    what = f"`{_code(path)}` is a {_type(culprit)}" if len(path) > 1 else f"it is a {_type(culprit)}"
+    return f"`{name}` can't be sent to the ranks, for {where}: {what}. {_advice(culprit, 'on the ranks')}{_why(error)}"
+
+
 def explain_unreturnable(value: Any, error: Exception) -> str:
     """Why this value cannot be sent back to the notebook."""
     path = [_Step("result", None, value), *_descend(value, _Returning, set(), _DEPTH)]
@@ -223,14 +231,14 @@ def _join(left: str, right: str) -> str:
     return left + right if right[:1] in (".", "[", " ", "") else right
 
 
-def _advice(culprit: Any) -> str:
+def _advice(culprit: Any, where: str = "inside the function") -> str:
     if isinstance(culprit, io.IOBase):
-        return "An open file belongs to one process: pass its path, and open it inside the function."
+        return f"An open file belongs to one process: pass its path, and open it {where}."
     if isinstance(culprit, Iterator):
-        return "An iterator can't be copied: pass a list, or create it inside the function."
+        return f"An iterator can't be copied: pass a list, or create it {where}."
     if isinstance(culprit, (type(threading.Lock()), type(threading.RLock()), threading.Thread)):
-        return "Locks and threads belong to one process: create it inside the function."
-    return "Create it inside the function, or pass what it is made from."
+        return f"Locks and threads belong to one process: create it {where}."
+    return f"Create it {where}, or pass what it is made from."
 
 
 def _name(function: Callable[..., Any]) -> str:

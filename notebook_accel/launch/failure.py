@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
-import linecache
-import re
 import signal
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 
 from notebook_accel.errors import RankError, RankFailure, RankTimeoutError
-from notebook_accel.events import Exited, Failed, Frame, Raised
-from notebook_accel.launch import frontend
+from notebook_accel.events import Exited, Failed, Phase, Raised, ThreadStack
+from notebook_accel.launch import frames
 from notebook_accel.launch.output import spans
 from notebook_accel.launch.payload import unpack_value
 from notebook_accel.launch.rank_state import RankState
 
-_PACKAGE = str(Path(__file__).parent.parent)
 _DEATH_IS_NOTICED_LATE = 0.1
 """Seconds. Other ranks may raise over a lost connection before the parent of a killed rank knows of its death."""
-_CONTEXT = 2
-_SHOWN_FRAMES = 20
-"""How many frames at each end of a long stack are shown."""
 _LINKS = {
     "cause": "The above exception was the direct cause of the following exception:",
     "context": "During handling of the above exception, another exception occurred:",
 }
-_DUMPED = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$', re.MULTILINE)
 
 
 def error(
@@ -61,25 +52,29 @@ def error(
 
 
 def timeout(
-    states: Sequence[RankState], stacks: Sequence[str], seconds: float, *, world_size: int | None = None
+    states: Sequence[RankState],
+    told: Mapping[int, Sequence[ThreadStack]],
+    seconds: float,
+    *,
+    world_size: int | None = None,
 ) -> RankTimeoutError:
-    """The error for a group that did not finish in time, with where each rank was."""
+    """The error for a group that did not finish in time, with where each rank was, as far as they have told."""
     # When it was found to be late, a rank had not ended, whether or not its function had returned.
     late = [state for state in states if not state.returned] or list(states)
     ranks = tuple(state.rank for state in late)
     text = [f"{_who(ranks, _size_of(states, world_size))} did not finish within {seconds:g} s."]
     places: dict[str, list[int]] = {}
     for state in late:
-        places.setdefault(_where(state, stacks[states.index(state)]), []).append(state.rank)
+        places.setdefault(_where(state, told.get(states.index(state), ())), []).append(state.rank)
     for place, there in places.items():
         text += ["", f"{_capital(_who(there, 0))} {'were' if len(there) > 1 else 'was'} here:", place]
     return RankTimeoutError("\n".join(text), [RankFailure(ranks, "did not finish in time")])
 
 
-def _where(state: RankState, stack: str) -> str:
+def _where(state: RankState, threads: Sequence[ThreadStack]) -> str:
     if state.returned:
         return "  (the function has returned; a thread that it has started, or an exit handler, goes on)"
-    return format_stack(stack)
+    return _format_main(threads)
 
 
 def lost_value(state: RankState, problem: BaseException) -> RankError:
@@ -92,27 +87,20 @@ def lost_value(state: RankState, problem: BaseException) -> RankError:
 
 
 def format_stack(dump: str) -> str:
-    """The main thread's stack out of what faulthandler wrote, with source, the outermost frame first."""
-    threads = [thread for thread in re.split(r"\n\n|^(?=Thread |Current thread )", dump, flags=re.MULTILINE) if thread]
-    parsed = [[(m["file"], int(m["line"]), m["name"]) for m in _DUMPED.finditer(thread)] for thread in threads]
-    # Ours runs the user's function at the bottom of its main thread.
-    # The main thread comes last; a very deep stack is cut off before its bottom.
-    serving = [stack for stack in parsed if any(f.startswith(_PACKAGE) and name == "serve" for f, _, name in stack)]
-    for stack in serving or reversed(parsed):
-        frames = [
-            Frame(file, line, name)
-            for file, line, name in reversed(stack)
-            if not file.startswith(_PACKAGE) and file != "<string>"  # how our processes begin
-        ]
-        if frames:
-            return _format_frames(frames)
-    return "  (in none of the user's code)"
+    """The stack of the thread that runs the user's function, out of what faulthandler wrote."""
+    return _format_main(frames.parse_dump(dump))
+
+
+def _format_main(threads: Sequence[ThreadStack]) -> str:
+    thread = next((thread for thread in threads if thread.main), threads[-1] if threads else None)
+    shown = frames.format_frames(thread.frames) if thread is not None else ""
+    return shown or "  (in none of the user's code)"
 
 
 def _has_failed(state: RankState) -> bool:
-    if state.failed is not None:
-        return True
     # A rank that was stopped on purpose has not failed by that.
+    if state.failed is not None:
+        return state.phase is not Phase.STOPPED
     return state.exited is not None and state.returned is None and not state.stopped
 
 
@@ -199,47 +187,11 @@ def _unpickle(failed: Failed) -> BaseException:
 def _format_chain(chain: Sequence[Raised]) -> str:
     parts = []
     for raised in chain:
-        frames = _format_frames(raised.frames)
-        parts.append(f"{frames}\n{raised.text}" if frames else raised.text)
+        stack = frames.format_frames(raised.frames)
+        parts.append(f"{stack}\n{raised.text}" if stack else raised.text)
         if raised.link:
             parts.append(_LINKS[raised.link])
     return "\n\n".join(parts)
-
-
-def _format_frames(frames: Sequence[Frame]) -> str:
-    """Frames as in a notebook's own traceback; the surroundings of the line where the source is a cell."""
-    lines: list[str] = []
-    for frame, times in _runs(frames):
-        place = frontend.current.place(frame.filename)
-        is_cell = place != frame.filename
-        where = place if is_cell else f'File "{frame.filename}"'
-        lines.append(f"{where}, line {frame.lineno}, in {frame.name}")
-        if is_cell:
-            lines += _surroundings(frame)
-        else:
-            source = frame.line or linecache.getline(frame.filename, frame.lineno).strip()
-            lines += [f"    {source}"] if source else []
-        if times > 1:
-            lines.append(f"  (repeated {times - 1} more times)")
-    return "\n".join(lines)
-
-
-def _runs(frames: Sequence[Frame]) -> list[tuple[Frame, int]]:
-    """The frames with how often each follows itself; of very many, the first and the last."""
-    runs = [(frame, len(list(same))) for frame, same in itertools.groupby(frames)]
-    return runs if len(runs) <= 2 * _SHOWN_FRAMES else runs[:_SHOWN_FRAMES] + runs[-_SHOWN_FRAMES:]
-
-
-def _surroundings(frame: Frame) -> list[str]:
-    source = linecache.getlines(frame.filename)
-    if not source:
-        return [f"    {frame.line}"] if frame.line else []
-    first = max(1, frame.lineno - _CONTEXT)
-    last = min(len(source), frame.lineno + _CONTEXT)
-    return [
-        f"{'-->' if number == frame.lineno else '   '} {number:>4} {source[number - 1].rstrip()}".rstrip()
-        for number in range(first, last + 1)
-    ]
 
 
 def _size_of(states: Sequence[RankState], world_size: int | None) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from notebook_accel.launch import summary
 
 if TYPE_CHECKING:
     from notebook_accel.launch.job import Job
@@ -39,6 +41,22 @@ class FrontEnd(Protocol):
     def notice(self, text: str) -> None:
         """Shows one line that is ours."""
 
+    def display(
+        self,
+        data: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        display_id: str | None = None,
+        *,
+        update: bool = False,
+    ) -> None:
+        """Shows something rich, given by its types; or updates what was shown under that name."""
+
+    def ask(self, said: str, prompt: str) -> str | None:
+        """Shows a text, asks for a line, and waits for it; `None` where that cannot be."""
+
+    def origin(self) -> str:
+        """What the user works in, by a name that outlives this process: a notebook. Empty if it has none."""
+
     def place(self, filename: str) -> str:
         """What the user calls this file: `In[3]`, or its path."""
 
@@ -46,12 +64,36 @@ class FrontEnd(Protocol):
         """Makes an exception that is not of this package show without the frames of the launcher."""
 
 
-class Views:
-    """Every place where one job is shown. The job's runner refreshes them; any thread may add one."""
+class LateView:
+    """Opens a view only once there is more to see than a line can say."""
 
     def __init__(self, job: Job, open_view: Callable[[Job], View]) -> None:
         self._job = job
-        self._views = [open_view(job)]
+        self._open_view = open_view
+        self._view: View | None = None
+
+    @classmethod
+    def opening(cls, open_view: Callable[[Job], View]) -> Callable[[Job], View]:
+        """What begins to show a job so."""
+        return lambda job: cls(job, open_view)
+
+    def refresh(self) -> None:
+        if self._view is not None:
+            self._view.refresh()
+        elif not summary.is_brief(self._job):
+            self._view = self._open_view(self._job)
+
+    def finish(self) -> None:
+        if self._view is not None:
+            self._view.finish()
+
+
+class Views:
+    """Every place where one job is shown. The job's runner refreshes them; any thread may add one."""
+
+    def __init__(self, job: Job, open_view: Callable[[Job], View], *others: View) -> None:
+        self._job = job
+        self._views = [open_view(job), *others]
         job.on_show(self._add)
 
     def refresh(self) -> None:
@@ -69,9 +111,11 @@ class Views:
             view.finish()
 
 
-class _NoView:
+class NoView:
+    """Shows nothing: what the ranks write is all there is to see."""
+
     def __init__(self, job: Job) -> None:
-        del job  # its output lines are all there is to see
+        self._job = job
 
     def refresh(self) -> None:
         pass
@@ -80,17 +124,38 @@ class _NoView:
         pass
 
 
+class _Notices(NoView):
+    """Beside what the ranks write, one line when the job stalls."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._told: object = None
+
+    def refresh(self) -> None:
+        stalled = self._job.stalled
+        if stalled is not self._told:
+            self._told = stalled
+            if stalled is not None:
+                from notebook_accel.launch.stalls import explain
+
+                current.notice(f"{self._job.title}: {explain(self._job)}")
+
+
 class Terminal:
-    """Plain lines on the standard streams."""
+    """Lines on the standard streams; a job is drawn below them where that is a terminal."""
 
     def choose_view(self) -> Callable[[Job], View]:
-        return _NoView
+        if not sys.stderr.isatty():
+            return _Notices
+        from notebook_accel.launch import terminal
+
+        return terminal.TerminalView if terminal.can_draw() else _Notices
 
     def show(self, job: Job) -> View:
         from notebook_accel.launch.describe import describe
 
         self.write("stdout", describe(job) + "\n")
-        return _NoView(job)
+        return _Notices(job)
 
     def write(self, stream: str, text: str) -> None:
         out = sys.stderr if stream == "stderr" else sys.stdout
@@ -99,6 +164,24 @@ class Terminal:
 
     def notice(self, text: str) -> None:
         self.write("stderr", text + "\n")
+
+    def display(
+        self,
+        data: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        display_id: str | None = None,
+        *,
+        update: bool = False,
+    ) -> None:
+        del metadata, display_id, update  # a terminal knows only lines
+        self.write("stdout", data.get("text/plain", "") + "\n")
+
+    def ask(self, said: str, prompt: str) -> str | None:
+        self.write("stdout", said)
+        return None
+
+    def origin(self) -> str:
+        return ""
 
     def place(self, filename: str) -> str:
         return filename

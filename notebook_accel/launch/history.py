@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+from notebook_accel.events import History
 
 KEPT_POINTS = 512
 """How many points of a metric are kept of each rank, over the whole run."""
@@ -36,9 +38,7 @@ class Series:
         if self._count % self._stride == 0:
             if len(self._values) == KEPT_POINTS:
                 self._thin()
-            self._steps.append(point.step)
-            self._times.append(point.at)
-            self._values.append(point.value)
+            self._keep(point)
         self._count += 1
 
     def points(self, most: int = KEPT_POINTS) -> list[Point]:
@@ -49,6 +49,34 @@ class Series:
         if self._last is not None and (not found or found[-1].at != self._last.at):
             found.append(self._last)
         return found
+
+    def event(self, name: str) -> History:
+        """All of it, as one event."""
+        assert self._last is not None
+        steps, times, values = zip(*self._kept(), self._last, strict=True)
+        return History(name, self._stride, self._count, steps, times, values)
+
+    @classmethod
+    def restored(cls, history: History) -> Series:
+        """The series of an event."""
+        series = cls()
+        series._stride, series._count = history.stride, history.count
+        *points, series._last = map(Point, history.steps, history.times, history.values)
+        for point in points:
+            series._keep(point)
+        return series
+
+    @property
+    def last(self) -> Point | None:
+        return self._last
+
+    def _kept(self) -> Iterator[Point]:
+        return map(Point, self._steps, self._times, self._values)
+
+    def _keep(self, point: Point) -> None:
+        self._steps.append(point.step)
+        self._times.append(point.at)
+        self._values.append(point.value)
 
     def _thin(self) -> None:
         self._stride *= 2

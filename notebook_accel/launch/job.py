@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import enum
+import secrets
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import JobCancelledError
-from notebook_accel.events import AttemptStarted, Event
+from notebook_accel.events import AttemptStarted, Event, JobEnded, JobStarted, Phase, PhaseChanged, Stalled, StopAsked
 from notebook_accel.launch import frontend, history
 from notebook_accel.launch.rank_state import RankState
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from notebook_accel.launch.stacks import JobStacks, Told
+
+
+_LONGEST_ERROR = 80_000
+"""Characters of an error's text that are told."""
+
+Hearer = Callable[[int | None, Event], object]
 
 
 class Status(str, enum.Enum):
@@ -27,6 +39,7 @@ class Status(str, enum.Enum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
+    LOST = "ended with its kernel"
 
     @property
     def ended(self) -> bool:
@@ -36,28 +49,71 @@ class Status(str, enum.Enum):
 class Job:
     """A launch: `wait` for it, ask for its `result`, `show` it, `cancel` it, or `await` it."""
 
-    def __init__(self, name: str, first: int, size: int, hardware: str = "") -> None:
-        self.name = name
-        """The launched function's."""
-        self.hardware = hardware
-        """What its ranks run on, in words."""
-        self.attempt = 0
-        self.status = Status.STARTING
-        self.started = time.time()
-        """Seconds since the epoch."""
-        self.ended: float | None = None
-        self._first = first
-        self._size = size
-        self._ranks = self._fresh_ranks()
+    def __init__(
+        self,
+        name: str,
+        first: int,
+        size: int,
+        hardware: str = "",
+        *,
+        world_size: int | None = None,
+        label: str | None = None,
+    ) -> None:
+        self._hearers: list[Hearer] = []
+        self._take(
+            JobStarted(
+                id=secrets.token_hex(3),
+                name=name,
+                first=first,
+                size=size,
+                world_size=world_size or size,
+                hardware=hardware,
+                label=label,
+                at=time.time(),
+            )
+        )
+        self.blocking = False
+        """A cell waits for it, so that an interrupt of the kernel is meant for it."""
         self._over = threading.Event()
         self._callbacks: list[Callable[[], object]] = []
         self._lock = threading.Lock()
         self._value: Any = None
         self._error: BaseException | None = None
+        self._fetch: Callable[[], Any] = lambda: self._value
         self._stop: Callable[[], object] = lambda: None
+        self._ask_stacks: Callable[[Callable[[Told], object]], object] = _nobody
         self._open_view: Callable[[], object] = lambda: frontend.current.show(self)
 
+    def _take(self, start: JobStarted) -> None:
+        """Begins, or begins anew."""
+        self._start = start
+        self.id = start.id
+        """By which `attach` finds it."""
+        self.name = start.name
+        """The launched function's."""
+        self.hardware = start.hardware
+        """What its ranks run on, in words."""
+        self.world_size = start.world_size
+        self.label = start.label
+        """The template for the label of output lines, if not the usual one."""
+        self.started = start.at
+        """Seconds since the epoch."""
+        self.ended: float | None = None
+        self.outcome: JobEnded | None = None
+        self.attempt = 0
+        self.status = Status.STARTING
+        self.stopping = 0
+        """How often its end has been asked for. The second time kills its ranks."""
+        self.stalled: Stalled | None = None
+        """Where each rank is, while they make no progress and wait; also of a job that has ended so."""
+        self._ranks = self._fresh_ranks()
+
     # The user's handle
+
+    @property
+    def title(self) -> str:
+        """What the user calls it: `train()`, or `In[3]` for a cell."""
+        return self.name if self.name.endswith("]") else f"{self.name}()"
 
     @property
     def ranks(self) -> list[RankState]:
@@ -97,13 +153,14 @@ class Job:
         Raises:
             RankError: A rank failed.
             JobCancelledError: The job was cancelled.
+            JobLostError: The job ran elsewhere, and its values are not to be had here.
             TimeoutError: The end has not come within `timeout` seconds. The job goes on.
         """
         if not self.wait(timeout):
-            raise TimeoutError(f"{self.name}() is still {self.status.value} after {timeout} s; the job goes on")
+            raise TimeoutError(f"{self.title} is still {self.status.value} after {timeout} s; the job goes on")
         if self._error is not None:
             raise self._error
-        return self._value
+        return self._fetch()
 
     def cancel(self) -> bool:
         """Asks the ranks to stop, as an interrupt does. Returns whether there was something left to stop."""
@@ -111,6 +168,25 @@ class Job:
             return False
         self._stop()
         return True
+
+    def stacks(self, timeout: float = 5.0) -> JobStacks:
+        """Where each rank is now: the Python stack of each of its threads. The ranks are not disturbed.
+
+        Of a rank that is in C code which lets no Python run, the stack is seen from outside. A rank that does not tell
+        its own within `timeout` seconds has none in the answer.
+        """
+        from notebook_accel.launch import places, stacks
+
+        answer: concurrent.futures.Future[Told] = concurrent.futures.Future()
+        self._ask_stacks(answer.set_result)
+        told: Told = {}
+        with contextlib.suppress(concurrent.futures.TimeoutError):
+            told = answer.result(timeout)
+        if not told and self._over.is_set():
+            note = f"{self.title} has ended ({self.status.value}): its ranks are nowhere any more"
+            return stacks.JobStacks((), {}, note)
+        where = [places.of(state, told.get(index, ())) for index, state in enumerate(self._ranks)]
+        return stacks.JobStacks(where, {self._ranks[index].rank: threads for index, threads in told.items()})
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._result_async().__await__()
@@ -125,21 +201,58 @@ class Job:
 
     def __repr__(self) -> str:
         phases = ", ".join(f"{state.rank}: {state.phase.value}" for state in self._ranks[:16])
-        return f"<Job {self.name}() {self.status.value}, {self.seconds:.1f} s, ranks {{{phases}}}>"
+        return f"<Job {self.id}: {self.title} {self.status.value}, {self.seconds:.1f} s, ranks {{{phases}}}>"
 
     # The fold
 
     def apply(self, rank: int | None, event: Event) -> None:
         """Takes in one event of a rank, by its number on this machine, or of the whole job (`None`)."""
-        if isinstance(event, AttemptStarted):
+        if rank is not None:
+            self._ranks[rank].apply(event)
+        elif isinstance(event, JobStarted):
+            self._take(event)
+        elif isinstance(event, AttemptStarted):
             self.attempt = event.attempt
             self.status = Status.RUNNING
             self._ranks = self._fresh_ranks()
-        elif rank is not None:
-            self._ranks[rank].apply(event)
+            self.stalled = None
+        elif isinstance(event, Stalled):
+            self.stalled = event if event.places else None
+        elif isinstance(event, StopAsked):
+            self.stopping = event.times
+        elif isinstance(event, JobEnded):
+            self.outcome, self.status, self.ended = event, Status(event.status), event.at
+            if self.status is Status.LOST:
+                self._lose_ranks()
+        for hear in self._hearers:
+            hear(rank, event)
+
+    def events(self) -> Iterator[tuple[int | None, Event]]:
+        """The fewest events whose fold is this very job."""
+        yield None, replace(self._start, at=self.started)
+        if self.status is not Status.STARTING:
+            yield None, AttemptStarted(self.attempt)
+        for rank, state in enumerate(self._ranks):
+            yield from ((rank, event) for event in state.events())
+        if self.stalled is not None:
+            yield None, self.stalled
+        if self.stopping:
+            yield None, StopAsked(self.stopping)
+        if self.outcome is not None:
+            yield None, self.outcome
+
+    def listen(self, hear: Hearer) -> None:
+        """Has `hear(rank, event)` called for each event from now on, once the job has taken it in."""
+        self._hearers.append(hear)
+
+    def _lose_ranks(self) -> None:
+        """Ranks end with the process that has launched them."""
+        for state in self._ranks:
+            if not state.phase.ended:
+                state.apply(PhaseChanged(Phase.STOPPED))
 
     def _fresh_ranks(self) -> list[RankState]:
-        return [RankState(self._first + index) for index in range(self._size)]
+        return [RankState(self._start.first + index) for index in range(self._start.size)]
 
     # The runner's side
 
@@ -151,14 +264,32 @@ class Job:
         """What `show` does."""
         self._open_view = open_view
 
+    def on_stacks(self, ask: Callable[[Callable[[Told], object]], object] | None) -> None:
+        """What `stacks` asks; it calls back with what the ranks tell. `None`: there is nobody to ask any more."""
+        self._ask_stacks = ask or _nobody
+
+    def on_result(self, fetch: Callable[[], Any]) -> None:
+        """Where `result` gets the values, if `finish` is not given them."""
+        self._fetch = fetch
+
     def finish(self, status: Status, value: Any = None, error: BaseException | None = None) -> None:
         """The end."""
-        self.status, self._value, self._error = status, value, error
+        at = time.time()
         if status is Status.CANCELLED:
-            self._error = JobCancelledError(f"{self.name}() was cancelled after {self.seconds:.1f} s")
-        self.ended = time.time()
+            error = JobCancelledError(f"{self.title} was cancelled after {at - self.started:.1f} s")
+        self._value, self._error = value, error
+        text, error_type = ("", "") if error is None else (str(error)[:_LONGEST_ERROR], type(error).__name__)
+        self.apply(None, JobEnded(status.value, at, text, error_type))
+        self.settle()
+
+    def settle(self) -> None:
+        """Lets go on whoever waits for the end, which has been applied."""
         with self._lock:
             self._over.set()
             callbacks = list(self._callbacks)
         for callback in callbacks:
             callback()
+
+
+def _nobody(then: Callable[[Told], object]) -> None:
+    then({})

@@ -13,7 +13,7 @@ import os
 import random
 import sys
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from notebook_accel.errors import ConfigurationError
@@ -28,6 +28,14 @@ class State:
     cwd: str
     path: list[str]
     argv: list[str]
+    numbers: Numbers | None
+    """`None` to leave the rank's alone."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """How random numbers, and all numbers of torch, come about."""
+
     random: Any
     numpy: Any
     """`None` when the notebook has not imported NumPy: the rank then draws a seed of its own."""
@@ -42,14 +50,21 @@ def capture() -> State:
     """
     numpy: Any = sys.modules.get("numpy.random")
     torch: Any = sys.modules.get("torch")
-    return State(
-        cwd=_working_directory(),
-        path=list(sys.path),
-        argv=list(sys.argv),
+    numbers = Numbers(
         random=random.getstate(),
         numpy=None if numpy is None else numpy.get_state(),
         torch=None if torch is None else _capture_torch(torch),
     )
+    return replace(capture_places(), numbers=numbers)
+
+
+def capture_places() -> State:
+    """Reads only where this process is, and where it finds modules.
+
+    Raises:
+        ConfigurationError: The working directory is gone.
+    """
+    return State(cwd=_working_directory(), path=list(sys.path), argv=list(sys.argv), numbers=None)
 
 
 def apply(state: State) -> None:
@@ -65,15 +80,20 @@ def apply(state: State) -> None:
     # Byte code is only told apart from its source by the second of the edit and the length of the file, which is too
     # coarse for launches that take milliseconds.
     sys.dont_write_bytecode = True
-    random.setstate(state.random)
-    if state.numpy is not None:
+    if state.numbers is not None:
+        _apply_numbers(state.numbers)
+
+
+def _apply_numbers(numbers: Numbers) -> None:
+    random.setstate(numbers.random)
+    if numbers.numpy is not None:
         import numpy as np
 
-        np.random.set_state(state.numpy)
+        np.random.set_state(numbers.numpy)
     elif "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
-    if state.torch is not None:
-        _apply_torch(state.torch)
+    if numbers.torch is not None:
+        _apply_torch(numbers.torch)
 
 
 def _forget_listings() -> None:

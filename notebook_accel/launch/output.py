@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import bisect
 import codecs
+import re
+import string
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -129,7 +131,9 @@ class LineMerger:
             held = None if self._alone else self._find(rank, stream, text)
             if held is None:
                 self._count += 1
-                held = _Held(stream, text, self._count, now + (0 if self._alone else MERGE_WINDOW))
+                held = _Held(
+                    stream, text, self._count, now + (0 if self._alone or stream == _INTERPOSED else MERGE_WINDOW)
+                )
                 self._held[held.number] = held
                 self._same.setdefault((stream, text), _Equals()).append(held)
             held.ranks.add(rank)
@@ -166,6 +170,10 @@ class LineMerger:
         return None if same is None else same.first_after(self._last.get(rank, 0))
 
 
+_INTERPOSED = "interposed"
+"""The stream of what is no line."""
+
+
 class Output:
     """All that the ranks of one launch write."""
 
@@ -175,6 +183,8 @@ class Output:
         self._label = label
         self._write = write
         self._merger = LineMerger(ranks)
+        self._interposed: dict[str, Callable[[], object]] = {}
+        self._shown_so_far = 0
         self._readers = {(rank, stream): LineReader() for rank in ranks for stream in ("stdout", "stderr")}
 
     def feed(self, rank: int, stream: str, data: bytes, now: float) -> list[str]:
@@ -182,6 +192,17 @@ class Output:
         lines = self._readers[rank, stream].feed(data, now)
         self._merger.add(rank, stream, lines, now)
         return lines
+
+    def interpose(self, rank: int, show: Callable[[], object], now: float) -> None:
+        """Has something else shown between what a rank has written before, and what it writes from now on."""
+        self._shown_so_far += 1
+        name = str(self._shown_so_far)
+        self._interposed[name] = show
+        self._merger.add(rank, _INTERPOSED, [name], now)
+
+    def add(self, rank: int, stream: str, text: str, now: float) -> None:
+        """Takes in a line that is whole already."""
+        self._merger.add(rank, stream, [text], now)
 
     def end(self, rank: int, now: float) -> list[str]:
         """Nothing more comes from this rank; returns what was left of its last lines."""
@@ -204,10 +225,22 @@ class Output:
                 self._write(stream, "".join(batch))
                 batch = []
             stream = shown
+            if stream == _INTERPOSED:
+                self._interposed.pop(text)()
+                continue
             label = self._label(ranks[0] if len(ranks) == 1 else spans(ranks))
             batch.append(f"{label}{text}\n")
         if batch:
             self._write(stream, "".join(batch))
+
+
+def label(template: str | None, first: int, world_size: int, rank: int | str) -> str:
+    """The label of the lines of a global rank, or of several such as `0-3`; `first` is this machine's first."""
+    if template is None:
+        return f"[{rank}] " if world_size > 1 else ""
+    local = re.sub(r"\d+", lambda number: str(int(number[0]) - first), str(rank))
+    found = string.Template(template).substitute(role_name="default", rank=rank, local_rank=local)
+    return f"{found} " if found else ""
 
 
 def spans(ranks: Iterable[int]) -> str:

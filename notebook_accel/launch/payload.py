@@ -10,7 +10,7 @@ import pickle
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ class Unpacked:
     function: Callable[..., Any]
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
-    definitions: frozenset[str]
+    definitions: Set[str]
     """The qualified names of what the notebook's `__main__` has sent to this rank's."""
 
     def __call__(self) -> Any:
@@ -79,38 +79,67 @@ def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         raise PayloadError(diagnose.explain_unpicklable(function, args, kwargs, error)) from error
     if pickler.device_bytes:
         warnings.warn(diagnose.describe_device_tensors(function, args, kwargs, pickler.device_bytes), stacklevel=4)
-    state = pickle.dumps((mirror.capture(), pickler.sources()), protocol=5)
-    parts = [memoryview(state), pickler.stream.getbuffer(), *pickler.buffers]
+    return write(pickler, mirror.capture())
+
+
+def write(pickler: CallPickler, state: mirror.State | None) -> Payload:
+    """Writes what was pickled: the call, what else there is for it, and last the definitions.
+
+    Args:
+        pickler: What has pickled it.
+        state: What the ranks mirror from now on; `None` to leave theirs alone.
+
+    Raises:
+        PayloadError: There is no room for it.
+    """
+    head = pickle.dumps((state, pickler.sources()), protocol=5)
+    parts = [memoryview(head), pickler.stream.getbuffer(), *pickler.buffers]
     try:
         return Payload(_write(parts), tuple(part.nbytes for part in parts))
     except (OSError, MemoryError) as error:
         size = sum(part.nbytes for part in parts)
         raise PayloadError(
-            f"the function captures {size / 1e9:.1f} GB, and no memory file of that size could be written ({error}). "
-            "Load large data inside the function, or free memory in the notebook."
+            f"the call captures {size / 1e9:.1f} GB, and no memory file of that size could be written ({error}). "
+            "Load large data inside the function or the cell, or free memory in the notebook."
         ) from error
 
 
+def sources(packed: Payload) -> dict[str, str]:
+    """The text of the cells that the functions of a call come from, by file name."""
+    assert packed.fd is not None
+    _, found = pickle.loads(os.pread(packed.fd, packed.layout[0], 0))
+    return dict(found)
+
+
 def unpack(fd: int, layout: Sequence[int]) -> Unpacked:
-    """Maps a payload, takes on the notebook's state, and unpickles the call. Runs in the rank; closes `fd`."""
+    """Maps a payload, takes on the notebook's state, and unpickles the call. Runs in the rank; closes `fd`.
+
+    What was written between the call and the definitions is added to the function's arguments.
+    """
     offsets = _offsets(layout)
     with contextlib.closing(os.fdopen(fd, "rb")) as file:
         view = memoryview(_map(file.fileno(), offsets[-1]))
     parts = [view[start : start + length] for start, length in zip(offsets[:-1], layout, strict=True)]
     state, sources = pickle.loads(parts[0])
-    mirror.apply(state)
+    if state is not None:
+        mirror.apply(state)
     for filename, text in sources.items():
         # A cell is no file: with no time stamp, the entry is never checked against the disk.
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    (function, args, kwargs), (definitions, sent) = load(parts[1], parts[2:])
+    (function, args, kwargs), *more, (definitions, sent) = load(parts[1], parts[2:])
     vars(sys.modules["__main__"]).update(definitions)
     # The launched function itself is no task for a worker, and may hold much data.
     name = getattr(function, "__name__", None)
-    pickling.received = frozenset(definitions) - {name}
-    return Unpacked(function, args, kwargs, sent)
+    pickling.received |= frozenset(definitions) - {name}
+    definitions_here.update(sent)
+    return Unpacked(function, (*args, *more), kwargs, definitions_here)
 
 
-def pack_value(value: Any, sent: frozenset[str]) -> list[memoryview]:
+definitions_here: set[str] = set()
+"""The qualified names of what this rank has been sent, by all calls."""
+
+
+def pack_value(value: Any, sent: Set[str]) -> list[memoryview]:
     """Pickles a return value: the stream, then its out-of-band buffers. Nothing at all for `None`.
 
     Raises:

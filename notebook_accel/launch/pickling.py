@@ -68,12 +68,15 @@ class _OutOfBand(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is u
             self.device_bytes += memory.storage.nbytes()
             memory.storage, where = memory.storage.cpu(), self.storage_device
         size = memory.storage.nbytes()
-        view = (ctypes.c_ubyte * size).from_address(memory.storage.data_ptr()) if size else b""
+        if not size:
+            return _storage, (pickle.PickleBuffer(b""), where)
+        view = (ctypes.c_ubyte * size).from_address(memory.storage.data_ptr())
+        view.owner = memory.storage  # whoever holds the buffer holds the memory
         return _storage, (pickle.PickleBuffer(view), where)
 
 
 class _Memory:
-    """The memory of a storage; kept by the pickler until all is written."""
+    """The memory of a storage, on the host once it is pickled."""
 
     def __init__(self, storage: Any) -> None:
         self.storage = storage

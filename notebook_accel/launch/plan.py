@@ -6,9 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
 import socket
-import string
 import struct
 import time
 from collections import Counter
@@ -16,9 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from notebook_accel.config import DEFAULT_PORT, LaunchConfig
+from notebook_accel.config import DEFAULT_PORT, LaunchConfig, checks, variables
 from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
+from notebook_accel.launch import output
 from notebook_accel.launch.engines.base import Engine, Meeting
 
 _BACKLOG = 4096
@@ -58,11 +57,7 @@ class Plan:
 
     def label(self, rank: int | str) -> str:
         """The label of output lines: of a global rank, or of several such as `0-3`."""
-        if self.config.label is None:
-            return f"[{rank}] " if self.world_size > 1 else ""
-        local = re.sub(r"\d+", lambda number: str(int(number[0]) - self.first), str(rank))
-        label = string.Template(self.config.label).substitute(role_name="default", rank=rank, local_rank=local)
-        return f"{label} " if label else ""
+        return output.label(self.config.label, self.first, self.world_size, rank)
 
 
 def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
@@ -72,17 +67,22 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
         ConfigurationError: The settings contradict each other or the device.
         HardwareError: There are fewer devices than were asked for.
     """
+    if config.num_nodes > 1 and config.rdzv_backend != "static":
+        raise ConfigurationError(
+            checks.no_rendezvous("rdzv_backend", config.rdzv_backend) + config.told("rdzv_backend")
+        )
     device = config.device or ("cuda" if config.gpus else hardware.kind)
     size, visible, shared, notice = _place(config, hardware, device, engine)
     if engine.max_ranks is not None and size > engine.max_ranks:
+        told = config.told("num_processes")
         raise ConfigurationError(
-            f"the {engine.name} engine runs at most {engine.max_ranks} rank, not {size}: pass num_processes="
+            f"the {engine.name} engine runs at most {engine.max_ranks} rank, not {size}{told}: pass num_processes="
             f"{engine.max_ranks}, or choose another engine"
         )
     if device == "cpu" and config.mixed_precision in ("fp16", "fp8"):
         raise ConfigurationError(
-            f"mixed_precision={config.mixed_precision!r} needs a GPU, and these ranks run on the CPU: use 'bf16' "
-            "or 'no'"
+            f"mixed_precision={config.mixed_precision!r}{config.told('mixed_precision')} needs a GPU, and these ranks "
+            "run on the CPU: use 'bf16' or 'no'"
         )
     return Plan(
         config=config,
@@ -112,7 +112,10 @@ def _place(config: LaunchConfig, hardware: Hardware, device: str, engine: Engine
         return _place_on_gpus(config, hardware)
     if device == "mps":
         if not hardware.mps:
-            raise HardwareError("device='mps' was asked for, and this machine has no Apple GPU that torch can use")
+            raise HardwareError(
+                f"device='mps' was asked for{config.told('device')}, and this machine has no Apple GPU that torch can "
+                "use"
+            )
         if config.num_processes not in (None, 1):
             raise ConfigurationError("an Apple GPU runs a single rank: pass num_processes=1, or device='cpu' for more")
         return 1, None, False, ""
@@ -130,23 +133,25 @@ def _place_on_gpus(config: LaunchConfig, hardware: Hardware) -> tuple[int, str |
     found = len(hardware.gpus)
     if not found:
         hidden = f": {hardware.hidden_gpus}" if hardware.hidden_gpus else ""
+        told = config.told("gpus") or config.told("device")
         raise HardwareError(
-            f"GPUs were asked for, and torch can use none here{hidden}. Pass device='cpu' to run on the CPU."
+            f"GPUs were asked for{told}, and torch can use none here{hidden}. Pass device='cpu' to run on the CPU."
         )
     if config.gpus is None:
         size = config.num_processes or found
         if size > found:
             raise HardwareError(
-                f"asked for {size} GPUs, found {found}: pass num_processes={found}, "
+                f"asked for {size} GPUs{config.told('num_processes')}, found {found}: pass num_processes={found}, "
                 f"gpus={[index % found for index in range(size)]} to share them, or device='cpu'"
             )
         return size, None, False, ""
     if max(config.gpus) >= found:
-        raise HardwareError(f"asked for GPU {max(config.gpus)}, found {found} (numbered from 0)")
+        raise HardwareError(f"asked for GPU {max(config.gpus)}{config.told('gpus')}, found {found} (numbered from 0)")
     size = config.num_processes or len(config.gpus)
     if size != len(config.gpus):
         raise ConfigurationError(
-            f"gpus={list(config.gpus)} names {len(config.gpus)} GPUs for num_processes={size} ranks"
+            f"gpus={list(config.gpus)}{config.told('gpus')} names {len(config.gpus)} GPUs for "
+            f"num_processes={size}{config.told('num_processes')} ranks"
         )
     distinct = list(dict.fromkeys(config.gpus))
     if len(distinct) < size and any(config.gpus[i] != distinct[i % len(distinct)] for i in range(size)):
@@ -178,10 +183,11 @@ def environments(plan: Plan, meeting: Meeting, environ: Mapping[str, str]) -> li
         "NOTEBOOK_ACCEL_BACKEND": plan.backend,
     }
     shared.setdefault("OMP_NUM_THREADS", str(plan.threads))
-    if config.mixed_precision != "no" or "ACCELERATE_MIXED_PRECISION" not in environ:
-        shared["ACCELERATE_MIXED_PRECISION"] = config.mixed_precision
+    shared |= variables.for_ranks(config, environ)
     if plan.device == "cpu":
         shared |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+    else:
+        shared.pop("ACCELERATE_USE_CPU", None)  # the notebook's own, which something higher has overruled
     if plan.visible_gpus:
         shared["CUDA_VISIBLE_DEVICES"] = plan.visible_gpus
         shared.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")

@@ -14,10 +14,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from notebook_accel import events
 from notebook_accel.events import (
+    Answer,
+    Bar,
     Call,
     Event,
     Failed,
@@ -27,17 +29,24 @@ from notebook_accel.events import (
     Phase,
     PhaseChanged,
     Returned,
+    Sever,
+    Stacks,
+    StacksWanted,
     from_wire,
     to_wire,
 )
-from notebook_accel.launch import payload, report
+from notebook_accel.launch import connections, looking, payload, report
 from notebook_accel.launch.coalesce import PACE, Latest
 from notebook_accel.launch.memory import Memory, has_changed
 from notebook_accel.launch.payload import Unpacked
 from notebook_accel.launch.stream import Channel, Message
+from notebook_accel.launch.waiting import Waiting
 
 STACKS_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
-"""Makes a rank write the Python stack of each of its threads to its stacks file, whatever it is doing."""
+"""Makes a rank write the Python stack of each of its threads to its stacks file, whatever it is doing.
+
+Only for one that does not answer (see `looking`). Its second thread takes the signal, so that it interrupts no call of
+the user's code."""
 
 
 class Rank:
@@ -47,7 +56,7 @@ class Rank:
     process is alive. So an interrupt, which only ever hits the first thread, cannot tear a message.
     """
 
-    def __init__(self, channel: Channel, heartbeat: float, *, isolated: bool = True) -> None:
+    def __init__(self, channel: Channel, heartbeat: float, *, isolated: bool = True, pace: float = PACE) -> None:
         self._channel = channel
         self._heartbeat = heartbeat
         self._isolated = isolated
@@ -55,10 +64,12 @@ class Rank:
         self._outbox: queue.SimpleQueue[tuple[Event, Sequence[int]]] = queue.SimpleQueue()
         self._wakeup = os.pipe()
         self._done = threading.Event()
-        self._latest = Latest()
+        self._latest = Latest(pace)
         self._memory = Memory()
         self._told = Heartbeat(0)
         self._beats_at = 0.0
+        self._main = 0
+        self._waiting = Waiting(0)
         self.failed = False
         self.is_running = False
         """Whether it is busy with a call."""
@@ -67,11 +78,15 @@ class Rank:
 
     def serve(self) -> None:
         """Says hello, and runs calls until the channel tells that no further one comes."""
+        self._main = threading.get_ident()
+        self._waiting = Waiting(self._main)
         stacks = _open_stacks() if self._isolated else None
         self._say(Hello(os.getpid(), socket.gethostname(), stacks is not None), () if stacks is None else (stacks,))
         attendant = threading.Thread(target=self._attend, name="notebook-accel", daemon=True)
         attendant.start()
-        events.listen(self._say)
+        if self._isolated and sys.platform == "linux":  # elsewhere it is a signal that the user's code may use
+            signal.pthread_sigmask(signal.SIG_BLOCK, {STACKS_SIGNAL})
+        events.listen(self._say, self._latest.add_metrics)
         while (call := self._calls.get()) is not None:
             if not self.is_wanted:
                 break
@@ -95,10 +110,15 @@ class Rank:
 
     def _attend(self) -> None:
         """The second thread."""
-        with contextlib.suppress(OSError):  # nobody listens any more
-            while not (self._done.is_set() and self._outbox.empty()):
-                self._turn()
-        self._calls.put(None)
+        try:
+            with contextlib.suppress(ConnectionError):  # nobody listens any more
+                while not (self._done.is_set() and self._outbox.empty()):
+                    self._turn()
+        except BaseException:
+            self.failed = True  # it can't say anything more itself
+            raise
+        finally:
+            self._calls.put(None)
 
     def _turn(self) -> None:
         """Waits for something to do, and does it."""
@@ -109,20 +129,31 @@ class Rank:
             self._beat()
         if waker in readable:
             os.read(waker, 4096)
-        self._tell(self._latest.take(time.monotonic()))
+        now = time.monotonic()
+        self._tell(self._latest.take(now))
+        if self.is_running:
+            self._tell(self._waiting.look(now))
         while not self._outbox.empty():
             event, fds = self._outbox.get()
             if isinstance(event, (Returned, Failed)):
                 self._tell(self._latest.take_all(time.monotonic()))  # they are part of the call
+                self._waiting.forget()
             self._channel.send(*to_wire(event), fds)
         if speaker in readable:
             self._hear(self._channel.receive(wait=True))
 
     def _hear(self, messages: list[Message] | None) -> None:
         for message in messages or ():
-            call = from_wire(message.header)
-            assert isinstance(call, Call)
-            self.submit(functools.partial(payload.unpack, message.fds[0], call.layout))
+            said = from_wire(message.header)
+            if isinstance(said, StacksWanted):
+                self._tell([Stacks(said.number, looking.threads(self._main, all_of_them=self._isolated))])
+            elif isinstance(said, Sever):
+                connections.sever()
+            elif isinstance(said, Answer):
+                events.answers.put(said)
+            else:
+                assert isinstance(said, Call)
+                self.submit(functools.partial(payload.unpack, message.fds[0], said.layout))
         if messages is None:
             self._calls.put(None)
 
@@ -142,7 +173,7 @@ class Rank:
             self._outbox.put((found, ()))
 
     def _say(self, event: Event, fds: Sequence[int] = ()) -> None:
-        if isinstance(event, Metrics):
+        if isinstance(event, (Metrics, Bar)):
             self._latest.add(event)
             return
         self._outbox.put((event, fds))
@@ -163,7 +194,7 @@ class Rank:
 
     def _run(self, load: Callable[[], Unpacked]) -> Returned | Failed:
         stage = "loading"
-        sent: frozenset[str] = frozenset()
+        sent: Set[str] = frozenset()
         try:
             self._say(PhaseChanged(Phase.LOADING))
             call = load()

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Call, Exited, to_wire
-from notebook_accel.launch import bars, payload, pickling, resolver, workers
+from notebook_accel.launch import bars, coalesce, frameworks, payload, pickling, resolver, rich_bars, workers
 from notebook_accel.launch.rank import Rank
 from notebook_accel.launch.stream import Channel, Message, pair
 
@@ -68,6 +68,8 @@ def prepare() -> None:
     if "torch.distributed.rendezvous" in sys.modules:
         resolver.keep_local(sys.modules["torch.distributed.rendezvous"])
     bars.install()
+    rich_bars.install()
+    frameworks.install()
     importlib.invalidate_caches()  # imports what it needs for it, once
     # What the server's imports want done at the end is the server's affair: torch takes its libraries of operators
     # apart, which would take every rank 40 ms.
@@ -163,7 +165,8 @@ def _live(start: RankStart) -> NoReturn:
         # A worker that the user's code forks must not speak for the rank, nor keep its channel open.
         os.register_at_fork(after_in_child=channel.close)
         os.register_at_fork(after_in_child=lambda: events.listen(None))
-        rank = Rank(channel, start.heartbeat)
+        size = int(start.environment.get("LOCAL_WORLD_SIZE", "1"))
+        rank = Rank(channel, start.heartbeat, pace=coalesce.pace(size))
         rank.serve()
         code = int(rank.failed)
         _leave(wait=not rank.failed)

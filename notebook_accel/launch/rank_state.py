@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from notebook_accel.events import (
@@ -12,11 +14,14 @@ from notebook_accel.events import (
     Failed,
     Heartbeat,
     Hello,
+    History,
     Line,
+    LinesLeftOut,
     Metrics,
     Phase,
     PhaseChanged,
     Returned,
+    Signalled,
 )
 from notebook_accel.launch.history import Point, Series
 
@@ -47,9 +52,13 @@ class RankState:
     """The latest value of each."""
     history: dict[str, Series] = field(default_factory=dict)
     lines: deque[Line] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
+    written: int = 0
+    """How many lines it has written; those that are kept are the last of them."""
     failed: Failed | None = None
     returned: Returned | None = None
     exited: Exited | None = None
+    interrupted: bool = False
+    """It was asked to end."""
     stopped: bool = False
     """It was told to end, by a signal that leaves it no choice, before it had."""
 
@@ -70,16 +79,47 @@ class RankState:
             self._keep_metrics(event)
         elif isinstance(event, Line):
             self.lines.append(event)
+            self.written += 1
         elif isinstance(event, Heartbeat):
             self.resident, self.device_used, self.device_total = event.resident, event.device_used, event.device_total
+        elif isinstance(event, History):
+            series = self.history[event.name] = Series.restored(event)
+            assert series.last is not None
+            self.metrics[event.name] = series.last.value
+        elif isinstance(event, Signalled):
+            if event.signal == signal.SIGINT:
+                self.interrupted = True
+            else:
+                self.stopped = self.stopped or not self.answered
         elif isinstance(event, Failed):
-            self.failed, self.phase = event, Phase.FAILED
+            phase = Phase.STOPPED if self.interrupted and _obeys(event) else Phase.FAILED
+            self.failed, self.phase, self.detail = event, phase, ""
+        elif isinstance(event, LinesLeftOut):
+            self.written += event.count
         elif isinstance(event, Returned):
-            self.returned, self.phase = event, Phase.DONE
+            self.returned, self.phase, self.detail = event, Phase.DONE, ""
         elif isinstance(event, Exited):
             self.exited = event
             if not self.answered:
                 self.phase = Phase.STOPPED if self.stopped else Phase.FAILED
+
+    def events(self) -> Iterator[Event]:
+        """The fewest events whose fold is this very state."""
+        if self.pid is not None:
+            yield Hello(self.pid, self.host)
+        if self.resident or self.device_used is not None:
+            yield Heartbeat(self.resident, self.device_used, self.device_total)
+        yield from self.bars.values()
+        yield from (series.event(name) for name, series in self.history.items())
+        if self.written > len(self.lines):
+            yield LinesLeftOut(self.written - len(self.lines))
+        yield from self.lines
+        if self.interrupted:
+            yield Signalled(signal.SIGINT)
+        if self.stopped:
+            yield Signalled(signal.SIGTERM)
+        yield from (event for event in (self.failed, self.returned, self.exited) if event is not None)
+        yield PhaseChanged(self.phase, self.detail)
 
     def _keep_bar(self, bar: Bar) -> None:
         self.bars[bar.bar] = bar
@@ -96,3 +136,8 @@ class RankState:
             if name not in self.history:
                 self.history[name] = Series()
             self.history[name].add(Point(metrics.step, metrics.at, value))
+
+
+def _obeys(failed: Failed) -> bool:
+    """Whether a call that was interrupted ended for no other reason."""
+    return failed.from_peer or any(raised.type_name == KeyboardInterrupt.__name__ for raised in failed.chain[-1:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from types import TracebackType
 
@@ -14,7 +14,7 @@ from notebook_accel.events import Failed, Frame, Raised
 from notebook_accel.launch.payload import pack_value
 
 _PACKAGE = str(Path(__file__).parent.parent)
-_MACHINERY = re.compile(r"/(cloudpickle|pickle\.py|importlib/)|^<frozen importlib")
+_MACHINERY = re.compile(r"/(cloudpickle|pickle\.py|importlib/|IPython/core/)|^<frozen importlib")
 _PEER_GONE = re.compile(
     r"connection (was )?(closed|reset|refused)|broken pipe|closed by peer|socket closed|gloo.*(timed out|connect)|"
     r"nccl.*(remote|peer|socket)|connection to .* (lost|closed)",
@@ -23,7 +23,7 @@ _PEER_GONE = re.compile(
 _PEER_TYPES = ("DistBackendError", "DistNetworkError", "DistStoreError", "RuntimeError")
 
 
-def describe(error: BaseException, stage: str, sent: frozenset[str] = frozenset()) -> Failed:
+def describe(error: BaseException, stage: str, sent: Set[str] = frozenset()) -> Failed:
     """The event for an exception that ended a call, without the frames of the launcher.
 
     What the notebook has `sent` goes back to it by name: the exception is of the notebook's own class then.
@@ -91,7 +91,7 @@ def _exit_code(error: SystemExit) -> int:
     return error.code if isinstance(error.code, int) else 1
 
 
-def _pickled(error: BaseException, sent: frozenset[str]) -> Sequence[memoryview]:
+def _pickled(error: BaseException, sent: Set[str]) -> Sequence[memoryview]:
     """The exception, or nothing when it cannot be pickled."""
     try:
         return pack_value(error, sent)

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, SupportsFloat
 
-from notebook_accel import events
-from notebook_accel.events import Metrics
+from notebook_accel.events import emit_metrics
 
 _latest: dict[str, float] = {}
 _readable = MappingProxyType(_latest)
@@ -39,12 +38,13 @@ def report(
     found: dict[str, Any] = {**values, **named} if values else named
     try:
         for name, value in found.items():
-            found[name] = float(value)
+            if type(value) is not float:
+                found[name] = float(value)
     except (TypeError, ValueError, RuntimeError):
         raise _refusal(found) from None
     _latest.update(found)
-    if found and events.is_heard():
-        events.emit(Metrics(found, None if step is None else int(step)))
+    if found:
+        emit_metrics(found, None if step is None else int(step))
     return _readable
 
 

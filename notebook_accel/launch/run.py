@@ -1,43 +1,55 @@
-"""Runs one attempt of a job: starts a group of ranks, calls the function on them, and pumps until all have ended."""
+"""Runs one call on a group of ranks: hands it to them, and pumps what they say until it is over on all of them."""
 
 from __future__ import annotations
 
 import contextlib
 import enum
+import json
 import os
 import selectors
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from notebook_accel.errors import StreamError
-from notebook_accel.events import Exited, Failed, Hello, Line, Phase, Returned, from_wire
-from notebook_accel.launch import frontend
-from notebook_accel.launch.engines.base import Ranks
+from notebook_accel.events import (
+    Asked,
+    Event,
+    Exited,
+    Failed,
+    Line,
+    LinesLeftOut,
+    Phase,
+    PhaseChanged,
+    Returned,
+    Shown,
+    Signalled,
+    Stacks,
+    StopAsked,
+    from_wire,
+)
+from notebook_accel.launch import frames, frontend
+from notebook_accel.launch.group import RankGroup
 from notebook_accel.launch.job import Job
 from notebook_accel.launch.output import Output, spans
 from notebook_accel.launch.payload import Payload
-from notebook_accel.launch.rank import STACKS_SIGNAL
 from notebook_accel.launch.rank_state import RankState
-from notebook_accel.launch.stopping import AT_ONCE, GRACE, LADDERS, Reason, StopRequests
-from notebook_accel.launch.stream import Message
+from notebook_accel.launch.stacks import Asking, Told
+from notebook_accel.launch.stalls import StallWatch
+from notebook_accel.launch.stopping import GRACE, ONE_CALL, Act, Life, Reason, StopRequests
+from notebook_accel.launch.stream import HasFileno, Message
 
 _READ = 2**20
+_MOST_LINES = 300
+"""How many of the lines that are read at once the job is told of. All are shown."""
 _TICK = 0.1
 """Seconds between two looks at the clock, and at most ten redraws a second."""
 _SHOW = 0.02
 """Seconds between two looks for lines to show."""
 _PATIENCE = 1.0
 """Seconds after an interrupt before saying what is being waited for."""
-
-
-class HasFileno(Protocol):
-    """What a selector can wait for."""
-
-    def fileno(self) -> int: ...
 
 
 _Source = int | HasFileno
@@ -54,65 +66,116 @@ class Ending(enum.Enum):
 
 @dataclass
 class Attempt:
-    """What an attempt leaves."""
+    """What an attempt, or one call on ranks that live on, leaves."""
 
     ending: Ending
     stacks: list[str]
-    """What each rank has written to its stacks file."""
+    """What each rank that has crashed has written to its stacks file."""
+    told: Told
+    """Where the ranks were when time ran out."""
     oom_killed: bool
+    disturbed: bool
+    """Ranks were made to stop: what they were in the middle of together is undone on some of them."""
 
 
 class Run:
-    """The pump of one attempt. Lives on the thread that calls it."""
+    """The pump of one call. Lives on the thread that calls it.
+
+    Args:
+        group: The ranks, by their number on this machine; the job has the same.
+        job: What takes in all that they say.
+        view: Is refreshed while they run.
+        output: What they write.
+        requests: To stop.
+        deadline: When they are to be stopped, on the monotonic clock.
+        stall_after: Seconds without progress after which it is told what the ranks wait for.
+        elsewhere: How many ranks there are on other machines.
+        life: What the call means to the ranks.
+        members: The ranks that run the call; by default all.
+    """
 
     def __init__(
         self,
-        ranks: Ranks,
+        group: RankGroup,
         job: Job,
         view: frontend.View,
         output: Output,
         requests: StopRequests,
-        deadline: float | None,
+        *,
+        deadline: float | None = None,
+        stall_after: float | None = None,
+        elsewhere: int = 0,
+        life: Life = ONE_CALL,
+        members: Collection[int] | None = None,
     ) -> None:
-        self._ranks = ranks
+        self._group = group
+        self._ranks = group.ranks
+        self._members = range(len(job.ranks)) if members is None else members
+        self._life = life
         self._job = job
         self._view = view
         self._output = output
         self._requests = requests
         self._deadline = deadline
         self._selector = selectors.DefaultSelector()
-        self._stacks: dict[int, int] = {}
+        self._told: Told = {}
+        self._asking = Asking(self._ranks, job, group.stacks)
+        self._stalls = StallWatch(job, stall_after, elsewhere, self._asking.wish, time.monotonic())
+        self._stalls_due = 0.0
         self._reason: Reason | None = None
-        self._steps: list[tuple[float, signal.Signals]] = []
+        self._steps: list[tuple[float, signal.Signals | Act]] = []
+        self._missed: set[int] = set()
+        """Ranks that could not hear an interrupt yet."""
+        self._disturbed = False
+        self._given_up = False
         self._stop_began = 0.0
         self._told_patience = False
         self._shown = 0.0
         self._ooms = _oom_kills()
 
     def __call__(self, payload: Payload) -> Attempt:
-        """Calls the payload on every rank; returns when the last has ended.
+        """Calls the payload on every member; returns when it is over on the last.
 
         Raises:
             LaunchError: The ranks could not be started.
         """
         self._listen()
+        self._job.on_stacks(self._asking.wish)
         try:
-            self._ranks.call(payload)
-            while not all(state.exited for state in self._job.ranks):
+            for rank in self._members:
+                self._group.call(rank, payload)
+            while not self._is_over():
                 for key, _ in self._selector.select(self._pause()):
                     key.data()
                 self._look_at_clock()
                 self._show()
+            self._take_the_rest()
             ending = self._ending()
-            if ending is Ending.RETURNED:
+            if ending is Ending.RETURNED and self._life.ends:
                 self._ranks.part()
-            stacks = [self._read_stacks(rank) for rank in range(len(self._job.ranks))]
-            return Attempt(ending, stacks, _oom_kills() > self._ooms)
+            stacks = [self._group.read_stacks(rank) for rank in range(len(self._job.ranks))]
+            return Attempt(ending, stacks, self._told, _oom_kills() > self._ooms, self._disturbed)
         finally:
+            self._job.on_stacks(None)
+            self._asking.close()
             self._output.show(time.monotonic(), all_of_it=True)
             self._selector.close()
-            for fd in self._stacks.values():
-                os.close(fd)
+
+    def _states(self) -> Iterator[tuple[int, RankState]]:
+        """The members, by their number on this machine."""
+        return ((rank, self._job.ranks[rank]) for rank in self._members)
+
+    def _is_over(self) -> bool:
+        if self._given_up:
+            return True
+        return all(state.exited or (state.answered and not self._life.ends) for _, state in self._states())
+
+    def _take_the_rest(self) -> None:
+        """What a rank has written before it answered may still be on its way."""
+        for rank, state in self._states():
+            if not state.exited:
+                self._take_output(rank)
+                self._keep(rank, "stdout", self._output.end(self._global(rank), time.monotonic()))
 
     def _show(self) -> None:
         now = time.monotonic()
@@ -126,7 +189,7 @@ class Run:
             return Ending.STOPPED
         if self._reason is Reason.TIMEOUT:
             return Ending.TIMED_OUT
-        returned = all(state.returned for state in self._job.ranks)
+        returned = all(state.returned for _, state in self._states())
         return Ending.RETURNED if returned else Ending.FAILED
 
     # What can be heard
@@ -134,17 +197,18 @@ class Run:
     def _listen(self) -> None:
         self._register(self._ranks, self._on_changes)
         self._register(self._requests, self._on_request)
-        for rank, channel in enumerate(self._ranks.channels):
-            self._register(channel, partial(self._on_channel, rank))
-        for rank, pipes in enumerate(self._ranks.outputs):
-            for fd, stream in zip(pipes, ("stdout", "stderr"), strict=True):
+        for rank in self._members:
+            self._register(self._ranks.channels[rank], partial(self._on_channel, rank))
+            for fd, stream in self._group.pipes(rank):
                 self._register(fd, partial(self._on_output, fd, rank, stream))
+            for event in self._group.known(rank):
+                self._job.apply(rank, event)
 
     def _register(self, source: _Source, heard: Callable[[], object]) -> None:
         self._selector.register(source, selectors.EVENT_READ, heard)
 
     def _on_changes(self) -> None:
-        for rank, exited in self._ranks.changes():
+        for rank, exited in self._group.changes():
             self._on_exit(rank, exited)
         self._release()
 
@@ -161,13 +225,16 @@ class Run:
         channel = self._ranks.channels[rank]
         while channel.is_open and channel.has_data():
             self._on_channel(rank)
-        if self._ranks.outputs:
-            for fd, stream in zip(self._ranks.outputs[rank], ("stdout", "stderr"), strict=True):
-                while self._on_output(fd, rank, stream):
-                    pass
-                self._forget(fd)
+        self._take_output(rank)
+        for fd, _ in self._group.pipes(rank):
+            self._forget(fd)
         self._forget(channel)
         self._keep(rank, "stdout", self._output.end(self._global(rank), time.monotonic()))
+
+    def _take_output(self, rank: int) -> None:
+        for fd, stream in self._group.pipes(rank):
+            while self._on_output(fd, rank, stream):
+                pass
 
     def _on_channel(self, rank: int) -> None:
         """Takes what has arrived."""
@@ -188,19 +255,39 @@ class Run:
         if isinstance(event, Exited):
             self._on_exit(rank, event)
             return
-        if isinstance(event, Hello) and message.fds:
-            self._stacks[rank] = message.fds[0]
-        self._job.apply(rank, event)
+        if isinstance(event, Stacks):
+            self._asking.hear(rank, event)
+            return
+        self._group.heard(rank, event, message.fds)
+        self._apply(rank, _placed(event))
+        if isinstance(event, PhaseChanged) and rank in self._missed:
+            self._missed.discard(rank)
+            self._ranks.signal(rank, signal.SIGINT)
+        if isinstance(event, (Shown, Asked)):
+            self._on_user(rank, event)
         if isinstance(event, Failed):
             self._on_failure()
         if isinstance(event, (Returned, Failed)):
             self._release()
+
+    def _on_user(self, rank: int, event: Shown | Asked) -> None:
+        """Something for the user alone, at its place in what the rank has written."""
+        self._take_output(rank)
+        if isinstance(event, Shown):
+            content = json.loads(b"".join(map(bytes, event.bundle)))
+            show = partial(frontend.current.display, content["data"], content["metadata"], event.display_id)
+            self._output.interpose(self._global(rank), partial(show, update=event.update), time.monotonic())
+        else:
+            self._output.show(time.monotonic(), all_of_it=True)
+            self._group.answer(rank, frontend.current.ask(event.said, event.prompt))
 
     def _release(self) -> None:
         """Lets ranks end: all at once when all have returned, so that none takes a connection from another.
 
         A rank that returns right after the rendezvous would else be gone before the others have all connected to it.
         """
+        if not self._life.ends:
+            return
         if self._reason is not None or all(state.answered or state.exited for state in self._job.ranks):
             for channel, state in zip(self._ranks.channels, self._job.ranks, strict=True):
                 if state.answered and not state.exited:
@@ -219,8 +306,14 @@ class Run:
         return True
 
     def _keep(self, rank: int, stream: str, lines: list[str]) -> None:
-        for text in lines[-self._job.ranks[rank].lines.maxlen :]:  # type: ignore[operator]  # it has a maxlen
-            self._job.apply(rank, Line(stream, text))
+        if len(lines) > _MOST_LINES:
+            self._job.apply(rank, LinesLeftOut(len(lines) - _MOST_LINES))
+        for text in lines[-_MOST_LINES:]:
+            self._apply(rank, Line(stream, text))
+
+    def _apply(self, rank: int, event: Event) -> None:
+        self._stalls.hear(rank, event, time.monotonic())
+        self._job.apply(rank, event)
 
     def _forget(self, source: _Source) -> None:
         with contextlib.suppress(KeyError, ValueError):
@@ -237,16 +330,17 @@ class Run:
 
     def _on_request(self) -> None:
         given = self._requests.take()
+        self._job.apply(None, StopAsked(len(given)))
         if self._reason not in (Reason.INTERRUPT, Reason.CANCEL):
             self._stop(given[0])
         if len(given) > 1:
             self._stop_began = time.monotonic()
-            self._steps = list(AT_ONCE)
+            self._steps = list(self._life.at_once)
 
     def _stop(self, reason: Reason) -> None:
         self._reason = reason
         self._stop_began = time.monotonic()
-        self._steps = list(LADDERS[reason])
+        self._steps = list(self._life.ladders[reason])
         self._release()
 
     def _pause(self) -> float:
@@ -261,39 +355,63 @@ class Run:
 
     def _look_at_clock(self) -> None:
         now = time.monotonic()
+        self._asking.look(now)
+        if self._reason is None and now >= self._stalls_due:
+            self._stalls_due = now + _TICK
+            self._stalls.look(now)
         if self._deadline is not None and self._reason is None and now >= self._deadline:
             self._stop(Reason.TIMEOUT)
-            self._ask_for_stacks()
+            self._asking.wish(self._end_now)
         while self._steps and now >= self._stop_began + self._steps[0][0]:
-            _, signum = self._steps.pop(0)
-            for rank, state in enumerate(self._job.ranks):
+            _, step = self._steps.pop(0)
+            self._disturbed = True
+            self._given_up = step is Act.GIVE_UP
+            if step is Act.SEVER:
+                self._group.sever()
+            for rank, state in self._states():
                 if not state.exited:
-                    self._signal(rank, state, signum)
+                    self._take_step(rank, state, step)
         stopping = self._reason in (Reason.INTERRUPT, Reason.CANCEL)
         if stopping and self._steps and not self._told_patience and now > self._stop_began + _PATIENCE:
             self._told_patience = True
-            left = spans(state.rank for state in self._job.ranks if not state.exited)
+            left = spans(state.rank for _, state in self._states() if not state.exited)
             frontend.current.notice(
-                f"waiting up to {GRACE:g} s for ranks {left} to end; interrupt again to kill them now"
+                f"waiting up to {GRACE:g} s for ranks {left} to end; interrupt again to {self._life.again}"
             )
 
-    def _ask_for_stacks(self) -> None:
-        for rank, state in enumerate(self._job.ranks):
-            if state.pid is not None and not state.exited:  # before its hello, the signal would end it
-                self._ranks.signal(rank, STACKS_SIGNAL)
+    def _end_now(self, told: Told) -> None:
+        """The ranks have told where they are: there is nothing more to wait for."""
+        self._told = told
+        self._stop_began -= self._life.ladders[Reason.TIMEOUT][0][0]
+
+    def _take_step(self, rank: int, state: RankState, step: signal.Signals | Act) -> None:
+        if not isinstance(step, signal.Signals):
+            return
+        if self._life.ends:
+            self._signal(rank, state, step)
+        elif not state.answered:
+            self._interrupt(rank, state, step)
+
+    def _interrupt(self, rank: int, state: RankState, signum: signal.Signals) -> None:
+        """Sends a signal to a rank that is to outlive it."""
+        self._job.apply(rank, Signalled(signum))
+        if state.phase in (Phase.STARTING, Phase.IDLE):
+            self._missed.add(rank)  # it could not hear it yet
+        else:
+            self._ranks.signal(rank, signum)
 
     def _signal(self, rank: int, state: RankState, signum: signal.Signals) -> None:
         if signum == signal.SIGINT and state.phase in (Phase.STARTING, Phase.IDLE):
             signum = signal.SIGKILL  # nothing of the user's runs in it yet, and it could miss the interrupt
-        if signum != signal.SIGINT and not state.answered:
-            state.stopped = True
+        self._job.apply(rank, Signalled(signum))
         self._ranks.signal(rank, signum)
 
-    def _read_stacks(self, rank: int) -> str:
-        fd = self._stacks.get(rank)
-        if fd is None:
-            return ""
-        return os.pread(fd, 2**20, 0).decode(errors="replace")
+
+def _placed(event: Event) -> Event:
+    """What a rank says with the names that the notebook has for places."""
+    if isinstance(event, PhaseChanged) and event.frame is not None:
+        return replace(event, detail=f"{event.detail} at {frames.where(event.frame)}")
+    return event
 
 
 def _oom_kills() -> int:

@@ -7,7 +7,8 @@ import enum
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import FrameType
 
 GRACE = 5.0
@@ -23,16 +24,53 @@ class Reason(enum.Enum):
     TIMEOUT = "out of time"
 
 
-# The steps of each reason: seconds after its beginning, and the signal that is then sent to whoever is left.
-LADDERS = {
+class Act(enum.Enum):
+    """What is done to ranks that are to live on, beside sending them signals."""
+
+    SEVER = "sever"  # cut their connections to each other, so that none waits in a collective for ever
+    GIVE_UP = "give up"  # wait for them no longer, and leave them to what they do
+
+
+Steps = Sequence[tuple[float, signal.Signals | Act]]
+"""Seconds after the beginning, and what is then done to whoever is left."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """What the end of a call means to the ranks that run it."""
+
+    ends: bool
+    """They end with the call."""
+    ladders: Mapping[Reason, Steps]
+    at_once: Steps
+    """What is done when somebody asks to stop for the second time."""
+    again: str
+    """The same in words."""
+
+
+_LADDERS: Mapping[Reason, Steps] = {
     Reason.INTERRUPT: ((0.0, signal.SIGINT), (GRACE, signal.SIGTERM), (GRACE + 1.0, signal.SIGKILL)),
     Reason.CANCEL: ((0.0, signal.SIGINT), (GRACE, signal.SIGTERM), (GRACE + 1.0, signal.SIGKILL)),
     # Whoever waits for the rank that failed gets the time to say so; the error is clearer for it.
     Reason.FAILURE: ((1.0, signal.SIGTERM), (1.5, signal.SIGKILL)),
-    # Time for the ranks to write where they are.
-    Reason.TIMEOUT: ((0.5, signal.SIGTERM), (1.5, signal.SIGKILL)),
+    # Time for the ranks to tell where they are, at most.
+    Reason.TIMEOUT: ((1.5, signal.SIGTERM), (2.5, signal.SIGKILL)),
 }
-AT_ONCE = ((0.0, signal.SIGKILL),)
+ONE_CALL = Life(ends=True, ladders=_LADDERS, at_once=((0.0, signal.SIGKILL),), again="kill them now")
+"""Ranks that are started for one call."""
+
+_INTERRUPTED: Steps = ((0.0, signal.SIGINT), (0.5, Act.SEVER), (GRACE, Act.GIVE_UP))
+KEPT = Life(
+    ends=False,
+    ladders={
+        Reason.INTERRUPT: _INTERRUPTED,
+        Reason.CANCEL: _INTERRUPTED,
+        Reason.FAILURE: ((1.0, signal.SIGINT), (1.5, Act.SEVER), (1.0 + GRACE, Act.GIVE_UP)),
+    },
+    at_once=((0.0, Act.GIVE_UP),),
+    again="wait no longer",
+)
+"""Ranks that live on, and keep what they know."""
 
 
 class StopRequests:

@@ -16,7 +16,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from notebook_accel.errors import StreamError
 from notebook_accel.events import Blobs
@@ -26,6 +26,12 @@ MAX_HEADER = 16 * 2**20
 CHUNK = 256 * 1024
 _MAX_FDS = 32
 _LENGTH = struct.Struct(">I")
+
+
+class HasFileno(Protocol):
+    """What can be waited for."""
+
+    def fileno(self) -> int: ...
 
 
 class Message(NamedTuple):

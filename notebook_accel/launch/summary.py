@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Bar, Phase
@@ -29,7 +30,7 @@ class Progress:
     bars: Sequence[Bar]
     """Those to show, from the outermost inwards."""
 
-    @property
+    @cached_property
     def fraction(self) -> float | None:
         """Of the outermost bar, the parts of its current step that inner bars know of included."""
         part: float | None = None
@@ -70,11 +71,15 @@ def progress(state: RankState) -> Progress:
     return Progress([by_depth[depth] for depth in sorted(by_depth)])
 
 
+def amount(bar: Bar) -> str:
+    """`57/100`, or as far as it is known."""
+    words = f"{count(bar.n)}/{count(bar.total)}" if bar.total else count(bar.n)
+    # The rate tells the unit too.
+    return words if bar.unit == "it" or bar.rate else f"{words} {bar.unit.strip()}"
+
+
 def _bar_text(bar: Bar) -> str:
-    amount = f"{count(bar.n)}/{count(bar.total)}" if bar.total else count(bar.n)
-    if bar.unit != "it" and not bar.rate:  # the rate tells it too
-        amount += f" {bar.unit.strip()}"
-    return f"{bar.description} {amount}".strip()
+    return f"{bar.description} {amount(bar)}".strip()
 
 
 @dataclass(frozen=True)
@@ -140,10 +145,12 @@ def why_failed(state: RankState) -> str:
 def metrics(job: Job, places: int) -> dict[str, list[Spread]]:
     """Each metric over the run, brought together over the ranks, at no more than so many places."""
     names = {name: None for state in job.ranks for name in list(state.history)}
-    return {
-        name: spread([state.history[name].points(places) for state in job.ranks if name in state.history], places)
-        for name in names
-    }
+    return {name: metric(job, name, places) for name in names}
+
+
+def metric(job: Job, name: str, places: int) -> list[Spread]:
+    """One of them."""
+    return spread([state.history[name].points(places) for state in job.ranks if name in state.history], places)
 
 
 def latest(job: Job, name: str) -> tuple[float, float, float]:
@@ -154,6 +161,6 @@ def latest(job: Job, name: str) -> tuple[float, float, float]:
 
 def is_brief(job: Job) -> bool:
     """Whether one line says all that there is to say of a job."""
-    if job.seconds >= _BRIEF:
+    if job.seconds >= _BRIEF or job.stalled is not None:
         return False
     return not any(state.bars or state.metrics for state in job.ranks)

@@ -10,9 +10,15 @@ _SPARKS = "▁▂▃▄▅▆▇█"
 
 def duration(seconds: float) -> str:
     """`0.4 s`, `12 s`, `2:05`, `1:02:05`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    return f"{seconds:.1f} s" if seconds < 9.95 else clock(seconds)
+
+
+def clock(seconds: float) -> str:
+    """The same in whole seconds, for what is drawn again as it runs."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 

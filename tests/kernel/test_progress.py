@@ -136,19 +136,73 @@ def test_a_fork_of_a_rank_does_not_speak_for_it(prepared: Notebook):
     assert prepared.value("told(job), job.ranks[0].metrics") == ([[]], {"parent": 1.0})
 
 
+RICH = """
+from rich.progress import Progress, track
+for _ in track(range(4), description="[red]tracked"): pass
+with Progress() as progress:
+    outer, inner = progress.add_task("outer", total=2), progress.add_task("inner", total=3)
+    hidden = progress.add_task("hidden", total=3, visible=False)
+    for _ in range(2):
+        progress.reset(inner)
+        for _ in range(3): progress.advance(inner)
+        progress.advance(outer)
+    progress.console.print("said")
+    progress.start()
+with Progress(transient=True) as progress: progress.add_task("gone")
+with Progress(disable=True) as progress: progress.add_task("disabled")
+"""
+
+
+@pytest.mark.parametrize("before", ["", "import rich.progress\n"], ids=["imported in the rank", "imported before"])
+def test_bars_of_rich_are_told_and_not_drawn(prepared: Notebook, before: str):
+    prepared.check(before + define(RICH))
+    cell = prepared.check("job = run(work)")
+    assert (
+        prepared.value("told(job)")
+        == [[("tracked", 4.0, 4.0, True), ("outer", 2.0, 2.0, True), ("inner", 3.0, 3.0, True)]] * 2
+    )
+    assert cell.stdout == "[0-1] said\n"
+    assert cell.stderr == ""
+
+
+def test_bars_of_rich_in_a_file_of_the_users_are_drawn_there_too(prepared: Notebook):
+    prepared.check(
+        define(
+            "import io\nfrom rich.console import Console\nfrom rich.progress import track\nout = io.StringIO()\n"
+            "for _ in track(range(4), description='d', console=Console(file=out)): pass\nreturn out.getvalue()"
+        )
+    )
+    assert "100%" in prepared.value("run(work, 1).result()")[0]
+    assert prepared.value("told(run(work, 1))") == [[("d", 4.0, 4.0, True)]]
+
+
+def test_a_prepared_loader_shows_a_bar_unless_one_of_the_users_counts_it(prepared: Notebook):
+    prepared.check(
+        "def work(wrap):\n"
+        "    loader = torch.utils.data.DataLoader(torch.arange(8.))\n"
+        "    for _ in wrap(Accelerator(cpu=True).prepare(loader)): pass\n"
+    )
+    bare, wrapped, counted = (
+        prepared.value(f"told(run(work, args=({wrap},)))")
+        for wrap in ("iter", "lambda it: tqdm(it, desc='mine')", "lambda it: tqdm(enumerate(it), total=4, desc='mine')")
+    )
+    assert bare == [[("batch", 4, 4, True)]] * 2
+    assert wrapped == counted == [[("mine", 4, 4, True)]] * 2
+
+
 def test_metrics_are_told(prepared: Notebook):
     prepared.check(define("for step in range(5): report(loss=1 / (step + 1), step=step)"))
     prepared.check("job = run(work)")
     assert prepared.value("[state.metrics for state in job.ranks]") == [{"loss": 0.2}] * 2
-    assert prepared.value("[(row['rank'], row['step'], row['loss']) for row in job.metrics]") == [
-        (rank, step, 1 / (step + 1)) for rank in range(2) for step in range(5)
+    assert prepared.value("job.metrics[['rank', 'step', 'loss']].values.tolist()") == [
+        [rank, step, 1 / (step + 1)] for rank in range(2) for step in range(5)
     ]
 
 
 def test_what_an_accelerator_logs_is_told(prepared: Notebook):
     prepared.check(define("Accelerator(cpu=True).log({'loss': 0.5}, step=3)"))
     prepared.check("job = run(work, 1)")
-    assert prepared.value("[(row['step'], row['loss']) for row in job.metrics]") == [(3, 0.5)]
+    assert prepared.value("job.metrics[['step', 'loss']].values.tolist()") == [[3, 0.5]]
 
 
 def test_of_many_metrics_the_last_arrives(prepared: Notebook):
@@ -195,7 +249,7 @@ def test_an_unknown_view_is_an_error_before_anything_starts(prepared: Notebook):
         prepared.check("os.environ['NOTEBOOK_ACCEL_VIEW'] = 'panel'")
         cell = prepared.run("notebook_launcher(int, num_processes=1)")
         assert cell.error == "ConfigurationError"
-        assert "NOTEBOOK_ACCEL_VIEW: there is no view 'panel'; choose one of html, text" in cell.traceback
+        assert "NOTEBOOK_ACCEL_VIEW: there is no view 'panel'; choose one of widget, html, text" in cell.traceback
         assert not cell.bundles
     finally:
         prepared.check("del os.environ['NOTEBOOK_ACCEL_VIEW']")

@@ -1,4 +1,5 @@
 import faulthandler
+import linecache
 import pickle
 import signal
 import tempfile
@@ -13,7 +14,7 @@ import pytest
 import notebook_accel
 from notebook_accel import RankError, RankTimeoutError, notebook_launcher
 from notebook_accel.events import Exited, Failed, Frame, Raised, Returned
-from notebook_accel.launch import failure, frontend
+from notebook_accel.launch import failure, frames, frontend
 from notebook_accel.launch.rank_state import RankState
 
 PACKAGE = Path(notebook_accel.__file__).parent
@@ -212,7 +213,7 @@ class Notebook(frontend.Terminal):
 def test_a_cell_is_shown_with_the_lines_around(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frontend, "current", Notebook())
     source = [f"line {number}\n" for number in range(1, 7)]
-    monkeypatch.setitem(failure.linecache.cache, "<cell 7>", (1, None, source, "<cell 7>"))
+    monkeypatch.setitem(linecache.cache, "<cell 7>", (1, None, source, "<cell 7>"))
     frames = [Frame("<cell 7>", 2, "train", "line 2"), Frame("/lib.py", 9, "call", "go()")]
     state = RankState(0, failed=Failed([Raised("E", "E: no", frames)], 1.0))
     assert error(state).failures[0].detail.splitlines() == [
@@ -348,7 +349,7 @@ def test_only_a_crash_shows_where_it_was() -> None:
 
 def test_who_is_late_is_shown_with_where_it_is() -> None:
     states = [RankState(0), RankState(1), returned(2), RankState(3)]
-    found = failure.timeout(states, [RECORDED, "", "", RECORDED], 2.5)
+    found = failure.timeout(states, {rank: frames.parse_dump(RECORDED) for rank in (0, 3)}, 2.5)
     assert isinstance(found, TimeoutError)
     assert found.failures[0].ranks == (0, 1, 3)
     assert str(found).split("\n\n") == [
@@ -360,7 +361,7 @@ def test_who_is_late_is_shown_with_where_it_is() -> None:
 
 def test_ranks_that_have_returned_and_do_not_end_are_late() -> None:
     states = [RankState(rank, returned=Returned()) for rank in range(2)]
-    found = failure.timeout(states, ["", ""], 1.0)
+    found = failure.timeout(states, {}, 1.0)
     assert str(found).startswith("both ranks")
     assert found.rank == 0
 

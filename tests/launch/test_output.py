@@ -238,11 +238,11 @@ def test_nobody_waits_for_a_rank_that_has_ended() -> None:
 
 def test_a_flood_of_equal_lines_is_merged_in_time() -> None:
     merger, count = LineMerger([0, 1]), 15_000
-    began = time.monotonic()
+    began = time.thread_time()  # whatever else the machine does
     merger.add(0, "stdout", ["loss: nan"] * count, 0.0)
     merger.add(1, "stdout", ["loss: nan"] * count, 0.0)
     assert Counter(ranks == [0, 1] for _, _, ranks in merger.due(0.0)) == {True: count}
-    assert time.monotonic() - began < 2.0
+    assert time.thread_time() - began < 2.0
 
 
 def test_a_flood_is_shown_before_its_time() -> None:

@@ -1,3 +1,4 @@
+import gc
 import json
 import os
 import random
@@ -118,6 +119,15 @@ def test_arrays_and_tensors_come_back() -> None:
     assert value["array"][-1] == value["tensor"][-1] == MEGABYTE - 1
     assert value["grad"].requires_grad
     value["array"][0] = value["tensor"][0] = 7
+
+
+def test_a_packed_value_needs_neither_the_value_nor_the_pickler() -> None:
+    size = 2**22  # its memory goes back to the system as it is freed
+    parts = payload.pack_value([torch.arange(size), torch.ones(size)], frozenset())
+    gc.collect()
+    numbers, ones = payload.unpack_value([bytearray(part) for part in parts])
+    assert torch.equal(numbers, torch.arange(size))
+    assert torch.equal(ones, torch.ones(size))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import psutil
 import pytest
 
 from notebook_accel.config import LaunchConfig
+from notebook_accel.config.settings import Source
 from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import FixedProbe, Gpu, Hardware, detect
 from notebook_accel.launch import engines, plan
@@ -217,12 +218,29 @@ def test_gpus_that_nobody_chose_are_left_as_they_are() -> None:
     assert "ACCELERATE_USE_CPU" not in environment(make(machine(4)))
 
 
+def test_the_device_is_the_one_that_was_asked_for() -> None:
+    assert "ACCELERATE_USE_CPU" not in environment(make(machine(1), device="cuda"), ACCELERATE_USE_CPU="true")
+
+
+def test_ranks_are_told_how_to_train() -> None:
+    told = environment(make(machine(), strategy="fsdp", gradient_accumulation_steps=4))
+    assert (told["ACCELERATE_USE_FSDP"], told["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"]) == ("true", "4")
+
+
+def test_a_setting_that_cannot_work_here_is_named_with_its_source() -> None:
+    source = Source("file", "gpu_ids in config.yaml")
+    with pytest.raises(HardwareError, match=r"asked for GPU 5 \(from gpu_ids in config.yaml\), found 2"):
+        make(machine(2), gpus=(5,), sources={"gpus": source})
+    with pytest.raises(ConfigurationError, match="rdzv_backend='c10d' is not available"):
+        make(machine(), num_nodes=2, master_addr="10.0.0.1", rdzv_backend="c10d")
+
+
 @pytest.mark.parametrize(
     ("asked", "environ", "told"),
     [
         ("no", {}, "no"),
         ("bf16", {}, "bf16"),
-        ("no", {"ACCELERATE_MIXED_PRECISION": "bf16"}, "bf16"),
+        ("no", {"ACCELERATE_MIXED_PRECISION": "bf16"}, "no"),
         ("fp16", {"ACCELERATE_MIXED_PRECISION": "bf16"}, "fp16"),
     ],
 )

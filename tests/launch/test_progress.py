@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
+import signal
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+import pandas
 import pytest
 
 import notebook_accel
 from notebook_accel import events
-from notebook_accel.events import Bar, Event, Heartbeat, Metrics, from_wire, to_wire
-from notebook_accel.launch import bars, history, summary
-from notebook_accel.launch.coalesce import PACE, Latest
+from notebook_accel.events import Bar, Event, Failed, Heartbeat, Metrics, Phase, Raised, Signalled, from_wire, to_wire
+from notebook_accel.launch import bars, coalesce, history, summary
+from notebook_accel.launch.coalesce import PACE, Latest, LoaderBars
 from notebook_accel.launch.history import KEPT_POINTS, Point, Series, spread
 from notebook_accel.launch.job import Job, Status
 from notebook_accel.launch.memory import Memory, has_changed
@@ -82,8 +84,57 @@ def test_metrics_are_told_at_a_pace() -> None:
     assert latest.take(now=1.0 + PACE)
 
 
+@pytest.mark.parametrize(("ranks", "seconds"), [(1, PACE), (16, PACE), (64, 4 * PACE)])
+def test_many_ranks_tell_no_more_than_a_few(ranks: int, seconds: float) -> None:
+    latest = Latest(coalesce.pace(ranks))
+    latest.take(now=1.0)
+    latest.add(Metrics({"loss": 1.0}))
+    assert not latest.take(now=1.0 + 0.9 * seconds)
+    assert latest.take(now=1.0 + seconds)
+
+
 def test_bars_are_left_alone_where_nobody_listens() -> None:
     assert bars.take() == []
+
+
+def told(loaders: LoaderBars, *drawn: Bar) -> list[tuple[int, int, bool, bool]]:
+    return [(bar.bar, bar.depth, bar.closed, bar.leave) for bar in loaders.take(list(drawn))]
+
+
+def test_the_bar_of_a_loader_stands_below_those_of_the_user() -> None:
+    loaders = LoaderBars()
+    loaders.add(Bar(-1, n=1, total=20))
+    assert told(loaders, Bar(0, n=1, total=3)) == [(-1, 1, False, True)]
+    loaders.add(Bar(-2, n=1, total=5))
+    assert told(loaders) == [(-2, 2, False, True)]
+    for number in (-2, -1):
+        loaders.add(Bar(number, n=5, total=5, closed=True))
+    assert told(loaders, Bar(0, n=3, total=3, closed=True)) == [(-2, 1, True, True), (-1, 0, True, True)]
+
+
+def test_a_loader_that_a_bar_of_the_user_counts_is_not_told() -> None:
+    loaders = LoaderBars()
+    loaders.add(Bar(-1, n=1, total=20))
+    assert told(loaders, Bar(0, n=0, total=20)) == []
+    assert told(loaders, Bar(0, n=9, total=20, closed=True)) == []
+    loaders.add(Bar(-1, n=9, total=20, closed=True))
+    assert told(loaders) == []
+    loaders.add(Bar(-1, n=1, total=20))
+    assert told(loaders) == [(-1, 0, False, True)]
+
+
+def test_the_bar_of_a_loader_gives_way_to_one_that_comes_later() -> None:
+    loaders = LoaderBars()
+    loaders.add(Bar(-1, n=1, total=20))
+    assert told(loaders) == [(-1, 0, False, True)]
+    loaders.add(Bar(-1, n=2, total=20))
+    assert told(loaders, Bar(0, n=0, total=20)) == [(-1, 0, True, False)]
+
+
+def test_loaders_without_a_length_are_told_beside_bars_without_one() -> None:
+    loaders = LoaderBars()
+    loaders.add(Bar(-1, n=1))
+    assert told(loaders, Bar(0, n=0)) == [(-1, 1, False, True)]
 
 
 def test_a_series_keeps_points_evenly_and_the_last() -> None:
@@ -126,12 +177,13 @@ def test_rows_bring_together_what_was_logged_at_once() -> None:
     ]
 
 
-def test_metrics_are_a_table_where_pandas_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Pandas:
-        DataFrame = staticmethod(lambda rows, columns: ("a table", rows, columns))
-
-    monkeypatch.setitem(sys.modules, "pandas", Pandas)
-    assert Job("f", 0, 1).metrics == ("a table", [], ["rank", "step", "seconds"])
+def test_metrics_are_a_table_where_pandas_is_installed() -> None:
+    job = Job("f", 0, 1)
+    assert list(job.metrics) == ["rank", "step", "seconds"]
+    job.apply(0, Metrics({"loss": 0.5}, 3))
+    table = job.metrics
+    assert isinstance(table, pandas.DataFrame)
+    assert table[["rank", "step", "loss"]].to_numpy().tolist() == [[0, 3, 0.5]]
 
 
 def test_metrics_are_rows_where_pandas_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,6 +205,28 @@ def test_a_rank_forgets_a_bar_that_is_not_to_be_left() -> None:
     state.apply(Bar(0, n=1, leave=False))
     state.apply(Bar(0, n=2, leave=False, closed=True))
     assert state.bars == {}
+
+
+INTERRUPTED = Failed([Raised("KeyboardInterrupt", "KeyboardInterrupt", [])], at=1.0)
+LOST_ITS_PEERS = Failed([Raised("RuntimeError", "RuntimeError: closed by peer", [])], at=1.0, from_peer=True)
+BROKEN = Failed([Raised("ValueError", "ValueError", [])], at=1.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "phase"),
+    [
+        ([Signalled(signal.SIGINT), INTERRUPTED], Phase.STOPPED),
+        ([Signalled(signal.SIGINT), LOST_ITS_PEERS], Phase.STOPPED),
+        ([Signalled(signal.SIGINT), BROKEN], Phase.FAILED),
+        ([INTERRUPTED], Phase.FAILED),
+        ([LOST_ITS_PEERS, Signalled(signal.SIGINT)], Phase.FAILED),
+    ],
+)
+def test_a_rank_that_was_interrupted_has_not_failed(said: list[Event], phase: Phase) -> None:
+    state = RankState(0)
+    for event in said:
+        state.apply(event)
+    assert state.phase is phase
 
 
 def test_a_rank_knows_its_memory() -> None:
@@ -216,5 +290,5 @@ def test_the_same_events_give_the_same_job() -> None:
         again.apply(0, from_wire(to_wire(event)[0]))
     for job in (first, again):
         job.finish(Status.DONE)
-    assert again.metrics == first.metrics
+    assert again.ranks[0].history["loss"].points() == first.ranks[0].history["loss"].points()
     assert again.ranks[0].bars == first.ranks[0].bars

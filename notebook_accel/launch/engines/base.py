@@ -64,8 +64,8 @@ class Ranks(Protocol):
             LaunchError: The ranks could not be started.
         """
 
-    def call(self, payload: Payload) -> None:
-        """Hands a call to every rank."""
+    def call(self, rank: int, payload: Payload) -> None:
+        """Hands a call to a rank."""
 
     def signal(self, rank: int, signum: int) -> None:
         """Sends a signal to a rank that has not ended; a kill also ends all that the rank has started."""

@@ -6,8 +6,10 @@ import ctypes
 import errno
 import gc
 import os
+import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from notebook_accel.launch.engines.preloading import end_threads
 
@@ -15,6 +17,32 @@ _MADV_COLLAPSE = 25
 _HUGE = 2 * 2**20
 _NEVER = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
 """What a system says that cannot do it; it is busy or short of memory otherwise."""
+
+
+class Unwind(BaseException):
+    """Takes a fork out of its parent's loop."""
+
+    def __init__(self, become: Callable[[], object]) -> None:
+        super().__init__()
+        self.become = become
+        """What the fork is to be, once everything of the parent lies behind it."""
+
+
+def fork(become: Callable[[int], object], *, without: socket.socket | None = None) -> int:
+    """Forks, and returns the child's process.
+
+    The child is to become something else: it closes the socket `without`, which is the parent's end, and unwinds.
+
+    Raises:
+        Unwind: In the child: `become(parent)`.
+    """
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        if without is not None:
+            without.close()
+        raise Unwind(partial(become, parent))
+    return pid
 
 
 def before_imports() -> None:

@@ -84,7 +84,7 @@ class InProcessRanks:
             return []
         return [(0, Exited(code=int(self._rank.failed), at=time.time()))]
 
-    def call(self, payload: Payload) -> None:
+    def call(self, rank: int, payload: Payload) -> None:
         assert payload.held is not None
         held = payload.held
         self._rank.submit(lambda: held)

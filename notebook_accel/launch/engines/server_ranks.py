@@ -68,12 +68,11 @@ class ServerRanks:
             ended.append((header["rank"], exited))
         return ended
 
-    def call(self, payload: Payload) -> None:
+    def call(self, rank: int, payload: Payload) -> None:
         assert payload.fd is not None
         header, _ = to_wire(Call(payload.layout))
-        for channel in self.channels:
-            with contextlib.suppress(OSError):  # this rank has died already: `changes` tells
-                channel.send(header, fds=[payload.fd])
+        with contextlib.suppress(OSError):  # this rank has died already: `changes` tells
+            self.channels[rank].send(header, fds=[payload.fd])
 
     def signal(self, rank: int, signum: int) -> None:
         with contextlib.suppress(OSError):

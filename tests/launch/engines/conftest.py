@@ -11,4 +11,4 @@ from notebook_accel.launch import mirror
 def ranks_start_light(monkeypatch: pytest.MonkeyPatch) -> None:
     """A spawned rank would import torch to take its state on, which takes seconds; that is tested with the payload."""
     capture = mirror.capture
-    monkeypatch.setattr(mirror, "capture", lambda: dataclasses.replace(capture(), numpy=None, torch=None))
+    monkeypatch.setattr(mirror, "capture", lambda: dataclasses.replace(capture(), numbers=None))

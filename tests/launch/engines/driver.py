@@ -94,7 +94,8 @@ class Group:
     def call(self, function: Callable[..., Any], *args: Any) -> None:
         make = payload.pack if self.engine.isolated else payload.hold
         self._payloads.append(make(function, args, {}))
-        self.ranks.call(self._payloads[-1])
+        for rank in range(self.size):
+            self.ranks.call(rank, self._payloads[-1])
 
     def finish(self) -> None:
         """No further call comes."""

@@ -7,10 +7,11 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from notebook_accel.errors import LaunchError, PayloadError
-from notebook_accel.events import Exited, Failed, Heartbeat, Hello, Returned
+from notebook_accel.events import Exited, Failed, Heartbeat, Hello, Returned, Stacks, StacksWanted, to_wire
 from notebook_accel.launch import engines
 from notebook_accel.launch.engines.base import Engine
 from notebook_accel.launch.rank import STACKS_SIGNAL
@@ -224,17 +225,18 @@ def test_an_interrupt_may_be_caught(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_an_interrupt_between_calls_is_not_heard(isolated: Engine) -> None:
-    def interrupt(times: int) -> None:
+    def interrupt() -> None:
         group.ranks.signal(0, signal.SIGINT)
-        group.ranks.signal(0, STACKS_SIGNAL)  # signals come in their order
-        assert wait_until(lambda: group.stacks().count("Current thread") == times)
+        group.ranks.signal(0, signal.SIGSTOP)  # signals come in their order
+        assert wait_until(lambda: rank.status() == psutil.STATUS_STOPPED)
+        group.ranks.signal(0, signal.SIGCONT)
 
     with Group(isolated) as group:
-        group.wait_for_hello()
-        interrupt(1)
+        rank = psutil.Process(group.wait_for_hello()[0])
+        interrupt()
         group.call(calls.add, 1, 1)
         group.wait_for_answers()
-        interrupt(2)
+        interrupt()
         assert group.run(calls.add, 2, 2) == [4]
 
 
@@ -272,16 +274,33 @@ def test_a_kill_ends_what_the_rank_has_started(isolated: Engine) -> None:
         assert not outlive([near])
 
 
-def test_stacks_can_be_asked_for(isolated: Engine) -> None:
+def wait_for_wait(group: Group) -> None:
+    """Asks a rank where it is until it is in `calls.wait`; it may not have been entered yet."""
+    header, _ = to_wire(StacksWanted(1))
+
+    def is_in_wait(answers: int) -> bool:
+        group.ranks.channels[0].send(header)
+        group.wait_for(lambda: len(group.of(0, Stacks)) > answers)
+        main = group.of(0, Stacks)[-1].threads[0]
+        return main.main and "wait" in [frame.name for frame in main.frames]
+
+    assert wait_until(lambda: is_in_wait(len(group.of(0, Stacks))))
+
+
+def test_a_rank_tells_its_stacks_when_it_is_asked(engine: Engine) -> None:
+    with Group(engine) as group:
+        group.call(calls.wait)
+        group.wait_for_running()
+        wait_for_wait(group)
+
+
+def test_a_signal_makes_a_rank_write_its_stacks(isolated: Engine) -> None:
     with Group(isolated) as group:
         group.call(calls.wait)
         group.wait_for_running()
-
-        def is_in_wait() -> bool:
-            group.ranks.signal(0, STACKS_SIGNAL)  # the first may come before the function has been entered
-            return "in wait" in group.stacks()
-
-        assert wait_until(is_in_wait)
+        wait_for_wait(group)  # not while Python code runs
+        group.ranks.signal(0, STACKS_SIGNAL)
+        assert wait_until(lambda: "in wait" in group.stacks())
 
 
 def test_a_signal_to_a_rank_that_has_ended_is_lost(engine: Engine) -> None:

@@ -1,0 +1,110 @@
+"""What it costs a training function that its waits are noticed and its loaders' batches counted.
+
+In real ranks of a real kernel: a step with the looks at its stack and without them, in turns; then a single look.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from common import Kernel, Spread, goal, table, warn_if_busy
+
+_CODE = """
+from notebook_accel import notebook_launcher
+
+def work(rounds, steps, batches):
+    import threading, time, torch, torch.distributed as dist
+    from notebook_accel import Accelerator, events
+    from notebook_accel.events import emitting
+    from notebook_accel.launch.waiting import Waiting
+
+    accelerator = Accelerator(cpu=True)
+    model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    loader = torch.utils.data.DataLoader(torch.randn(batches), batch_size=1)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    x, one, look = torch.randn(64, 256), torch.ones(1), Waiting.look
+    listeners = emitting._sink, emitting._metrics_sink
+    ready = [torch.ones(1)] * batches
+
+    def step():
+        optimizer.zero_grad()
+        accelerator.backward(model(x).square().mean())
+        optimizer.step()
+
+    def timed(call, count):
+        dist.barrier()
+        began = time.perf_counter()
+        for _ in range(count): call()
+        return (time.perf_counter() - began) / count
+
+    def counted(is_heard):
+        from notebook_accel.train.data.showing import shown
+        events.listen(*(listeners if is_heard else (None,)))
+        began = time.perf_counter()
+        for _ in shown(loader, iter(ready)): pass
+        spent = (time.perf_counter() - began) / batches
+        events.listen(*listeners)
+        return spent
+
+    found = {name: [] for name in ("step", "step, no looks", "all_reduce", "all_reduce, no looks", "heard", "unheard")}
+    for _ in range(rounds):
+        for suffix, method in (("", look), (", no looks", lambda self, now: [])):
+            Waiting.look = method
+            found["step" + suffix].append(timed(step, steps))
+            found["all_reduce" + suffix].append(timed(lambda: dist.all_reduce(one), 5 * steps))
+        found["heard"].append(counted(True))
+        found["unheard"].append(counted(False))
+    Waiting.look = look
+
+    def look_from_beside(spent):
+        waiting = Waiting(threading.main_thread().ident)
+        for now in range(2000):
+            began = time.thread_time()
+            waiting.look(float(now))
+            spent.append(time.thread_time() - began)
+    found["look"] = []
+    beside = threading.Thread(target=look_from_beside, args=(found["look"],))
+    beside.start()
+    while beside.is_alive(): time.sleep(0)
+    return found
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    rounds, steps, batches = (5, 200, 100_000) if parser.parse_args().quick else (15, 500, 500_000)
+    warn_if_busy()
+    with Kernel(timeout=600) as kernel:
+        kernel.run(_CODE)
+        told = kernel.run(
+            "import json; print(json.dumps(notebook_launcher("
+            f"work, ({rounds}, {steps}, {batches}), num_processes=2, device='cpu')[0]))"
+        )
+    found = {name: Spread(values) for name, values in json.loads(told).items()}
+    step = found["step"].over(found["step, no looks"])
+    reduce = found["all_reduce"].over(found["all_reduce, no looks"])
+    table(
+        "In a rank, µs",
+        ["", "with looks", "without", "ratio"],
+        [
+            ["a step of DDP", found["step"].text(1e-6), found["step, no looks"].text(1e-6), step.ratio()],
+            [
+                "a small all_reduce",
+                found["all_reduce"].text(1e-6),
+                found["all_reduce, no looks"].text(1e-6),
+                reduce.ratio(),
+            ],
+            ["a look, ten times a second", found["look"].text(1e-6), "-", "-"],
+            ["a batch, counted", found["heard"].text(1e-6), found["unheard"].text(1e-6), "-"],
+        ],
+    )
+    print()
+    goal("a step, of one without looks", step.median, 1.01)
+    goal("a batch, counted", (found["heard"].median - found["unheard"].median) * 1e6, 1, " µs")
+
+
+if __name__ == "__main__":
+    main()

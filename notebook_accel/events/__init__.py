@@ -1,0 +1,87 @@
+"""What a rank can say, and what can be seen of it and of its job: the one vocabulary of the package.
+
+Each event is a frozen dataclass. The stream, the journal, the job and the views all have these same objects.
+
+    base.py     ─ what all are made of
+    ranks.py    ─ what a rank says
+    jobs.py     ─ what is noted of a job by whoever runs it
+    requests.py ─ what is said to a rank
+    wire.py     ─ events as JSON objects with binary blobs, and back
+    emitting.py ─ how code that knows nothing of launches says something
+"""
+
+from notebook_accel.events.base import Blobs, Event, Frame, Phase
+from notebook_accel.events.emitting import answers, ask, emit, emit_metrics, is_heard, listen
+from notebook_accel.events.jobs import (
+    AttemptStarted,
+    History,
+    JobEnded,
+    JobStarted,
+    LinesLeftOut,
+    Notice,
+    Place,
+    Signalled,
+    Stalled,
+    StopAsked,
+)
+from notebook_accel.events.ranks import (
+    Asked,
+    Bar,
+    Exited,
+    Failed,
+    Heartbeat,
+    Hello,
+    Line,
+    Metrics,
+    PhaseChanged,
+    Raised,
+    Returned,
+    Shown,
+    Stacks,
+    ThreadStack,
+)
+from notebook_accel.events.requests import Answer, Call, Sever, StacksWanted
+from notebook_accel.events.wire import from_wire, to_wire
+
+__all__ = [
+    "Answer",
+    "Asked",
+    "AttemptStarted",
+    "Bar",
+    "Blobs",
+    "Call",
+    "Event",
+    "Exited",
+    "Failed",
+    "Frame",
+    "Heartbeat",
+    "Hello",
+    "History",
+    "JobEnded",
+    "JobStarted",
+    "Line",
+    "LinesLeftOut",
+    "Metrics",
+    "Notice",
+    "Phase",
+    "PhaseChanged",
+    "Place",
+    "Raised",
+    "Returned",
+    "Sever",
+    "Shown",
+    "Signalled",
+    "Stacks",
+    "StacksWanted",
+    "Stalled",
+    "StopAsked",
+    "ThreadStack",
+    "answers",
+    "ask",
+    "emit",
+    "emit_metrics",
+    "from_wire",
+    "is_heard",
+    "listen",
+    "to_wire",
+]

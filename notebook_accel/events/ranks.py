@@ -1,0 +1,186 @@
+"""What a rank says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from notebook_accel.events.base import Blobs, Event, Frame, Phase
+
+
+@dataclass(frozen=True)
+class Hello(Event):
+    """The rank's process is ready for a call."""
+
+    kind = "hello"
+    pid: int
+    host: str
+    stacks: bool = False
+    """Whether a descriptor travels with this event: the file that the rank's Python stacks are written to."""
+
+
+@dataclass(frozen=True)
+class PhaseChanged(Event):
+    """The rank has gone on."""
+
+    kind = "phase"
+    phase: Phase
+    detail: str = ""
+    """What it does in that phase, such as the collective it waits in; and once the notebook has it, from which line."""
+    frame: Frame | None = None
+    """The line of the user's that it is at, where that matters."""
+
+
+@dataclass(frozen=True)
+class Bar(Event):
+    """The latest state of one progress bar."""
+
+    kind = "bar"
+    bar: int
+    """Identifies the bar within its rank."""
+    n: float
+    total: float | None = None
+    description: str = ""
+    unit: str = "it"
+    rate: float | None = None
+    """Units a second."""
+    elapsed: float = 0.0
+    """Seconds."""
+    postfix: str = ""
+    depth: int = 0
+    """How many bars enclose this one."""
+    closed: bool = False
+    leave: bool = True
+    """Whether it is to be seen after its end."""
+
+
+@dataclass(frozen=True)
+class Metrics(Event):
+    """Numbers that the user logged."""
+
+    kind = "metrics"
+    values: Mapping[str, float]
+    step: int | None = None
+    at: float = field(default_factory=time.time)
+    """Seconds since the epoch."""
+
+
+@dataclass(frozen=True)
+class Line(Event):
+    """One line that a rank wrote, without its newline."""
+
+    kind = "line"
+    stream: str
+    """`stdout` or `stderr`."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Heartbeat(Event):
+    """The rank's process is alive, and this is what it holds."""
+
+    kind = "heartbeat"
+    resident: int
+    """Resident memory of the process, in bytes."""
+    device_used: int | None = None
+    """Memory held on the rank's device, in bytes."""
+    device_total: int | None = None
+
+
+@dataclass(frozen=True)
+class Raised:
+    """One exception of a chain."""
+
+    type_name: str
+    text: str
+    """The exception as Python's own traceback ends: type, message, notes."""
+    frames: Sequence[Frame]
+    link: str = ""
+    """How the next, outer exception of the chain came about: `cause`, `context`, or empty for the outermost."""
+
+
+@dataclass(frozen=True)
+class Failed(Event):
+    """The call ended in an exception."""
+
+    kind = "failed"
+    chain: Sequence[Raised]
+    """The exception last, those that led to it before."""
+    at: float
+    """Seconds since the epoch."""
+    stage: str = "running"
+    """`loading` (the payload), `running` (the function) or `returning` (its value)."""
+    from_peer: bool = False
+    """It only tells that another rank has gone: a collective whose connection was lost."""
+    exit_code: int | None = None
+    """The code given to `sys.exit`."""
+    exception: Blobs = field(default=(), repr=False)
+    """The pickled exception, if it could be pickled."""
+
+
+@dataclass(frozen=True)
+class Returned(Event):
+    """The call returned."""
+
+    kind = "returned"
+    value: Blobs = field(default=(), repr=False)
+    """The pickled value: the stream, then its out-of-band buffers. Empty for `None`."""
+
+
+@dataclass(frozen=True)
+class Exited(Event):
+    """The rank's process has ended, as its parent saw it; or does so now, as its own last word."""
+
+    kind = "exited"
+    code: int | None
+    """Exit status, or `None` when a signal ended it."""
+    signal: int | None = None
+    at: float = 0.0
+    """Seconds since the epoch."""
+    peak_resident: int | None = None
+    """The most memory that the process ever held resident, in bytes."""
+
+
+@dataclass(frozen=True)
+class Shown(Event):
+    """The user's code has displayed something rich."""
+
+    kind = "shown"
+    display_id: str | None = None
+    """By which it can be updated."""
+    update: bool = False
+    bundle: Blobs = field(default=(), repr=False)
+    """One JSON object: `data`, by type, and `metadata`."""
+
+
+@dataclass(frozen=True)
+class Asked(Event):
+    """The rank's debugger waits for a line of input."""
+
+    kind = "asked"
+    said: str
+    """What it has written since the last time."""
+    prompt: str
+
+
+@dataclass(frozen=True)
+class ThreadStack:
+    """Where one thread is."""
+
+    name: str
+    frames: Sequence[Frame]
+    """The outermost first; none of this package."""
+    call: str = ""
+    """What the user's innermost line calls, as it is written: `time.sleep`. Empty where that is unknown."""
+    main: bool = False
+    """Whether it is the one that runs the user's function."""
+
+
+@dataclass(frozen=True)
+class Stacks(Event):
+    """Where each thread of the rank is, because that was asked."""
+
+    kind = "stacks"
+    number: int
+    threads: Sequence[ThreadStack]

@@ -1,0 +1,89 @@
+"""Events as they travel and as the journal keeps them: a JSON object, and binary blobs beside it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from notebook_accel.errors import StreamError
+from notebook_accel.events import jobs, ranks, requests
+from notebook_accel.events.base import Blobs, Event, Frame, Phase
+from notebook_accel.events.jobs import Place, Stalled
+from notebook_accel.events.ranks import Failed, PhaseChanged, Raised, Returned, Shown, Stacks, ThreadStack
+
+EVENTS: dict[str, type[Event]] = {
+    found.kind: found
+    for module in (ranks, jobs, requests)
+    for found in vars(module).values()
+    if isinstance(found, type) and issubclass(found, Event) and found is not Event
+}
+"""Each by its kind."""
+_BLOB_FIELDS: dict[type[Event], str] = {Failed: "exception", Returned: "value", Shown: "bundle"}
+_HEADER_FIELDS = {
+    cls: tuple(item.name for item in fields(cls) if item.name != _BLOB_FIELDS.get(cls)) for cls in EVENTS.values()
+}
+
+
+def to_wire(event: Event) -> tuple[dict[str, Any], Blobs]:
+    """Returns `(header, blobs)`: a JSON-ready object, and the binary parts that go beside it."""
+    blob_field = _BLOB_FIELDS.get(type(event))
+    header = {"kind": event.kind, **{name: _plain(getattr(event, name)) for name in _HEADER_FIELDS[type(event)]}}
+    return header, getattr(event, blob_field) if blob_field else ()
+
+
+def from_wire(header: Mapping[str, Any], blobs: Blobs = ()) -> Event:
+    """Rebuilds an event.
+
+    Raises:
+        StreamError: The header names no known event, or its fields are not that event's.
+    """
+    values = dict(header)
+    cls = EVENTS.get(str(values.pop("kind", "")))
+    if cls is None:
+        raise StreamError(f"no such event: {str(header)[:200]}")
+    if cls in _BLOB_FIELDS:
+        values[_BLOB_FIELDS[cls]] = blobs
+    try:
+        for name, rebuild in _PARTS.get(cls, {}).items():
+            if name in values:
+                values[name] = rebuild(values[name])
+        return cls(**values)
+    except (TypeError, ValueError, KeyError) as error:
+        raise StreamError(f"a malformed {cls.kind!r} event: {error}") from error
+
+
+def _frames(values: Any) -> list[Frame]:
+    return [Frame(**value) for value in values]
+
+
+def _each(cls: Callable[..., Any], **parts: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    """What rebuilds a list of a class's instances, and the parts of each."""
+
+    def rebuild(values: Any) -> list[Any]:
+        return [
+            cls(**{**value, **{name: make(value[name]) for name, make in parts.items() if name in value}})
+            for value in values
+        ]
+
+    return rebuild
+
+
+_PARTS: dict[type[Event], dict[str, Callable[[Any], Any]]] = {
+    PhaseChanged: {"phase": Phase, "frame": lambda value: None if value is None else Frame(**value)},
+    Failed: {"chain": _each(Raised, frames=_frames)},
+    Stacks: {"threads": _each(ThreadStack, frames=_frames)},
+    Stalled: {"places": _each(Place, phase=Phase, frames=_frames)},
+}
+"""The fields that are no plain JSON, and what makes them of it."""
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, enum.Enum):
+        return value.value
+    return value

@@ -1,0 +1,75 @@
+"""The result of a job that ran elsewhere, from what is on disk of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from notebook_accel import errors
+from notebook_accel.errors import JobCancelledError, JobLostError, RankError
+from notebook_accel.events import Failed, JobEnded, Phase, Returned
+from notebook_accel.launch import failure, payload
+from notebook_accel.launch.job import Job, Status
+from notebook_accel.launch.journal import results
+from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.rank_state import RankState
+
+
+def result(job: Job, record: Record) -> Any:
+    """What each rank returned, by rank; `None` when all returned `None`.
+
+    Raises:
+        RankError: A rank failed, or its value can't be unpickled here.
+        JobCancelledError: The job was cancelled or interrupted.
+        JobLostError: It ended with its kernel, or its values went to that kernel alone.
+        NotebookAccelError: Whatever else the launch has raised.
+    """
+    if job.outcome is None:
+        raise JobLostError(f"{job.name}() could not be followed to its end")
+    if job.status is Status.DONE:
+        return _values(job, record)
+    if job.status is Status.FAILED:
+        raise _error(job, job.outcome, record)
+    raise (JobLostError if job.status is Status.LOST else JobCancelledError)(job.outcome.error)
+
+
+def _values(job: Job, record: Record) -> list[Any] | None:
+    sent = results.load(record)
+    values = []
+    for rank, state in enumerate(job.ranks):
+        returned = sent.get(rank)
+        if not isinstance(returned, Returned):
+            raise JobLostError(
+                f"{job.name}() is done, and the process that ran it alone has got what it returned. With detach=True "
+                "any notebook can ask for it."
+            )
+        try:
+            values.append(payload.unpack_value(returned.value))
+        except Exception as problem:
+            raise failure.lost_value(state, problem) from problem
+    return None if all(value is None for value in values) else values
+
+
+def _error(job: Job, ended: JobEnded, record: Record) -> Exception:
+    """The error as it read where the job ran."""
+    cls = getattr(errors, ended.error_type, None)
+    raised: Exception = cls(ended.error) if cls is not None else RuntimeError(ended.error)
+    if not isinstance(raised, RankError):
+        return raised
+    states = _with_exceptions(job, record)
+    if any(state.phase is Phase.FAILED for state in states):
+        again = failure.error(states, [""] * len(states), oom_killed=False, world_size=job.world_size)
+        raised.failures, raised.__cause__ = again.failures, again.__cause__
+    return raised
+
+
+def _with_exceptions(job: Job, record: Record) -> list[RankState]:
+    """The ranks, those that failed with what they raised, where that is to be had."""
+    try:
+        sent = results.load(record)
+    except JobLostError:
+        sent = {}
+    return [
+        replace(state, failed=event) if isinstance(event := sent.get(rank), Failed) else state
+        for rank, state in enumerate(job.ranks)
+    ]

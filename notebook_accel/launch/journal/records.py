@@ -1,0 +1,181 @@
+"""The jobs on disk: a folder each, which only its user can read; the last 20 of them are kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from notebook_accel.errors import ConfigurationError, JobLostError
+from notebook_accel.launch.journal.lines import Head
+
+VARIABLE = "NOTEBOOK_ACCEL_STATE"
+KEPT_JOBS = 20
+SIGN_OF_LIFE = 20.0
+"""Seconds between two signs that a job gives, for those on other machines that share the folder."""
+_SILENCE = 3 * SIGN_OF_LIFE
+_NAME = re.compile(r"[0-9a-f]{12}-[0-9a-f]{6}")
+_OTHERS = 0o077
+
+
+def folder() -> Path:
+    """Where the jobs are."""
+    state = os.environ.get(VARIABLE) or platformdirs.user_state_dir("notebook-accel", appauthor=False)
+    return Path(os.path.expanduser(state), "jobs")
+
+
+@dataclass(frozen=True)
+class Record:
+    """The folder of one job."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name.rpartition("-")[2]
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    @property
+    def results(self) -> Path:
+        """What the ranks have returned or raised, if it was a detached job."""
+        return self.path / "results"
+
+    @property
+    def running(self) -> Path:
+        """There while the job runs; its length is how often the job was asked to stop."""
+        return self.path / "running"
+
+    def head(self) -> Head:
+        """The first line of the journal.
+
+        Raises:
+            JobLostError: There is none that this version can read.
+        """
+        try:
+            with open(self.journal, "rb") as file:
+                return Head.parse(file.readline())
+        except OSError as error:
+            raise JobLostError(f"its journal can't be read: {error}") from error
+
+    def is_running(self) -> bool:
+        """Whether the process that runs the job has not ended, nor said that the job has."""
+        try:
+            heard = self.running.stat().st_mtime
+            owner = self.head().owner
+        except (OSError, JobLostError):
+            return False
+        return owner.is_alive() if owner.is_near else time.time() - heard < _SILENCE
+
+    def last_heard(self) -> float:
+        """When its journal was last written."""
+        try:
+            return self.journal.stat().st_mtime
+        except OSError:
+            return time.time()
+
+    def begin(self) -> None:
+        """The job runs, and may be asked to stop."""
+        os.close(os.open(self.running, os.O_CREAT | os.O_WRONLY, 0o600))
+
+    def end(self) -> None:
+        """The job runs no more."""
+        with contextlib.suppress(OSError):
+            self.running.unlink()
+
+    def ask_to_stop(self) -> None:
+        """Asks the process that runs the job, whichever it is. A longer empty file needs no room on a full disk."""
+        with contextlib.suppress(FileNotFoundError), open(self.running, "r+b") as file:  # it has just ended
+            os.ftruncate(file.fileno(), os.fstat(file.fileno()).st_size + 1)
+
+    def requests(self) -> int:
+        """How often the job was asked to stop."""
+        try:
+            return self.running.stat().st_size
+        except OSError:
+            return 0
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def create(job_id: str, at: float) -> Record:
+    """Makes the folder of a job that began then.
+
+    Raises:
+        OSError: It can't be made.
+    """
+    parent = folder()
+    if parent.parts[0].startswith("~"):
+        raise FileNotFoundError("the user has no home folder")
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if parent.stat().st_mode & _OTHERS:
+        parent.chmod(0o700)  # raises if it is another user's
+    record = Record(parent / f"{int(at * 1000):012x}-{job_id}")
+    record.path.mkdir(mode=0o700)
+    return record
+
+
+def make_room() -> None:
+    """Forgets the oldest jobs, so that with one more there are as many as are kept."""
+    parent = folder()
+    for name in _names(parent)[: -(KEPT_JOBS - 1)]:
+        old = Record(parent / name)
+        if not old.is_running():
+            old.remove()
+
+
+def found() -> list[Record]:
+    """All there are, the oldest first."""
+    parent = folder()
+    return [Record(parent / name) for name in _names(parent)]
+
+
+def _names(parent: Path) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(parent) if _NAME.fullmatch(name))
+    except OSError:
+        return []
+
+
+def find(job_id: str | None, origin: str) -> Record:
+    """The job of that id, or of which that is the beginning; else the last one launched from there, else the last.
+
+    Raises:
+        ConfigurationError: There is none, or more than one.
+    """
+    every = found()
+    if not every:
+        raise ConfigurationError(f"no job has been launched yet, as far as {folder()} tells")
+    if job_id is None:
+        return next((record for record in reversed(every) if origin and _origin(record) == origin), every[-1])
+    fitting = [record for record in every if record.id.startswith(job_id)] if job_id else []
+    if len(fitting) != 1:
+        known = ", ".join(record.id for record in reversed(every[-5:]))
+        number = "several jobs begin" if fitting else "no job begins"
+        raise ConfigurationError(f"{number} with {job_id!r}; the last are {known}, and notebook_accel.jobs() lists all")
+    return fitting[0]
+
+
+def is_private(path: Path) -> bool:
+    """Whether nobody but this user can have written it."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return status.st_uid == os.getuid() and not status.st_mode & 0o022 and not path.is_symlink()
+
+
+def _origin(record: Record) -> str:
+    try:
+        return record.head().origin
+    except JobLostError:
+        return ""

@@ -1,0 +1,74 @@
+"""What the ranks of a detached job return or raise, as they sent it: unpickled only by whoever asks for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from notebook_accel.errors import JobLostError, LaunchError, StreamError
+from notebook_accel.events import AttemptStarted, Event, Failed, Returned, from_wire, to_wire
+from notebook_accel.launch.job import Job
+from notebook_accel.launch.journal.records import Record, is_private
+from notebook_accel.launch.rank_state import RankState
+from notebook_accel.launch.stream import Decoder, encode
+
+
+class Results:
+    """Writes them, each as soon as it is there."""
+
+    def __init__(self, path: Path, job: Job) -> None:
+        self._path = path
+        self._error: OSError | None = None
+        job.listen(self._hear)
+
+    def _hear(self, rank: int | None, event: Event) -> None:
+        try:
+            if isinstance(event, AttemptStarted):
+                os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, 0o600))
+            elif isinstance(event, (Returned, Failed)):
+                self._add(rank, event)
+        except OSError as error:
+            self._error = error
+
+    def collect(self, ranks: Sequence[RankState]) -> tuple[None, Exception | None]:
+        """Lets go of the values, which are written; or says why they are not."""
+        for state in ranks:
+            state.returned = Returned()
+        if self._error is None:
+            return None, None
+        return None, LaunchError(f"all ranks returned, but their values could not be kept: {self._error}")
+
+    def _add(self, rank: int | None, event: Event) -> None:
+        header, blobs = to_wire(event)
+        with open(self._path, "ab") as file:
+            file.write(encode({"rank": rank, **header}, blobs))
+            for blob in blobs:
+                file.write(blob)
+
+
+def load(record: Record) -> dict[int, Event]:
+    """What each rank has sent, pickles and all; nothing if the job was not detached.
+
+    Raises:
+        JobLostError: Somebody else may have written it, or it is not whole.
+    """
+    try:
+        data = record.results.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise JobLostError(f"its results can't be read: {error}") from error
+    for path in (record.path.parent, record.path, record.results):
+        if not is_private(path):
+            raise JobLostError(
+                f"its results are not unpickled, because others than you may have written to {path}: a pickle can run "
+                "any code"
+            )
+    decoder = Decoder()
+    try:
+        found: dict[int, Any] = {header.pop("rank"): from_wire(header, blobs) for header, blobs in decoder.feed(data)}
+    except (StreamError, KeyError) as error:
+        raise JobLostError(f"its results are damaged: {error}") from error
+    return found

@@ -1,0 +1,175 @@
+"""Writes what a job folds, now and then and at its end. What goes wrong here never harms the launch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import replace
+
+from notebook_accel.events import Event, JobEnded
+from notebook_accel.launch import frontend
+from notebook_accel.launch.job import Job
+from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal.lines import Head, encode
+from notebook_accel.launch.journal.owner import Owner
+from notebook_accel.launch.journal.pending import Pending
+from notebook_accel.launch.journal.records import Record
+
+_FIRST = 0.1
+"""Seconds after which a job is written for the first time: most launches are over by then, and written once."""
+_INTERVAL = 0.3
+"""Seconds between two times, unless they take too long for that."""
+_SHARE = 0.03
+"""The most of a processor's time that writing takes."""
+LONGEST = 4 * 2**20
+"""Bytes from which on a journal is written anew, with what its events have come to in their place."""
+_GROWTH = 4
+"""If that is long itself: how many times as long the journal becomes before it is written anew again."""
+
+_told = False
+"""Whether the user of this process knows already that nothing is recorded."""
+
+
+class Journal:
+    """The writer of one job; stands among its views, whose runner calls it."""
+
+    def __init__(self, job: Job, *, detached: bool = False) -> None:
+        self._job = job
+        self._head = Head(owner=Owner.this(), origin=frontend.current.origin(), detached=detached)
+        self._record: Record | None = None
+        self._pending = Pending()
+        self._size = 0
+        self._limit = LONGEST
+        self._failed = False
+        self._has_room = False
+        self._due = time.monotonic() + _FIRST
+        self._signed = time.monotonic()
+        self._requests = 0
+        job.listen(self._hear)
+
+    def open(self) -> Record:
+        """Begins to write, so that the job can be found from now on.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        self._make_room()
+        self._record = records.create(self._job.id, self._job.started)
+        try:
+            self._record.begin()
+            self._rewrite(self._snapshot() if self._failed else self._beginning())
+        except OSError:
+            self._record.remove()
+            self._record = None
+            raise
+        return self._record
+
+    def refresh(self) -> None:
+        began = time.monotonic()
+        self._make_room()  # now, while the ranks start: it takes longer than all the rest
+        if began < self._due:
+            return
+        self._write()
+        if self._record is not None:
+            self._look_for_requests(self._record)
+            self._sign(self._record, began)
+        ended = time.monotonic()
+        self._due = ended + max(_INTERVAL, (ended - began) / _SHARE)
+
+    def finish(self) -> None:
+        """The end was heard, and all is written."""
+
+    def _hear(self, rank: int | None, event: Event) -> None:
+        last = isinstance(event, JobEnded)
+        if last or not self._failed:
+            self._pending.add(rank, event)
+        if last:
+            self._write(last=True)
+            if self._record is not None:
+                self._record.end()
+
+    def _write(self, *, last: bool = False) -> None:
+        if self._failed and not last:
+            return
+        try:
+            if self._record is None:
+                self.open()
+            elif self._failed:
+                self._rewrite(self._snapshot())  # perhaps there is room again: all of it, or nothing
+            else:
+                self._append()
+        except OSError as error:
+            self._fail(error)
+
+    def _make_room(self) -> None:
+        if not self._has_room:
+            self._has_room = True
+            records.make_room()
+
+    def _append(self) -> None:
+        assert self._record is not None
+        data = self._pending.take()
+        if not data:
+            return
+        _write(self._record.journal, data, os.O_WRONLY | os.O_APPEND)
+        self._size += len(data)
+        if self._size > self._limit:
+            self._head = replace(self._head, generation=self._head.generation + 1)
+            self._rewrite(self._snapshot())
+
+    def _beginning(self) -> bytes:
+        """All that was told so far."""
+        return encode(*next(self._job.events())) + self._pending.take()
+
+    def _snapshot(self) -> bytes:
+        """What that has come to."""
+        self._pending.take()
+        return b"".join(encode(rank, event) for rank, event in self._job.events())
+
+    def _rewrite(self, lines: bytes) -> None:
+        assert self._record is not None
+        data = replace(self._head, kept=lines.count(b"\n")).line() + lines
+        new = self._record.journal.with_suffix(".new")
+        try:
+            _write(new, data, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.replace(new, self._record.journal)
+        except OSError:
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise
+        self._size = len(data)
+        self._limit = max(LONGEST, _GROWTH * len(data))
+
+    def _look_for_requests(self, record: Record) -> None:
+        asked = record.requests()
+        for _ in range(self._requests, asked):
+            self._job.cancel()
+        self._requests = max(self._requests, asked)
+
+    def _sign(self, record: Record, now: float) -> None:
+        if now - self._signed > records.SIGN_OF_LIFE:
+            self._signed = now
+            with contextlib.suppress(OSError):
+                os.utime(record.running)
+
+    def _fail(self, error: OSError) -> None:
+        global _told  # one process has one user
+        self._failed = True
+        self._pending.take()
+        if not _told:
+            _told = True
+            frontend.current.notice(
+                f"{self._job.name}() goes on, but is not recorded, and attach() won't find it later: {error}. "
+                f"{records.VARIABLE} names another folder."
+            )
+
+
+def _write(path: os.PathLike[str], data: bytes, flags: int) -> None:
+    fd = os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+    finally:
+        os.close(fd)

@@ -1,0 +1,68 @@
+"""Where ranks are, in words: `ranks 0,2-3 wait in all_reduce at In[5] line 20`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from notebook_accel.events import Frame, Phase, Place, ThreadStack
+from notebook_accel.launch import collectives, frames
+from notebook_accel.launch.output import spans
+from notebook_accel.launch.rank_state import RankState
+
+# What a phase says of a rank, and of several; what it does and where follows, if it is told.
+_SAYS = {
+    Phase.STARTING: ("has not started", "have not started"),
+    Phase.IDLE: ("has not begun", "have not begun"),
+    Phase.LOADING: ("still loads the function", "still load the function"),
+    Phase.RUNNING: ("is", "are"),
+    Phase.WAITING: ("waits", "wait"),
+    Phase.DONE: ("has returned", "have returned"),
+    Phase.FAILED: ("has failed", "have failed"),
+    Phase.STOPPED: ("was stopped", "were stopped"),
+}
+_TELLS_WHERE = (Phase.RUNNING, Phase.WAITING)
+
+
+def of(state: RankState, threads: Sequence[ThreadStack]) -> Place:
+    """The place of one rank, of which the stacks are known, or not."""
+    main = next((thread for thread in threads if thread.main), None)
+    if main is None:
+        doing, _, where = state.detail.partition(" at ")
+        return Place(state.rank, state.phase, doing, where)
+    at = frames.of_user(main.frames)
+    doing, _ = collectives.outermost((frame.filename, frame.name) for frame in reversed(main.frames))
+    stack = [_with_source(frame) for frame in main.frames]
+    return Place(state.rank, state.phase, doing or main.call, frames.where(at) if at else "", stack)
+
+
+def groups(places: Iterable[Place]) -> list[list[Place]]:
+    """The places, those of ranks that are in the same together."""
+    found: dict[object, list[Place]] = {}
+    for place in places:
+        found.setdefault((place.phase, place.doing, place.where), []).append(place)
+    return list(found.values())
+
+
+def sentence(group: Sequence[Place]) -> str:
+    """What one group of ranks does."""
+    first, several = group[0], len(group) > 1
+    ranks = f"ranks {spans(place.rank for place in group)}" if several else f"rank {first.rank}"
+    if first.phase is Phase.RUNNING and not (first.doing or first.where):
+        return f"{ranks} {'do' if several else 'does'} not say where {'they are' if several else 'it is'}"
+    words = f"{ranks} {_SAYS[first.phase][several]}"
+    if first.phase not in _TELLS_WHERE:
+        return words
+    at = frames.of_user(first.frames)
+    if first.doing:
+        words += f" in {first.doing}"
+    if first.where:
+        words += f" at {first.where}"
+    if not first.doing and at is not None and at.line:
+        words += f" (`{at.line}`)"
+    return words
+
+
+def _with_source(frame: Frame) -> Frame:
+    """A line of the user's with its text, for when it can't be looked up any more."""
+    return replace(frame, line=frames.source(frame)) if frames.is_users(frame.filename) else frame

@@ -1,0 +1,98 @@
+"""Jobs for the tests: what a front end is told, the fold as it can be compared, and events as ranks tell them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from hypothesis import strategies as st
+
+from notebook_accel import events
+from notebook_accel.events import Event, Phase, from_wire, to_wire
+from notebook_accel.launch.frontend import Terminal
+from notebook_accel.launch.job import Job
+
+SIZE = 2
+_OF_THE_JOB = (
+    *("id", "name", "hardware", "world_size", "label", "started"),
+    *("attempt", "status", "stopping", "stalled", "ended", "outcome"),
+)
+
+
+class Notices(Terminal):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def notice(self, text: str) -> None:
+        self.told.append(text)
+
+
+def fold(job: Job) -> dict[str, Any]:
+    """Everything that its events have made of a job."""
+    ranks = []
+    for state in job.ranks:
+        found = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
+        found["bars"] = list(state.bars.items())  # their order too
+        found["metrics"] = list(state.metrics.items())
+        found["history"] = [(name, vars(series)) for name, series in state.history.items()]
+        ranks.append(found)
+    of_the_job = (
+        "stopping",
+        "stalled",
+        "id",
+        "name",
+        "hardware",
+        "world_size",
+        "label",
+        "started",
+        "attempt",
+        "status",
+        "ended",
+        "outcome",
+    )
+    return {"ranks": ranks, **{name: getattr(job, name) for name in of_the_job}}
+
+
+def arrived(event: Event) -> Event:
+    """As it comes from the rank."""
+    return from_wire(json.loads(json.dumps(to_wire(event)[0])))
+
+
+numbers = st.floats(0, 100, allow_subnormal=False)
+names = st.sampled_from(["loss", "accuracy"])
+_TOLD = (
+    st.builds(
+        events.Bar,
+        bar=st.integers(0, 3) | st.integers(0, 50),
+        n=numbers,
+        total=st.none() | numbers,
+        depth=st.integers(0, 2),
+        closed=st.booleans(),
+        leave=st.booleans(),
+    ),
+    st.builds(events.Metrics, values=st.dictionaries(names, numbers), step=st.none() | st.integers(0, 9), at=numbers),
+    st.builds(events.Line, stream=st.sampled_from(["stdout", "stderr"]), text=st.text(max_size=9)),
+    st.builds(events.Heartbeat, resident=st.integers(0, 9), device_used=st.none() | st.integers(0, 9)),
+    st.builds(events.Hello, pid=st.integers(1, 9), host=st.just("host")),
+    st.builds(events.PhaseChanged, phase=st.sampled_from(Phase), detail=st.sampled_from(["", "all_reduce"])),
+    st.builds(events.Signalled, signal=st.sampled_from([2, 9, 15])),
+    st.builds(
+        events.Failed,
+        chain=st.sampled_from(["E", "KeyboardInterrupt"]).map(lambda name: [events.Raised(name, "no", [])]),
+        at=numbers,
+    ),
+    st.just(events.Returned()),
+    st.builds(events.Exited, code=st.none() | st.integers(0, 1), signal=st.none() | st.just(9), at=numbers),
+)
+of_a_rank = st.tuples(st.integers(0, SIZE - 1), st.one_of(*_TOLD).map(arrived))
+_PLACES = ([], [events.Place(0, Phase.WAITING, "all_reduce", "In[5] line 12", [])])
+of_the_job = st.tuples(
+    st.none(),
+    st.builds(events.AttemptStarted, attempt=st.integers(0, 3))
+    | st.builds(events.StopAsked, times=st.integers(1, 2))
+    | st.builds(events.Stalled, places=st.sampled_from(_PLACES), since=numbers),
+)
+told = st.one_of(of_a_rank, of_a_rank, of_a_rank, of_the_job)

@@ -1,0 +1,40 @@
+"""A folder of its own for each test's jobs, and journals that are written when the test says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from notebook_accel.launch import frontend
+from notebook_accel.launch.job import Job
+from notebook_accel.launch.journal import writing
+from tests.launch.journal.cases import Notices
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the jobs are."""
+    monkeypatch.setenv("NOTEBOOK_ACCEL_STATE", str(tmp_path / "state"))
+    return tmp_path / "state" / "jobs"
+
+
+@pytest.fixture(autouse=True)
+def at_each_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "_FIRST", 0.0)
+    monkeypatch.setattr(writing, "_INTERVAL", 0.0)
+    monkeypatch.setattr(writing, "_SHARE", 1e9)
+
+
+@pytest.fixture
+def notices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the user is told."""
+    front_end = Notices()
+    monkeypatch.setattr(frontend, "current", front_end)
+    monkeypatch.setattr(writing, "_told", False)
+    return front_end.told
+
+
+@pytest.fixture
+def job() -> Job:
+    return Job("train", 0, 2, "2 × GPU")

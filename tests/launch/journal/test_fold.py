@@ -1,0 +1,99 @@
+"""A job is the fold of its events: live, from its journal, and from a journal that was made shorter."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from notebook_accel.events import Failed, Line, Metrics, Phase, Raised, Signalled
+from notebook_accel.launch import summary
+from notebook_accel.launch.history import KEPT_POINTS
+from notebook_accel.launch.job import Job, Status
+from notebook_accel.launch.journal import writing
+from notebook_accel.launch.journal.reading import Tail, blank, replay
+from notebook_accel.launch.journal.writing import Journal
+from tests.launch.journal.cases import SIZE, fold, told
+
+WRITE, READ = "write", "read"
+steps = st.lists(st.one_of(told, told, st.sampled_from([WRITE, READ])), max_size=60)
+
+
+@given(st.lists(told, max_size=120), st.sampled_from([None, *(each for each in Status if each.ended)]))
+def test_a_job_is_the_fold_of_its_own_events(given_events: list[Any], ending: Status | None) -> None:
+    job, again = Job("train", 4, SIZE, "2 × GPU", world_size=8, label="${rank}"), blank()
+    for rank, event in given_events:
+        job.apply(rank, event)
+    if ending is not None:
+        job.finish(ending, error=ValueError("no"))
+    for rank, event in job.events():
+        again.apply(rank, event)
+    assert fold(again) == fold(job)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps)
+def test_whoever_follows_a_journal_has_the_job(state: Path, monkeypatch: pytest.MonkeyPatch, given_steps: Any) -> None:
+    """However often it was written, made shorter and read in between."""
+    monkeypatch.setattr(writing, "LONGEST", 300)
+    monkeypatch.setattr(writing, "_GROWTH", 1)
+    job, followed = Job("train", 0, SIZE), blank()
+    journal = Journal(job)
+    record = journal.open()
+    tail = Tail(record)
+
+    def read() -> None:
+        for rank, event in tail.read():
+            followed.apply(rank, event)
+
+    for step in given_steps:
+        if step == WRITE:
+            journal.refresh()
+        elif step == READ:
+            read()
+        else:
+            job.apply(*step)
+    job.finish(Status.DONE)
+    read()
+    tail.close()
+    assert fold(followed) == fold(job)
+    assert fold(replay(record)) == fold(job)
+    record.remove()
+
+
+def test_a_long_job_has_a_short_journal(state: Path, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "LONGEST", 50_000)
+    journal = Journal(job)
+    record = journal.open()
+    longest = 0
+    for step in range(20 * KEPT_POINTS):
+        job.apply(0, Metrics({"loss": 1 / (step + 1)}, step, at=float(step)))
+        job.apply(1, Line("stdout", str(step)))
+        if step % 10 == 0:
+            journal.refresh()
+            longest = max(longest, record.journal.stat().st_size)
+    job.finish(Status.DONE)
+    assert longest < 150_000  # of about 1,300,000 that were written
+    assert record.head().generation > 2
+    assert fold(replay(record)) == fold(job)
+
+
+def test_a_rank_that_obeys_an_interrupt_is_stopped_and_has_not_failed() -> None:
+    interrupted = Failed([Raised("KeyboardInterrupt", "KeyboardInterrupt", [])], at=1.0)
+    job = Job("train", 0, 4)
+    job.apply(0, Signalled(signal.SIGINT))
+    job.apply(0, interrupted)
+    job.apply(1, interrupted)  # raised by the function itself
+    job.apply(2, Signalled(signal.SIGINT))
+    job.apply(2, Failed([Raised("OSError", "OSError: no room to save", [])], at=1.0))
+    job.apply(3, Signalled(signal.SIGINT))
+    job.apply(
+        3, Failed([Raised("RuntimeError", "RuntimeError: connection closed by peer", [])], at=1.0, from_peer=True)
+    )
+    assert [state.phase for state in job.ranks] == [Phase.STOPPED, Phase.FAILED, Phase.FAILED, Phase.STOPPED]
+    told = ["", "KeyboardInterrupt", "OSError: no room to save", ""]
+    assert [summary.why_failed(state) for state in job.ranks] == told

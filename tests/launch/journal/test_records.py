@@ -1,0 +1,149 @@
+"""Which jobs are kept, found, and taken for running."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.launch.attaching import jobs
+from notebook_accel.launch.job import Job, Status
+from notebook_accel.launch.journal import records, writing
+from notebook_accel.launch.journal.owner import Owner
+from notebook_accel.launch.journal.records import KEPT_JOBS, Record
+from notebook_accel.launch.journal.writing import Journal
+
+
+def recorded(name: str = "train", *, at: float = 0.0, ended: bool = True, origin: str = "") -> Record:
+    job = Job(name, 0, 2)
+    job.started += at
+    journal = Journal(job)
+    journal._head = replace(journal._head, origin=origin)
+    record = journal.open()
+    if ended:
+        job.finish(Status.DONE)
+    return record
+
+
+def test_the_last_jobs_are_kept(state: Path) -> None:
+    made = [recorded(at=number) for number in range(KEPT_JOBS + 3)]
+    assert records.found() == made[3:]
+
+
+def test_a_running_job_is_kept_however_old(state: Path) -> None:
+    running = recorded(ended=False)
+    made = [recorded(at=1 + number) for number in range(KEPT_JOBS + 3)]
+    assert records.found() == [running, *made[3:]]
+
+
+def test_what_is_not_ours_is_left_alone(state: Path) -> None:
+    for name in ("notes", "0123456789ab-xyz"):
+        (state / name).mkdir(parents=True)
+    for number in range(KEPT_JOBS + 1):
+        recorded(at=number)
+    assert (state / "notes").is_dir()
+    assert (state / "0123456789ab-xyz").is_dir()
+
+
+def test_a_job_runs_until_it_says_that_it_has_ended(state: Path) -> None:
+    assert recorded(ended=False).is_running()
+    assert not recorded().is_running()
+
+
+def ended_process() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda: {"pid": ended_process()}, lambda: {"began": Owner.this().began - 60}],
+    ids=["it has ended", "another process has its number"],
+)
+def test_a_job_ends_with_its_process(
+    state: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[], dict[str, float]]
+) -> None:
+    owner = replace(Owner.this(), **change())  # type: ignore[arg-type]
+    monkeypatch.setattr(writing.Owner, "this", lambda: owner)
+    record = recorded(ended=False)
+    assert not record.is_running()
+    (listed,) = jobs()
+    assert listed.status is Status.LOST
+
+
+def test_a_process_that_is_not_yet_reaped_has_ended() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    owner = Owner(process.pid, psutil.Process(process.pid).create_time(), Owner.this().host)
+    assert owner.is_alive()
+    process.stdin.close()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert not owner.is_alive()
+    process.wait()
+
+
+def test_a_job_on_another_machine_runs_while_it_gives_signs(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = replace(Owner.this(), host="elsewhere", pid=ended_process())
+    monkeypatch.setattr(writing.Owner, "this", lambda: owner)
+    record = recorded(ended=False)
+    assert record.is_running()
+    os.utime(record.running, (0, 0))
+    assert not record.is_running()
+
+
+def test_jobs_are_listed_the_newest_first(state: Path) -> None:
+    old, new = recorded("old", at=-3600), recorded("new", ended=False)
+    listed = jobs()
+    assert [(job.id, job.name, job.status, job.ranks) for job in listed] == [
+        (new.id, "new", Status.RUNNING, 2),
+        (old.id, "old", Status.DONE, 2),
+    ]
+    lines = repr(listed).splitlines()
+    assert lines[0].startswith(f"{new.id}  20")
+    assert lines[0].endswith("2 ranks  new()  running")
+    assert "1:00:00" in lines[1]
+
+
+def test_no_jobs_are_an_empty_list(state: Path) -> None:
+    assert jobs() == []
+    assert repr(jobs()) == "no job has been launched yet"
+
+
+def test_a_job_that_cannot_be_read_is_not_listed(state: Path) -> None:
+    good, other, empty = recorded(), recorded(), recorded()
+    other.journal.write_text('{"format":0}\n')
+    empty.journal.write_text("")
+    assert [job.id for job in jobs()] == [good.id]
+
+
+def test_a_job_is_found_by_the_beginning_of_its_id(state: Path) -> None:
+    made = [recorded(at=number) for number in range(3)]
+    for record in made:
+        assert records.find(record.id, "") == record
+        others = {each.id[:2] for each in made if each is not record}
+        if record.id[:2] not in others:
+            assert records.find(record.id[:2], "") == record
+
+
+def test_without_an_id_the_last_job_of_the_notebook_is_found(state: Path) -> None:
+    mine, theirs = recorded(origin="mine.ipynb"), recorded(at=1, origin="theirs.ipynb")
+    assert records.find(None, "mine.ipynb") == mine
+    assert records.find(None, "new.ipynb") == theirs
+    assert records.find(None, "") == theirs
+
+
+def test_a_job_that_is_not_there_is_an_error_that_names_the_last(state: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no job has been launched yet, as far as /"):
+        records.find(None, "")
+    record = recorded()
+    for wrong in ("nothing", ""):
+        with pytest.raises(ConfigurationError, match=rf"no job begins with '{wrong}'; the last are {record.id}, "):
+            records.find(wrong, "")

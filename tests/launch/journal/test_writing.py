@@ -1,0 +1,200 @@
+"""How a job is written: seldom, privately, and without harm to the launch."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from notebook_accel.events import AttemptStarted, Bar, Line, LinesLeftOut, Metrics, Notice
+from notebook_accel.launch.job import Job, Status
+from notebook_accel.launch.journal import reading, records, writing
+from notebook_accel.launch.journal.lines import decode
+from notebook_accel.launch.journal.pending import Pending
+from notebook_accel.launch.journal.writing import Journal
+from tests.launch.journal.cases import fold
+
+
+@contextmanager
+def full_disk(room: int = 0) -> Iterator[None]:
+    """No file may grow beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def events(pending: Pending) -> list[object]:
+    return [found[1] for line in pending.take().splitlines() if (found := decode(line)) is not None]
+
+
+def test_a_journal_is_its_users_alone(state: Path, job: Job) -> None:
+    record = Journal(job).open()
+    job.finish(Status.DONE)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (state, record.path, record.journal)}
+    assert modes == {state.name: 0o700, record.path.name: 0o700, "journal.jsonl": 0o600}
+
+
+def test_a_folder_that_others_could_read_is_closed_to_them(state: Path, job: Job) -> None:
+    state.mkdir(parents=True)
+    state.chmod(0o755)
+    Journal(job).open()
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+
+
+def test_a_short_job_is_written_once(state: Path, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "_FIRST", 3600.0)
+    journal = Journal(job)
+    job.apply(None, AttemptStarted(0))
+    journal.refresh()
+    assert not state.exists()
+    job.finish(Status.DONE)
+    (record,) = records.found()
+    assert fold(reading.replay(record)) == fold(job)
+    assert not record.is_running()
+
+
+def test_writing_waits_for_its_time(state: Path, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(job)
+    record = journal.open()
+    monkeypatch.setattr(writing, "_INTERVAL", 3600.0)
+    journal.refresh()
+    size = record.journal.stat().st_size
+    job.apply(0, Metrics({"loss": 1.0}))
+    journal.refresh()
+    assert record.journal.stat().st_size == size
+
+
+def test_of_a_bar_its_last_state_is_written() -> None:
+    pending = Pending()
+    for n in range(100):
+        for bar in (0, 1):
+            pending.add(0, Bar(bar, n=n))
+    pending.add(0, Bar(0, n=100))
+    assert events(pending) == [Bar(0, n=100), Bar(1, n=99)]  # in the order in which they began
+    assert events(pending) == []
+
+
+def test_a_flood_of_lines_is_cut_and_said_to_be() -> None:
+    pending = Pending()
+    for number in range(3000):
+        pending.add(0, Line("stdout", str(number)))
+    left_out, *lines = events(pending)
+    assert left_out == LinesLeftOut(1000)
+    assert lines == [Line("stdout", str(number)) for number in range(1000, 3000)]
+
+
+def test_a_new_attempt_makes_what_was_not_yet_written_moot() -> None:
+    pending = Pending()
+    pending.add(0, Line("stdout", "first"))
+    pending.add(None, Notice("starting again"))
+    pending.add(None, AttemptStarted(1))
+    assert events(pending) == [Notice("starting again"), AttemptStarted(1)]
+
+
+def test_a_job_is_asked_to_stop_through_its_folder(state: Path, job: Job) -> None:
+    asked: list[int] = []
+    job.on_cancel(lambda: asked.append(1))
+    journal = Journal(job)
+    record = journal.open()
+    journal.refresh()
+    assert asked == []
+    with full_disk(room=16):
+        record.ask_to_stop()
+    journal.refresh()
+    journal.refresh()
+    assert len(asked) == 1
+    record.ask_to_stop()
+    record.ask_to_stop()
+    journal.refresh()
+    assert len(asked) == 3
+
+
+def test_asking_a_job_that_has_ended_does_nothing(state: Path, job: Job) -> None:
+    record = Journal(job).open()
+    job.finish(Status.DONE)
+    record.ask_to_stop()
+    assert not record.running.exists()
+
+
+def test_a_job_tells_other_machines_that_it_lives(state: Path, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "SIGN_OF_LIFE", 0.0)
+    journal = Journal(job)
+    record = journal.open()
+    os.utime(record.running, (0, 0))
+    journal.refresh()
+    assert time.time() - record.running.stat().st_mtime < 60
+
+
+@pytest.mark.parametrize("obstacle", ["a file", "no place for files"])
+def test_a_folder_that_cannot_be_written_is_told_once_and_harms_nothing(
+    tmp_path: Path, notices: list[str], monkeypatch: pytest.MonkeyPatch, obstacle: str
+) -> None:
+    if obstacle == "a file":
+        (tmp_path / "state").touch()
+        monkeypatch.setenv("NOTEBOOK_ACCEL_STATE", str(tmp_path / "state"))
+    else:
+        monkeypatch.setenv("NOTEBOOK_ACCEL_STATE", "/proc")
+    for _ in range(2):
+        job = Job("train", 0, 1)
+        journal = Journal(job)
+        journal.refresh()
+        job.apply(0, Line("stdout", "on"))
+        journal.refresh()
+        job.finish(Status.DONE, [1])
+        assert job.result() == [1]
+    (told,) = notices
+    assert told.startswith("train() goes on, but is not recorded, and attach() won't find it later: [Errno ")
+    assert "NOTEBOOK_ACCEL_STATE" in told
+
+
+def test_a_user_without_a_home_is_told(job: Job, notices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTEBOOK_ACCEL_STATE", "~nobody-of-this-name/state")
+    Journal(job).refresh()
+    assert "the user has no home folder" in notices[0]
+    assert not os.path.exists("~nobody-of-this-name")
+
+
+def test_a_full_disk_harms_nothing_and_leaves_no_half_a_job(state: Path, job: Job, notices: list[str]) -> None:
+    assert signal.getsignal(signal.SIGXFSZ) is signal.SIG_IGN  # so that a full disk is an error
+    with full_disk():
+        journal = Journal(job)
+        journal.refresh()
+        job.finish(Status.DONE)
+    assert len(notices) == 1
+    assert records.found() == []
+
+
+def test_a_disk_that_was_full_for_a_while_has_the_whole_job_at_its_end(
+    state: Path, job: Job, notices: list[str]
+) -> None:
+    journal = Journal(job)
+    record = journal.open()
+    size = record.journal.stat().st_size
+    with full_disk(room=size + 40):
+        for step in range(10):
+            job.apply(0, Metrics({"loss": 1.0}, step, at=1.0))
+            journal.refresh()
+    assert len(notices) == 1
+    job.finish(Status.DONE)
+    assert fold(reading.replay(record)) == fold(job)
+
+
+def test_a_folder_that_is_removed_while_a_job_runs_harms_nothing(state: Path, job: Job, notices: list[str]) -> None:
+    journal = Journal(job)
+    record = journal.open()
+    record.remove()
+    job.apply(0, Line("stdout", "on"))
+    journal.refresh()
+    job.finish(Status.DONE)
+    assert len(notices) == 1
+    assert records.found() == []
