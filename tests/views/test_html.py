@@ -13,7 +13,20 @@ import nbformat
 import pytest
 
 from notebook_accel import ConfigurationError, set_view
-from notebook_accel.events import Bar, Exited, Failed, Heartbeat, Hello, Metrics, Phase, PhaseChanged, Raised, Returned
+from notebook_accel.events import (
+    Bar,
+    Exited,
+    Failed,
+    Heartbeat,
+    Hello,
+    Metrics,
+    Phase,
+    PhaseChanged,
+    Place,
+    Raised,
+    Returned,
+    Stalled,
+)
 from notebook_accel.launch.job import Job, Status
 from notebook_accel.notebook import views
 from notebook_accel.notebook.views import elements, html, page
@@ -23,8 +36,8 @@ _ALLOWED = {"div", "span", "b", "table", "tr", "th", "td", "img", "details", "su
 _ALLOWED_ATTRIBUTES = {"style", "title", "colspan", "src", "width", "height", "alt"}
 _ALLOWED_STYLES = {
     "background-color", "border", "border-collapse", "border-radius", "box-sizing", "color", "display", "font-family",
-    "font-size", "font-weight", "height", "line-height", "margin", "max-width", "overflow", "overflow-wrap", "padding",
-    "table-layout", "text-align", "text-overflow", "vertical-align", "white-space", "width",
+    "font-size", "font-weight", "height", "line-height", "margin", "max-width", "min-width", "overflow",
+    "overflow-wrap", "padding", "table-layout", "text-align", "text-overflow", "vertical-align", "white-space", "width",
 }  # fmt: skip
 
 
@@ -122,6 +135,33 @@ def test_rows_keep_their_number_and_place_while_a_job_runs() -> None:
         assert page.draw(job).count("<tr>") == before
 
 
+def a_stall(job: Job) -> Stalled:
+    places = [Place(rank, Phase.WAITING, "barrier<", f"In[5] line {rank}") for rank in range(len(job.ranks))]
+    return Stalled(places, since=job.started)
+
+
+def test_a_stall_takes_the_place_of_an_empty_line() -> None:
+    job = a_job(2)
+    job.apply(1, PhaseChanged(Phase.WAITING, "barrier< at In[5] line 1"))
+    before = page.draw(job)
+    job.apply(None, a_stall(job))
+    drawn = page.draw(job)
+    assert (drawn.count("<div"), drawn.count("<tr>")) == (before.count("<div"), before.count("<tr>"))
+    assert "rank 0 waits in barrier&lt; at In[5] line 0; rank 1 waits in barrier&lt; at In[5] line 1" in drawn
+    assert "barrier&lt; at In[5] line 1</div></td>" in drawn
+    found = read(drawn)
+    assert found.tags <= _ALLOWED
+    assert found.attributes.keys() <= _ALLOWED_ATTRIBUTES
+
+
+def test_a_job_that_was_stopped_while_it_had_stalled_keeps_that() -> None:
+    job = a_job(2)
+    job.apply(None, a_stall(job))
+    job.finish(Status.INTERRUPTED)
+    assert "they wait for each other, and will for ever" in page.draw(job)
+    assert "no progress for" not in page.draw(a_job(2))
+
+
 def test_a_chart_is_a_picture_of_the_metric() -> None:
     found = read(page.draw(a_job(2, ended=True)))
     (source,) = found.attributes["src"]
@@ -192,5 +232,6 @@ def test_set_view_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("name", ["", "panel", 3])
 def test_an_unknown_view_is_an_error(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"set_view\(\): there is no view .*; choose one of html, text"):
+    said = r"set_view\(\): there is no view .*; choose one of widget, html, text"
+    with pytest.raises(ConfigurationError, match=said):
         set_view(name)

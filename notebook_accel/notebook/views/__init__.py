@@ -6,18 +6,20 @@ import importlib
 import os
 from collections.abc import Callable
 from difflib import get_close_matches
+from importlib import util
 from typing import Any
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.frontend import View
 from notebook_accel.launch.job import Job
+from notebook_accel.notebook.views import browsers
 
 VIEW_VARIABLE = "NOTEBOOK_ACCEL_VIEW"
 _VIEWS = {
+    "widget": "widget.WidgetView",
     "html": "html.HtmlView",
     "text": "text.TextView",
 }
-_DEFAULT = "html"
 _chosen: str | None = None
 
 
@@ -25,11 +27,13 @@ def set_view(name: str | None) -> None:
     """Chooses how the launches of this notebook are drawn from now on.
 
     Args:
-        name: `html`: a table that is drawn again as it changes, and stays in the saved notebook. `text`: lines of plain
-            text. `None`: what the environment variable NOTEBOOK_ACCEL_VIEW says, else `html`.
+        name: `widget`: a panel that the browser draws, with a Stop button and ranks that unfold. `html`: a table that
+            is drawn again as it changes. Of both a table stays in the saved notebook. `text`: lines of plain text.
+            `None`: what the environment variable NOTEBOOK_ACCEL_VIEW says, else `widget` where the notebook can show
+            it, else `html`.
 
     Raises:
-        ConfigurationError: There is no such view.
+        ConfigurationError: There is no such view, or what it needs is not installed.
     """
     global _chosen  # one kernel has one user
     if name is not None:
@@ -45,8 +49,13 @@ def choose() -> Callable[[Job], View]:
     """
     name = _chosen
     if name is None:
-        name = os.environ.get(VIEW_VARIABLE) or _DEFAULT
-        _check(name, VIEW_VARIABLE)
+        name = os.environ.get(VIEW_VARIABLE)
+        if name:
+            _check(name, VIEW_VARIABLE)
+    return _load(name or ("widget" if browsers.current.draw_widgets() else "html"))
+
+
+def _load(name: str) -> Callable[[Job], View]:
     module, _, cls = _VIEWS[name].partition(".")
     found: Callable[[Job], View] = getattr(importlib.import_module(f"{__name__}.{module}"), cls)
     return found
@@ -57,3 +66,8 @@ def _check(name: Any, source: str) -> None:
         close = get_close_matches(str(name), _VIEWS, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise ConfigurationError(f"{source}: there is no view {name!r}{hint}; choose one of {', '.join(_VIEWS)}")
+    if name == "widget" and util.find_spec("anywidget") is None:
+        raise ConfigurationError(
+            f"{source}: the view 'widget' needs anywidget, which is not installed; run "
+            "`pip install 'notebook-accel[notebook]'` and restart the kernel, or choose 'html'"
+        )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
 from notebook_accel.launch.job import Job
-
-_SHARE = 0.04
-"""The most of a processor's time that drawing takes."""
+from notebook_accel.notebook.views.pacing import Pacer
 
 Bundle = Mapping[str, str]
 """Text by its type, such as `text/html`."""
@@ -22,18 +19,15 @@ class Display:
 
         self._job = job
         self._draw = draw
-        self._interval = interval
-        """Seconds between two drawings, unless they take too long for that."""
-        self._drawn = draw(job)
-        self._handle = display(dict(self._drawn), raw=True, display_id=True)  # type: ignore[no-untyped-call]
-        self._due = time.monotonic() + interval
+        self._pacer = Pacer(interval)
+        with self._pacer:
+            self._drawn = draw(job)
+            self._handle = display(dict(self._drawn), raw=True, display_id=True)  # type: ignore[no-untyped-call]
 
     def refresh(self) -> None:
-        began = time.monotonic()
-        if began >= self._due:
-            self.finish()
-            ended = time.monotonic()
-            self._due = ended + max(self._interval, (ended - began) / _SHARE)
+        if self._pacer.is_due():
+            with self._pacer:
+                self.finish()
 
     def finish(self) -> None:
         bundle = self._draw(self._job)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from notebook_accel.events import Phase
-from notebook_accel.launch import describe, summary
+from notebook_accel.launch import describe, stalls, summary
 from notebook_accel.launch.history import Spread
 from notebook_accel.launch.job import Job, Status
 from notebook_accel.launch.rank_state import RankState
@@ -26,14 +26,14 @@ def draw(job: Job) -> str:
     found = summary.overview(job)
     parts = [_head(job, found)]
     if not summary.is_brief(job):
-        parts += [_total(job, found), _metrics(job), _ranks(job, found), _foot(job)]
+        parts += [_total(job, found), _stall(job), _metrics(job), _ranks(job, found), _foot(job)]
     return element("div", "".join(parts), "max-width:64em;line-height:1.4")
 
 
 def _head(job: Job, found: Overview) -> str:
     count = len(job.ranks)
     parts = [
-        f"{element('b', text(job.name) + '()')} on {count} rank{'s' if count > 1 else ''}",
+        f"{element('b', text(job.title))} on {count} rank{'s' if count > 1 else ''}",
         badge(job.status.value, RED) if job.status is Status.FAILED else element("b", job.status.value),
     ]
     if job.attempt:
@@ -51,6 +51,18 @@ def _head(job: Job, found: Overview) -> str:
 def _total(job: Job, found: Overview) -> str:
     """The bar of the whole job, there from the beginning so that nothing moves when it fills."""
     return "" if job.status.ended else bar(found.median if found.fractions else 0.0)
+
+
+def _stall(job: Job) -> str:
+    """Who waits for whom, when nothing moves; a line that is there from the beginning, as long as ranks may wait."""
+    words = stalls.explain(job)
+    if words:
+        line = f"{badge('stalled', AMBER)} {element('span', text(words), title=words)}"
+    elif len(job.ranks) > 1 and not job.status.ended:
+        line = "&nbsp;"
+    else:
+        return ""
+    return element("div", line, "" if job.status.ended else _ONE_LINE)
 
 
 def _metrics(job: Job) -> str:
@@ -116,7 +128,7 @@ def _row(state: RankState, found: Overview) -> list[str]:
     memory = describe.memory(state)
     return [
         element("b", str(state.rank)),
-        phase,
+        phase + element("div", text(state.detail), f"{_ONE_LINE};font-size:90%", title=state.detail),
         _progress(state, found),
         element("span", text(metrics), title=metrics[:1000]),
         element("span", text(memory), title=memory),

@@ -1,0 +1,89 @@
+import { ProgressBar } from "./bar";
+import { make, percent, setAttribute, setChildren, setText } from "./dom";
+import type { Bar, Rank } from "./model";
+
+/** How near to its end, in pixels, a list of lines counts as scrolled to it. */
+const NEAR = 12;
+
+/** What a row unfolds to: all bars of a rank, all its metrics, its last lines. */
+export class Details {
+  readonly element: HTMLElement;
+  #bars = make("div", "na-subbars");
+  #values = make("div", "na-all-values");
+  #lines: HTMLPreElement;
+  #bar = new Map<string, Subbar>();
+  #drawn: Partial<Rank> = {};
+
+  constructor(rank: string, id: string) {
+    this.#lines = make("pre", "na-lines", { tabindex: "0", role: "log", "aria-live": "off" });
+    this.#lines.setAttribute("aria-label", `Last lines of rank ${rank}`);
+    const label = { id, role: "group", "aria-label": `Details of rank ${rank}` };
+    this.element = make("div", "na-details", label, this.#bars, this.#values, this.#lines);
+  }
+
+  update(rank: Rank): void {
+    if (rank.bars !== this.#drawn.bars) this.#drawBars(rank.bars);
+    this.#drawValues(rank);
+    if (rank.lines !== this.#drawn.lines) this.#drawLines(rank.lines);
+    this.#drawn = rank;
+  }
+
+  #drawBars(bars: Record<string, Bar>): void {
+    for (const number of this.#bar.keys()) if (!(number in bars)) this.#bar.delete(number);
+    const elements = inOrder(bars).map(([number, bar]) => {
+      let drawn = this.#bar.get(number);
+      if (drawn === undefined) {
+        drawn = new Subbar();
+        this.#bar.set(number, drawn);
+      }
+      drawn.update(bar);
+      return drawn.element;
+    });
+    setChildren(this.#bars, elements);
+  }
+
+  #drawValues(rank: Rank): void {
+    const words = Object.entries(rank.values).map(([name, value]) => `${name} ${value}`);
+    setText(this.#values, [rank.detail, ...words, rank.memory].filter(Boolean).join("  ·  "));
+  }
+
+  #drawLines(lines: Record<string, string>): void {
+    const pre = this.#lines;
+    const atEnd = pre.scrollHeight - pre.scrollTop - pre.clientHeight < NEAR;
+    const before = pre.scrollTop;
+    const text = inOrder(lines).map(([, line]) => line);
+    setText(pre, text.join("\n"));
+    setAttribute(pre, "data-count", String(text.length));
+    pre.scrollTop = atEnd ? pre.scrollHeight : before;
+  }
+}
+
+class Subbar {
+  readonly element: HTMLElement;
+  #name = make("span", "na-subname");
+  #bar = new ProgressBar("na-bar", "");
+  #percent = make("span", "na-percent");
+  #amount = make("span", "na-amount");
+  #time = make("span", "na-remaining");
+
+  constructor() {
+    this.element = make("div", "na-subbar", {}, this.#name, this.#bar.element, this.#percent, this.#amount, this.#time);
+  }
+
+  update(bar: Bar): void {
+    setText(this.#name, bar.description);
+    this.#name.style.paddingInlineStart = `${bar.depth}em`;
+    setAttribute(this.#bar.element, "aria-label", bar.description || "progress");
+    const words = [bar.amount, bar.rate, bar.postfix].filter(Boolean).join("  ");
+    this.#bar.update(bar.done, words);
+    setText(this.#percent, percent(bar.done));
+    setText(this.#amount, words);
+    setText(this.#time, bar.left && `${bar.left} left`);
+    setAttribute(this.element, "data-closed", bar.closed ? "" : null);
+  }
+}
+
+/** What is kept by number, the least first. */
+function inOrder<Value>(numbered: Record<string, Value>): [string, Value][] {
+  return Object.entries(numbered).sort(([one], [other]) => Number(one) - Number(other));
+}

@@ -1,0 +1,67 @@
+import { ProgressBar } from "./bar";
+import { make, setAttribute, setText } from "./dom";
+import type { Head } from "./model";
+import type { Stopper, StopState } from "./stopping";
+
+const LABELS: Record<StopState, string> = {
+  stop: "Stop",
+  stopping: "Stopping…",
+  killing: "Killing…",
+  stopped: "Stopped",
+};
+const HINTS: Record<StopState, string> = {
+  stop: "Ask every rank to stop",
+  stopping: "The ranks have a few seconds to end by themselves. Click again to kill them now",
+  killing: "The ranks are being killed",
+  stopped: "The job is over",
+};
+
+/** The whole job: what runs, how far it is, and the button that stops it. */
+export class Header {
+  readonly element: HTMLElement;
+  #stopper: Stopper;
+  #name = make("span", "na-name");
+  #place = make("span", "na-place");
+  #status = make("span", "na-status");
+  #elapsed = make("span", "na-elapsed");
+  #left = make("span", "na-left");
+  #stop = make("button", "na-stop", { type: "button" });
+  #overall = new ProgressBar("na-overall", "The whole job");
+  #summary = make("span", "na-summary");
+  #note = make("div", "na-note");
+  #drawn: Head | undefined;
+
+  constructor(stopper: Stopper, redraw: () => void) {
+    this.#stopper = stopper;
+    this.#stop.addEventListener("click", () => {
+      stopper.click();
+      redraw();
+    });
+    const title = make("div", "na-title", {}, this.#name, this.#status, this.#place);
+    const times = make("div", "na-times", {}, this.#summary, this.#elapsed, this.#left);
+    const top = make("div", "na-top", {}, title, this.#stop);
+    this.element = make("div", "na-head", {}, top, this.#overall.element, times, this.#note);
+  }
+
+  update(head: Head): void {
+    this.#drawStop();
+    if (head === this.#drawn) return;
+    this.#drawn = head;
+    setText(this.#name, head.name);
+    setText(this.#place, head.place);
+    setText(this.#status, head.status);
+    setText(this.#elapsed, head.elapsed);
+    setText(this.#left, head.left && `${head.left} left`);
+    setText(this.#summary, head.summary);
+    setText(this.#note, head.note);
+    this.#overall.update(head.done, [head.summary, head.left && `${head.left} left`].filter(Boolean).join(", "));
+  }
+
+  #drawStop(): void {
+    const state = this.#stopper.state;
+    setText(this.#stop, LABELS[state]);
+    setAttribute(this.#stop, "data-state", state);
+    setAttribute(this.#stop, "title", HINTS[state]);
+    this.#stop.disabled = state === "killing" || state === "stopped";
+  }
+}

@@ -1,0 +1,111 @@
+/**
+ * What the kernel says of a job: the names here are those of `notebook_accel/notebook/views/panel_state.py`, and a test
+ * of the package compares them. Words are made in the kernel, so that every view says the same; the browser draws.
+ */
+
+/** Where a rank is in its life, as in `notebook_accel/events`. */
+export const PHASES = ["starting", "idle", "loading", "running", "waiting", "done", "failed", "stopped"] as const;
+export type Phase = (typeof PHASES)[number];
+
+/** What has become of a job, as in `notebook_accel/launch/job.py`. */
+export const STATUSES = [
+  "starting",
+  "running",
+  "done",
+  "failed",
+  "cancelled",
+  "interrupted",
+  "ended with its kernel",
+] as const;
+export type Status = (typeof STATUSES)[number];
+
+/** How much is done, in thousandths; -1 where that is not known. */
+export type Done = number;
+
+/** The whole job. */
+export interface Head {
+  name: string;
+  place: string;
+  status: Status;
+  elapsed: string;
+  left: string;
+  done: Done;
+  summary: string;
+  note: string;
+  /** `rows`, or `grid` where ranks are many. */
+  layout: string;
+  /** There is nothing yet to list ranks for. */
+  brief: boolean;
+  /** A cell waits for the job, so that the kernel's interrupt is meant for it. */
+  blocking: boolean;
+  /** How often its end has been asked for. */
+  stopping: number;
+  /** The ranks that failed, the first to fail at the head. */
+  failed: number[];
+}
+
+export interface Bar {
+  depth: number;
+  description: string;
+  done: Done;
+  amount: string;
+  rate: string;
+  left: string;
+  postfix: string;
+  closed: boolean;
+}
+
+export interface Rank {
+  phase: Phase;
+  /** What it does in that phase. */
+  detail: string;
+  done: Done;
+  text: string;
+  left: string;
+  behind: boolean;
+  error: string;
+  /** What it holds, in memory and on its device. */
+  memory: string;
+  /** The device's alone; empty where it has none. */
+  device: string;
+  /** The latest of each metric, by name. */
+  values: Record<string, string>;
+  /** By number, in the order in which they began. */
+  bars: Record<string, Bar>;
+  /** Its last lines by number, counted from its first one. */
+  lines: Record<string, string>;
+}
+
+export interface Metric {
+  now: string;
+  /** Between which values the ranks lie. */
+  range: string;
+  /** `[x, mean, low, high]` at each place of the chart, in thousandths of its width and height. */
+  points: [number, number, number, number][];
+}
+
+export interface State {
+  head: Head;
+  ranks: Record<string, Rank>;
+  metrics: Record<string, Metric>;
+}
+
+/** The whole state, after `seq` messages. */
+export interface Keyframe {
+  seq: number;
+  state: State;
+}
+
+/** What has changed since the message before: a merge patch (RFC 7396), as JSON in a buffer beside the number. */
+export interface Delta {
+  seq: number;
+  patch: Patch;
+}
+
+export type Json = string | number | boolean | null | Json[] | { [name: string]: Json };
+export type Patch = { [name: string]: Json };
+
+/** The kernel has heard: of the stop requested by this click, or with 0 that the panel is there. */
+export interface Acknowledgement {
+  ack: number;
+}

@@ -1,0 +1,68 @@
+import { make, setChildren } from "./dom";
+import { Grid } from "./grid";
+import type { State } from "./model";
+import { Row } from "./row";
+
+/** In a grid, how many of the ranks that failed have a row although nobody has unfolded them. */
+const MOST_FAILED = 4;
+
+/** Every rank: as a row, or where they are many as a cell of a grid, with rows below for what is unfolded or failed. */
+export class Ranks {
+  readonly element = make("div", "na-ranks");
+  #failed = make("div", "na-rows", { role: "list", "aria-label": "Ranks that failed" });
+  #list = make("div", "na-rows", { role: "list", "aria-label": "Ranks" });
+  #grid: Grid | undefined;
+  #rows = new Map<string, Row>();
+  #open = new Set<string>();
+  #redraw: () => void;
+
+  constructor(redraw: () => void) {
+    this.#redraw = redraw;
+    this.element.append(this.#failed, this.#list);
+  }
+
+  update(state: State): void {
+    const { head, ranks } = state;
+    const failed = head.failed.map(String);
+    if (head.layout === "grid") {
+      if (this.#grid === undefined) {
+        this.#grid = new Grid((rank) => this.#toggle(rank));
+        this.#failed.after(this.#grid.element);
+      }
+      this.#grid.update(ranks, this.#open);
+      const first = failed.slice(0, MOST_FAILED);
+      const rest = [...this.#open].filter((rank) => !first.includes(rank)).sort((one, other) => +one - +other);
+      this.#drawRows(this.#failed, ranks, first);
+      this.#drawRows(this.#list, ranks, rest);
+    } else {
+      const rest = Object.keys(ranks).filter((rank) => !head.failed.includes(+rank));
+      this.#drawRows(this.#list, ranks, [...failed, ...rest]);
+    }
+  }
+
+  #drawRows(list: HTMLElement, ranks: State["ranks"], order: string[]): void {
+    const elements: Element[] = [];
+    for (const rank of order) {
+      const state = ranks[rank];
+      if (state === undefined) continue;
+      let row = this.#rows.get(rank);
+      if (row === undefined) {
+        row = new Row(rank, () => this.#toggle(rank));
+        this.#rows.set(rank, row);
+      }
+      row.update(state, this.#open.has(rank));
+      elements.push(row.element);
+    }
+    setChildren(list, elements);
+    list.hidden = elements.length === 0;
+  }
+
+  #toggle(rank: string): void {
+    if (!this.#open.delete(rank)) {
+      this.#open.add(rank);
+    } else if (this.#grid && this.#rows.get(rank)?.element.contains(document.activeElement)) {
+      this.#grid.focus(rank); // its row goes away with the button that had the focus
+    }
+    this.#redraw();
+  }
+}

@@ -1,0 +1,118 @@
+import { ProgressBar } from "./bar";
+import { Details } from "./details";
+import { make, newId, percent, setAttribute, setText } from "./dom";
+import type { Rank } from "./model";
+
+/** One rank in one line, and what that unfolds to. */
+export class Row {
+  readonly element: HTMLElement;
+  readonly #rank: string;
+  readonly #toggle: HTMLButtonElement;
+  readonly #detailsId = newId();
+  #phase = make("span", "na-word");
+  #bar: ProgressBar;
+  #percent = make("span", "na-percent");
+  #behind = make("span", "na-behind", {}, "behind");
+  #text = make("span", "na-text");
+  #left = make("span", "na-remaining");
+  #values = make("span", "na-values");
+  #memory = make("span", "na-memory");
+  #error = make("div", "na-error");
+  #details: Details | undefined;
+  #drawn: Rank | undefined;
+
+  constructor(rank: string, onToggle: () => void) {
+    this.#rank = rank;
+    this.#toggle = make(
+      "button",
+      "na-toggle",
+      { type: "button", "aria-expanded": "false" },
+      make("span", "na-chevron"),
+    );
+    this.#toggle.setAttribute("aria-label", `Details of rank ${rank}`);
+    this.#toggle.addEventListener("click", onToggle);
+    this.#bar = new ProgressBar("na-bar", `Rank ${rank}`);
+    const phase = make("span", "na-phase", {}, make("span", "na-dot", { "aria-hidden": "true" }), this.#phase);
+    const line = make(
+      "div",
+      "na-line",
+      {},
+      this.#toggle,
+      make("span", "na-rank", {}, rank),
+      phase,
+      this.#bar.element,
+      this.#percent,
+      make("span", "na-words", {}, this.#behind, this.#text),
+      this.#left,
+      this.#values,
+      this.#memory,
+    );
+    // The whole line unfolds for a mouse; the button is there for everyone else.
+    line.addEventListener("click", (event) => {
+      if (!this.#toggle.contains(event.target as Node) && !window.getSelection()?.toString()) onToggle();
+    });
+    this.element = make("div", "na-row", { role: "listitem", "data-rank": rank }, line, this.#error);
+    this.#error.hidden = true;
+    this.#behind.hidden = true;
+  }
+
+  update(rank: Rank, open: boolean): void {
+    if (rank !== this.#drawn) this.#draw(rank);
+    this.#unfold(rank, open);
+    this.#drawn = rank;
+  }
+
+  focus(): void {
+    this.#toggle.focus();
+  }
+
+  #draw(rank: Rank): void {
+    setAttribute(this.element, "data-phase", rank.phase);
+    setAttribute(this.element, "data-behind", rank.behind ? "" : null);
+    setText(this.#phase, rank.phase);
+    setAttribute(this.#phase, "title", rank.detail || null);
+    this.#bar.update(rank.done, [rank.text, rank.left && `${rank.left} left`].filter(Boolean).join(", "));
+    setText(this.#percent, percent(rank.done));
+    this.#behind.hidden = !rank.behind;
+    setText(this.#text, rank.text);
+    setAttribute(this.#text, "title", rank.text || null);
+    setText(this.#left, rank.left && `${rank.left} left`);
+    this.#drawValues(rank.values);
+    setText(this.#memory, rank.device ? `GPU ${rank.device}` : rank.memory);
+    setAttribute(this.#memory, "title", rank.memory || null);
+    setText(this.#error, rank.error);
+    this.#error.hidden = rank.error === "";
+  }
+
+  #drawValues(values: Record<string, string>): void {
+    if (values === this.#drawn?.values) return;
+    const entries = Object.entries(values);
+    setAttribute(this.#values, "title", entries.map(([name, value]) => `${name} ${value}`).join("\n") || null);
+    entries.forEach(([name, value], index) => {
+      let pair = this.#values.children[index] as HTMLElement | undefined;
+      if (pair === undefined) {
+        pair = make("span", "na-pair", {}, make("span", "na-key"), make("span", "na-number"));
+        this.#values.append(pair);
+      }
+      setText(pair.children[0] as HTMLElement, name);
+      setText(pair.children[1] as HTMLElement, value);
+    });
+    while (this.#values.children.length > entries.length) this.#values.lastElementChild?.remove();
+  }
+
+  #unfold(rank: Rank, open: boolean): void {
+    setAttribute(this.#toggle, "aria-expanded", String(open));
+    if (!open) {
+      this.#details?.element.remove();
+      this.#details = undefined;
+      setAttribute(this.#toggle, "aria-controls", null);
+      return;
+    }
+    if (this.#details === undefined) {
+      this.#details = new Details(this.#rank, this.#detailsId);
+      this.element.append(this.#details.element);
+      setAttribute(this.#toggle, "aria-controls", this.#detailsId);
+    }
+    this.#details.update(rank);
+  }
+}

@@ -1,0 +1,62 @@
+import type { Delta, Keyframe, State } from "./model";
+import { merge } from "./patch";
+
+/** How many deltas may wait for one that is missing; a keyframe is on its way long before. */
+const MOST_HELD = 200;
+
+/** The job as the kernel has told it so far. Keyframes and deltas come on two ways, so one may overtake the other. */
+export class Store {
+  #state: State;
+  #seq: number;
+  #held = new Map<number, Delta>();
+  #listeners = new Set<() => void>();
+
+  constructor(first: Keyframe) {
+    this.#state = first.state;
+    this.#seq = first.seq;
+  }
+
+  get state(): State {
+    return this.#state;
+  }
+
+  /** How many messages the state is made of. */
+  get seq(): number {
+    return this.#seq;
+  }
+
+  /** Calls `listener` after each change; returns what ends that. */
+  subscribe(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Takes in the whole state. */
+  replace(keyframe: Keyframe): void {
+    if (keyframe.seq < this.#seq) return;
+    this.#state = keyframe.state;
+    this.#seq = keyframe.seq;
+    this.#goOn();
+  }
+
+  /** Takes in what has changed; returns false where messages before it are missing. */
+  apply(delta: Delta): boolean {
+    if (delta.seq <= this.#seq) return true;
+    if (this.#held.size < MOST_HELD) this.#held.set(delta.seq, delta);
+    if (!this.#held.has(this.#seq + 1)) return false;
+    this.#goOn();
+    return true;
+  }
+
+  #goOn(): void {
+    for (const seq of this.#held.keys()) if (seq <= this.#seq) this.#held.delete(seq);
+    for (;;) {
+      const next = this.#held.get(this.#seq + 1);
+      if (next === undefined) break;
+      this.#held.delete(next.seq);
+      this.#state = merge(this.#state, next.patch);
+      this.#seq = next.seq;
+    }
+    for (const listener of this.#listeners) listener();
+  }
+}

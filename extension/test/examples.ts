@@ -1,0 +1,122 @@
+import type { Bar, Head, Keyframe, Patch, Rank, State } from "../src/model";
+import { Stopper } from "../src/stopping";
+import { Store } from "../src/store";
+
+/** A job on so many ranks. */
+export function aState(size: number, head: Partial<Head> = {}): State {
+  const ranks: Record<string, Rank> = {};
+  for (let rank = 0; rank < size; rank++) ranks[rank] = aRank();
+  return {
+    head: {
+      name: "train()",
+      place: `on ${size} ranks`,
+      status: "running",
+      elapsed: "6 s elapsed",
+      left: "30 s",
+      done: 250,
+      summary: "25% at the median rank",
+      note: "",
+      layout: size > 16 ? "grid" : "rows",
+      brief: false,
+      blocking: true,
+      stopping: 0,
+      failed: [],
+      ...head,
+    },
+    ranks,
+    metrics: {},
+  };
+}
+
+export function aRank(): Rank {
+  return {
+    phase: "running",
+    detail: "",
+    done: 250,
+    text: "epoch 1/4",
+    left: "30 s",
+    behind: false,
+    error: "",
+    memory: "512 MB, GPU 2.0 GB",
+    device: "2.0 GB",
+    values: { loss: "0.5" },
+    bars: { "0": aBar() },
+    lines: { "7": "the last line" },
+  };
+}
+
+export function aBar(): Bar {
+  return {
+    depth: 0,
+    description: "epoch",
+    done: 250,
+    amount: "1/4",
+    rate: "9.0 s/it",
+    left: "30 s",
+    postfix: "",
+    closed: false,
+  };
+}
+
+export function aStore(size: number, head: Partial<Head> = {}): Store {
+  return new Store({ seq: 0, state: aState(size, head) });
+}
+
+/** A stopper that nobody listens to. */
+export function aStopper(store: Store): Stopper {
+  return new Stopper({ send: () => {}, interrupt: () => {}, head: () => store.state.head });
+}
+
+/** What anywidget gives to a widget, with a kernel that is a list of what it was told. */
+export class FakeModel {
+  sent: object[] = [];
+  interrupts = 0;
+  widget_manager = {
+    kernel: {
+      interrupt: async () => {
+        this.interrupts += 1;
+      },
+    },
+  };
+  #fields: Record<string, unknown>;
+  #callbacks = new Map<string, (content: unknown, buffers: DataView[]) => void>();
+
+  constructor(keyframe: Keyframe) {
+    this.#fields = { keyframe };
+  }
+
+  get(name: string): unknown {
+    return this.#fields[name];
+  }
+
+  send(content: object): void {
+    this.sent.push(content);
+  }
+
+  on(event: string, callback: (content: unknown, buffers: DataView[]) => void): void {
+    this.#callbacks.set(event, callback);
+  }
+
+  /** The kernel sets the synced field. */
+  set(keyframe: Keyframe): void {
+    this.#fields.keyframe = keyframe;
+    this.#callbacks.get("change:keyframe")?.(undefined, []);
+  }
+
+  /** The kernel says something. */
+  say(content: object, patch: Patch = {}): void {
+    const bytes = new TextEncoder().encode(JSON.stringify(patch));
+    this.#callbacks.get("msg:custom")?.(content, [new DataView(bytes.buffer)]);
+  }
+}
+
+/** After the next frame has been drawn. */
+export function drawn(): Promise<void> {
+  return new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(() => resolve())));
+}
+
+export function find(root: ParentNode, selector: string): HTMLElement {
+  const found = root.querySelector<HTMLElement>(selector);
+  if (found === null) throw new Error(`there is no ${selector}`);
+  return found;
+}

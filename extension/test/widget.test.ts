@@ -1,0 +1,123 @@
+import { beforeEach, describe, expect, it, vi } from "vitest";
+import widget from "../src/index";
+import { aState, drawn, FakeModel, find } from "./examples";
+
+/** A widget as anywidget makes one, with one view. */
+function open(model: FakeModel) {
+  const { initialize, render } = widget();
+  initialize({ model });
+  const view = () => {
+    const el = document.createElement("div");
+    document.body.append(el);
+    return { el, close: render({ el }) };
+  };
+  return { view };
+}
+
+beforeEach(() => {
+  document.body.replaceChildren();
+});
+
+describe("the widget", () => {
+  it("says that it is there before it is shown", () => {
+    const model = new FakeModel({ seq: 0, state: aState(2) });
+    open(model);
+    expect(model.sent).toEqual([{ cmd: "ready" }]);
+  });
+
+  it("draws what the kernel says, delta by delta", async () => {
+    const model = new FakeModel({ seq: 0, state: aState(2) });
+    const { el } = open(model).view();
+    model.say({ seq: 1 }, { ranks: { "1": { done: 500 } } });
+    await drawn();
+    expect(find(el, '.na-row[data-rank="1"] .na-percent').textContent).toBe("50%");
+  });
+
+  it("asks for the whole when it has missed something", async () => {
+    const model = new FakeModel({ seq: 0, state: aState(2) });
+    const { el } = open(model).view();
+    model.say({ seq: 2 }, { head: { elapsed: "2 s" } });
+    expect(model.sent).toEqual([{ cmd: "ready" }, { cmd: "ready" }]);
+    model.set({ seq: 3, state: aState(2, { elapsed: "3 s" }) });
+    await drawn();
+    expect(find(el, ".na-elapsed").textContent).toBe("3 s");
+  });
+
+  it("draws the same in several places", async () => {
+    const model = new FakeModel({ seq: 0, state: aState(2) });
+    const shown = open(model);
+    const [one, other] = [shown.view(), shown.view()];
+    model.say({ seq: 1 }, { head: { elapsed: "9 s" } });
+    await drawn();
+    for (const { el } of [one, other]) expect(find(el, ".na-elapsed").textContent).toBe("9 s");
+    one.close();
+    expect(one.el.children).toHaveLength(0);
+    model.say({ seq: 2 }, { head: { elapsed: "10 s" } });
+    await drawn();
+    expect(find(other.el, ".na-elapsed").textContent).toBe("10 s");
+  });
+
+  it("leaves its last picture where nothing takes its place", async () => {
+    const model = new FakeModel({ seq: 0, state: aState(2) });
+    const { el, close } = open(model).view();
+    const [cell, output] = [document.createElement("div"), document.createElement("div")];
+    document.body.append(cell);
+    cell.append(output);
+    output.append(el);
+    await drawn();
+    model.say({ seq: 1 }, { head: { status: "done" } });
+    close();
+    el.remove();
+    await vi.waitFor(() => expect(find(cell, ".na-panel").dataset.status).toBe("done"));
+  });
+
+  it("keeps what is unfolded when its output is drawn again", async () => {
+    const model = new FakeModel({ seq: 0, state: aState(2) });
+    const shown = open(model);
+    const before = shown.view();
+    const toggle = find(before.el, '.na-row[data-rank="1"] .na-toggle');
+    toggle.click();
+    toggle.focus();
+    await drawn();
+    const lines = find(before.el, ".na-lines");
+    lines.scrollTop = 30;
+    lines.dispatchEvent(new Event("scroll"));
+    before.el.remove(); // JupyterLab tells nobody
+    toggle.blur(); // as browsers do with what is no longer there
+    lines.scrollTop = 0;
+    const after = shown.view();
+    await drawn();
+    expect(find(after.el, '.na-row[data-rank="1"] .na-toggle').getAttribute("aria-expanded")).toBe("true");
+    expect(document.activeElement).toBe(toggle);
+    expect(lines.scrollTop).toBe(30);
+    before.close();
+    expect(find(after.el, ".na-panel").isConnected).toBe(true);
+  });
+
+  it("interrupts the kernel where nobody acknowledges a stop", () => {
+    vi.useFakeTimers();
+    try {
+      const model = new FakeModel({ seq: 0, state: aState(1) });
+      const { el } = open(model).view();
+      find(el, ".na-stop").click();
+      vi.advanceTimersByTime(400);
+      expect(model.interrupts).toBe(1);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  it("interrupts nothing where a stop is acknowledged", () => {
+    vi.useFakeTimers();
+    try {
+      const model = new FakeModel({ seq: 0, state: aState(1) });
+      const { el } = open(model).view();
+      find(el, ".na-stop").click();
+      model.say({ ack: 1 });
+      vi.advanceTimersByTime(400);
+      expect(model.interrupts).toBe(0);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+});

@@ -1,0 +1,91 @@
+"""Whether a browser is there that draws widgets: where a cell comes from hints at it, an answer proves it.
+
+A kernel hears answers only between cells, unless the front end speaks to it through a subshell. So a silence counts
+only while no cell runs.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from importlib import util
+from typing import Any
+
+_SILENCE = 1.5
+"""Seconds without an answer, the kernel being free to hear one, after which none is expected."""
+
+
+class Browsers:
+    """What this kernel knows of the browsers that show its notebook."""
+
+    def __init__(self) -> None:
+        self._silent = False
+        self._free_since: float | None = None
+        """When the last cell ended; `None` while one runs, and before the first has ended."""
+        self._awaited: dict[object, float] = {}
+        """What is to be answered, and since when."""
+        self._last: dict[object, Callable[[], object]] = {}
+        """What is done when that is answered, or won't be."""
+
+    def draw_widgets(self) -> bool:
+        """Whether to count on it, for the cell that runs now."""
+        return not self._silent and _asked_from_notebook() and util.find_spec("anywidget") is not None
+
+    def expect(self, shown: object) -> None:
+        """Something is shown now that a browser answers."""
+        self._silent = False
+        self._awaited[shown] = time.monotonic()
+
+    def answered(self, shown: object) -> None:
+        """A browser has."""
+        self._silent = False
+        self._forget(shown)
+
+    def is_silent(self, shown: object) -> bool:
+        """Whether all browsers could have answered, and none has."""
+        since = self._awaited.get(shown)
+        if since is not None and self._free_since is not None:
+            self._silent |= time.monotonic() - max(since, self._free_since) > _SILENCE
+        return since is not None and self._silent
+
+    def at_last(self, shown: object, do: Callable[[], object]) -> None:
+        """Calls `do` when nothing more is to be heard of what was shown: at once, or after an answer on its way."""
+        if shown in self._awaited:
+            self._last[shown] = do
+        else:
+            do()
+
+    # Told by the shell
+
+    def cell_begins(self) -> None:
+        for shown in list(self._awaited):
+            self.is_silent(shown)
+            if shown in self._last:
+                self._forget(shown)
+        self._free_since = None
+
+    def cell_ends(self) -> None:
+        self._free_since = time.monotonic()
+
+    def _forget(self, shown: object) -> None:
+        self._awaited.pop(shown, None)
+        self._last.pop(shown, lambda: None)()
+
+
+def _asked_from_notebook() -> bool:
+    """Whether the cell that runs now was sent by a notebook that people look at.
+
+    JupyterLab, Jupyter Notebook and VS Code send along which cell it is. nbclient, and so nbconvert and papermill, and
+    consoles don't. What a server sets in the environment says less: whatever the kernel starts inherits it.
+    """
+    from IPython import get_ipython
+
+    shell: Any = get_ipython()
+    if shell is None or getattr(shell, "kernel", None) is None:
+        return False
+    parent = shell.kernel.get_parent() or {}
+    return "cellId" in (parent.get("metadata") or {}) or "google.colab" in sys.modules
+
+
+current = Browsers()

@@ -1,0 +1,77 @@
+"""The widget whose front end is `extension/`: what is sent to the browser, and what comes back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from notebook_accel.notebook.views.merge_patch import diff
+
+_FILES = Path(__file__).parent / "browser"
+
+
+class Panel(anywidget.AnyWidget):
+    """One state, whole at first and when a browser asks for it, then what has changed."""
+
+    _esm = (_FILES / "panel.js").read_text(encoding="utf-8")
+    _css = (_FILES / "panel-style.css").read_text(encoding="utf-8")
+    keyframe = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, state: Mapping[str, Any], on_stop: Callable[[int], object], on_answer: Callable[[], object]):
+        """Shows `state`.
+
+        Args:
+            state: What there is to draw, JSON-ready.
+            on_stop: Called with how many clicks there have been, on the thread that hears the browser.
+            on_answer: Called there whenever the browser says anything.
+        """
+        self._state = state
+        self._seq = 0
+        self._on_stop, self._on_answer = on_stop, on_answer
+        self._whole_wanted = False
+        super().__init__(keyframe={"seq": 0, "state": state})
+        self.on_msg(self._hear)
+        if hasattr(self.comm, "_reply_subshell_for"):
+            # ipykernel 7.4 passes a click to whoever has spoken last on this comm: the shell that is busy with the job.
+            self.comm._reply_subshell_for = lambda data, default: default
+
+    def update(self, state: Mapping[str, Any]) -> int:
+        """Sends what has changed; returns of how many bytes that is."""
+        patch = diff(self._state, state)
+        self._state = state
+        if not patch and not self._whole_wanted:
+            return 0
+        self._seq += 1
+        if self._whole_wanted:
+            self._whole_wanted = False
+            self.keyframe = {"seq": self._seq, "state": state}
+            return len(_packed(state))
+        # As bytes, since ipykernel takes longer to clean an object than all the rest does.
+        packed = _packed(patch)
+        self.send({"seq": self._seq}, buffers=[packed])
+        return len(packed)
+
+    @property
+    def whole_wanted(self) -> bool:
+        """Whether a browser waits for the whole state."""
+        return self._whole_wanted
+
+    def _hear(self, _: object, message: Mapping[str, Any], buffers: object) -> None:
+        del buffers
+        if message.get("cmd") == "stop":
+            click = int(message["click"])
+            self._on_stop(click)
+            self.send({"ack": click})
+        elif message.get("cmd") == "ready":
+            self._whole_wanted = True  # another thread may be about to send something
+            self.send({"ack": 0})
+        self._on_answer()
+
+
+def _packed(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()

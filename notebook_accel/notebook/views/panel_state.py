@@ -1,0 +1,260 @@
+"""What the panel in the browser is told of a job. `extension/src/model.ts` has the same names; a test compares them.
+
+All words are made here, from what every view says; the browser only draws.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from notebook_accel import events
+from notebook_accel.events import Phase
+from notebook_accel.launch import describe, stalls, summary
+from notebook_accel.launch.job import Job
+from notebook_accel.launch.output import spans
+from notebook_accel.launch.rank_state import RankState
+from notebook_accel.launch.stopping import GRACE
+from notebook_accel.launch.summary import Overview
+from notebook_accel.launch.wording import clock, percent, rate, size, value
+from notebook_accel.notebook.views.pacing import Pacer
+
+_CHART_PLACES = 60
+_MOST_METRICS = 12
+_MOST_BARS = 8
+_MOST_LINES = 50
+"""Lines that a row unfolds to; fewer where ranks are many."""
+_ALL_LINES = 800
+_TEXT_LIMIT = 300
+_METRIC_SECONDS, _METRIC_SHARE = 0.2, 0.01
+_IN_FULL = 8
+"""How many ranks are told in full at a time."""
+
+
+class Head(TypedDict):
+    """The whole job."""
+
+    name: str
+    place: str
+    status: str
+    elapsed: str
+    left: str
+    done: int
+    summary: str
+    note: str
+    layout: str
+    brief: bool
+    blocking: bool
+    stopping: int
+    failed: list[int]
+
+
+class Bar(TypedDict):
+    """A progress bar of a rank."""
+
+    depth: int
+    description: str
+    done: int
+    amount: str
+    rate: str
+    left: str
+    postfix: str
+    closed: bool
+
+
+class Rank(TypedDict):
+    """A rank; `done` is in thousandths, or -1."""
+
+    phase: str
+    detail: str
+    done: int
+    text: str
+    left: str
+    behind: bool
+    error: str
+    memory: str
+    device: str
+    values: dict[str, str]
+    bars: dict[str, Bar]
+    lines: dict[str, str]
+
+
+class Metric(TypedDict):
+    """A metric over the run; a point is `[x, mean, low, high]`, in thousandths of the chart."""
+
+    now: str
+    range: str
+    points: list[list[int]]
+
+
+class State(TypedDict):
+    """All of it."""
+
+    head: Head
+    ranks: dict[str, Rank]
+    metrics: dict[str, Metric]
+
+
+class StateMaker:
+    """Makes the state of a job again and again, anew only in parts where ranks or metrics are many."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._ranks: dict[str, Rank] = {}
+        self._next_rank = 0
+        """The first that is to be told in full the next time."""
+        self._bars: dict[int, dict[int, tuple[events.Bar, Bar]]] = {}
+        """By rank, what was made of each bar, and of which of its states."""
+        self._metrics: dict[str, Metric] = {}
+        self._next_metric = 0
+        self._metric_pacer = Pacer(_METRIC_SECONDS, _METRIC_SHARE)
+
+    def whole(self) -> State:
+        """The job with all that there is to say of it, now."""
+        self._metrics = {name: _metric(self._job, name) for name in self._metric_names()}
+        return self._make(self._job.ranks)
+
+    def make(self) -> State:
+        """The job as it is now: how far every rank is, and some of them in full, each in its turn."""
+        ranks = self._job.ranks
+        turn = [ranks[(self._next_rank + index) % len(ranks)] for index in range(min(_IN_FULL, len(ranks)))]
+        self._next_rank = (self._next_rank + len(turn)) % len(ranks)
+        return self._make(turn)
+
+    def look_at_metrics(self) -> None:
+        """Makes the chart of one metric anew, the next in its turn, unless the last was just made."""
+        if self._metric_pacer.is_due() and (names := self._metric_names()):
+            with self._metric_pacer:
+                name = names[self._next_metric % len(names)]
+                self._next_metric += 1
+                self._metrics = {**self._metrics, name: _metric(self._job, name)}
+
+    def _make(self, turn: list[RankState]) -> State:
+        found = summary.overview(self._job)
+        in_full = {str(state.rank): self._rank(state) for state in turn}
+        ranks = {}
+        for state in self._job.ranks:
+            name = str(state.rank)
+            rank = in_full.get(name) or self._ranks.get(name)
+            if rank is None or rank["phase"] != state.phase.value:
+                rank = self._rank(state)
+            rank = ranks[name] = rank.copy()
+            rank["done"] = _thousandths(found.fractions.get(state.rank))
+            if len(self._job.ranks) >= summary.COMPACT_FROM:
+                rank["done"] -= rank["done"] % 10  # a grid shows no more, and need not be drawn for less
+            rank["behind"] = found.is_behind(state.rank) and not state.phase.ended
+        self._ranks = ranks
+        return {"head": _head(self._job, found), "ranks": ranks, "metrics": self._metrics}
+
+    def _metric_names(self) -> list[str]:
+        names = {name: None for state in self._job.ranks for name in list(state.history)}
+        return list(names)[:_MOST_METRICS]
+
+    def _rank(self, state: RankState) -> Rank:
+        shown = summary.progress(state)
+        return {
+            "phase": state.phase.value,
+            "detail": state.detail,
+            "done": -1,
+            "text": shown.text[:_TEXT_LIMIT],
+            "left": "" if shown.remaining is None or state.phase.ended else clock(shown.remaining),
+            "behind": False,
+            "error": summary.why_failed(state)[:_TEXT_LIMIT],
+            "memory": describe.memory(state),
+            "device": "" if state.device_used is None else size(state.device_used),
+            "values": {name: value(number) for name, number in list(state.metrics.items())[:_MOST_METRICS]},
+            "bars": self._rank_bars(state),
+            "lines": _lines(state, min(_MOST_LINES, _ALL_LINES // len(self._job.ranks))),
+        }
+
+    def _rank_bars(self, state: RankState) -> dict[str, Bar]:
+        before = self._bars.get(state.rank, {})
+        made = {}
+        for bar in list(state.bars.values())[-_MOST_BARS:]:
+            known = before.get(bar.bar)
+            made[bar.bar] = known if known is not None and known[0] is bar else (bar, _bar(bar))
+        self._bars[state.rank] = made
+        return {str(number): drawn for number, (_, drawn) in made.items()}
+
+
+def _head(job: Job, found: Overview) -> Head:
+    count = len(job.ranks)
+    live = not job.status.ended
+    told = live and bool(found.fractions)
+    words = [percent(found.median) + (" at the median rank" if count > 1 else "")] if told else []
+    if told and count > 1:
+        words.append(f"slowest: rank {found.slowest}, {percent(found.fractions[found.slowest])}")
+    place = [f"on {count} rank{'s' if count > 1 else ''}", job.hardware, f"attempt {job.attempt + 1}"]
+    return {
+        "name": job.title,
+        "place": " · ".join(part for part in place[: 3 if job.attempt else 2] if part),
+        "status": job.status.value,
+        "elapsed": f"{clock(job.seconds)} elapsed",
+        "left": clock(found.remaining) if live and found.remaining is not None else "",
+        "done": _thousandths(found.median if found.fractions else None),
+        "summary": " · ".join(words),
+        "note": _note(job),
+        "layout": "rows" if count < summary.COMPACT_FROM else "grid",
+        "brief": summary.is_brief(job),
+        "blocking": job.blocking,
+        "stopping": job.stopping,
+        "failed": [state.rank for state in summary.in_order(job) if state.phase is Phase.FAILED],
+    }
+
+
+def _note(job: Job) -> str:
+    """What the user should know of the whole job just now."""
+    left = [state.rank for state in job.ranks if not state.phase.ended]
+    if job.stopping == 1 and left and not job.status.ended:
+        return (
+            f"Waiting up to {GRACE:g} s for rank{'s' if len(left) > 1 else ''} {spans(left)} to end by themselves; "
+            "click again to kill now."
+        )
+    explained = stalls.explain(job)
+    return explained[:1].upper() + explained[1:]
+
+
+def _bar(bar: events.Bar) -> Bar:
+    shown = summary.Progress([bar])
+    return {
+        "depth": bar.depth,
+        "description": bar.description[:_TEXT_LIMIT],
+        "done": _thousandths(shown.fraction),
+        "amount": summary.amount(bar),
+        "rate": rate(bar.rate, bar.unit) if bar.rate else "",
+        "left": "" if shown.remaining is None else clock(shown.remaining),
+        "postfix": bar.postfix[:_TEXT_LIMIT],
+        "closed": bar.closed,
+    }
+
+
+def _lines(state: RankState, most: int) -> dict[str, str]:
+    """The last lines by their number, so that a new one does not make all of them new."""
+    lines, written = list(state.lines), state.written
+    shown = list(enumerate(lines, written - len(lines)))[-most:]
+    return {str(number): line.text[:_TEXT_LIMIT] for number, line in shown}
+
+
+def _metric(job: Job, name: str) -> Metric:
+    places = summary.metric(job, name, _CHART_PLACES)
+    mean, low, high = summary.latest(job, name)
+    left, width = _extent([place.x for place in places])
+    bottom, height = _extent([edge for place in places for edge in (place.low, place.high)])
+    return {
+        "now": value(mean),
+        "range": f"{value(low)} to {value(high)}" if low != high else "",
+        "points": [
+            [round(1000 * (place.x - left) / width)]
+            + [round(1000 * (each - bottom) / height) for each in (place.mean, place.low, place.high)]
+            for place in places
+        ],
+    }
+
+
+def _extent(values: list[float]) -> tuple[float, float]:
+    """Where they begin, and how far they go."""
+    low = min(values, default=0.0)
+    return low, (max(values, default=0.0) - low) or 1.0
+
+
+def _thousandths(fraction: float | None) -> int:
+    return -1 if fraction is None else round(1000 * min(1.0, max(0.0, fraction)))

@@ -1,0 +1,87 @@
+"""A job as a panel that the browser draws, which what is to stay of it replaces at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from notebook_accel.launch.job import Job
+from notebook_accel.notebook.views import browsers, html
+from notebook_accel.notebook.views.pacing import Pacer
+from notebook_accel.notebook.views.panel import Panel
+from notebook_accel.notebook.views.panel_state import StateMaker
+
+_INTERVAL = 0.1
+_SHARE = 0.02
+_RATE = 40_000
+"""Bytes a second to the browser, without what Jupyter puts around them."""
+_SPARE_SECONDS, _HTML_SECONDS = 20.0, 0.33
+
+
+class WidgetView:
+    """One widget, and beside it in the same output HTML and text, for wherever the widget is not drawn.
+
+    Those are drawn again seldom: each time, the browser makes the output anew.
+    """
+
+    def __init__(self, job: Job) -> None:
+        from IPython.display import display
+
+        self._job = job
+        self._maker = StateMaker(job)
+        self._pacer = Pacer(_INTERVAL, _SHARE, _RATE)
+        self._spare_pacer = Pacer(_SPARE_SECONDS)
+        self._html_pacer = Pacer(_HTML_SECONDS)
+        self._widget_shown = True
+        self._finished = False
+        with self._pacer, self._spare_pacer:
+            self._panel = Panel(self._maker.whole(), self._stop, self._answered)
+            browsers.current.expect(self)
+            bundle, metadata = self._bundle()
+            self._handle = display(  # type: ignore[no-untyped-call]
+                bundle, metadata=metadata, raw=True, display_id=True
+            )
+
+    def refresh(self) -> None:
+        self._maker.look_at_metrics()
+        if self._pacer.is_due() or self._panel.whole_wanted:
+            with self._pacer:
+                self._pacer.sent(self._panel.update(self._maker.make()))
+        silent = browsers.current.is_silent(self)
+        pacer = self._html_pacer if silent else self._spare_pacer
+        if pacer.is_due() or self._widget_shown is silent:
+            with pacer:
+                self._widget_shown = not silent
+                self._show()
+
+    def finish(self) -> None:
+        if self._finished:
+            return
+        self._finished = True
+        self._panel.update(self._maker.make())
+        self._widget_shown = False
+        self._show()
+        # A browser that has not been heard yet would else answer to nobody, which the kernel logs.
+        browsers.current.at_last(self, self._panel.close)
+
+    def _show(self) -> None:
+        bundle, metadata = self._bundle()
+        self._handle.update(bundle, metadata=metadata, raw=True)
+
+    def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        spare = dict(html.draw(self._job))
+        if not self._widget_shown:
+            return spare, {}
+        # The widget's own, since some front ends need what it says beside its type.
+        made: Any = self._panel._repr_mimebundle_()
+        bundle, metadata = made if isinstance(made, tuple) else (made, {})
+        return {**bundle, **spare}, metadata
+
+    # On the thread that hears the browser
+
+    def _answered(self) -> None:
+        browsers.current.answered(self)
+
+    def _stop(self, click: int) -> None:
+        # An interrupt may have come before, for the same click.
+        if click > self._job.stopping:
+            self._job.cancel()

@@ -1,0 +1,37 @@
+"""What a user sees while ranks run."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.page import Page
+
+TRAIN = """
+def train():
+    rank = int(os.environ["RANK"])
+    for epoch in tqdm(range(4), desc="epoch"):
+        for step in tqdm(range(10), desc="batch", leave=False):
+            report(loss=1 / (1 + 10 * epoch + step + rank), step=10 * epoch + step)
+        wait_for(f"epoch {epoch}")
+    print("trained")
+"""
+
+
+@pytest.mark.everywhere
+def test_rows_follow_the_ranks_while_the_cell_runs(page: Page) -> None:
+    page.run(TRAIN)
+    cell = page.begin("notebook_launcher(train, num_processes=2)")
+    for rank in range(2):
+        expect(cell.rank(rank)).to_contain_text("epoch 0/4")
+        expect(cell.rank(rank)).to_contain_text("loss")
+    page.open_gate("epoch 0")
+    for rank in range(2):
+        expect(cell.rank(rank)).to_contain_text("epoch 1/4")
+    expect(cell.panel).to_contain_text("0.04881")  # the mean of 1 / 20 and 1 / 21
+    assert not cell.ended
+    page.screenshot("running")
+    for epoch in range(1, 4):
+        page.open_gate(f"epoch {epoch}")
+    cell.wait_for_end()
+    cell.wait_for("done")

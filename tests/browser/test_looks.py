@@ -1,0 +1,56 @@
+"""Themes, narrow cells, and what a screen reader finds."""
+
+from __future__ import annotations
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from tests.browser.page import Cell, Page
+
+TRAIN = """
+def train():
+    rank = int(os.environ["RANK"])
+    with tqdm(total=10, desc="epoch of training", mininterval=0) as bar:
+        bar.update(2 if rank == 1 else 8)  # which leaves rank 1 behind
+        report({"train/loss": 0.5, "train/accuracy": 0.25})
+        wait_for("the end")
+        if rank == 1:
+            raise ValueError("no more batches")
+"""
+
+
+def is_accessible(page: Page) -> None:
+    """Axe finds nothing in what is ours: roles, names, contrast (AA)."""
+    found = Axe().run(page.tab, context=".jp-Cell:last-child .jp-OutputArea-child:first-child .jp-OutputArea-output")
+    assert not found.violations_count, found.generate_report()
+    assert found.response["passes"], "axe has looked at nothing"
+
+
+def begin(page: Page) -> Cell:
+    page.run(TRAIN)
+    cell = page.begin("notebook_launcher(train, num_processes=3)")
+    for rank in range(3):
+        expect(cell.rank(rank)).to_contain_text("train/accuracy")
+    return cell
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_it_can_be_read_in_each_theme(page: Page, theme: str) -> None:
+    page.use_theme(theme)
+    cell = begin(page)
+    is_accessible(page)
+    page.screenshot("running")
+    page.open_gate("the end")
+    cell.wait_for_end()
+    expect(cell.panel).to_contain_text("failed")
+    is_accessible(page)
+
+
+def test_a_narrow_cell_has_all_of_it(page: Page) -> None:
+    page.tab.set_viewport_size({"width": 640, "height": 900})
+    cell = begin(page)
+    assert cell.panel.evaluate("node => node.scrollWidth <= node.clientWidth"), "it does not fit"
+    bar = cell.rank(1).get_by_role("progressbar").bounding_box()
+    assert bar is not None
+    assert bar["width"] > 40, "its bars are hardly to be seen"

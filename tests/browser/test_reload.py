@@ -1,0 +1,36 @@
+"""The page is loaded again while a job runs."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.browser.page import Page
+
+TRAIN = """
+def train():
+    for epoch in tqdm(range(3), desc="epoch"):
+        wait_for(f"epoch {epoch}")
+"""
+
+
+def test_a_job_is_shown_again_after_the_page_was_loaded_again(page: Page) -> None:
+    page.run(TRAIN)
+    first = page.run("job = notebook_launcher(train, num_processes=2, block=False)")
+    expect(first.rank(1)).to_contain_text("epoch 0/3")
+    page.save()
+    page.reload()
+    expect(first.panel).to_contain_text("train()")
+    page.screenshot("reloaded")
+    page.open_gate("epoch 0")
+    again = page.run("job.show()")
+    for rank in range(2):
+        expect(again.rank(rank)).to_contain_text("epoch 1/3")
+    page.screenshot("shown")
+    page.open_gate("epoch 1")
+    expect(again.rank(1)).to_contain_text("epoch 2/3")
+    page.open_gate("epoch 2")
+    expect(again.panel).to_contain_text("done")
+    # The front end has lost the way to this output, so the panel stays.
+    expect(first.output.locator(".na-panel")).to_contain_text("done")
+    assert first.output.locator(".na-panel").bounding_box()["width"] > 600  # type: ignore[index]
+    expect(page.tab.get_by_text("model not found")).to_have_count(0)

@@ -1,0 +1,48 @@
+"""What stays in the saved notebook, for whoever opens it without its kernel."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from nbformat import NotebookNode
+from playwright.sync_api import expect
+
+from tests.browser.page import Page
+
+TRAIN = """
+def train():
+    for step in tqdm(range(20), desc="step"):
+        report(loss=1 / (1 + step), step=step)
+"""
+
+
+def launch(page: Page) -> NotebookNode:
+    page.run(TRAIN)
+    page.run("notebook_launcher(train, num_processes=2)").wait_for("done")
+    return page.save()
+
+
+def has_the_whole_job(page: Page) -> None:
+    cell = page.last
+    for text in ("train() on 2 ranks", "done", "step 20/20", "loss="):
+        expect(cell.output).to_contain_text(text)
+    expect(cell.ranks).to_have_count(2)
+    expect(cell.output.locator("img")).to_be_visible()
+    expect(page.tab.get_by_text("model not found")).to_have_count(0)
+
+
+@pytest.mark.everywhere
+def test_a_notebook_shows_its_job_when_it_is_opened_without_the_kernel(page: Page) -> None:
+    saved = launch(page)
+    assert "widgets" not in saved.metadata
+    assert "application/vnd.jupyter.widget" not in json.dumps(saved)
+    reopened = page.reopen()
+    has_the_whole_job(reopened)
+
+
+def test_a_notebook_that_is_not_trusted_shows_its_job_too(page: Page) -> None:
+    launch(page)
+    reopened = page.reopen(edited=lambda source: source.replace("is not trusted", "was not trusted"))  # by another hand
+    assert not reopened.last.trusted
+    has_the_whole_job(reopened)

@@ -1,0 +1,62 @@
+"""The Stop button: whatever the kernel is busy with, it ends its own job and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.page import Page
+
+WITHOUT_SUBSHELLS = "6.29"
+"""An ipykernel that hears of a click only between two cells."""
+TRAIN = """
+def train():
+    for step in tqdm(range(1000), desc="step"):
+        wait_for("never")
+"""
+
+
+@pytest.mark.everywhere
+def test_stop_ends_a_launch_that_its_cell_waits_for(page: Page) -> None:
+    page.run(TRAIN)
+    cell = page.begin("notebook_launcher(train, num_processes=2)")
+    expect(cell.rank(1)).to_contain_text("step 0/1000")
+    page.screenshot("running")
+    cell.stop.click()
+    cell.wait_for_end()
+    assert cell.failed
+    expect(cell.panel).to_contain_text("interrupted")
+    expect(cell.rank(1)).to_contain_text("stopped")  # it has not failed
+    page.run("6 * 7").wait_for("42")
+
+
+@pytest.mark.everywhere
+def test_stop_ends_a_job_in_the_background_and_not_the_cell_that_runs(page: Page, kernel: str) -> None:
+    page.run(TRAIN)
+    cell = page.run("job = notebook_launcher(train, num_processes=2, block=False)")
+    expect(cell.rank(1)).to_contain_text("step 0/1000")
+    other = page.begin("""
+        print("begun")
+        wait_for("end of the other cell")
+        print("unharmed")
+    """)
+    other.wait_for("begun")
+    page.screenshot("running")
+    cell.stop.click()
+    if kernel != WITHOUT_SUBSHELLS:
+        expect(cell.panel).to_contain_text("cancelled")
+        assert not other.ended
+    page.open_gate("end of the other cell")
+    other.wait_for("unharmed")
+    other.wait_for_end()
+    assert not other.failed
+    expect(cell.panel).to_contain_text("cancelled")
+
+
+def test_the_keyboard_alone_stops_a_job(page: Page) -> None:
+    page.run(TRAIN)
+    cell = page.run("job = notebook_launcher(train, num_processes=2, block=False)")
+    expect(cell.rank(1)).to_contain_text("step 0/1000")
+    cell.stop.focus()
+    page.tab.keyboard.press("Enter")  # which begins to edit the cell, if the notebook takes it
+    expect(cell.panel).to_contain_text("cancelled")
