@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import os
 import threading
 from typing import TYPE_CHECKING
 
 from notebook_accel import hardware
+from notebook_accel.config import file
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch import engines, frontend
-from notebook_accel.notebook import views
+from notebook_accel.notebook import magics, views
 from notebook_accel.notebook.kernel import IPythonTerminal, Kernel
 from notebook_accel.notebook.preload import Preloader
 from notebook_accel.notebook.tracebacks import shorten_ours
+from notebook_accel.notebook.views import browsers
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -20,17 +24,23 @@ if TYPE_CHECKING:
 
 def attach(shell: InteractiveShell) -> None:
     """Makes launches show themselves as this shell's user expects, and keeps the engine up with its imports."""
+    magics.register(shell)  # again after they were unloaded
     if isinstance(frontend.current, IPythonTerminal):
         return
     frontend.use(Kernel(shell) if getattr(shell, "kernel", None) is not None else IPythonTerminal(shell))
     shorten_ours()
     preloader = Preloader(engines.get())
     shell.events.register("post_run_cell", lambda *_: preloader.look())
-    threading.Thread(target=_get_ready, name="notebook-accel-ready", daemon=True).start()
+    shell.events.register("pre_run_cell", lambda *_: browsers.current.cell_begins())
+    shell.events.register("post_run_cell", lambda *_: browsers.current.cell_ends())
+    context = contextvars.copy_context()  # tells which cell this is, and so whom it comes from
+    threading.Thread(target=context.run, args=(_get_ready,), name="notebook-accel-ready", daemon=True).start()
 
 
 def _get_ready() -> None:
     """Does what the first launch would wait for."""
     hardware.detect()  # asks the driver
+    with contextlib.suppress(ConfigurationError):  # which the launch is to raise
+        file.from_file(os.environ)
     with contextlib.suppress(ConfigurationError):  # which the launch is to raise
         views.choose()

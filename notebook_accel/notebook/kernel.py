@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from notebook_accel.launch.frontend import Terminal, View
 from notebook_accel.launch.job import Job
@@ -43,6 +44,12 @@ class Kernel(IPythonTerminal):
         super().__init__(shell)
         self._pace = Pace(_output_rate())
 
+    def origin(self) -> str:
+        """The notebook, as Jupyter's server calls it; elsewhere the kernel, which keeps its file over a restart."""
+        session = os.environ.get("JPY_SESSION_NAME")
+        application = getattr(getattr(self._shell, "kernel", None), "parent", None)
+        return session or str(getattr(application, "connection_file", ""))
+
     def choose_view(self) -> Callable[[Job], View]:
         return views.choose()
 
@@ -52,6 +59,27 @@ class Kernel(IPythonTerminal):
     def write(self, stream: str, text: str) -> None:
         self._pace.spend(len(text))
         (sys.stderr if stream == "stderr" else sys.stdout).write(text)
+
+    def display(
+        self,
+        data: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        display_id: str | None = None,
+        *,
+        update: bool = False,
+    ) -> None:
+        from IPython.display import publish_display_data
+
+        self._pace.spend(sum(len(part) for part in data.values() if isinstance(part, str)))
+        transient = {} if display_id is None else {"display_id": display_id}
+        publish_display_data(dict(data), dict(metadata), transient=transient, update=update)  # type: ignore[no-untyped-call]
+
+    def ask(self, said: str, prompt: str) -> str | None:
+        self.write("stdout", said)
+        kernel: Any = self._shell.kernel  # type: ignore[attr-defined]
+        if threading.current_thread() is not threading.main_thread() or not kernel._allow_stdin:
+            return None
+        return str(kernel.raw_input(prompt))
 
 
 class Pace:

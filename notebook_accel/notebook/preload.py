@@ -20,6 +20,8 @@ _KERNELS_OWN = frozenset(
         "jupyter_client",
         "jupyter_core",
         "ipywidgets",
+        "anywidget",
+        "psygnal",
         "widgetsnbextension",
         "comm",
         "pydevd",
@@ -34,6 +36,10 @@ TRAINING = (
     "notebook_accel.train.accelerator",
     "notebook_accel.train.strategies.fsdp",
     "notebook_accel.train.sharded",
+    "notebook_accel.train.replicas",
+    "notebook_accel.notebook.cells.worker",
+    "notebook_accel.notebook.cells.shell",
+    "IPython.core.magics",  # by the first shell of a process
 )
 """What ranks that train import sooner or later, whatever the notebook has imported."""
 

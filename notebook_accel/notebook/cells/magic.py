@@ -1,0 +1,232 @@
+"""The cell magic `%%accelerate`: a cell that runs on every rank."""
+
+from __future__ import annotations
+
+import ast
+import contextvars
+import shlex
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from notebook_accel.errors import ConfigurationError, RankError, RankFailure
+from notebook_accel.launch import frontend
+from notebook_accel.launch.frontend import LateView, Views
+from notebook_accel.launch.job import Job
+from notebook_accel.launch.output import spans
+from notebook_accel.launch.payload import Payload
+from notebook_accel.launch.stopping import Reason, StopRequests, interrupts
+from notebook_accel.notebook import options
+from notebook_accel.notebook.cells import names, worker
+from notebook_accel.notebook.cells import session as sessions
+from notebook_accel.notebook.cells.kept import KeptRanks
+from notebook_accel.notebook.cells.messages import Cell, Reply, Variable
+from notebook_accel.notebook.cells.options import OPTIONS
+from notebook_accel.notebook.cells.selection import parse_ranks
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+_MAGIC = "%%accelerate"
+
+
+def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
+    """Runs a cell on the ranks.
+
+    Raises:
+        ConfigurationError: An option can't work.
+        PayloadError: A variable that the cell reads can't be sent.
+        LaunchError: The ranks can't be started, or can't go on.
+        RankError: The cell failed on a rank.
+        KeyboardInterrupt: It was interrupted.
+    """
+    wanted = Wanted.parse(line)
+    session = sessions.current(shell)
+    source, text, filename = _compile_names(shell, line, body)
+    ranks = session.ready(wanted.size)
+    members = wanted.members(ranks)
+    ranks.get_ready(members)
+    cell = Cell(
+        source=source,
+        text=text,
+        filename=filename,
+        shown=frozenset(parse_ranks("--show", wanted.show, ranks.size))
+        if wanted.show
+        else frozenset(list(members)[:1]),
+        wants_value=wanted.name is not None,
+    )
+    read = {name: _place(filename, text, number) for name, number in names.read_names(ast.parse(source)).items()}
+    packed, sent = ranks.variables.pack((worker.run_cell, (cell,), {}), read, members, ranks.news())
+    run = _CellRun(session, ranks, members, packed, sent, wanted.name, frontend.current.place(filename))
+    if wanted.block:
+        with interrupts(run.requests):
+            run()
+        run.job.result()
+        return None
+    context = contextvars.copy_context()  # keeps what is printed in the cell that has started the job
+    threading.Thread(target=context.run, args=(run,), name=f"accelerate {run.job.name}", daemon=True).start()
+    return run.job
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the line of the magic asks for."""
+
+    size: int | None
+    ranks: str | None
+    show: str | None
+    name: str | None
+    block: bool
+
+    @classmethod
+    def parse(cls, line: str) -> Wanted:
+        """Takes the line apart.
+
+        Raises:
+            ConfigurationError: It can't be understood.
+        """
+        try:
+            found, rest = options.parse(_MAGIC, OPTIONS, shlex.split(line))
+        except ValueError as error:
+            raise ConfigurationError(f"%%accelerate {line}: {error}") from None
+        if rest:
+            raise ConfigurationError(
+                f"%%accelerate takes options only, not {rest[0]!r}: what it runs stands below its line, and "
+                f"subcommands belong to a single percent sign, as in `%accelerate {rest[0]}`"
+            )
+        size = found.get("num_processes", [None])[0]
+        if size is not None and not (size.isdecimal() and int(size)):
+            raise ConfigurationError(f"-n {size}: it must be a number of ranks, such as -n 2")
+        name = found.get("as", [None])[0]
+        if name is not None and not name.isidentifier():
+            raise ConfigurationError(f"--as {name}: it must be the name of a variable")
+        return cls(
+            size=None if size is None else int(size),
+            ranks=found.get("ranks", [None])[0],
+            show=found.get("show", [None])[0],
+            name=name,
+            block="no_block" not in found,
+        )
+
+    def members(self, ranks: KeptRanks) -> Sequence[int]:
+        """The ranks that run the cell."""
+        return list(ranks.members) if self.ranks is None else parse_ranks("--ranks", self.ranks, ranks.size)
+
+
+class _CellRun:
+    """One cell on its way."""
+
+    def __init__(
+        self,
+        session: sessions.Session,
+        ranks: KeptRanks,
+        members: Sequence[int],
+        packed: Payload,
+        sent: Sequence[Variable],
+        name: str | None,
+        place: str,
+    ) -> None:
+        self.requests = StopRequests()
+        self.job = Job(place, 0, ranks.size, ranks.plan.place)
+        self.job.on_cancel(lambda: self.requests.ask(Reason.CANCEL))
+        self._session = session
+        self._ranks = ranks
+        self._members = members
+        self._packed = packed
+        self._sent = sent
+        self._name = name
+        ranks.running = self.job
+
+    def __call__(self) -> None:
+        """Runs it to its end; the job holds whatever comes of it."""
+        view = Views(self.job, LateView.opening(frontend.current.choose_view()))
+        replies: list[Reply] = []
+        try:
+            self._ranks.call(
+                self.job,
+                self._packed,
+                self.requests,
+                members=self._members,
+                view=view,
+                digest=lambda found: self._take(found, replies),
+            )
+        finally:
+            self._ranks.running = None
+            self._ranks.cells += 1
+            self._note_sent()
+            view.finish()
+            self._packed.close()
+            self.requests.close()
+        show(self._members, replies, self._ranks.plan.label)
+
+    def _take(self, found: list[Any], replies: list[Reply]) -> list[Any] | None:
+        replies += found
+        for rank, reply in zip(self._members, replies, strict=True):
+            self._ranks.variables.known[rank].bind(reply.bound)
+        if self._name is None:
+            return None
+        values = [reply.value for reply in replies]
+        self._session.namespace[self._name] = values
+        return values
+
+    def _note_sent(self) -> None:
+        for rank in self._members:
+            failed = self.job.ranks[rank].failed
+            if failed is None or failed.stage != "loading":
+                self._ranks.variables.took(self._sent, rank)
+
+
+def show(members: Sequence[int], replies: Sequence[Reply], label: Any) -> None:
+    """Shows the values of the last expression: equal ones once, rich ones where they were asked for."""
+    rich = [reply for reply in replies if reply.bundle]
+    for rank, reply in zip(members, replies, strict=False):
+        if reply.bundle:
+            if len(rich) > 1:
+                frontend.current.write("stdout", f"{label(rank)}\n")
+            frontend.current.display(reply.bundle, reply.metadata)
+    if rich:
+        return
+    alike: dict[str, list[int]] = {}
+    for rank, reply in zip(members, replies, strict=False):
+        if reply.text is not None:
+            alike.setdefault(reply.text, []).append(rank)
+    for text, ranks in alike.items():
+        head = label(spans(ranks))
+        separator = "\n" if "\n" in text and head else ""
+        frontend.current.write("stdout", f"{head}{separator}{text}\n")
+
+
+def _compile_names(shell: InteractiveShell, line: str, body: str) -> tuple[str, str, str]:
+    """The cell as Python, as it was written, and the name of it that tracebacks use.
+
+    Raises:
+        RankError: It is no Python, as every rank would find.
+    """
+    text = f"{_MAGIC} {line}".rstrip() + "\n" + body
+    filename = shell.compile.cache(text, shell.execution_count)
+    source = f"# {_MAGIC}\n{_transformed(shell, body)}"  # its lines are those of the text
+    try:
+        compile(source, filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except SyntaxError as error:
+        raise _not_python(error, filename, text) from error
+    return source, text, filename
+
+
+def _transformed(shell: Any, body: str) -> str:
+    return str(shell.transform_cell(body))
+
+
+def _not_python(error: SyntaxError, filename: str, text: str) -> RankError:
+    lines = text.splitlines()
+    where = f"{frontend.current.place(filename)}, line {error.lineno}"
+    shown = ""
+    if error.lineno is not None and error.lineno <= len(lines):
+        shown = f"\n    {lines[error.lineno - 1]}\n    {' ' * ((error.offset or 1) - 1)}^"
+    summary = f"{type(error).__name__}: {error.msg}"
+    return RankError(f"the cell has not begun\n\n{where}{shown}\n{summary}", [RankFailure((), summary, "", error)])
+
+
+def _place(filename: str, text: str, number: int) -> str:
+    line = text.splitlines()[number - 1].strip() if number <= len(text.splitlines()) else ""
+    return f"{frontend.current.place(filename)} line {number}: `{line}`"

@@ -1,0 +1,27 @@
+"""How users name several ranks."""
+
+from __future__ import annotations
+
+import re
+
+from notebook_accel.errors import ConfigurationError
+
+
+def parse_ranks(option: str, text: str, size: int) -> list[int]:
+    """`0,2-3`, or `all`, as numbers.
+
+    Raises:
+        ConfigurationError: It is something else, or there is no such rank.
+    """
+    if text == "all":
+        return list(range(size))
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if match is None:
+            raise ConfigurationError(f"{option} {text}: ranks are written 0,2-3, or all")
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    if not found or not found <= set(range(size)):
+        there = f"the ranks are 0 to {size - 1}" if size > 1 else "there is rank 0 only"
+        raise ConfigurationError(f"{option} {text}: {there}")
+    return sorted(found)

@@ -1,0 +1,119 @@
+"""This notebook's ranks: started when the first cell needs them, kept, restarted, stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from notebook_accel.config import LaunchConfig
+from notebook_accel.config.resolve import resolve
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.launch import frontend
+from notebook_accel.launch.wording import size as in_bytes
+from notebook_accel.notebook import overview
+from notebook_accel.notebook.cells.kept import KeptRanks
+from notebook_accel.notebook.cells.variables import Variables
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+_session: Session | None = None
+
+
+class Session:
+    """The ranks of one notebook."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self.shell = shell
+        self.ranks: KeptRanks | None = None
+        self._wanted: int | None = None
+        """How many ranks the last cell that said so has asked for."""
+        shell.events.register("post_run_cell", self._after_cell)
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """The notebook's variables."""
+        found: dict[str, Any] = self.shell.user_ns
+        return found
+
+    def ready(self, size: int | None = None) -> KeptRanks:
+        """The ranks; started, or started anew if there is another number of them.
+
+        Raises:
+            ConfigurationError: There can't be so many.
+            LaunchError: They could not be started.
+        """
+        if self.ranks is not None and size not in (None, self.ranks.size):
+            self._check_free("start another number of ranks")
+            frontend.current.notice(
+                f"starting {size} ranks instead of {self.ranks.size}: what the old ones held is gone"
+            )
+            self.stop()
+        if self.ranks is None:
+            self._wanted = size or self._wanted
+            self.ranks = KeptRanks(_settings(self._wanted), self._variables)
+        return self.ranks
+
+    def running(self) -> KeptRanks:
+        """The ranks, which must be there.
+
+        Raises:
+            ConfigurationError: There are none.
+        """
+        if self.ranks is None:
+            raise ConfigurationError("there are no ranks: the first %%accelerate cell starts them")
+        return self.ranks
+
+    def restart(self) -> KeptRanks:
+        """Ends the ranks, whatever they do, and starts them anew, as they are set now."""
+        self.stop()
+        return self.ready()
+
+    def stop(self) -> None:
+        """Ends the ranks, whatever they do."""
+        ranks, self.ranks = self.ranks, None
+        if ranks is not None:
+            ranks.stop()
+
+    def describe(self) -> list[str]:
+        """The ranks in a line each, if there are any."""
+        ranks = self.ranks
+        if ranks is None:
+            return []
+        doing = f"run {ranks.running.name}" if ranks.running else "are idle"
+        lines = [f"{ranks.size} ranks of %%accelerate ({ranks.plan.place}) {doing}; cells so far: {ranks.cells}"]
+        for row in ranks.describe():
+            memory = f", {in_bytes(row.resident)}" if row.resident else ""
+            lines.append(f"rank {row.rank}: {row.state}, process {row.pid}{memory}")
+        return lines
+
+    def _check_free(self, what: str) -> None:
+        if self.ranks is not None and self.ranks.running is not None:
+            raise ConfigurationError(
+                f"can't {what} while {self.ranks.running.name} runs: wait for it, or end it by `%accelerate interrupt`"
+            )
+
+    def _variables(self, size: int) -> Variables:
+        return Variables(self.namespace, self._is_hidden, size)
+
+    def _is_hidden(self, name: str, value: Any) -> bool:
+        """Whether a name is IPython's and not the user's."""
+        hidden: Mapping[str, Any] = self.shell.user_ns_hidden
+        return name.startswith("_") or (name in hidden and hidden[name] is value)
+
+    def _after_cell(self, *_: object) -> None:
+        if self.ranks is not None:
+            self.ranks.variables.forget()
+
+
+def current(shell: InteractiveShell) -> Session:
+    """The session of this notebook."""
+    global _session  # one kernel has one notebook
+    if _session is None:
+        _session = Session(shell)
+        overview.LIVE.append(_session.describe)
+    return _session
+
+
+def _settings(size: int | None) -> LaunchConfig:
+    return resolve({"num_processes": size}, place="%%accelerate -n")

@@ -1,0 +1,69 @@
+"""Tab in the lines of magics, in whichever way the installed IPython asks for what may stand there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+Completer = Callable[["InteractiveShell", "list[str]", str], "list[str]"]
+"""Called with the words between the magic and the cursor, and the beginning of the one there; gives whole words."""
+_IDENTIFIER = "notebook_accel"
+_FIRST = 1000
+"""A priority above those of IPython's own matchers."""
+
+
+def register(shell: InteractiveShell, completers: Mapping[str, Completer]) -> None:
+    """Completes lines that begin with a key of `completers`, such as `%accelerate`."""
+    unregister(shell, completers)
+    inner: Any = shell.Completer
+    try:
+        inner.custom_matchers.append(_matcher(shell, completers))
+    except ImportError:  # before IPython 8.6
+        hook: Any = shell.set_hook
+        for magic in completers:
+            hook("complete_command", _command(completers), str_key=magic)
+
+
+def unregister(shell: InteractiveShell, completers: Mapping[str, Completer]) -> None:
+    """Leaves these lines alone again."""
+    inner: Any = shell.Completer
+    kept = [each for each in inner.custom_matchers if getattr(each, "matcher_identifier", "") != _IDENTIFIER]
+    inner.custom_matchers[:] = kept
+    for magic in completers:
+        inner.custom_completers.strs.pop(magic, None)
+
+
+def _matcher(shell: InteractiveShell, completers: Mapping[str, Completer]) -> Any:
+    from IPython.core.completer import SimpleCompletion, context_matcher
+
+    def match(context: Any) -> Any:
+        prefix, found = _find(shell, completers, context.text_until_cursor)
+        return {
+            "completions": [SimpleCompletion(each, type="magic") for each in found],
+            "matched_fragment": prefix,
+            "suppress": bool(found),
+            "ordered": True,
+        }
+
+    return context_matcher(priority=_FIRST, identifier=_IDENTIFIER)(match)
+
+
+def _command(completers: Mapping[str, Completer]) -> Any:
+    def complete(shell: InteractiveShell, event: Any) -> list[str]:
+        prefix, found = _find(shell, completers, event.text_until_cursor)
+        done = len(prefix) - len(event.symbol)  # it completes a part of the word
+        return [each[done:] for each in found]
+
+    return complete
+
+
+def _find(shell: InteractiveShell, completers: Mapping[str, Completer], line: str) -> tuple[str, list[str]]:
+    """The beginning of the word at the end of a line, and what it may become."""
+    words, prefix = line.split(), ""
+    if words and not line[-1].isspace():
+        prefix = words.pop()
+    complete = completers.get(words[0]) if words else None
+    return prefix, complete(shell, words[1:], prefix) if complete else []

@@ -1,0 +1,428 @@
+"""`%%accelerate`: cells on ranks that live on, in a real kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from traitlets.config import Config
+
+from tests.kernel.conftest import end
+from tests.notebook import Cell, Notebook
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "02_cells_on_every_rank.ipynb"
+IMPORTS = "import torch, time, os\nimport torch.distributed as dist\n"
+
+
+class Cells:
+    """A notebook that runs cells on two ranks."""
+
+    def __init__(self, notebook: Notebook) -> None:
+        self.notebook = notebook
+
+    def __call__(self, body: str, options: str = "") -> Cell:
+        """Runs a cell that must not fail."""
+        return self.notebook.check(cell(body, options))
+
+    def fails(self, body: str, options: str = "") -> Cell:
+        found = self.notebook.run(cell(body, options))
+        assert found.error is not None, f"it did not fail: {found}"
+        return found
+
+    def lines(self, body: str, options: str = "") -> list[str]:
+        return self(body, options).lines
+
+    def interrupt(self, body: str, when: str = "ready", within: float = 4.0) -> Cell:
+        """Interrupts a cell once it says so."""
+        found = self.notebook.read_until(self.notebook.begin(cell(body)), when)
+        self.notebook.interrupt()
+        return self.notebook.finish(found, timeout=within)
+
+
+def cell(body: str, options: str = "") -> str:
+    return f"%%accelerate {options}\n{body}"
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Notebook]:
+    notebook = Notebook()
+    notebook.check("import notebook_accel")
+    notebook.check(cell(IMPORTS, "-n 2"))
+    yield notebook
+    end(notebook)
+
+
+@pytest.fixture
+def cells(kernel: Notebook) -> Cells:
+    """Two ranks that have nothing but what the imports above have left, and what other tests have."""
+    if kernel.run(cell("assert dist.get_world_size() == 2")).error is not None:
+        kernel.check("%accelerate restart")
+        kernel.check(cell(IMPORTS, "-n 2"))
+    return Cells(kernel)
+
+
+# Names and values
+
+
+def test_names_live_on(cells: Cells):
+    cells("mine = rank + 1")
+    assert cells.lines("mine") == ["[0] 1", "[1] 2"]
+
+
+def test_equal_values_are_shown_once(cells: Cells):
+    assert cells.lines("world_size, str(device)") == ["[0-1] (2, 'cpu')"]
+
+
+def test_a_cell_without_a_value_shows_nothing(cells: Cells):
+    found = cells("x = 3")
+    assert found.text == ""
+    assert found.value is None
+
+
+def test_rich_values_are_those_of_the_first_rank(cells: Cells):
+    body = """
+class Rich:
+    def __repr__(self): return "plain"
+    def _repr_html_(self): return f"<b>{rank}</b>"
+Rich()"""
+    assert cells(body).bundles == [{"text/plain": "plain", "text/html": "<b>0</b>"}]
+    assert [each["text/html"] for each in cells(body, "--show all").bundles] == ["<b>0</b>", "<b>1</b>"]
+    assert [each["text/html"] for each in cells("Rich()", "--show 1").bundles] == ["<b>1</b>"]
+
+
+def test_what_is_displayed_in_between_keeps_its_place(cells: Cells):
+    found = cells("from IPython.display import HTML\nprint('a')\ndisplay(HTML('<i>b</i>'))\nprint('c')")
+    assert [each["text/html"] for each in found.bundles] == ["<i>b</i>"]
+    assert found.lines == ["[0-1] a", "[0-1] c"]
+
+
+def test_figures_are_shown(cells: Cells):
+    body = "%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.plot([rank, 1]);"
+    assert any("image/png" in each for each in cells(body).bundles)
+
+
+def test_await_and_the_syntax_of_ipython_work(cells: Cells):
+    cells.notebook.check("greeting = 'hello'")
+    body = """
+import asyncio
+await asyncio.sleep(0)
+found = !echo $greeting {world_size}
+%time timed = len(greeting)
+found[0], timed"""
+    assert cells.lines(body)[-1] == "[0-1] ('hello 2', 5)"
+
+
+def test_some_ranks_can_run_a_cell_alone(cells: Cells):
+    cells("alone = 'no'")
+    cells("alone = 'yes'", "--ranks 1")
+    assert cells.lines("alone") == ["[0] 'no'", "[1] 'yes'"]
+
+
+def test_values_come_back_by_rank(cells: Cells):
+    cells("torch.ones(2) * rank", "--as found")
+    assert cells.notebook.value("[each.tolist() for each in found]") == [[0.0, 0.0], [1.0, 1.0]]
+
+
+def test_a_cell_can_leave_the_notebook_free(cells: Cells):
+    cells.notebook.check(cell("while not os.path.exists('go'): time.sleep(0.01)\n'went'", "--no-block --as later"))
+    cells.notebook.check("job = _")
+    assert "still runs on these ranks" in cells.fails("1").error_text
+    cells.notebook.check("open('go', 'w').close()")
+    assert cells.notebook.value("job.result(10)") == ["went", "went"]
+    assert cells.notebook.value("later") == ["went", "went"]
+
+
+# The notebook's variables
+
+
+def test_variables_are_sent_when_they_are_read(cells: Cells):
+    cells.notebook.check("sent = [1, 2]")
+    assert cells.lines("sent") == ["[0-1] [1, 2]"]
+    cells.notebook.check("sent.append(3)")
+    assert cells.lines("sent") == ["[0-1] [1, 2]"], "it is still the same object"
+    cells.notebook.check("sent = [4]")
+    assert cells.lines("sent") == ["[0-1] [4]"]
+
+
+def test_what_ranks_have_bound_themselves_stays_theirs(cells: Cells):
+    cells.notebook.check("theirs = 'notebook'")
+    cells("theirs = rank")
+    assert cells.lines("theirs") == ["[0] 0", "[1] 1"]
+    assert cells.notebook.value("theirs") == "notebook"
+
+
+def test_what_a_failed_cell_has_bound_stays_the_ranks(cells: Cells):
+    cells.notebook.check("half = 'notebook'")
+    cells.fails("half = 'rank'\n1 / 0")
+    assert cells.lines("half") == ["[0-1] 'rank'"]
+
+
+def test_functions_go_with_all_that_they_read(cells: Cells):
+    cells.notebook.check("""
+    import math as m
+    rate = 2
+    def inner(v): return m.sqrt(v) * rate
+    class Net:
+        def value(self): return inner(9)
+    def make(): return Net()
+    """)
+    assert cells.lines("make().value()") == ["[0-1] 6.0"]
+    cells.notebook.check("rate = 3")
+    assert cells.lines("make().value()") == ["[0-1] 9.0"]
+    cells("rate = rank")
+    assert cells.lines("make().value()") == ["[0] 0.0", "[1] 3.0"]
+
+
+def test_objects_of_the_notebooks_classes_come_back_as_such(cells: Cells):
+    cells.notebook.check("class Point:\n    def __init__(self, x): self.x = x\nstart = Point(5)")
+    cells("start.x += rank\nstart", "--as points")
+    assert cells.notebook.value("[type(each) is Point and each.x for each in points]") == [5, 6]
+
+
+def test_a_large_array_is_shared_until_it_is_written(cells: Cells):
+    cells.notebook.check("import numpy as np\nlarge = np.ones(25_000_000)")
+    cells("""
+import psutil
+def own():
+    found = psutil.Process().memory_info()
+    return found.rss - found.shared
+before = own()
+""")
+    grown = cells("float(large.sum()), own() - before < 50e6")
+    assert grown.lines == ["[0-1] (25000000.0, True)"]
+    cells.notebook.check("del large")
+    cells("del large")
+
+
+def test_a_variable_that_cannot_be_sent_is_named_with_its_line(cells: Cells):
+    cells.notebook.check("import threading\nbox = {'a': threading.Lock()}")
+    found = cells.fails("y = 1\nwith box['a']: pass")
+    assert found.error == "PayloadError"
+    assert "`box` can't be sent" in found.error_text
+    assert "line 3: `with box['a']: pass`" in found.error_text
+    assert "`box['a']` is a _thread.lock" in found.error_text
+
+
+def test_a_name_that_the_cell_binds_first_is_not_sent(cells: Cells):
+    cells.notebook.check("import threading\nlock = threading.Lock()")
+    assert cells.lines("lock = 1\nlock") == ["[0-1] 1"]
+
+
+# The process group
+
+
+def test_ranks_can_talk_at_once(cells: Cells):
+    assert cells.lines("t = torch.tensor(1 + rank)\ndist.all_reduce(t)\nint(t)") == ["[0-1] 3"]
+
+
+def test_an_accelerator_works_in_this_and_later_cells(cells: Cells):
+    body = """
+from notebook_accel import Accelerator
+accelerator = Accelerator()
+model = accelerator.prepare(torch.nn.Linear(2, 1))
+"""
+    cells(body)
+    assert cells.lines("model(torch.ones(1, 2)).sum().backward()\naccelerator.num_processes") == ["[0-1] 2"]
+
+
+# Errors
+
+
+def test_an_error_shows_the_cells_own_lines(cells: Cells):
+    cells("def divide(a):\n    return a / 0")
+    found = cells.fails("x = 1\ndivide(x)")
+    assert found.error == "RankError"
+    assert "both ranks raised ZeroDivisionError: division by zero" in found.error_text
+    assert "-->    3 divide(x)" in found.error_text
+    assert "-->    3     return a / 0" in found.error_text
+    assert "/IPython/" not in found.traceback
+    assert "notebook_accel/" not in found.traceback
+
+
+def test_a_cell_that_is_no_python_has_not_begun(cells: Cells):
+    found = cells.fails("fine = 1\nno python")
+    assert "line 3" in found.error_text
+    assert "SyntaxError: invalid syntax" in found.error_text
+
+
+def test_the_source_of_what_cells_define_is_known(cells: Cells):
+    cells("import inspect\ndef told(): return 1")
+    assert cells.lines("inspect.getsource(told)") == ["[0-1] 'def told(): return 1\\n'"]
+    cells("def told(): return 2")
+    assert cells.lines("inspect.getsource(told), told()") == ["[0-1] ('def told(): return 2\\n', 2)"]
+
+
+def test_one_that_fails_frees_the_others_from_a_collective(cells: Cells):
+    cells("kept = rank")
+    found = cells.fails("if rank == 0: raise ValueError('oh')\ndist.barrier()")
+    assert "rank 0 of 2 raised ValueError: oh" in found.error_text
+    assert "Rank 1 was stopped." in found.error_text
+    assert found.seconds < 6
+    assert cells.lines("t = torch.tensor(kept)\ndist.all_reduce(t)\nint(t)") == ["[0-1] 1"]
+
+
+def test_ranks_that_stand_at_different_collectives_meet_again(cells: Cells):
+    cells.fails("dist.barrier() if rank == 3 else None\nif rank: dist.isend(torch.ones(1), 0)\nraise ValueError")
+    cells.fails("if rank: dist.all_reduce(torch.ones(1), async_op=True)\nraise ValueError")
+    assert cells.lines("t = torch.tensor(10.0 + rank)\ndist.all_reduce(t)\nfloat(t)") == ["[0-1] 21.0"]
+
+
+def test_a_dead_rank_is_named_with_the_next_step(cells: Cells):
+    cells("precious = [rank]")
+    found = cells.fails("if rank: os.kill(os.getpid(), 9)\ndist.barrier()")
+    assert "rank 1 of 2 was killed by SIGKILL" in found.error_text
+    assert "%accelerate restart" in found.error_text
+    assert "precious" in found.error_text
+    assert "rank 1 was killed by signal 9" in cells.fails("1").error_text
+    assert cells.lines("precious", "--ranks 0") == ["[0] [0]"]
+    cells.notebook.check("%accelerate restart")
+    assert cells.lines("world_size") == ["[0-1] 2"]
+
+
+# Interrupts
+
+INTERRUPTED = {
+    "sleeping": "print('ready')\ntime.sleep(600)",
+    "computing": "print('ready')\nwhile True: torch.ones(100).sum()",
+    "in a collective": "print('ready')\nif rank: time.sleep(600)\ndist.barrier()",
+    "in a collective on every rank": "print('ready')\ndist.recv(torch.ones(1), 1 - rank)",
+}
+
+
+@pytest.mark.parametrize("body", INTERRUPTED.values(), ids=INTERRUPTED)
+def test_an_interrupt_keeps_ranks_and_names(cells: Cells, body: str):
+    pids = cells.lines("kept = rank\nos.getpid()")
+    found = cells.interrupt(body)
+    assert found.error == "KeyboardInterrupt"
+    assert cells.lines("os.getpid()") == pids
+    assert cells.lines("t = torch.tensor(kept)\ndist.all_reduce(t)\nint(t)") == ["[0-1] 1"]
+
+
+def test_training_goes_on_after_an_interrupt(cells: Cells):
+    cells("""
+from torch import nn
+torch.manual_seed(0)
+model = nn.parallel.DistributedDataParallel(nn.Linear(200, 200))
+optimizer = torch.optim.Adam(model.parameters())
+def train(steps, pause=0):
+    for step in range(steps):
+        model(torch.randn(4, 200)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step == 3: print("ready")
+        time.sleep(pause * rank)
+""")
+    assert cells.interrupt("train(10**6, 0.01)").error == "KeyboardInterrupt"
+    cells("train(5)")
+    alike = """
+mine = nn.utils.parameters_to_vector(model.parameters()).detach()
+first = mine.clone()
+dist.broadcast(first, 0)
+bool((mine == first).all())"""
+    assert cells.lines(alike) == ["[0-1] True"]
+
+
+# Subcommands
+
+
+def test_variables_are_pushed_and_pulled(cells: Cells):
+    cells.notebook.check("shared = ['notebook']")
+    cells("shared = ['rank', rank]")
+    cells.notebook.check("%accelerate pull shared --ranks 0-1")
+    assert cells.notebook.value("shared") == [["rank", 0], ["rank", 1]]
+    cells.notebook.check("shared = 5\n%accelerate push shared")
+    assert cells.lines("shared") == ["[0-1] 5"]
+    cells.notebook.check("%accelerate pull shared")
+    assert cells.notebook.value("shared") == 5
+    assert "rank 0 has no variable nowhere" in cells.notebook.run("%accelerate pull nowhere").error_text
+
+
+def test_the_last_lines_of_a_rank_are_kept(cells: Cells):
+    cells("print('said by', rank)")
+    assert cells.notebook.check("%accelerate logs 1").lines[-1] == "[1] said by 1"
+
+
+def test_a_cell_in_the_background_is_interrupted(cells: Cells):
+    cells.notebook.check(cell("time.sleep(600)", "--no-block"))
+    cells.notebook.check("job = _")
+    cells.notebook.check("%accelerate interrupt")
+    assert cells.notebook.value("job.status.value") == "cancelled"
+    assert cells.lines("1") == ["[0-1] 1"]
+
+
+def test_another_number_of_ranks_starts_them_anew(cells: Cells):
+    found = cells("world_size", "-n 1")
+    assert found.lines == ["1"]
+    assert "starting 1 ranks instead of 2" in found.stderr
+    cells.notebook.check("%accelerate stop")
+    cells(IMPORTS, "-n 2")
+
+
+def answer(notebook: Notebook, lines: list[str]) -> None:
+    """Types lines, each when it is asked for."""
+    for line in lines:
+        asked = notebook.client.get_stdin_msg(timeout=20)
+        assert asked["content"]["prompt"].startswith("rank 1 (Pdb)")
+        notebook.client.input(line)
+
+
+def test_the_frame_that_has_failed_can_be_looked_into(cells: Cells):
+    cells.fails("def inner(secret):\n    raise ValueError(secret)\nouter = 'seen'\nif rank: inner(40 + rank)")
+    found = cells.notebook.begin("%accelerate debug 1")
+    answer(cells.notebook, ["p secret + 1", "up", "p outer", "q"])
+    cells.notebook.finish(found)
+    assert found.error is None
+    assert "42" in found.stdout
+    assert "'seen'" in found.stdout
+    assert cells.lines("outer") == ["[0-1] 'seen'"]
+
+
+def test_a_breakpoint_stops_one_rank_while_the_others_wait(cells: Cells):
+    found = cells.notebook.begin(cell("value = 1\nif rank: breakpoint()\ndist.barrier()\nvalue"))
+    answer(cells.notebook, ["value = 7", "c"])
+    cells.notebook.finish(found)
+    assert found.error is None, found.traceback
+    assert found.lines[-2:] == ["[0] 1", "[1] 7"]
+
+
+# Growth
+
+
+def test_the_example_runs(kernel: Notebook, tmp_path: Path):
+    del kernel  # it has had its turn: the example opens one of its own
+    notebook = nbformat.read(EXAMPLE, as_version=4)
+    client = NotebookClient(
+        notebook,
+        timeout=120,
+        resources={"metadata": {"path": str(tmp_path)}},
+        config=Config(KernelManager={"transport": "ipc", "connection_file": f"{tmp_path}/kernel.json"}),
+    )
+    client.execute()
+    said = "".join(output.get("text", "") for each in notebook.cells for output in each.get("outputs", []))
+    assert "[0] (0, 1.0)\n[1] (1, 1.0)" in said
+    assert notebook.cells[-2]["outputs"][0]["data"]["text/plain"] == "True"
+
+
+def test_many_cells_leave_nothing_behind(cells: Cells):
+    notebook = cells.notebook
+    notebook.check("""
+    import gc, os, psutil
+    def run_many(count):
+        for number in range(count):
+            get_ipython().run_cell_magic("accelerate", "", f"number = {number % 7}\\nnumber")
+    def held():
+        gc.collect()
+        ranks = [psutil.Process(each) for each in pids]
+        own = psutil.Process()
+        return [(each.num_fds(), each.memory_full_info().uss) for each in (own, *ranks)]
+    """)
+    cells("os.getpid()", "--as pids")
+    notebook.check("run_many(50)\nbefore = held()")
+    notebook.check("run_many(300)\nafter = held()")
+    grown = notebook.value("[(b[0] - a[0], b[1] - a[1]) for a, b in zip(before, after)]")
+    for descriptors, memory in grown:
+        assert descriptors <= 0
+        assert memory < 3e6, grown
