@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from common import Spread, goal, table, warn_if_busy
+import torch
+from common import Spread, goal, in_turn, table, warn_if_busy
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from notebook_accel import notebook_launcher
+from notebook_accel import Accelerator, notebook_launcher
 
 RANKS = 2
 SAMPLES = 100_003  # so that the last batch has repeated samples to leave out
@@ -38,68 +39,58 @@ EVALUATIONS = (
 )
 
 
+class Rows(Dataset[Any]):
+    """Whole batches at a time: one sample after the other takes longer to fetch than all that is measured here."""
+
+    def __init__(self, data: TensorDataset) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, ...]:
+        return self.data[indices]  # type: ignore[index]
+
+
 def rank(evaluation: Evaluation, rounds: int) -> dict[str, list[float]]:
     """On each rank: seconds of an evaluation, by contender; one of each in a round."""
-    import torch
     from accelerate import Accelerator as Peer
-
-    from notebook_accel import Accelerator
 
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(evaluation.samples, FEATURES, generator=generator)
-    data = torch.utils.data.TensorDataset(inputs, torch.randint(0, CLASSES, (len(inputs),), generator=generator))
+    data = TensorDataset(inputs, torch.randint(0, CLASSES, (len(inputs),), generator=generator))
+    makers = {"peer": Peer, "ours": Accelerator}
+    contenders = {name: contender(make(cpu=True), evaluation, data) for name, make in makers.items()}
+    return in_turn(contenders, rounds, torch.distributed.barrier)
+
+
+def contender(accelerator: Any, evaluation: Evaluation, data: TensorDataset) -> Callable[[], None]:
+    """An evaluation with one of them."""
     model = torch.nn.Linear(FEATURES, CLASSES)
+    loader = accelerator.prepare(DataLoader(Rows(data), batch_size=evaluation.batch, collate_fn=tuple))
 
-    def outputs(scores: torch.Tensor, targets: torch.Tensor) -> Any:
-        if evaluation.what == "labels":
-            return scores.argmax(-1), targets
-        if evaluation.what == "scores":
-            return {"scores": scores, "targets": targets}
-        return [(score, target) for score, target in zip(scores.argmax(-1).tolist(), targets.tolist(), strict=True)]
+    def evaluate() -> None:
+        seen = 0
+        with torch.no_grad():
+            for batch, targets in loader:
+                found = accelerator.gather_for_metrics(outputs(evaluation.what, model(batch), targets))
+                seen += len(
+                    found if isinstance(found, list) else found[1] if isinstance(found, tuple) else found["targets"]
+                )
+        if seen != evaluation.samples:
+            raise AssertionError(f"{type(accelerator)} has gathered {seen} samples of {evaluation.samples}")
 
-    def count(found: Any) -> int:
-        return len(found if isinstance(found, list) else found[1] if isinstance(found, tuple) else found["targets"])
+    return evaluate
 
-    def contender(accelerator: Any) -> Callable[[], int]:
-        # One sample after the other is fetched by index, which takes longer than anything else: here it is a slice.
-        loader = torch.utils.data.DataLoader(Rows(data), batch_size=evaluation.batch, collate_fn=tuple)
-        prepared = accelerator.prepare(loader)
 
-        def evaluate() -> int:
-            seen = 0
-            with torch.no_grad():
-                for batch, targets in prepared:
-                    seen += count(accelerator.gather_for_metrics(outputs(model(batch), targets)))
-            return seen
-
-        return evaluate
-
-    class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
-        """Whole batches at a time."""
-
-        def __init__(self, data: torch.utils.data.TensorDataset) -> None:
-            self.data = data
-
-        def __len__(self) -> int:
-            return len(self.data)
-
-        def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, ...]:
-            return self.data[indices]
-
-    contenders = {"peer": contender(Peer(cpu=True)), "ours": contender(Accelerator(cpu=True))}
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(rounds + 1):
-        for name in sorted(contenders, reverse=bool(turn % 2)):
-            torch.distributed.barrier()
-            began = time.perf_counter()
-            seen = contenders[name]()
-            torch.distributed.barrier()
-            if seen != evaluation.samples:
-                raise AssertionError(f"{name} has gathered {seen} samples of {evaluation.samples}")
-            if turn:  # the first warms up
-                times[name].append(time.perf_counter() - began)
-    return times
+def outputs(what: str, scores: torch.Tensor, targets: torch.Tensor) -> Any:
+    """What is gathered of a batch."""
+    if what == "labels":
+        return scores.argmax(-1), targets
+    if what == "scores":
+        return {"scores": scores, "targets": targets}
+    return [(score, target) for score, target in zip(scores.argmax(-1).tolist(), targets.tolist(), strict=True)]
 
 
 def main() -> None:

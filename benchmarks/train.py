@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
-from typing import Any
 
-from common import Spread, goal, table, warn_if_busy
+import torch
+from common import Spread, goal, in_turn, table, warn_if_busy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from notebook_accel import notebook_launcher
+from notebook_accel import Accelerator, notebook_launcher
 
 RANKS = 2
 SIZES = {"small": (64, 256, 32), "medium": (512, 1024, 64)}
@@ -19,67 +20,55 @@ BATCHES = 40
 
 def rank(size: str, rounds: int) -> dict[str, list[float]]:
     """On each rank: seconds of an epoch, by loop; one of each in a round."""
-    import torch
-    from torch.nn.parallel import DistributedDataParallel
-    from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-
-    from notebook_accel import Accelerator
-
     torch.set_num_threads(1)
-    features, hidden, batch = SIZES[size]
-    accelerator = Accelerator()
+    features, _, batch = SIZES[size]
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(BATCHES * batch * RANKS, features, generator=generator)
     data = TensorDataset(inputs, torch.randn(len(inputs), 1, generator=generator))
+    accelerator = Accelerator()
+    epochs = {"by hand": by_hand(size, data), "ours": ours(size, data, accelerator)}
+    return in_turn(epochs, rounds, accelerator.wait_for_everyone)
 
-    def parts() -> tuple[Any, ...]:
-        torch.manual_seed(0)
-        layers = (torch.nn.Linear(features, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 1))
-        model = torch.nn.Sequential(*layers)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1000)
 
-    def by_hand() -> Callable[[], None]:
-        raw, optimizer, scheduler = parts()
-        model = DistributedDataParallel(raw)
-        loader = DataLoader(data, batch_size=batch, sampler=DistributedSampler(data, shuffle=False))
+def parts(size: str) -> tuple[torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """The same model for both."""
+    features, hidden, _ = SIZES[size]
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(features, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1000)
 
-        def epoch() -> None:
-            for inputs, targets in loader:
+
+def by_hand(size: str, data: TensorDataset) -> Callable[[], None]:
+    raw, optimizer, scheduler = parts(size)
+    model = DistributedDataParallel(raw)
+    loader = DataLoader(data, batch_size=SIZES[size][2], sampler=DistributedSampler(data, shuffle=False))
+
+    def epoch() -> None:
+        for inputs, targets in loader:
+            loss = torch.nn.functional.mse_loss(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+
+    return epoch
+
+
+def ours(size: str, data: TensorDataset, accelerator: Accelerator) -> Callable[[], None]:
+    loader = DataLoader(data, batch_size=SIZES[size][2])
+    model, optimizer, scheduler, loader = accelerator.prepare(*parts(size), loader)
+
+    def epoch() -> None:
+        for inputs, targets in loader:
+            with accelerator.accumulate(model):
                 loss = torch.nn.functional.mse_loss(model(inputs), targets)
-                loss.backward()
+                accelerator.backward(loss)
                 optimizer.step()
                 scheduler.step()
                 optimizer.zero_grad()
 
-        return epoch
-
-    def ours() -> Callable[[], None]:
-        raw = parts()
-        model, optimizer, scheduler, loader = accelerator.prepare(*raw, DataLoader(data, batch_size=batch))
-
-        def epoch() -> None:
-            for inputs, targets in loader:
-                with accelerator.accumulate(model):
-                    loss = torch.nn.functional.mse_loss(model(inputs), targets)
-                    accelerator.backward(loss)
-                    optimizer.step()
-                    scheduler.step()
-                    optimizer.zero_grad()
-
-        return epoch
-
-    epochs = {"by hand": by_hand(), "ours": ours()}
-    times: dict[str, list[float]] = {name: [] for name in epochs}
-    for turn in range(rounds + 1):
-        for name in sorted(epochs, reverse=bool(turn % 2)):
-            accelerator.wait_for_everyone()
-            began = time.perf_counter()
-            epochs[name]()
-            accelerator.wait_for_everyone()
-            if turn:  # the first warms up
-                times[name].append(time.perf_counter() - began)
-    return times
+    return epoch
 
 
 def main() -> None:

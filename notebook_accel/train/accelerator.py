@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train import compiling, data, memory, precision
+from notebook_accel.train import compiling, data, memory, precision, refusals
 from notebook_accel.train.optimizer import AcceleratedOptimizer
 from notebook_accel.train.saving import Saving
 from notebook_accel.train.scheduler import AcceleratedScheduler
@@ -83,10 +83,11 @@ class Accelerator(Stepping, Saving):
         places = [None] * len(args) if device_placement is None else list(device_placement)
         if len(places) != len(args):
             raise ConfigurationError(f"device_placement has {len(places)} entries for {len(args)} objects")
+        refusals.containers(args)
         found = list(args)
         models = [index for index, each in enumerate(args) if isinstance(each, nn.Module)]
         optimizers = [each for each in args if isinstance(each, Optimizer)]
-        self._check_parameters([args[index] for index in models], optimizers)
+        self._refuse_strangers([args[index] for index in models], optimizers)
         prepared = self._prepare_models(
             [args[index] for index in models], [self._places(places[index]) for index in models], optimizers
         )
@@ -155,9 +156,9 @@ class Accelerator(Stepping, Saving):
         """Prepares one optimizer, whose model is prepared already.
 
         Raises:
-            ConfigurationError: None of its parameters belongs to a prepared model.
+            ConfigurationError: Its parameters do not belong to a prepared model.
         """
-        self._check_parameters([], [optimizer])
+        self._refuse_strangers([], [optimizer])
         return self._wrap_optimizer(optimizer, device_placement)
 
     def prepare_scheduler(self, scheduler: LRScheduler) -> AcceleratedScheduler:
@@ -235,17 +236,8 @@ class Accelerator(Stepping, Saving):
         )
         return _remember(self._optimizers, prepared)
 
-    def _check_parameters(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
-        """Raises unless each optimizer holds parameters of a model that is known by now."""
-        known = {id(parameter) for model in (*self._models, *models) for parameter in model.parameters()}
-        for optimizer in optimizers:
-            own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            if known and not any(id(parameter) in known for parameter in own):
-                raise ConfigurationError(
-                    f"none of the parameters of the {type(_raw(optimizer)).__name__} belongs to a prepared model, so "
-                    "it would train nothing. It was made from another model (a copy, or the one before a cell was run "
-                    "again), or before its model was sharded: make it from the model, and prepare both in one call."
-                )
+    def _refuse_strangers(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
+        refusals.strangers([*self._models, *models], optimizers, several_ranks=self.use_distributed)
 
     def _places(self, device_placement: bool | None) -> bool:
         return self.device_placement if device_placement is None else device_placement

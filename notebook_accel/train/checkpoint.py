@@ -105,7 +105,7 @@ class Checkpoints:
             ConfigurationError: It is not clear where to, or something of the contents could not be read back.
             CheckpointError: It failed on another rank.
         """
-        target = _together("prepare the folder", lambda: self._target(output_dir))
+        target = _agreed(_together("prepare the folder", lambda: self._target(output_dir)))
         staged = _together("prepare the folder", lambda: StagedFolder(target))
         _together("prepare the folder", lambda: _on_each_machine(staged.begin))
         try:
@@ -151,7 +151,7 @@ class Checkpoints:
             raise TypeError(f"map_location={map_location!r} must be None, 'cpu' or 'on_device'")
         place = PartialState().device if map_location == "on_device" else "cpu"
         options = LoadOptions(strict, place, load_kwargs or {})
-        folder = _together("find the checkpoint", lambda: self._source(input_dir))
+        folder = _agreed(_together("find the checkpoint", lambda: self._source(input_dir)))
         _together("find the checkpoint", lambda: _on_each_machine(lambda: folders.recover(folder)))
         _together("find the checkpoint", lambda: _refuse_missing(folder))
         step = _together("read the checkpoint", lambda: self._read(contents, folder, options))
@@ -241,6 +241,23 @@ def _together(task: str, action: Callable[[], T]) -> T:
     if error is not None:
         raise error
     return result  # type: ignore[no-any-return]
+
+
+def _agreed(folder: Path) -> Path:
+    """The folder that the first rank of this machine named: a name with the time in it differs between ranks."""
+    state = PartialState()
+    if not state.use_distributed:
+        return folder
+    named: list[Path] = [folder] * state.num_processes
+    torch.distributed.all_gather_object(named, folder)
+    chosen = named[state.process_index - state.local_process_index]
+    if chosen != folder:
+        _log.warning(
+            "Rank %d named the folder %s, and rank %d, the first of its machine, %s: that one is taken.",
+            state.process_index, folder, state.process_index - state.local_process_index, chosen,
+            main_process_only=False,
+        )  # fmt: skip
+    return chosen
 
 
 def _refuse_missing(folder: Path) -> None:

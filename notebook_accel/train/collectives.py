@@ -6,6 +6,7 @@ hang. Small trees take one collective all the same: the data travels with the sh
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from notebook_accel.train.messages import Message
 from notebook_accel.train.state import PartialState
 
 _ALIGNMENT = 16
-_REDUCTIONS = ("sum", "mean", "none")
+_REDUCTIONS = ("sum", "mean", "max", "none")
 
 
 class DistributedOperationException(NotebookAccelError, RuntimeError):  # users know it by this name
@@ -50,26 +51,32 @@ def gather_over(data: Any, group: Any) -> Any:
 
 
 def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
-    """Adds up the tensors of all ranks, or takes their mean.
+    """Adds up the tensors of all ranks, or takes their mean or maximum.
 
     Args:
         tensor: A tensor or a tree of tensors, of the same shapes on all ranks.
-        reduction: `sum`, `mean`, or `none` to leave everything as it is.
+        reduction: `sum`, `mean`, `max`, or `none` to leave the values as they are.
         scale: A factor for the result.
+
+    Returns:
+        The same tree on every rank, of tensors of its own.
 
     Raises:
         DistributedOperationException: The shapes or types differ between ranks.
         ConfigurationError: There is no such reduction.
+        TypeError: A leaf is no tensor.
     """
     if reduction not in _REDUCTIONS:
         raise ConfigurationError(f"reduction={reduction!r} must be one of {', '.join(_REDUCTIONS)}")
     state = PartialState()
-    if reduction == "none":
-        return tensor
-    factor = scale / state.num_processes if reduction == "mean" else scale
-    if state.use_distributed:
-        tensor = _together("reduce", tensor, None, _add, _reduce_one)
-    return tensor if factor == 1 else tree.recursively_apply(lambda leaf: leaf * factor, tensor)
+    if reduction == "none" or not state.use_distributed:
+        reduced = tree.recursively_apply(torch.Tensor.clone, tensor, error_on_other_type=True)
+    else:
+        here, operation = (_greatest, dist.ReduceOp.MAX) if reduction == "max" else (_add, dist.ReduceOp.SUM)
+        reduced = _together("reduce", tensor, None, here, functools.partial(_reduce_one, operation=operation))
+    factors = {"sum": scale, "mean": scale / state.num_processes, "max": scale, "none": 1}
+    factor = factors[reduction]
+    return reduced if factor == 1 else tree.recursively_apply(lambda leaf: leaf * factor, reduced)
 
 
 def broadcast(tensor: Any, from_process: int = 0) -> Any:
@@ -253,6 +260,10 @@ def _add(leaf: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
     return total
 
 
+def _greatest(leaf: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.stack(list(parts)).amax(0)
+
+
 def _gather_one(leaf: torch.Tensor, group: Any) -> torch.Tensor:
     sent = _carried(leaf.detach().reshape(1) if leaf.dim() == 0 else leaf.detach())
     size = dist.get_world_size(group)
@@ -261,9 +272,9 @@ def _gather_one(leaf: torch.Tensor, group: Any) -> torch.Tensor:
     return everything.to(leaf.device)
 
 
-def _reduce_one(leaf: torch.Tensor, group: Any) -> torch.Tensor:
+def _reduce_one(leaf: torch.Tensor, group: Any, operation: Any) -> torch.Tensor:
     total = _carried(leaf.detach()).clone()
-    dist.all_reduce(total, group=group)
+    dist.all_reduce(total, operation, group=group)
     return total.to(leaf.device)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options import TorchDynamoPlugin
 
 
@@ -26,7 +27,16 @@ def like(model: nn.Module, compiled: nn.Module) -> nn.Module:
 
 
 def apply(model: nn.Module, plugin: TorchDynamoPlugin) -> nn.Module:
-    """Compiles a model if the user has asked for it, and has not done so already."""
+    """Compiles a model if the user has asked for it, and has not done so already.
+
+    Raises:
+        ConfigurationError: There is no such compiler.
+    """
     if not plugin.chosen or is_compiled(model):
         return model
+    from torch._dynamo import list_backends  # which brings the whole compiler along
+
+    known = list_backends(exclude_tags=())
+    if plugin.to_kwargs()["backend"] not in known:
+        raise ConfigurationError(f"dynamo_backend={plugin.backend!s} is not here: choose from {', '.join(known)}")
     return torch.compile(model, **plugin.to_kwargs())  # type: ignore[return-value]

@@ -185,15 +185,18 @@ class Contents:
 
 
 def write_replicated(
-    folder: Path, state_dicts: Sequence[weights.State], optimizers: Sequence[Optimizer], options: SaveOptions
+    folder: Path,
+    state_dicts: Sequence[weights.State],
+    optimizer_states: Sequence[dict[str, Any]],
+    options: SaveOptions,
 ) -> None:
-    """Writes weights and optimizers that every rank holds whole: one rank does it."""
+    """Writes whole weights and optimizer states: one rank does it."""
     if not options.writes:
         return
     for index, state in enumerate(state_dicts):
         weights.write(state, folder / _weights_name(index, options.safe_serialization), options.safe_serialization)
-    for index, optimizer in enumerate(optimizers):
-        write_safe(optimizer.state_dict(), folder / file_name(OPTIMIZER_NAME, index), f"optimizer {index}")
+    for index, optimizer_state in enumerate(optimizer_states):
+        write_safe(optimizer_state, folder / file_name(OPTIMIZER_NAME, index), f"optimizer {index}")
 
 
 def read_replicated(
@@ -210,18 +213,28 @@ def read_replicated(
     Raises:
         CheckpointError: The folder has no whole weights for them.
     """
-    found = [_find_weights(folder, index) for index in range(len(models))]
-    paths = [folder / file_name(OPTIMIZER_NAME, index) for index in range(len(optimizers))]
+    model_files, optimizer_files = find_replicated(folder, len(models), len(optimizers))
+    for model, path in zip(models, model_files, strict=True):
+        weights.fill(model, iter([weights.read(path)]), strict=options.strict, source=str(path))
+    for optimizer, path in zip(optimizers, optimizer_files, strict=True):
+        optimizer.load_state_dict(load(path, map_location=options.map_location, **options.load_kwargs))
+
+
+def find_replicated(folder: Path, models: int, optimizers: int) -> tuple[list[Path], list[Path]]:
+    """The files of whole weights and optimizer states, for so many of them.
+
+    Raises:
+        CheckpointError: There are not as many.
+    """
+    found = [_find_weights(folder, index) for index in range(models)]
+    paths = [folder / file_name(OPTIMIZER_NAME, index) for index in range(optimizers)]
     lacking = [path.name for path in paths if not path.is_file()]
     if lacking:
         raise CheckpointError(
-            f"{folder} has no {', '.join(lacking)}: {len(optimizers)} optimizers are prepared here. Prepare those that "
+            f"{folder} has no {', '.join(lacking)}: {optimizers} optimizers are prepared here. Prepare those that "
             "were prepared when it was saved."
         )
-    for model, path in zip(models, found, strict=True):
-        weights.fill(model, iter([weights.read(path)]), strict=options.strict, source=str(path))
-    for optimizer, path in zip(optimizers, paths, strict=True):
-        optimizer.load_state_dict(load(path, map_location=options.map_location, **options.load_kwargs))
+    return found, paths
 
 
 def file_name(stem: str, index: int, suffix: str = ".bin", rank: int = 0, first: bool = True) -> str:
@@ -246,7 +259,7 @@ def _find_weights(folder: Path, index: int) -> Path:
         f"{folder} has no {_weights_name(index, True)}: "
         + (
             "its weights are in shards, as FSDP saves them, and here every rank holds them whole. Load it with an "
-            "FSDP plugin."
+            "FSDP plugin; one with state_dict_type='FULL_STATE_DICT' saves what can be loaded here."
             if sharded
             else "it was saved with fewer models, is not a checkpoint, or was written on another machine (then see "
             "ProjectConfiguration.save_on_each_node)."

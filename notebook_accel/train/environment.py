@@ -30,7 +30,12 @@ class Environment:
     mixed_precision: str = "no"
     accumulation_steps: int = 1
     compile_backend: str | None = None
+    compile_mode: str | None = None
+    compile_fullgraph: bool = False
+    compile_dynamic: bool | None = None
     debug: bool = False
+    fsdp: Mapping[str, str] | None = None
+    """How to shard what no plugin is given for, by the peer's variables; `None`: not at all."""
 
 
 def read(environ: Mapping[str, str] | None = None) -> Environment:
@@ -62,8 +67,16 @@ def read(environ: Mapping[str, str] | None = None) -> Environment:
         mixed_precision=precision,
         accumulation_steps=_number(environ, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", 1),
         compile_backend=None if compile_backend.lower() == "no" else compile_backend.lower(),
+        compile_mode=environ.get("ACCELERATE_DYNAMO_MODE") or None,
+        compile_fullgraph=_flag(environ, "ACCELERATE_DYNAMO_USE_FULLGRAPH"),
+        compile_dynamic=_flag(environ, "ACCELERATE_DYNAMO_USE_DYNAMIC") or None,
         debug=_flag(environ, "ACCELERATE_DEBUG_MODE"),
+        fsdp=_starting_with(environ, "FSDP_") if _flag(environ, "ACCELERATE_USE_FSDP") else None,
     )
+
+
+def _starting_with(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if name.startswith(prefix) and value}
 
 
 def _number(environ: Mapping[str, str], name: str, default: int) -> int:

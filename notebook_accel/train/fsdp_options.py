@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,31 @@ if TYPE_CHECKING:
 _STRATEGIES = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
 WRAPPING = ("transformer_based_wrap", "size_based_wrap", "no_wrap")
 STATE_DICTS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT")
+
+
+def _word(text: str) -> Any:
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def _number(text: str) -> int:
+    try:
+        return int(float(text))  # the peer writes 1e8
+    except ValueError:
+        raise ConfigurationError(f"FSDP_MIN_NUM_PARAMS and FSDP_VERSION must be numbers, not {text!r}") from None
+
+
+_VARIABLES: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
+    ("FSDP_VERSION", "fsdp_version", _number),
+    ("FSDP_SHARDING_STRATEGY", "sharding_strategy", lambda text: int(text) if text.isdecimal() else text),
+    ("FSDP_RESHARD_AFTER_FORWARD", "reshard_after_forward", _word),
+    ("FSDP_OFFLOAD_PARAMS", "cpu_offload", _word),
+    ("FSDP_AUTO_WRAP_POLICY", "auto_wrap_policy", str),
+    ("FSDP_TRANSFORMER_CLS_TO_WRAP", "transformer_cls_names_to_wrap", lambda text: text.split(",")),
+    ("FSDP_MIN_NUM_PARAMS", "min_num_params", _number),
+    ("FSDP_STATE_DICT_TYPE", "state_dict_type", str),
+    ("FSDP_ACTIVATION_CHECKPOINTING", "activation_checkpointing", _word),
+)
+"""Variables that say how to shard, the arguments that they are, and how they are read."""
 
 
 @dataclass
@@ -42,7 +67,8 @@ class FullyShardedDataParallelPlugin:
     """Whether parameters, gradients and optimizer states live in the host's memory."""
     ignored_modules: Iterable[nn.Module] | None = None
     state_dict_type: Any = None
-    """`SHARDED_STATE_DICT` (the default): each rank writes its shards; `FULL_STATE_DICT`: the main rank writes all."""
+    """`SHARDED_STATE_DICT` (the default): each rank writes its shards; `FULL_STATE_DICT`: the main rank writes all, as
+    one device would."""
     state_dict_config: Any = None
     optim_state_dict_config: Any = None
     limit_all_gathers: bool = True
@@ -68,14 +94,36 @@ class FullyShardedDataParallelPlugin:
             )
         self._check_without_effect()
         self.reshard_after_forward = self._reshard()
-        self.state_dict_type = _name(self.state_dict_type) or "SHARDED_STATE_DICT"
-        if self.state_dict_type not in STATE_DICTS:
-            raise ConfigurationError(
-                f"state_dict_type={self.state_dict_type!r} must be one of {', '.join(STATE_DICTS)}"
-            )
+        self.set_state_dict_type(self.state_dict_type)
         if isinstance(self.auto_wrap_policy, str) and self.auto_wrap_policy.lower() not in WRAPPING:
             raise ConfigurationError(f"auto_wrap_policy={self.auto_wrap_policy!r} must be one of {', '.join(WRAPPING)}")
         self._check_wrapping()
+
+    @classmethod
+    def of_environment(cls, told: Mapping[str, str]) -> FullyShardedDataParallelPlugin:
+        """As a launch has told its ranks by environment variables. The peer's writes those without an effect too.
+
+        Raises:
+            ConfigurationError: An option has no meaning.
+        """
+        given = {argument: read(told[name]) for name, argument, read in _VARIABLES if name in told}
+        policy = str(given.get("auto_wrap_policy", "")).lower()
+        if policy != "size_based_wrap":
+            given.pop("min_num_params", None)
+        if policy not in ("", "transformer_based_wrap"):
+            given.pop("transformer_cls_names_to_wrap", None)
+        return cls(**given)
+
+    def set_state_dict_type(self, state_dict_type: Any = None) -> None:
+        """Has checkpoints hold shards or whole states from now on; see `state_dict_type`.
+
+        Raises:
+            ConfigurationError: There is no such type.
+        """
+        name = _name(state_dict_type) or "SHARDED_STATE_DICT"
+        if name not in STATE_DICTS:
+            raise ConfigurationError(f"state_dict_type={name!r} must be one of {', '.join(STATE_DICTS)}")
+        self.state_dict_type = name
 
     @property
     def wrapping(self) -> str | Callable[..., Any]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor.parallel import ParallelStyle
+    from typing_extensions import Self
 
 
 class Choice(str, enum.Enum):
@@ -30,9 +31,17 @@ class Choice(str, enum.Enum):
     def __str__(self) -> str:
         return str(self.value)
 
+    @classmethod
+    def of(cls, value: object, name: str) -> Self:
+        """The choice that the user's argument `name` makes."""
+        try:
+            return cls(value)
+        except ValueError:
+            raise ConfigurationError(f"{name}={value!r} must be one of {', '.join(cls.list())}") from None
+
 
 class DistributedType(str, enum.Enum):
-    """How the ranks work together."""
+    """How the ranks work together. Those below XLA never come up here; code for many machines asks for them."""
 
     NO = "NO"
     MULTI_CPU = "MULTI_CPU"
@@ -40,6 +49,15 @@ class DistributedType(str, enum.Enum):
     FSDP = "FSDP"
     TP = "TP"
     XLA = "XLA"
+    DEEPSPEED = "DEEPSPEED"
+    MEGATRON_LM = "MEGATRON_LM"
+    MULTI_NPU = "MULTI_NPU"
+    MULTI_MLU = "MULTI_MLU"
+    MULTI_SDAA = "MULTI_SDAA"
+    MULTI_MUSA = "MULTI_MUSA"
+    MULTI_XPU = "MULTI_XPU"
+    MULTI_HPU = "MULTI_HPU"
+    MULTI_NEURON = "MULTI_NEURON"
 
 
 class PrecisionType(Choice):
@@ -198,8 +216,10 @@ class GradientAccumulationPlugin(KwargsHandler):
     """Whether gradients travel at every batch, which costs time and saves memory under FSDP."""
 
     def __post_init__(self) -> None:
-        if self.num_steps is not None and (isinstance(self.num_steps, bool) or self.num_steps < 1):
-            raise ConfigurationError(f"num_steps={self.num_steps!r}: gradients are accumulated over at least 1 batch")
+        if self.num_steps is not None and (type(self.num_steps) is not int or self.num_steps < 1):
+            raise ConfigurationError(
+                f"num_steps={self.num_steps!r}: gradients are accumulated over at least 1 batch, and a whole number"
+            )
 
 
 @dataclass

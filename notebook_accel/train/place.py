@@ -49,8 +49,16 @@ def join_alone(device: torch.device) -> None:
     dist.init_process_group(backends(device, None), store=HashStore(), rank=0, world_size=1)
 
 
+_JOINS = 1_000_000
+"""More than any rank joins within a generation."""
 _joined = 0
 """How often this process has joined the group of its launch."""
+
+
+def begin_generation(number: int) -> None:
+    """From now on the ranks meet in places of their own, however often each has joined before."""
+    global _joined
+    _joined = _JOINS * number
 
 
 def _meeting(told: Environment) -> dict[str, Any]:

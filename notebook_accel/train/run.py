@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from notebook_accel.errors import ConfigurationError
-from notebook_accel.train import environment
+from notebook_accel.train import arguments
 from notebook_accel.train.checkpoint import Checkpoints
 from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
 from notebook_accel.train.gradient_state import GradientState
@@ -45,12 +44,6 @@ from notebook_accel.train.strategies import choose
 from notebook_accel.train.strategies.base import Settings
 from notebook_accel.train.trackers import GeneralTracker, Logbook
 
-H = TypeVar("H", bound=KwargsHandler)
-_HANDLERS = (
-    DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs, AutocastKwargs, ProfileKwargs,
-    AORecipeKwargs,
-)  # fmt: skip
-
 
 class Run(RankWork):
     """The settings of a training run, and its parts. `Accelerator` has the documentation."""
@@ -79,21 +72,21 @@ class Run(RankWork):
         deepspeed_plugins: Any = None,
         parallelism_config: Any = None,
     ) -> None:
-        _refuse_missing(
+        arguments.refuse_missing(
             deepspeed_plugin=deepspeed_plugin or deepspeed_plugins,
             megatron_lm_plugin=megatron_lm_plugin,
             parallelism_config=parallelism_config,
         )
-        handlers = _Handlers(kwargs_handlers or ())
-        self.project_configuration = _project(project_config, project_dir)
-        self.dataloader_config = _loading(dataloader_config, split_batches)
-        accumulation = _accumulation(gradient_accumulation_plugin, gradient_accumulation_steps)
+        handlers = arguments.Handlers(kwargs_handlers or ())
+        self.project_configuration = arguments.project(project_config, project_dir)
+        self.dataloader_config = arguments.loading(dataloader_config, split_batches)
+        accumulation = arguments.accumulation(gradient_accumulation_plugin, gradient_accumulation_steps)
         joining = handlers.get(InitProcessGroupKwargs)
         with _undone_if_refused():
             self.state = AcceleratorState(
                 mixed_precision=None if mixed_precision is None else str(mixed_precision),
                 cpu=cpu,
-                dynamo_plugin=_compiling(dynamo_plugin, dynamo_backend),
+                dynamo_plugin=arguments.compiling(dynamo_plugin, dynamo_backend),
                 fsdp_plugin=fsdp_plugin,
                 torch_tp_plugin=torch_tp_plugin,
                 **({} if joining is None else joining.to_kwargs()),
@@ -118,7 +111,9 @@ class Run(RankWork):
         self.gradient_state = GradientState(accumulation)
         self.device_placement = device_placement
         self.step_scheduler_with_optimizer = step_scheduler_with_optimizer
-        self.rng_types = ["generator"] if rng_types is None else list(rng_types)
+        self.rng_types = [
+            RNGType.of(each, "rng_types") for each in (("generator",) if rng_types is None else rng_types)
+        ]
         self.profile_handler = handlers.get(ProfileKwargs)
         self.flag_tensor: torch.Tensor | None = None
         self._accumulation = Accumulation(self.strategy, self.gradient_state)
@@ -223,28 +218,6 @@ class Run(RankWork):
         return self.dataloader_config.use_stateful_dataloader
 
 
-class _Handlers:
-    """What `kwargs_handlers` holds, by class."""
-
-    def __init__(self, given: Sequence[KwargsHandler]) -> None:
-        self._given: dict[type[KwargsHandler], KwargsHandler] = {}
-        for handler in given:
-            kind = next((each for each in _HANDLERS if isinstance(handler, each)), None)
-            if kind is None:
-                raise ConfigurationError(
-                    f"kwargs_handlers holds {handler!r:.80}, which is none of "
-                    f"{', '.join(each.__name__ for each in _HANDLERS)}"
-                )
-            if kind in self._given:
-                raise ConfigurationError(f"kwargs_handlers holds two {kind.__name__}: give one")
-            self._given[kind] = handler
-
-    def get(self, kind: type[H]) -> H | None:
-        found = self._given.get(kind)
-        assert found is None or isinstance(found, kind)
-        return found
-
-
 @contextmanager
 def _undone_if_refused() -> Iterator[None]:
     """Forgets a state whose settings turn out to be impossible, so that the next cell can make another."""
@@ -255,50 +228,3 @@ def _undone_if_refused() -> Iterator[None]:
         if first:
             AcceleratorState._reset_state()
         raise
-
-
-def _refuse_missing(**plugins: Any) -> None:
-    for name, value in plugins.items():
-        if value is not None:
-            raise ConfigurationError(
-                f"{name} asks for something that is not here: there are DDP (the default on several ranks), FSDP2 "
-                "(fsdp_plugin) and tensor parallel (torch_tp_plugin)"
-            )
-
-
-def _project(config: ProjectConfiguration | None, folder: str | os.PathLike[str] | None) -> ProjectConfiguration:
-    project = config or ProjectConfiguration()
-    if folder is not None and project.project_dir is None:
-        project.set_directories(os.fspath(folder))
-    elif folder is not None and os.fspath(folder) != project.project_dir:
-        raise ConfigurationError(
-            f"project_dir={os.fspath(folder)!r} contradicts project_config, whose project_dir is "
-            f"{project.project_dir!r}: give one of them"
-        )
-    return project
-
-
-def _loading(config: DataLoaderConfiguration | None, split_batches: bool | None) -> DataLoaderConfiguration:
-    config = config or DataLoaderConfiguration(split_batches=bool(split_batches))
-    if split_batches is not None and split_batches != config.split_batches:
-        raise ConfigurationError(
-            f"split_batches={split_batches} contradicts dataloader_config, which has {config.split_batches}: "
-            "give it there alone"
-        )
-    return config
-
-
-def _accumulation(plugin: GradientAccumulationPlugin | None, steps: int) -> GradientAccumulationPlugin:
-    if plugin is not None:
-        if steps != 1:
-            raise ConfigurationError(
-                f"gradient_accumulation_steps={steps} and gradient_accumulation_plugin were both given: give one"
-            )
-        return plugin
-    return GradientAccumulationPlugin(num_steps=steps if steps != 1 else environment.read().accumulation_steps)
-
-
-def _compiling(plugin: TorchDynamoPlugin | None, backend: DynamoBackend | str | None) -> TorchDynamoPlugin | None:
-    if plugin is not None and backend is not None:
-        raise ConfigurationError("dynamo_plugin and dynamo_backend were both given: give one of them")
-    return plugin if backend is None else TorchDynamoPlugin(backend=backend)

@@ -55,6 +55,11 @@ def save(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimiz
         _write(states, folder / OPTIMIZER_FOLDER.format(index=index))
 
 
+def is_in_shards(folder: Path) -> bool:
+    """Whether a checkpoint's weights are."""
+    return (folder / MODEL_FOLDER.format(index=0)).is_dir()
+
+
 def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], strict: bool = True) -> None:
     """Fills models and optimizers with what `save` wrote on however many ranks; called on all ranks.
 

@@ -33,12 +33,15 @@ class PartialState(RankWork):
 
     _instance: ClassVar[PartialState | None] = None
     _place: Place
+    debug: bool
+    """Changes nothing: shapes are always compared before ranks exchange tensors. Code that looks for bugs sets it."""
 
     def __new__(cls, cpu: bool = False, **kwargs: Any) -> PartialState:
         state = PartialState._instance
         if state is None or (state.backend and not dist.is_initialized()):  # the user's code may have left the group
             state = super().__new__(cls)
             state._place = place.join(environment.read(), cpu, kwargs)
+            state.debug = state._place.debug
             PartialState._instance = state
         elif cpu and state.device.type != "cpu":
             raise ConfigurationError(
@@ -70,10 +73,6 @@ class PartialState(RankWork):
     def backend(self) -> str | None:
         """How ranks talk: `gloo`, `nccl`; `None` for one rank alone."""
         return self._place.backend
-
-    @property
-    def debug(self) -> bool:
-        return self._place.debug
 
     @property
     def num_processes(self) -> int:
@@ -150,7 +149,7 @@ class AcceleratorState(RankWork):
         **kwargs: Any,
     ) -> AcceleratorState:
         if mixed_precision is not None:
-            mixed_precision = _precision(mixed_precision)
+            mixed_precision = PrecisionType.of(mixed_precision, "mixed_precision").value
         partial = PartialState(cpu, **kwargs)
         given = {
             "mixed_precision": mixed_precision,
@@ -164,8 +163,15 @@ class AcceleratorState(RankWork):
             defaults = environment.read()
             state.partial = partial
             state.mixed_precision = mixed_precision or defaults.mixed_precision
-            state.dynamo_plugin = dynamo_plugin or TorchDynamoPlugin(backend=defaults.compile_backend)
+            state.dynamo_plugin = dynamo_plugin or TorchDynamoPlugin(
+                backend=defaults.compile_backend,
+                mode=defaults.compile_mode,
+                fullgraph=defaults.compile_fullgraph,
+                dynamic=defaults.compile_dynamic,
+            )
             state.fsdp_plugin = fsdp_plugin
+            if fsdp_plugin is None and torch_tp_plugin is None and defaults.fsdp is not None:
+                state.fsdp_plugin = FullyShardedDataParallelPlugin.of_environment(defaults.fsdp)
             state.torch_tp_plugin = torch_tp_plugin
             state.distributed_type = partial.distributed_type
             cls._instance = state
@@ -179,8 +185,8 @@ class AcceleratorState(RankWork):
             if value is not None and value != settled:
                 raise ConfigurationError(
                     f"{name}={value!r} was asked for, but this process already has an Accelerator with "
-                    f"{name}={settled!r}, and all share one state: leave it out, give both the same, or call "
-                    "AcceleratorState._reset_state() before the second"
+                    f"{name}={settled!r}, and all share one state: leave it out, give both the same, or "
+                    "end the first with its end_training()"
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -207,7 +213,12 @@ class AcceleratorState(RankWork):
 
     @property
     def debug(self) -> bool:
+        """As in `PartialState`."""
         return self.partial.debug
+
+    @debug.setter
+    def debug(self, value: bool) -> None:
+        self.partial.debug = value
 
     @property
     def num_processes(self) -> int:
@@ -255,12 +266,3 @@ def _restore(precision: str, dynamo: Any, fsdp: Any, distributed_type: Distribut
         AcceleratorState(precision, dynamo_plugin=dynamo, fsdp_plugin=fsdp).distributed_type = distributed_type
     assert AcceleratorState._instance is not None
     return AcceleratorState._instance
-
-
-def _precision(value: Any) -> str:
-    try:
-        return PrecisionType(str(value)).value
-    except ValueError:
-        raise ConfigurationError(
-            f"mixed_precision={value!r} must be one of {', '.join(PrecisionType.list())}"
-        ) from None

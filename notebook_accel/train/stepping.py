@@ -12,7 +12,7 @@ from torch import nn
 from notebook_accel.train import collectives, compiling, evenness
 from notebook_accel.train.gradients import NOTHING, Block, WithoutSync
 from notebook_accel.train.optimizer import AcceleratedOptimizer
-from notebook_accel.train.options import AutocastKwargs
+from notebook_accel.train.options import AutocastKwargs, GradientAccumulationPlugin
 from notebook_accel.train.run import Run
 
 
@@ -37,7 +37,7 @@ class Stepping(Run):
 
     @gradient_accumulation_steps.setter
     def gradient_accumulation_steps(self, value: int) -> None:
-        self.gradient_state.num_steps = value
+        self.gradient_state.num_steps = GradientAccumulationPlugin(num_steps=value).num_steps or 1
 
     @property
     def step(self) -> int:
@@ -163,7 +163,7 @@ class Stepping(Run):
         return evenness.gather_for_metrics(input_data, use_gather_object, self.strategy.data_group)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
-        """Adds up the tensors of all ranks, or takes their `mean`; see `notebook_accel.reduce`."""
+        """Adds up the tensors of all ranks, or takes their `mean` or `max`; see `notebook_accel.reduce`."""
         return collectives.reduce(tensor, reduction, scale)
 
     def pad_across_processes(self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:

@@ -14,13 +14,15 @@ from notebook_accel.train.gradient_state import GradientState
 from notebook_accel.train.state import AcceleratorState
 
 Ranks = Callable[..., list[Any]]
+_IMPORTED = ("pytest", "accelerate", "torchdata.stateful_dataloader")
+"""What the tests' own modules import, which ranks do too: a notebook would have them preloaded, as it imports them."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def engines_live_as_long_as_the_session() -> Iterator[None]:
     # As in a notebook: otherwise each rank that shards or optimizes would spend seconds on these.
     engines.get().warm()
-    engines.get().preload(TRAINING)
+    engines.get().preload([*TRAINING, *_IMPORTED])
     yield
     for engine in engines._running.values():
         engine.close()

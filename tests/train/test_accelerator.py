@@ -268,6 +268,8 @@ def changed_model() -> Any:
     [
         (stranger, "none of the parameters of the AdamW belongs to a prepared model"),
         (changed_model, "make it from the model, and prepare both in one call"),
+        (lambda: Accelerator().prepare(list(parts()[:2])), "a list that holds a Linear, which would stay unprepared"),
+        (lambda: Accelerator().prepare({"a": parts()[1]}), "pass its elements one by one"),
         (lonely_scheduler, "a scheduler was prepared without its optimizer"),
         (lambda: Accelerator().prepare(*parts(), device_placement=[True]), "1 entries for 4 objects"),
         (lambda: Accelerator(kwargs_handlers=[object()]), "which is none of DistributedDataParallelKwargs"),  # type: ignore[list-item]
@@ -283,6 +285,11 @@ def changed_model() -> Any:
             "were both given",
         ),
         (lambda: GradientAccumulationPlugin(num_steps=0), "at least 1 batch"),
+        (lambda: Accelerator(gradient_accumulation_steps=2.5), "num_steps=2.5"),  # type: ignore[arg-type]
+        (lambda: setattr(Accelerator(), "gradient_accumulation_steps", 0), "num_steps=0"),
+        (lambda: Accelerator(rng_types=["cpu"]), "rng_types='cpu' must be one of torch, cuda, generator"),
+        (lambda: Accelerator(dynamo_backend="inductr").prepare(parts()[0]), "inductr is not here: choose from"),
+        (lambda: Accelerator().skip_first_batches(parts()[2], -1), "0 or more"),
         (
             lambda: Accelerator(project_dir="a", project_config=ProjectConfiguration(project_dir="b")),
             "contradicts project_config",
@@ -296,6 +303,30 @@ def test_what_would_only_fail_later_fails_at_once(make: Any, message: str) -> No
     with pytest.raises(ConfigurationError) as refused:
         make()
     assert message in str(refused.value)
+
+
+def partly_foreign(frozen: bool, apart: bool) -> list[float]:
+    accelerator = Accelerator()
+    body, head = nn.Linear(2, 2), nn.Linear(2, 1).requires_grad_(not frozen)
+    optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)
+    if not apart:
+        head = accelerator.prepare(head)
+    body, optimizer = accelerator.prepare(body, optimizer)
+    accelerator.backward(head(body(torch.full((1, 2), float(accelerator.process_index)))).sum())
+    optimizer.step()
+    return [parameter.detach().sum().item() for parameter in body.parameters()]
+
+
+def test_an_optimizer_with_more_than_the_models_parameters_is_refused_where_ranks_would_drift_apart(
+    ranks: Ranks,
+) -> None:
+    with pytest.raises(RankError, match="are those of no prepared model") as failed:
+        ranks(partly_foreign, False, True)
+    assert "of the 4 parameters of the SGD, 2 (of shape (1, 2), (1,))" in str(failed.value.__cause__)
+    assert partly_foreign(False, True)  # alone, there is nobody to drift apart from
+    for frozen, apart in ((True, True), (False, False)):
+        first, second = ranks(partly_foreign, frozen, apart)
+        assert first == second
 
 
 def test_an_accelerator_survives_pickling() -> None:

@@ -332,12 +332,14 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
 # Several ranks
 
 
-def save_on(folder: str, fsdp: bool, limit: int | None = None) -> Any:
+def save_on(folder: str, fsdp: bool, limit: int | None = None, kind: str | None = None) -> Any:
     set_seed(0)
     project = ProjectConfiguration(folder, automatic_checkpoint_naming=True, total_limit=limit) if limit else None
     plugin = FullyShardedDataParallelPlugin() if fsdp else None
     setup = Setup(Accelerator(fsdp_plugin=plugin, project_config=project), count=1).step()
     torch.manual_seed(setup.accelerator.process_index)
+    if plugin is not None:
+        plugin.set_state_dict_type(kind)  # as scripts do before they save for the last time
     for _ in range(3 if limit else 1):
         setup.accelerator.save_state(None if limit else folder)
     return resume(setup)
@@ -382,10 +384,9 @@ saved_by_two: dict[bool, list[Any]] = {}
 @pytest.mark.parametrize(
     ("saved", "loaded", "message"),
     [
-        (False, True, "it was saved with whole weights (one device, or DDP), and this run spreads them"),
         (True, False, "its weights are in shards, as FSDP saves them, and here every rank holds them whole"),
     ],
-    ids=["DDP to FSDP2", "FSDP2 to DDP"],
+    ids=["FSDP2 to DDP"],
 )
 def test_a_strategy_that_cannot_read_it_says_so(
     saved: bool, loaded: bool, message: str, ranks: Ranks, tmp_path: Path
@@ -397,10 +398,43 @@ def test_a_strategy_that_cannot_read_it_says_so(
     assert isinstance(refused.value.__cause__, CheckpointError)
 
 
+@pytest.mark.parametrize(
+    ("saved", "loaded", "size"),
+    [(True, True, 3), (True, False, 2), (False, True, 2), (True, True, 1)],
+    ids=["FSDP2 to FSDP2 on more", "FSDP2 to DDP", "DDP to FSDP2", "FSDP2 to FSDP2 on one"],
+)
+def test_whole_states_are_loaded_whole_or_in_shards(
+    saved: bool, loaded: bool, size: int, ranks: Ranks, tmp_path: Path
+) -> None:
+    expected, _ = ranks(save_on, str(tmp_path / "run"), saved, None, "FULL_STATE_DICT")[0]
+    assert {"model.safetensors", "optimizer.bin"} < everything(tmp_path / "run")
+    found, _ = ranks(load_on, str(tmp_path / "run"), loaded, size=size)[0]
+    assert found.keys() == expected.keys()
+    for name in expected:
+        torch.testing.assert_close(torch.tensor(found[name]), torch.tensor(expected[name]), rtol=0, atol=1e-6)
+
+
 def test_ranks_count_and_remove_checkpoints_together(ranks: Ranks, tmp_path: Path) -> None:
     ranks(save_on, str(tmp_path), False, 2)
     assert everything(tmp_path / "checkpoints") == {"checkpoint_1", "checkpoint_2"}
     assert {"random_states_0.pkl", "random_states_1.pkl"} < everything(tmp_path / "checkpoints" / "checkpoint_2")
+
+
+def save_and_load_where_each_rank_says(folder: str) -> list[Any]:
+    accelerator = Accelerator()
+    own = f"{folder}/as rank {accelerator.process_index} has it"
+    setup = Setup(accelerator).step()
+    expected = setup.values()
+    returned = accelerator.save_state(own)
+    setup.step()
+    accelerator.load_state(own)
+    return [Path(returned).name, setup.values() == expected]
+
+
+def test_ranks_that_name_several_folders_take_that_of_the_first(ranks: Ranks, tmp_path: Path) -> None:
+    assert ranks(save_and_load_where_each_rank_says, str(tmp_path)) == [["as rank 0 has it", True]] * 2
+    assert everything(tmp_path) == {"as rank 0 has it"}
+    assert "dl_state_dict_rank1.bin" in everything(tmp_path / "as rank 0 has it")
 
 
 def fail_on_one(folder: str, rank: int) -> str:

@@ -42,6 +42,7 @@ def exchanged(size: int) -> dict[str, Any]:
         "sum": reduce(own, "sum"),
         "mean": reduce({"x": own})["x"],
         "scaled": reduce(own, "sum", scale=0.5),
+        "max": reduce(own - 2 * rank * own, "max"),
         "none": reduce(own, "none"),
         "sent": (broadcast(sent, from_process=1), sent),
     }
@@ -61,6 +62,7 @@ def test_nested_tensors_are_exchanged_however_large(size: int, ranks_: int, rank
         assert torch.equal(found["sum"], sum(owns))
         torch.testing.assert_close(found["mean"], sum(owns) / ranks_)
         assert torch.equal(found["scaled"], sum(owns) / 2)
+        assert torch.equal(found["max"], torch.stack([(1 - 2 * other) * own for other, own in enumerate(owns)]).amax(0))
         assert torch.equal(found["none"], owns[rank])
         assert all(torch.equal(each, torch.ones(size)) for each in found["sent"])
 
@@ -119,14 +121,25 @@ def test_shapes_that_differ_are_named_instead_of_hanging(operation: str, size: i
 
 def test_one_rank_keeps_what_it_has() -> None:
     tensor = torch.tensor([1.0, 3.0])
-    for operation in (gather, reduce, broadcast, pad_across_processes, gather_object):
+    for operation in (gather, broadcast, pad_across_processes, gather_object):
         assert operation(tensor) is tensor
     assert broadcast_object_list([1]) == [1]
     assert reduce(tensor, scale=2.0).tolist() == [2, 6]
 
 
+@pytest.mark.parametrize("reduction", ["sum", "mean", "max", "none"])
+def test_a_reduced_tensor_of_one_rank_can_be_added_to(reduction: str) -> None:
+    tensor = torch.tensor([1.0, 3.0])
+    total = reduce({"x": tensor}, reduction)["x"]
+    total += 1
+    assert tensor.tolist() == [1, 3]
+    assert total.tolist() == [2, 4]
+
+
 def test_what_cannot_be_done_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="must be one of sum, mean, none"):
-        reduce(torch.ones(1), "max")
+    with pytest.raises(ConfigurationError, match="must be one of sum, mean, max, none"):
+        reduce(torch.ones(1), "min")
+    with pytest.raises(TypeError, match="found a float"):  # as on several ranks
+        reduce(1.5)
     with pytest.raises(ConfigurationError, match="the ranks are 0 to 0"):
         broadcast(torch.ones(1), from_process=1)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from notebook_accel import Accelerator, RankError
 from notebook_accel.train import evenness
 from notebook_accel.train.data import prepare_data_loader, skip_first_batches
 from tests.train.conftest import Ranks
@@ -127,3 +128,18 @@ def test_loaders_that_cannot_change_are_named() -> None:
         assert read(loaders[1]) == [[4, 5, 6, 7]]
     with evenness.overriding_even_batches(loaders[1:], False):
         pass
+
+
+def join(prepare: bool, frozen: bool) -> int:
+    accelerator = Accelerator()
+    model = torch.nn.Linear(2, 1).requires_grad_(not frozen)
+    if prepare:
+        model = accelerator.prepare(model)
+    with accelerator.join_uneven_inputs([model]):
+        return int(model(torch.ones(accelerator.process_index, 2)).shape[0])
+
+
+def test_only_prepared_models_can_be_joined(ranks: Ranks) -> None:
+    with pytest.raises(RankError, match="was given a Linear that is not prepared"):
+        ranks(join, False, False)
+    assert ranks(join, True, True) == [0, 1]  # it has no gradients to wait for

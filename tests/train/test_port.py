@@ -22,15 +22,14 @@ from accelerate.utils import (
     gather_object,
     set_seed,
 )
-from sklearn.datasets import load_digits
 from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader, TensorDataset
 
 
 def digits():
-    data = load_digits()
-    inputs = torch.tensor(data.data[:330], dtype=torch.float32) / 16
-    targets = torch.tensor(data.target[:330])
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.rand(330, 64, generator=generator)
+    targets = inputs.matmul(torch.rand(64, 10, generator=generator)).argmax(-1)
     return TensorDataset(inputs[:250], targets[:250]), TensorDataset(inputs[250:], targets[250:])
 
 
@@ -98,6 +97,104 @@ def training_function(folder, mixed_precision):
 """
 
 
+IDIOMS = """
+import os
+from datetime import timedelta
+
+import torch
+from accelerate import Accelerator
+from accelerate.data_loader import skip_first_batches
+from accelerate.local_sgd import LocalSGD
+from accelerate.logging import get_logger
+from accelerate.state import AcceleratorState, GradientState, PartialState
+from accelerate.tracking import GeneralTracker, on_main_process
+from accelerate.utils import InitProcessGroupKwargs, gather, gather_object, pad_across_processes, reduce, set_seed
+from accelerate.utils.memory import release_memory
+from accelerate.utils.operations import send_to_device
+from torch.utils.data import DataLoader, TensorDataset
+
+logger = get_logger(__name__, log_level="INFO")
+
+
+class Kept(GeneralTracker):
+    name = "kept"
+    requires_logging_directory = False
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    @property
+    def tracker(self):
+        return self.lines
+
+    @on_main_process
+    def store_init_configuration(self, values):
+        self.lines.append(values)
+
+    @on_main_process
+    def log(self, values, step=None, **kwargs):
+        self.lines.append((step, values, kwargs))
+
+
+def training_function(folder, mixed_precision):
+    accelerator = Accelerator(
+        cpu=True,
+        mixed_precision=mixed_precision,
+        log_with=Kept(),
+        kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=100))],
+    )
+    logger.info(accelerator.state, main_process_only=False)
+    accelerator.init_trackers("project", config={"lr": 0.05}, init_kwargs={"kept": {}})
+    rank, found = PartialState().process_index, []
+    set_seed(7)
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    data = TensorDataset(torch.randn(22, 3), torch.randn(22, 1))
+    model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(data, batch_size=4, shuffle=True))
+    with LocalSGD(accelerator=accelerator, model=model, local_sgd_steps=2, enabled=True) as local_sgd:
+        for step, batch in enumerate(loader):
+            inputs, targets = send_to_device(batch, accelerator.device)
+            loss = torch.nn.functional.mse_loss(model(inputs), targets)
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            local_sgd.step()
+            accelerator.log({"loss": accelerator.reduce(loss.detach(), "mean").item()}, step, {"kept": {"more": 1}})
+            if loss.item() < 0.5 - 0.1 * rank:
+                accelerator.set_trigger()
+            if accelerator.check_trigger():
+                break
+    found.append(accelerator.get_tracker("kept", unwrap=True) if accelerator.is_main_process else None)
+    found.append([round(each, 5) for each in accelerator.unwrap_model(model).weight.flatten().tolist()])
+    with accelerator.join_uneven_inputs([model], even_batches=False):
+        for inputs, _ in loader:
+            accelerator.backward(model(inputs).mean())
+    found.append([len(accelerator.gather_for_metrics(inputs)) for inputs, _ in skip_first_batches(loader, 1)][:-1])
+    with accelerator.no_sync(model):
+        optimizer.zero_grad()
+        accelerator.backward(model(torch.full((1, 3), 1.0 + rank)).sum())
+    found.append(accelerator.unwrap_model(model).weight.grad.tolist())
+    with accelerator.split_between_processes({"a": torch.arange(5), "b": list("abcde")}) as part:
+        found.append((part["a"].tolist(), gather_object(part["b"])))
+    with PartialState().split_between_processes(list(range(7)), apply_padding=True) as part:
+        found.append(part)
+    own = torch.full((rank + 1, 2), float(rank))
+    found.append(gather(pad_across_processes(own, dim=0, pad_index=-1)).tolist())
+    found.append([reduce({"x": own[:1]}, how)["x"].tolist() for how in ("sum", "mean", "max")])
+    mine = (accelerator.on_main_process, accelerator.on_last_process, accelerator.on_process(process_index=0))
+    found.append([decorate(lambda: 1)() for decorate in mine])
+    accelerator.save(accelerator.get_state_dict(model), os.path.join(folder, "weights.bin"))
+    accelerator.wait_for_everyone()
+    found.append((os.listdir(folder), sorted(torch.load(os.path.join(folder, "weights.bin")))))
+    state = AcceleratorState()
+    found.append((state.mixed_precision, GradientState().sync_gradients, loader.total_batch_size))
+    found.append(accelerator.free_memory(model, optimizer) + release_memory(loader))
+    accelerator.end_training()
+    return found
+"""
+
+
 def run(source: str, folder: str, mixed_precision: str) -> Any:
     """Runs the script's function on this rank."""
     names: dict[str, Any] = {"__name__": "script"}
@@ -114,11 +211,15 @@ def ported(source: str) -> str:
     )
 
 
-@pytest.mark.parametrize("mixed_precision", ["no", "bf16"])
+@pytest.mark.parametrize(("script", "mixed_precision"), [("SCRIPT", "no"), ("SCRIPT", "bf16"), ("IDIOMS", "no")])
 @pytest.mark.parametrize("size", [1, 2])
-def test_only_the_import_lines_change(size: int, mixed_precision: str, ranks: Ranks, tmp_path: Path) -> None:
-    source = textwrap.dedent(SCRIPT)
-    assert ported(source).count("notebook_accel") == 2
-    theirs = ranks(run, source, str(tmp_path / "theirs"), mixed_precision, size=size)
-    ours = ranks(run, ported(source), str(tmp_path / "ours"), mixed_precision, size=size)
-    assert ours == theirs
+def test_only_the_import_lines_change(
+    size: int, script: str, mixed_precision: str, ranks: Ranks, tmp_path: Path
+) -> None:
+    source = textwrap.dedent(globals()[script])
+    assert ported(source).count("notebook_accel") == source.count("from accelerate") == source.count("accelerate")
+    results = {}
+    for name, each in {"theirs": source, "ours": ported(source)}.items():
+        (tmp_path / name).mkdir()
+        results[name] = ranks(run, each, str(tmp_path / name), mixed_precision, size=size)
+    assert results["ours"] == results["theirs"]

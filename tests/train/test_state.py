@@ -1,6 +1,7 @@
 import pickle
 from typing import Any
 
+import accelerate
 import pytest
 import torch
 
@@ -29,6 +30,19 @@ def test_a_process_that_nobody_launched_is_one_device() -> None:
     PartialState._reset_state()
     assert not state.initialized
     assert PartialState() is not state
+
+
+def test_every_way_to_work_together_that_the_peer_knows_can_be_asked_for() -> None:
+    known = {each.name: each.value for each in DistributedType}
+    assert known == {**{each.name: each.value for each in accelerate.DistributedType}, "TP": "TP"}
+    assert Accelerator().distributed_type not in (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
+
+
+def test_debugging_can_be_asked_for_of_either_state() -> None:
+    Accelerator().state.debug = True
+    assert PartialState().debug
+    PartialState().debug = False
+    assert not Accelerator().state.debug
 
 
 def places() -> tuple[Any, ...]:

@@ -251,6 +251,16 @@ def test_starting_again_closes_what_was_open(record: Callable[[str], Calls]) -> 
     assert len(book.trackers) == 1
 
 
+def test_what_no_tracker_gets_is_told_once(record: Callable[[str], Calls], caplog: pytest.LogCaptureFixture) -> None:
+    record("wandb")
+    book = Logbook("wandb")
+    book.log({"loss": 1.0})
+    book.log({"loss": 1.0})
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == ["wandb got nothing of what was logged"]
+    Logbook().log({"loss": 1.0})  # nobody was to get it
+    assert len(caplog.records) == 1
+
+
 def test_numbers_also_go_to_whoever_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[events.Metrics] = []
     monkeypatch.setattr(events, "is_heard", lambda: True, raising=False)

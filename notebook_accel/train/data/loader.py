@@ -19,6 +19,7 @@ from notebook_accel.train.data import placement, resume
 from notebook_accel.train.data.resume import Progress
 from notebook_accel.train.data.samplers import get_sampler, index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN
+from notebook_accel.train.data.showing import shown
 from notebook_accel.train.data.skipping import read
 from notebook_accel.train.data.streams import IterableDatasetShard
 from notebook_accel.train.gradient_state import GradientState
@@ -76,7 +77,7 @@ class PreparedLoader(DataLoader[Any]):
         state = GradientState()
         state._add_dataloader(self)
         try:
-            yield from self._epoch()
+            yield from shown(self, self._epoch())
             self._seen = None
             self.progress.finish()
         finally:

@@ -97,30 +97,24 @@ def prepare_data_loader(
         has_useless_seed=data_seed is not None and not use_seedable_sampler,
     )
     base = _stateful(dataloader) if use_stateful_dataloader else duplicate(dataloader)
-    sampler = get_sampler(base)
-    if use_seedable_sampler and isinstance(sampler, RandomSampler):
-        replace_sampler(base, SeedableRandomSampler.like(sampler, data_seed))
-    if non_blocking and put_on_device and device is not None and device.type == "cuda":
-        base.pin_memory = True
+    if use_seedable_sampler:
+        _make_seedable(base, data_seed)
     options: dict[str, Any] = {
         "num_processes": ranks,
         "total_batch_size": size if size is None or split_batches else size * ranks,
         "device": device if put_on_device else None,
         "non_blocking": non_blocking,
     }
-    types = [RNGType(rng_type) for rng_type in rng_types or ()]
+    if non_blocking and put_on_device and device is not None and device.type == "cuda":
+        base.pin_memory = True
+    types = [RNGType.of(rng_type, "rng_types") for rng_type in rng_types or ()]
     if ranks == 1:
         return PreparedLoader(base, **options)
+    how = {"split_batches": split_batches, "even_batches": even_batches}
     if dispatch_batches:
-        return DispatchingLoader(
-            base,
-            split_batches=split_batches,
-            even_batches=even_batches,
-            slice_fn=slice_fn_for_dispatch,
-            rng_types=[rng_type for rng_type in types if rng_type is not RNGType.GENERATOR],
-            **options,
-        )
-    _shard(base, num_processes=ranks, process_index=rank, split_batches=split_batches, even_batches=even_batches)
+        others = [rng_type for rng_type in types if rng_type is not RNGType.GENERATOR]
+        return DispatchingLoader(base, slice_fn=slice_fn_for_dispatch, rng_types=others, **how, **options)
+    _shard(base, num_processes=ranks, process_index=rank, **how)
     return PreparedLoader(base, rng_types=types, **options)
 
 
@@ -132,8 +126,10 @@ def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> Dat
         num_batches: How many batches, of each rank.
 
     Raises:
-        ConfigurationError: The loader is stateful, and so knows by itself where it was.
+        ConfigurationError: The loader is stateful, and so knows by itself where it was; or the number is negative.
     """
+    if num_batches < 0:
+        raise ConfigurationError(f"num_batches={num_batches}: the batches to skip are 0 or more")
     if not num_batches:
         return dataloader
     base = dataloader.base_dataloader if isinstance(dataloader, PreparedLoader) else dataloader
@@ -198,6 +194,13 @@ def _check(
             "this loader's DistributedSampler leaves each rank its share already, and preparing it would share that "
             "out once more: leave the sampler out (pass shuffle=True for a random order)"
         )
+
+
+def _make_seedable(base: DataLoader[Any], seed: int | None) -> None:
+    """Has a random order follow from a seed and the epoch; any other order stays."""
+    sampler = get_sampler(base)
+    if isinstance(sampler, RandomSampler):
+        replace_sampler(base, SeedableRandomSampler.like(sampler, seed))
 
 
 def _shard(base: DataLoader[Any], **options: Any) -> None:

@@ -132,7 +132,7 @@ class Strategy(ABC):
         """Writes a checkpoint's weights and optimizer states."""
         from notebook_accel.train import checkpoint
 
-        checkpoint.write_replicated(folder, weights, optimizers, options)
+        checkpoint.write_replicated(folder, weights, [each.state_dict() for each in optimizers], options)
 
     def load_checkpoint(
         self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions

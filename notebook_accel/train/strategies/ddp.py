@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ class DataParallel(Strategy):
         return [self._wrap(model) for model in models]
 
     def _wrap(self, model: nn.Module) -> nn.Module:
-        if not any(parameter.requires_grad for parameter in model.parameters()):
+        if not _learns(model):
             return model  # there is nothing to average, and DDP refuses it
         device = self.state.device
         wrapped = DistributedDataParallel(
@@ -75,7 +75,18 @@ class DataParallel(Strategy):
 
     def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
         joinables: list[Joinable] = [model for model in models if isinstance(model, Joinable)]
-        return Join(joinables)
+        for model in models:
+            if not isinstance(model, Joinable) and _learns(model):
+                raise ConfigurationError(
+                    f"join_uneven_inputs was given a {type(model).__name__} that is not prepared, so the ranks have "
+                    "nothing to stand by for: pass what accelerator.prepare(model) returned"
+                )
+        return Join(joinables) if joinables else nullcontext()
+
+
+def _learns(model: Any) -> bool:
+    """Whether a model has gradients; also true of what is no model."""
+    return not isinstance(model, nn.Module) or any(each.requires_grad for each in model.parameters())
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -11,13 +12,17 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.optim import Optimizer
 
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
 from notebook_accel.train.options import DistributedType
 from notebook_accel.train.state import PartialState
 from notebook_accel.train.strategies import wrapping
-from notebook_accel.train.strategies.base import Settings
+from notebook_accel.train.strategies.base import Settings, StateDict
 from notebook_accel.train.strategies.parameters import followed_by, start_alike, whole
 from notebook_accel.train.strategies.shards import InShards
+
+if TYPE_CHECKING:
+    from notebook_accel.train.checkpoint import LoadOptions, SaveOptions
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
@@ -110,3 +115,43 @@ class FullySharded(InShards):
 
     def clip_grad_norm_(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
         return whole(super().clip_grad_norm_(parameters, max_norm, norm_type))
+
+    # What stays
+
+    @property
+    def _saves_whole(self) -> bool:
+        return bool(self.plugin.state_dict_type == "FULL_STATE_DICT")
+
+    def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[StateDict]:
+        return [self.state_dict(model) for model in models] if self._saves_whole else []
+
+    def save_checkpoint(
+        self,
+        folder: Path,
+        models: Sequence[nn.Module],
+        weights: Sequence[StateDict],
+        optimizers: Sequence[Optimizer],
+        options: SaveOptions,
+    ) -> None:
+        if not self._saves_whole:
+            super().save_checkpoint(folder, models, weights, optimizers, options)
+            return
+        from notebook_accel.train import contents, gathered
+
+        states = [gathered.optimizer_state(each, keep=options.writes) for each in optimizers]
+        if options.writes and not self.state.is_main_process:
+            raise ConfigurationError(
+                "state_dict_type='FULL_STATE_DICT' brings all weights to rank 0, and save_on_each_node=True wants them "
+                "on every machine: use SHARDED_STATE_DICT, or a folder that the machines share"
+            )
+        contents.write_replicated(folder, weights, states, options)
+
+    def load_checkpoint(
+        self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
+    ) -> None:
+        from notebook_accel.train import gathered, sharded
+
+        if sharded.is_in_shards(folder):
+            super().load_checkpoint(folder, models, optimizers, options)
+        else:
+            gathered.load(folder, models, optimizers, options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ TRACKERS = {
     LoggerType.COMETML: _Known("comet", "CometMLTracker", "comet_ml"),
     LoggerType.MLFLOW: _Known("mlflow", "MLflowTracker", "mlflow"),
 }
+_log = logging.getLogger(__name__)
 Named = str | LoggerType | GeneralTracker | type[GeneralTracker]
 """What `log_with` takes; a class only to be told that it takes objects."""
 
@@ -63,6 +65,8 @@ class Logbook:
         self._is_main = is_main_process()
         self.trackers: list[GeneralTracker] = []
         """Those that have been started."""
+        self._told = False
+        """Whether the user knows that none is."""
 
     @property
     def log_with(self) -> list[LoggerType | GeneralTracker]:
@@ -99,6 +103,12 @@ class Logbook:
                 events.emit(events.Metrics(numbers, step))
         if log_kwargs:
             self._refuse_unknown("log_kwargs", log_kwargs)
+        if self._chosen and not self.trackers and not self._told:
+            self._told = True
+            _log.warning(
+                "%s got nothing of what was logged, since no run is open: call init_trackers before, and end_training "
+                "after the last.", ", ".join(self._names()),
+            )  # fmt: skip
         for tracker in self.trackers:
             tracker.log(values, step=step, **(log_kwargs or {}).get(tracker.name, {}))
 

@@ -1,0 +1,57 @@
+"""Modules of the peer's under this package's name: a line that imports from one is ported by changing one word.
+
+`notebook_accel.utils` is one such, and has a file of its own. These have not: they hold nothing, and look up each name
+where it is exported, once it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import Any
+
+_PACKAGE = __package__
+_NAMES = {
+    "accelerator": ("Accelerator",),
+    "data_loader": ("SeedableRandomSampler", "prepare_data_loader", "skip_first_batches"),
+    "launchers": ("debug_launcher", "notebook_launcher"),
+    "local_sgd": ("LocalSGD",),
+    "logging": ("get_logger",),
+    "optimizer": ("AcceleratedOptimizer",),
+    "scheduler": ("AcceleratedScheduler",),
+    "state": ("AcceleratorState", "DistributedType", "GradientState", "PartialState"),
+    "tracking": ("GeneralTracker", "on_main_process"),
+    "utils.dataclasses": (
+        "AutocastKwargs", "DDPCommunicationHookType", "DataLoaderConfiguration", "DistributedDataParallelKwargs",
+        "DistributedType", "DynamoBackend", "FullyShardedDataParallelPlugin", "GradScalerKwargs",
+        "GradientAccumulationPlugin", "InitProcessGroupKwargs", "KwargsHandler", "LoggerType", "PrecisionType",
+        "ProfileKwargs", "ProjectConfiguration", "RNGType", "TorchDynamoPlugin", "TorchTensorParallelPlugin",
+    ),
+    "utils.memory": ("clear_device_cache", "find_executable_batch_size", "release_memory", "should_reduce_batch_size"),
+    "utils.operations": (
+        "DistributedOperationException", "broadcast", "broadcast_object_list", "concatenate", "find_batch_size",
+        "gather", "gather_object", "pad_across_processes", "recursively_apply", "reduce", "send_to_device",
+        "slice_tensors",
+    ),
+    "utils.other": ("load", "save"),
+    "utils.random": ("set_seed", "synchronize_rng_state", "synchronize_rng_states"),
+}  # fmt: skip
+"""The names in each that users import."""
+
+
+class Mirror(ModuleType):
+    """One of them."""
+
+    def __getattr__(self, name: str) -> Any:
+        # Others than importers ask too, such as pickle, which looks for an object's home in all modules there are.
+        if name not in _NAMES[self.__name__.removeprefix(f"{_PACKAGE}.")]:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        exported = name in sys.modules[_PACKAGE].__all__
+        return getattr(importlib.import_module(_PACKAGE if exported else f"{_PACKAGE}.utils"), name)
+
+
+def install() -> None:
+    """Has Python find them."""
+    for name in _NAMES:
+        sys.modules[f"{_PACKAGE}.{name}"] = Mirror(f"{_PACKAGE}.{name}")

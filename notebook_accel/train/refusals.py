@@ -1,0 +1,61 @@
+"""What `prepare` refuses, because it would show only later: as weights that do not learn, or ranks that drift apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
+
+from notebook_accel.errors import ConfigurationError
+
+PREPARABLE = (nn.Module, Optimizer, DataLoader, LRScheduler)
+
+
+def containers(given: Sequence[Any]) -> None:
+    """Raises for a list or dict of what could be prepared, since only what is passed itself is."""
+    for each in given:
+        inside = each.values() if isinstance(each, Mapping) else each if isinstance(each, (list, tuple)) else ()
+        found = next((item for item in inside if isinstance(item, PREPARABLE)), None)
+        if found is not None and not isinstance(each, PREPARABLE):
+            raise ConfigurationError(
+                f"prepare was given a {type(each).__name__} that holds a {type(found).__name__}, which would stay "
+                "unprepared: pass its elements one by one, as in prepare(*models)"
+            )
+
+
+def strangers(models: Iterable[nn.Module], optimizers: Iterable[Optimizer], *, several_ranks: bool) -> None:
+    """Raises unless the optimizers train the models.
+
+    Args:
+        models: All that are known by now.
+        optimizers: New ones.
+        several_ranks: Whether there are others, with which only the gradients of prepared models are averaged.
+
+    Raises:
+        ConfigurationError: An optimizer holds nothing of theirs; or, on several ranks, something beside.
+    """
+    known = {id(parameter) for model in models for parameter in model.parameters()}
+    if not known:  # only optimizers are prepared here
+        return
+    for optimizer in optimizers:
+        own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        foreign = [parameter for parameter in own if id(parameter) not in known]
+        kind = type(getattr(optimizer, "optimizer", optimizer)).__name__
+        if len(foreign) == len(own):
+            raise ConfigurationError(
+                f"none of the parameters of the {kind} belongs to a prepared model, so it would train nothing. It was "
+                "made from another model (a copy, or the one before a cell was run again), or before its model was "
+                "sharded: make it from the model, and prepare both in one call."
+            )
+        drifting = [str(tuple(parameter.shape)) for parameter in foreign if parameter.requires_grad]
+        if drifting and several_ranks:
+            shapes = ", ".join(drifting[:4]) + (", ..." if len(drifting) > 4 else "")
+            raise ConfigurationError(
+                f"of the {len(own)} parameters of the {kind}, {len(drifting)} (of shape {shapes}) are those of no "
+                "prepared model: their gradients would stay on their rank, and the ranks would drift apart. Prepare "
+                "the modules that they belong to in the same call, or before."
+            )
