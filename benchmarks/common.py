@@ -10,7 +10,7 @@ import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,6 +130,28 @@ class Spread:
 
     def ratio(self) -> str:
         return self.text(1, 2)
+
+
+def in_turn(
+    contenders: Mapping[str, Callable[[], object]], rounds: int, meet: Callable[[], object]
+) -> dict[str, list[float]]:
+    """Seconds of each contender, on a rank; one of each in a round, so that a slow moment hits all alike.
+
+    Args:
+        contenders: What is timed, by name.
+        rounds: How often, after one round that warms up.
+        meet: Lets the ranks wait for each other, before and after.
+    """
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(rounds + 1):
+        for name in sorted(contenders, reverse=bool(turn % 2)):
+            meet()
+            began = time.perf_counter()
+            contenders[name]()
+            meet()
+            if turn:
+                times[name].append(time.perf_counter() - began)
+    return times
 
 
 def warn_if_busy() -> None:

@@ -10,6 +10,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from notebook_accel import mirrors
+
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -18,12 +20,14 @@ if TYPE_CHECKING:
         ConfigurationError,
         HardwareError,
         JobCancelledError,
+        JobLostError,
         LaunchError,
         NotebookAccelError,
         PayloadError,
         RankError,
         RankTimeoutError,
     )
+    from notebook_accel.launch.attaching import attach, jobs
     from notebook_accel.launch.job import Job
     from notebook_accel.launch.launcher import debug_launcher, notebook_launcher
     from notebook_accel.launch.reporting import report
@@ -134,6 +138,7 @@ __all__ = [
     "InitProcessGroupKwargs",
     "Job",
     "JobCancelledError",
+    "JobLostError",
     "LaunchError",
     "LocalSGD",
     "LoggerType",
@@ -149,6 +154,7 @@ __all__ = [
     "SeedableRandomSampler",
     "TorchDynamoPlugin",
     "TorchTensorParallelPlugin",
+    "attach",
     "broadcast",
     "broadcast_object_list",
     "concatenate",
@@ -158,6 +164,7 @@ __all__ = [
     "gather",
     "gather_object",
     "get_logger",
+    "jobs",
     "load_checkpoint_in_model",
     "notebook_launcher",
     "on_main_process",
@@ -178,12 +185,14 @@ _HOMES = {
         "ConfigurationError",
         "HardwareError",
         "JobCancelledError",
+        "JobLostError",
         "LaunchError",
         "NotebookAccelError",
         "PayloadError",
         "RankError",
         "RankTimeoutError",
     ],
+    "launch.attaching": ["attach", "jobs"],
     "launch.job": ["Job"],
     "launch.launcher": ["debug_launcher", "notebook_launcher"],
     "launch.reporting": ["report"],
@@ -257,6 +266,13 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     notebook.attach(shell)
 
 
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """`%unload_ext notebook_accel`: takes the magics away; launches work on."""
+    from notebook_accel.notebook import magics
+
+    magics.unregister(shell)
+
+
 def _attach_to_shell() -> None:
     """Gets ready when imported in a notebook's kernel; elsewhere nothing starts until it is used."""
     ipython = sys.modules.get("IPython")
@@ -271,4 +287,5 @@ def _attach_to_shell() -> None:
     notebook.attach(shell)
 
 
+mirrors.install()
 _attach_to_shell()

@@ -7,6 +7,7 @@
     ├── LaunchError (RuntimeError)         the ranks could not be started
     ├── StreamError (ConnectionError)      a message that does not follow the protocol
     ├── JobCancelledError (RuntimeError)   the result of a job that was cancelled
+    ├── JobLostError (RuntimeError)        the result of a job that is not to be had here
     ├── CheckpointError (RuntimeError)     a checkpoint could not be written, or is not one of this run
     └── RankError (RuntimeError)           a rank failed; its exception is the `__cause__`
         └── RankTimeoutError (TimeoutError)  the ranks did not finish in time
@@ -53,6 +54,10 @@ class JobCancelledError(NotebookAccelError, RuntimeError):
     """The result of a job was asked for, but the job had been cancelled."""
 
 
+class JobLostError(NotebookAccelError, RuntimeError):
+    """The result of a job was asked for, but it ended with the process that ran it, or went to that process alone."""
+
+
 class CheckpointError(NotebookAccelError, RuntimeError):
     """A checkpoint could not be written, or is not one of what is to be filled from it."""
 
@@ -87,7 +92,7 @@ class RankError(NotebookAccelError, RuntimeError):
 
     @property
     def rank(self) -> int | None:
-        return self.failures[0].ranks[0] if self.failures else None
+        return self.failures[0].ranks[0] if self.failures and self.failures[0].ranks else None
 
 
 class RankTimeoutError(RankError, TimeoutError):

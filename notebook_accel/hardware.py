@@ -6,6 +6,7 @@ NVIDIA GPUs are listed through NVML, which creates no CUDA context, and numbered
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
@@ -14,10 +15,10 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import psutil
 
@@ -50,27 +51,65 @@ class NvmlProbe:
 
 @functools.cache
 def _ask_nvml() -> tuple[Gpu, ...]:
-    try:
-        ctypes.CDLL("libnvidia-ml.so.1")  # what pynvml would load; the import alone takes 20 ms
-        import pynvml as nvml
-    except (OSError, ImportError):
-        return ()
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:  # no driver, or no GPU
-        return ()
-    try:
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    with _nvml() as nvml:
         return tuple(
             Gpu(
                 _text(nvml.nvmlDeviceGetName(handle)),
                 _text(nvml.nvmlDeviceGetUUID(handle)),
                 nvml.nvmlDeviceGetMemoryInfo(handle).total,
             )
-            for handle in handles
+            for handle in _handles(nvml)
         )
+
+
+@dataclass(frozen=True)
+class GpuUse:
+    """What a GPU's memory is used for now."""
+
+    used: int
+    """Bytes."""
+    holders: Mapping[int, int] = field(default_factory=dict)
+    """Bytes of each process, by its number; 0 where the driver does not tell."""
+
+
+def use() -> dict[str, GpuUse]:
+    """The use of each GPU now, by its UUID."""
+    found: dict[str, GpuUse] = {}
+    with _nvml() as nvml:
+        for handle in _handles(nvml):
+            running: Sequence[Any] = ()
+            with contextlib.suppress(nvml.NVMLError):  # not every container may ask
+                running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+            holders = {each.pid: each.usedGpuMemory or 0 for each in running}
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+            found[_text(nvml.nvmlDeviceGetUUID(handle))] = GpuUse(memory.used, holders)
+    return found
+
+
+@contextlib.contextmanager
+def _nvml() -> Iterator[Any]:
+    """NVIDIA's library while it is asked; `None` where there is none."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")  # what pynvml would load; the import alone takes 20 ms
+        import pynvml as nvml
+
+        nvml.nvmlInit()
+    except (OSError, ImportError):
+        yield None
+        return
+    except nvml.NVMLError:  # no driver, or no GPU
+        yield None
+        return
+    try:
+        yield nvml
     finally:
         nvml.nvmlShutdown()
+
+
+def _handles(nvml: Any) -> list[Any]:
+    if nvml is None:
+        return []
+    return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,40 @@
 """What all tests share."""
 
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 # Other work on the machine must not fail a test, and neither must a seed: run with `--hypothesis-profile=default` to
 # look further.
 settings.register_profile("steady", deadline=None, derandomize=True, database=None, max_examples=50)
 settings.load_profile("steady")
+
+_BROWSER = Path(__file__).parent / "browser"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out what needs a browser unless it is named, as `scripts/test-browser` does: it takes minutes."""
+    named = any(Path(argument.partition("::")[0]).resolve().is_relative_to(_BROWSER) for argument in config.args)
+    return True if collection_path == _BROWSER and not named else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def jobs_are_recorded_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What the tests launch is none of the user's jobs."""
+    state = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NOTEBOOK_ACCEL_STATE", str(state))
+        yield state
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test is to find what whoever runs it has configured; kernels and commands inherit this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("settings")))
+        for name in [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]:
+            patch.delenv(name)
+        yield

@@ -117,13 +117,18 @@ class Notebook:
         folder = os.path.join(self._home, "notebook")
         for path in (self.temporary, folder):
             os.mkdir(path)
-        changes = {MARK: self.mark, "TMPDIR": self.temporary, **(env or {})}
+        self.state = os.path.join(self._home, "state")
+        """Where its jobs are recorded."""
+        own = {MARK: self.mark, "TMPDIR": self.temporary, "NOTEBOOK_ACCEL_STATE": self.state}
+        changes = {**own, **(env or {})}
         self._options: dict[str, Any] = {
             "cwd": str(cwd or folder),
             "env": {name: value for name, value in {**os.environ, **changes}.items() if value is not None},
         }
         self._cells: dict[str, Cell] = {}
         self._displays: dict[str, tuple[Cell, int]] = {}
+        self.widgets: dict[str, list[tuple[str, dict[str, Any], list[bytes]]]] = {}
+        """What was said to each widget's half in the browser: the message's type, its data, its buffers."""
         # Unix sockets: TCP is not encrypted, of which a kernel warns.
         self.manager = KernelManager(
             kernel_name="python3", transport="ipc", connection_file=os.path.join(self._home, "kernel.json")
@@ -167,6 +172,19 @@ class Notebook:
         cell = self._cells[message] = Cell(message)
         return cell
 
+    def begin_in_browser(self, code: str) -> Cell:
+        """Starts a cell as JupyterLab does: the request tells which cell it is."""
+        content = {"code": textwrap.dedent(code), "silent": False, "store_history": True, "allow_stdin": False}
+        message = self.client.session.msg("execute_request", content, metadata={"cellId": "a-cell"})
+        self.client.shell_channel.send(message)
+        cell = self._cells[message["header"]["msg_id"]] = Cell(message["header"]["msg_id"])
+        return cell
+
+    def say(self, widget: str, content: dict[str, Any]) -> None:
+        """Says something to a widget's other half in the kernel, as the browser does."""
+        data = {"comm_id": widget, "data": {"method": "custom", "content": content}}
+        self.client.shell_channel.send(self.client.session.msg("comm_msg", data))
+
     def finish(self, cell: Cell, *, timeout: float = CELL_TIMEOUT) -> Cell:
         """Waits for the end of a cell."""
         self._read(lambda: cell.ended, timeout)
@@ -177,6 +195,10 @@ class Notebook:
         self._read(lambda: text in cell.text or (cell.error is not None and cell.ended), timeout)
         assert text in cell.text, cell.traceback
         return cell
+
+    def read_while(self, condition: Callable[[], bool], *, timeout: float = CELL_TIMEOUT) -> None:
+        """Takes in what the kernel says while a condition holds."""
+        self._read(lambda: not condition(), timeout)
 
     def _read(self, condition: Callable[[], bool], timeout: float) -> None:
         """Takes in what the kernel says until a condition holds."""
@@ -202,6 +224,10 @@ class Notebook:
                 cell, index = self._displays[display_id]
                 cell.displays[index] = content["data"].get("text/plain", "")
                 cell.bundles[index] = content["data"]
+            return
+        if kind in ("comm_open", "comm_msg", "comm_close"):
+            buffers = [bytes(buffer) for buffer in found["buffers"]]
+            self.widgets.setdefault(content["comm_id"], []).append((kind, content.get("data", {}), buffers))
             return
         cell = self._cells.get(found["parent_header"].get("msg_id", ""))
         if cell is None:

@@ -11,7 +11,16 @@ import notebook_accel
 from notebook_accel import errors
 from notebook_accel.errors import NotebookAccelError, RankError, RankFailure
 
-KEYWORD_ONLY = {"kwargs": None, "gpus": None, "device": None, "env": None, "timeout": None, "block": True}
+KEYWORD_ONLY = {
+    "kwargs": None,
+    "gpus": None,
+    "device": None,
+    "env": None,
+    "timeout": None,
+    "stall_after": 60.0,
+    "block": None,
+    "detach": False,
+}
 
 
 def test_these_names_are_public() -> None:
@@ -40,6 +49,7 @@ def test_these_names_are_public() -> None:
         "InitProcessGroupKwargs",
         "Job",
         "JobCancelledError",
+        "JobLostError",
         "LaunchError",
         "LocalSGD",
         "LoggerType",
@@ -55,6 +65,7 @@ def test_these_names_are_public() -> None:
         "SeedableRandomSampler",
         "TorchDynamoPlugin",
         "TorchTensorParallelPlugin",
+        "attach",
         "broadcast",
         "broadcast_object_list",
         "concatenate",
@@ -64,6 +75,7 @@ def test_these_names_are_public() -> None:
         "gather",
         "gather_object",
         "get_logger",
+        "jobs",
         "load_checkpoint_in_model",
         "notebook_launcher",
         "on_main_process",
@@ -139,6 +151,7 @@ def test_every_error_has_one_base_and_one_of_pythons_own() -> None:
         "LaunchError": "RuntimeError",
         "StreamError": "ConnectionError",
         "JobCancelledError": "RuntimeError",
+        "JobLostError": "RuntimeError",
         "CheckpointError": "RuntimeError",
         "RankError": "RuntimeError",
         "RankTimeoutError": "RuntimeError",
