@@ -11,7 +11,7 @@ from notebook_accel.launch import bars, rich_bars
 PACE = 0.1
 """Seconds between two times that it is told."""
 _MOST_AT_ONCE = 8
-_ALL_AT_PACE = 16
+_ALL_AT_PACE = 10
 """Up to so many ranks of one machine tell at `PACE`; more tell less often, and all of them together no more than these.
 
 One process hears them all."""

@@ -15,8 +15,8 @@ from notebook_accel.launch.stream import HasFileno
 
 Source = int | HasFileno
 
-PACE = 0.05
-"""Seconds between two times that the patient are heard, while nothing that they say is urgent."""
+_PACE, _LONGEST_PACE = 0.002, 0.1
+"""Seconds for each of the patient between two times that they are heard, and the most for all of them together."""
 _LIVELY = 1.0
 """Seconds from the beginning in which all are heard at once: most launches are over by then."""
 
@@ -27,6 +27,7 @@ class Hearing:
     def __init__(self) -> None:
         self._all = selectors.DefaultSelector()
         self._urgent = selectors.DefaultSelector()
+        self._patient = 0
         self._lively_until = time.monotonic() + _LIVELY
         self._due = 0.0
         """When the patient are heard next."""
@@ -39,6 +40,7 @@ class Hearing:
     def register_patient(self, source: Source, heard: Callable[[], bool]) -> None:
         """Has `heard` called, which returns whether it can wait if there is more."""
         self._all.register(source, selectors.EVENT_READ, heard)
+        self._patient += 1
 
     def forget(self, source: Source) -> None:
         """Undoes that, if it was done."""
@@ -56,7 +58,7 @@ class Hearing:
         answers = [key.data() for key, _ in self._all.select(timeout)]
         now = time.monotonic()
         if now >= self._lively_until and False not in answers:
-            self._due = now + PACE
+            self._due = now + min(_LONGEST_PACE, _PACE * self._patient)
 
     def close(self) -> None:
         """Frees what it holds."""

@@ -20,7 +20,7 @@ _FIRST = 0.1
 """Seconds after which a job is written for the first time: most launches are over by then, and written once."""
 _INTERVAL = 0.3
 """Seconds between two times, unless they take too long for that."""
-_SHARE = 0.03
+_SHARE = 0.01
 """The most of a processor's time that writing takes."""
 LONGEST = 4 * 2**20
 """Bytes from which on a journal is written anew, with what its events have come to in their place."""

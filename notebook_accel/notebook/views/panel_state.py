@@ -25,7 +25,7 @@ _MOST_LINES = 50
 """Lines that a row unfolds to; fewer where ranks are many."""
 _ALL_LINES = 800
 _TEXT_LIMIT = 300
-_METRIC_SECONDS, _METRIC_SHARE = 0.2, 0.01
+_METRIC_SECONDS, _METRIC_SHARE = 0.2, 0.005
 _IN_FULL = 8
 """How many ranks are told in full at a time."""
 
