@@ -43,7 +43,7 @@ def work(rounds, count):
         plain.stdin.write(json.dumps([name, count]) + "\\n"); plain.stdin.flush()
         return json.loads(plain.stdout.readline())
 
-    listeners = emitting._sink, emitting._metrics_sink
+    listeners = emitting._sink, emitting.metrics_sink
     found = {name: [] for name in ("iterate", "plain iterate", "refresh", "plain refresh", "report", "unheard")}
     for _ in range(rounds):
         found["plain iterate"].append(ask("iterate", count)); found["iterate"].append(timed(iterate))

@@ -25,7 +25,7 @@ def work(rounds, steps, batches):
     loader = torch.utils.data.DataLoader(torch.randn(batches), batch_size=1)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     x, one, look = torch.randn(64, 256), torch.ones(1), Waiting.look
-    listeners = emitting._sink, emitting._metrics_sink
+    listeners = emitting._sink, emitting.metrics_sink
     ready = [torch.ones(1)] * batches
 
     def step():

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import queue
-import time
 from collections.abc import Callable
 
 from notebook_accel.events.base import Event
 from notebook_accel.events.ranks import Asked, Metrics
 from notebook_accel.events.requests import Answer
 
-MetricsSink = Callable[[dict[str, float], "int | None", float], None]
+MetricsSink = Callable[[dict[str, float], "int | None"], None]
 
 _sink: Callable[[Event], None] | None = None
-_metrics_sink: MetricsSink | None = None
+metrics_sink: MetricsSink | None = None
+"""What hears metrics: `(values, step)`, as the event `Metrics` has them; the values are its own from then on.
+
+Loops report at every step. To make an event takes longer than all the rest, and even a function in between counts.
+"""
 
 
-def listen(sink: Callable[[Event], None] | None, metrics_sink: MetricsSink | None = None) -> None:
+def listen(sink: Callable[[Event], None] | None, metrics: MetricsSink | None = None) -> None:
     """Has `sink(event)` called for each event emitted here, on the thread that emits; `None` ends it.
 
     Args:
         sink: What hears the events.
-        metrics_sink: What hears metrics instead, as `(values, step, at)`; the values are its own from then on. Loops
-            report at every step, and to make an event takes longer than all the rest.
+        metrics: What hears metrics instead, as `metrics_sink`.
     """
-    global _sink, _metrics_sink
-    _sink, _metrics_sink = sink, metrics_sink
+    global _sink, metrics_sink
+    _sink = sink
+    metrics_sink = metrics if metrics or sink is None else lambda values, step: sink(Metrics(values, step))
 
 
 def is_heard() -> bool:
@@ -37,14 +40,6 @@ def emit(event: Event) -> None:
     """Says something to whoever listens."""
     if _sink is not None:
         _sink(event)
-
-
-def emit_metrics(values: dict[str, float], step: int | None) -> None:
-    """Says what the event `Metrics` says. The caller gives the values away."""
-    if _metrics_sink is not None:
-        _metrics_sink(values, step, time.time())
-    elif _sink is not None:
-        _sink(Metrics(values, step))
 
 
 answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, SupportsFloat
 
-from notebook_accel.events import emit_metrics
+from notebook_accel.events import emitting
 
 _latest: dict[str, float] = {}
 _readable = MappingProxyType(_latest)
@@ -36,16 +36,22 @@ def report(
         TypeError: A value is not one number.
     """
     found: dict[str, Any] = {**values, **named} if values else named
-    try:
-        for name, value in found.items():
-            if type(value) is not float:
-                found[name] = float(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise _refusal(found) from None
+    for value in found.values():
+        if type(value) is not float:
+            found = _converted(found)
+            break
     _latest.update(found)
-    if found:
-        emit_metrics(found, None if step is None else int(step))
+    sink = emitting.metrics_sink
+    if sink is not None and found:
+        sink(found, step if step is None or type(step) is int else int(step))
     return _readable
+
+
+def _converted(values: Mapping[str, Any]) -> dict[str, float]:
+    try:
+        return {name: float(value) for name, value in values.items()}
+    except (TypeError, ValueError, RuntimeError):
+        raise _refusal(values) from None
 
 
 def _refusal(values: Mapping[str, Any]) -> TypeError:
