@@ -251,9 +251,9 @@ def _metric(job: Job, name: str) -> Metric:
 
 
 def _extent(values: list[float]) -> tuple[float, float]:
-    """Where they begin, and how far they go."""
-    low = min(values, default=0.0)
-    return low, (max(values, default=0.0) - low) or 1.0
+    """Where they begin, and how far they go; those that are all the same are in the middle."""
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    return (low, high - low) if low < high else (low - 0.5, 1.0)
 
 
 def _thousandths(fraction: float | None) -> int:
