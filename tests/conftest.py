@@ -14,7 +14,7 @@ settings.load_profile("steady")
 
 _HERE = Path(__file__).parent
 _APART = {_HERE / "browser", _HERE / "documents"}
-"""Folders whose tests take minutes: they run where they are named, as by `scripts/test-browser` and `scripts/test-docs`."""
+"""Folders whose tests take minutes: they run where they are named, as by `scripts/test-browser`."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
