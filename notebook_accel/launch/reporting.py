@@ -39,7 +39,8 @@ def report(
     try:
         for name, value in found.items():
             if type(value) is not float:
-                found[name] = float(value)
+                # A loss still has its graph, and torch warns about turning such a tensor into a number.
+                found[name] = float(value.detach() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError):
         raise _refusal(found) from None
     _latest.update(found)
@@ -51,7 +52,7 @@ def report(
 def _refusal(values: Mapping[str, Any]) -> TypeError:
     for name, value in values.items():
         try:
-            float(value)
+            float(value.detach() if hasattr(value, "detach") else value)
         except (TypeError, ValueError, RuntimeError) as error:
             return TypeError(
                 f"report() takes numbers, and {name!r} is a {type(value).__name__} that is none ({error}): reduce it "
