@@ -97,6 +97,9 @@ class InProcessRanks:
         else:
             self._rank.interrupt()
 
+    def disperse(self) -> None:
+        pass  # a rank alone waits for nobody
+
     def part(self) -> None:
         pass
 
