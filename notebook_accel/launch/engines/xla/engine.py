@@ -79,6 +79,9 @@ class XlaRanks:
             else:
                 self._control.send({"rank": rank, "signum": int(signum)})
 
+    def disperse(self) -> None:
+        self._supervisor.disperse()
+
     def part(self) -> None:
         self._supervisor.part()
 
