@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-SAMPLES, FEATURES, BATCH = 48, 6, 16
+SAMPLES, FEATURES, BATCH = 64, 6, 16
 
 
 def data() -> TensorDataset:
