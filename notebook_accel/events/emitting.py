@@ -5,18 +5,21 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable
 
+from notebook_accel import rank_local
 from notebook_accel.events.base import Event
 from notebook_accel.events.ranks import Asked, Metrics
 from notebook_accel.events.requests import Answer
 
 MetricsSink = Callable[[dict[str, float], "int | None"], None]
 
-_sink: Callable[[Event], None] | None = None
-metrics_sink: MetricsSink | None = None
-"""What hears metrics: `(values, step)`, as the event `Metrics` has them; the values are its own from then on.
+METRICS_SINK = f"{__name__}.metrics_sink"
+"""Under this name a rank's space has what hears its metrics: `(values, step)`, as the event `Metrics` has them.
 
-Loops report at every step. To make an event takes longer than all the rest, and even a function in between counts.
+The values are its own from then on. Loops report at every step: to make an event takes longer than all the rest, and
+even a function in between counts.
 """
+_SINK = f"{__name__}.sink"
+_ANSWERS = f"{__name__}.answers"
 
 
 def listen(sink: Callable[[Event], None] | None, metrics: MetricsSink | None = None) -> None:
@@ -24,31 +27,38 @@ def listen(sink: Callable[[Event], None] | None, metrics: MetricsSink | None = N
 
     Args:
         sink: What hears the events.
-        metrics: What hears metrics instead, as `metrics_sink`.
+        metrics: What hears metrics instead; see `METRICS_SINK`.
     """
-    global _sink, metrics_sink
-    _sink = sink
-    metrics_sink = metrics if metrics or sink is None else lambda values, step: sink(Metrics(values, step))
+    if metrics is None and sink is not None:
+        metrics = _as_events(sink)
+    rank_local.space().update({_SINK: sink, METRICS_SINK: metrics})
+
+
+def _as_events(sink: Callable[[Event], None]) -> MetricsSink:
+    return lambda values, step: sink(Metrics(values, step))
 
 
 def is_heard() -> bool:
     """Whether somebody listens, for those to whom an event is dear."""
-    return _sink is not None
+    return rank_local.space().get(_SINK) is not None
 
 
 def emit(event: Event) -> None:
     """Says something to whoever listens."""
-    if _sink is not None:
-        _sink(event)
+    sink = rank_local.space().get(_SINK)
+    if sink is not None:
+        sink(event)
 
 
-answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-"""What was answered to whom has `Asked`, on this process's one channel."""
+def answers() -> queue.SimpleQueue[Answer]:
+    """What was answered to whom has `Asked`, on this rank's one channel."""
+    found: queue.SimpleQueue[Answer] = rank_local.space().setdefault(_ANSWERS, queue.SimpleQueue())
+    return found
 
 
 def ask(said: str, prompt: str) -> str | None:
     """Asks the user for a line, and waits for it; `None` where nobody can be asked."""
-    if _sink is None:
+    if not is_heard():
         return None
     emit(Asked(said, prompt))
-    return answers.get().text
+    return answers().get().text
