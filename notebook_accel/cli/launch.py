@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -19,6 +19,10 @@ from notebook_accel.cli.options import FLAG, GROUPS, OPTIONS, TRUTH, Option
 from notebook_accel.cli.refusals import alternative
 from notebook_accel.cli.request import Request
 from notebook_accel.config.resolve import keys_below
+from notebook_accel.launch import frontend
+
+if TYPE_CHECKING:
+    from notebook_accel.cli.watcher import Watcher
 
 
 class _Launch(click.Command):
@@ -75,10 +79,11 @@ def _start(target: str, arguments: tuple[str, ...], **options: Any) -> NoReturn:
         wanted = request.make(target, arguments, _choices(options), hardware.detect(), os.environ)
         for notice in () if wanted.quiet else wanted.notices:
             click.echo(notice, err=True)
-        if wanted.elastic is None:
+        if wanted.options is None:
             agent.dismiss()
             _become(wanted)
-        sys.exit(agent.run(_order(wanted)))
+        watcher = _watcher(target, wanted) if _can_watch(wanted) else None
+        sys.exit(agent.run(_order(wanted, watched=watcher is not None), watcher))
     finally:
         agent.dismiss()
 
@@ -95,9 +100,24 @@ _OPTION_OF = {"use_cpu": "cpu"}
 """Options that the file has under another name."""
 
 
-def _order(wanted: Request) -> Order:
-    assert wanted.elastic is not None
-    return Order(wanted.elastic, wanted.environment, wanted.quiet, wanted.debug, wanted.world_size)
+def _order(wanted: Request, *, watched: bool) -> Order:
+    arguments = wanted.elastic(watched=watched)
+    return Order(arguments, wanted.environment, wanted.quiet, wanted.debug, wanted.world_size)
+
+
+def _watcher(target: str, wanted: Request) -> Watcher:
+    """Who draws the ranks."""
+    from notebook_accel.cli.watcher import Subject, Watcher
+
+    is_module = wanted.launched[0] == "--module" and not target.endswith(".ipynb")
+    path = Path(target).resolve()
+    name = f"-m {target}" if is_module else path.name + "/" * path.is_dir()
+    return Watcher(Subject(name, wanted.placement.words, wanted.placement.size, wanted.world_size))
+
+
+def _can_watch(wanted: Request) -> bool:
+    """Whether ranks can be drawn: in a terminal, if they run Python, unless the user wants the script's lines alone."""
+    return frontend.can_draw() and sys.stdout.isatty() and wanted.launched[0] != "--no-python" and not wanted.quiet
 
 
 def _become(wanted: Request) -> NoReturn:

@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 from notebook_accel.events import Event, Phase, PhaseChanged
 from notebook_accel.launch import collectives, frames, looking, recorder
@@ -112,5 +111,5 @@ def _mark(frame: FrameType) -> bool:
 
 
 def _is_distributed() -> bool:
-    distributed: Any = sys.modules.get("torch.distributed")
-    return distributed is not None and distributed.is_available() and bool(distributed.is_initialized())
+    asked = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)  # it may be half imported yet
+    return asked is not None and bool(asked())

@@ -33,7 +33,7 @@ def make(target: str, hardware: Hardware = SIX_CORES, below: dict[str, Any] | No
 def test_one_rank_runs_as_python_would_run_it(train: str) -> None:
     made = make(train, num_processes=1)
     assert made.program == (sys.executable, "train.py", "--lr", "1")
-    assert made.elastic is None
+    assert made.options is None
 
 
 def test_one_rank_of_a_module_runs_as_python_m_would(train: str) -> None:
@@ -42,17 +42,17 @@ def test_one_rank_of_a_module_runs_as_python_m_would(train: str) -> None:
 
 def test_a_program_runs_without_python(train: str) -> None:
     assert make("true", num_processes=1, no_python=True).program == ("true", "--lr", "1")
-    assert make("true", num_processes=2, no_python=True).elastic[-4:] == ("--no-python", "true", "--lr", "1")
+    assert make("true", num_processes=2, no_python=True).elastic()[-4:] == ("--no-python", "true", "--lr", "1")
 
 
 def test_several_ranks_meet_at_a_free_port(train: str) -> None:
     made = make(train, num_processes=2)
-    assert made.elastic == ("--nproc-per-node=2", "--standalone", "train.py", "--lr", "1")
+    assert made.elastic() == ("--nproc-per-node=2", "--standalone", "train.py", "--lr", "1")
 
 
 def test_restarts_of_one_rank_need_the_launcher(train: str) -> None:
     made = make(train, num_processes=1, max_restarts=2)
-    assert made.elastic == ("--nproc-per-node=1", "--standalone", "--max-restarts=2", "train.py", "--lr", "1")
+    assert made.elastic() == ("--nproc-per-node=1", "--standalone", "--max-restarts=2", "train.py", "--lr", "1")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_restarts_of_one_rank_need_the_launcher(train: str) -> None:
 )
 def test_machines_share_the_processes(train: str, given: dict[str, Any], meeting: tuple[str, ...]) -> None:
     made = make(train, num_processes=8, num_machines=2, main_process_ip="10.0.0.1", **given)
-    assert made.elastic == ("--nproc-per-node=4", *meeting, "train.py", "--lr", "1")
+    assert made.elastic() == ("--nproc-per-node=4", *meeting, "train.py", "--lr", "1")
     assert made.world_size == 8
 
 
@@ -149,7 +149,7 @@ def test_a_notebook_runs_its_cells_on_every_rank(tmp_path: Path, monkeypatch: py
     Path("a.ipynb").write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]}))
     made = make("a.ipynb", num_processes=2, cells=("tag:train",), output="b.ipynb")
     how = json.dumps({"tags": ["train"], "output": "b.ipynb"})
-    assert made.elastic[-6:] == ("--module", "notebook_accel.cli.cells", how, "a.ipynb", "--lr", "1")
+    assert made.elastic()[-6:] == ("--module", "notebook_accel.cli.cells", how, "a.ipynb", "--lr", "1")
     with pytest.raises(ConfigurationError, match="no code cell with the tag other: its tags are train"):
         make("a.ipynb", cells=("tag:other",))
     with pytest.raises(ConfigurationError, match="no folder nowhere"):
