@@ -134,7 +134,8 @@ def _program(words: Sequence[str]) -> Callable[[], object]:
     sys.argv = list(words)
     script = os.path.abspath(words[0])
     if not os.path.isfile(script):  # a folder
-        return lambda: runpy.run_path(words[0], run_name="__main__")
+        sys.path[0] = script
+        return lambda: runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = os.path.dirname(os.path.realpath(script))
     main.__dict__.update(__builtins__=builtins, __file__=script, __cached__=None)
