@@ -30,6 +30,8 @@ class Choices:
     """What the command line says, by option."""
     below: Mapping[str, Any] = field(default_factory=dict)
     """What file and environment say."""
+    notices: tuple[str, ...] = ()
+    """What is to be told of them."""
 
     def get(self, name: str) -> Any:
         """The value, or `None` if nobody says anything."""
@@ -58,6 +60,10 @@ def refuse_contradictions(choices: Choices) -> None:
         if option.always and str(value).lower() not in (each.lower() for each in option.always):
             raise ConfigurationError(
                 f"--{option.name} {value} would have no effect: FSDP2 does not have this choice. Leave it out."
+            )
+        if option.name == "fsdp_version" and value != 2:
+            raise ConfigurationError(
+                f"--fsdp_version {value}: models are sharded by FSDP2, the only one. Leave it out."
             )
         least = 0 if option.name in _FROM_ZERO else 1
         if option.type is int and value < least:

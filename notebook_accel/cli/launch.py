@@ -18,7 +18,9 @@ from notebook_accel.cli.main import USER_ERROR
 from notebook_accel.cli.options import FLAG, GROUPS, OPTIONS, TRUTH, Option
 from notebook_accel.cli.refusals import alternative
 from notebook_accel.cli.request import Request
-from notebook_accel.config.resolve import keys_below
+from notebook_accel.config.layers import merge
+from notebook_accel.config.resolve import below
+from notebook_accel.config.translation import from_config
 from notebook_accel.launch import frontend
 
 if TYPE_CHECKING:
@@ -92,8 +94,9 @@ def _choices(options: Mapping[str, Any]) -> Choices:
     """The command line, laid over the settings below it."""
     given = {name: value for name, value in options.items() if value not in (None, ())}
     file = given.get("config_file")
-    below = keys_below(os.environ, None if file is None else Path(file))
-    return Choices(given, {_OPTION_OF.get(key, key): sourced.value for key, sourced in below.items()})
+    config = merge(below(os.environ, None if file is None else Path(file)))
+    told = {_OPTION_OF.get(key, key): each.value for key, each in from_config(config).items()}
+    return Choices(given, told, config.notices)
 
 
 _OPTION_OF = {"use_cpu": "cpu"}

@@ -142,7 +142,7 @@ OPTIONS = (
     Option("log_dir", DISTRIBUTED, "Folder for what --tee shows.", metavar="FOLDER", torch="log_dir", only_with="tee"),
     Option("role", DISTRIBUTED, "A name of the ranks, in labels and messages.", torch="role"),
     Option("use_fsdp", FSDP, "Shard models over the ranks (FSDP2).", FLAG, variable="ACCELERATE_USE_FSDP"),
-    Option("fsdp_version", FSDP, "2 is the only one.", int, variable="FSDP_VERSION", only_with="use_fsdp"),
+    Option("fsdp_version", FSDP, "2 is the only one.", int, only_with="use_fsdp"),
     Option(
         "fsdp_reshard_after_forward",
         FSDP,

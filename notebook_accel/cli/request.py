@@ -12,9 +12,10 @@ from notebook_accel.cli.meeting import meeting
 from notebook_accel.cli.options import BY_NAME, OPTIONS
 from notebook_accel.cli.placement import Placement
 from notebook_accel.cli.program import program
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import Hardware
 
-_NEEDS_ELASTIC = ("tee", "max_restarts", "enable_cpu_affinity")
+_NEEDS_ELASTIC = ("tee", "max_restarts")
 """Options that only torch's launcher can follow, even for one rank."""
 
 
@@ -81,9 +82,10 @@ def make(
     placed = placement.place(choices, hardware, machines)
     variables = _variables(choices, placed, hardware, environ)
     options = None
-    if placed.size * machines > 1 or any(choices.get(name) for name in _NEEDS_ELASTIC):
-        options = (f"--nproc-per-node={placed.size}", *meeting(choices, machines), *_torch_options(choices))
-    notices = placed.notices
+    binding, unbound = _binding(choices, placed)
+    if placed.size * machines > 1 or binding or any(choices.get(name) for name in _NEEDS_ELASTIC):
+        options = (f"--nproc-per-node={placed.size}", *meeting(choices, machines), *_torch_options(choices), *binding)
+    notices = (*choices.notices, *placed.notices, *unbound)
     if machines > 1 and choices.get("rdzv_backend") == "c10d" and choices.given.get("machine_rank") is not None:
         notices = (*notices, "machine_rank has no effect with rdzv_backend c10d, which numbers the machines itself")
     return Request(
@@ -104,9 +106,19 @@ def _torch_options(choices: Choices) -> list[str]:
         value = choices.get(option.name)
         if option.torch and value is not None:
             found.append(f"--{option.torch.replace('_', '-')}={value}")
-    if choices.get("enable_cpu_affinity"):
-        found.append("--numa-binding=node")
     return found
+
+
+def _binding(choices: Choices, placed: Placement) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The option of torch's launcher that keeps ranks on cores, and what to tell where there is nothing to keep to."""
+    if not choices.get("enable_cpu_affinity"):
+        return (), ()
+    if placed.device == "cuda":
+        return ("--numa-binding=node",), ()
+    why = f"enable_cpu_affinity keeps ranks on the cores next to their GPUs, and these run on {placed.words}"
+    if choices.given.get("enable_cpu_affinity"):
+        raise ConfigurationError(f"--{why}: leave it out")
+    return (), (f"{why}: it has no effect",)
 
 
 def _variables(choices: Choices, placed: Placement, hardware: Hardware, environ: Mapping[str, str]) -> dict[str, str]:

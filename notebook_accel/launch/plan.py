@@ -60,6 +60,11 @@ class Plan:
         return output.label(self.config.label, self.first, self.world_size, rank)
 
 
+_NO_AFFINITY = (
+    "enable_cpu_affinity holds for notebook-accel launch; ranks that are launched from Python run on any core"
+)
+
+
 def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
     """Decides where the ranks run.
 
@@ -92,7 +97,9 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
         visible_gpus=visible,
         threads=max(1, hardware.cores // size),
         place=_describe(config, hardware, device),
-        notice=notice,
+        notice="\n".join(
+            (*config.notices, *([_NO_AFFINITY] if config.cpu_affinity else []), *([notice] if notice else []))
+        ),
     )
 
 

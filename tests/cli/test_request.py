@@ -143,6 +143,18 @@ def test_the_file_can_ask_for_gpus_and_for_variables(train: str) -> None:
     assert make(train, below={"distributed_type": "MULTI_GPU"}, cpu=True).world_size == 4
 
 
+def test_ranks_are_kept_next_to_their_gpus(train: str) -> None:
+    assert "--numa-binding=node" in make(train, FOUR_GPUS, below={"enable_cpu_affinity": True}).elastic()
+    made = make(train, below={"enable_cpu_affinity": True}, num_processes=2)
+    assert "--numa-binding=node" not in made.elastic()
+    assert "it has no effect" in made.notices[0]
+
+
+def test_watched_ranks_run_in_a_wrapper(train: str) -> None:
+    made = make(train, num_processes=2)
+    assert made.elastic(watched=True)[-5:] == ("--module", "notebook_accel.cli.watched", "train.py", "--lr", "1")
+
+
 def test_a_notebook_runs_its_cells_on_every_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     cell = {"cell_type": "code", "source": "1", "metadata": {"tags": ["train"]}, "outputs": [], "execution_count": None}
@@ -195,6 +207,8 @@ def test_what_is_no_notebook_is_refused(tmp_path: Path, content: str, says: str)
         ("train.py", {"main_process_ip": "10.0.0.1"}, "no effect on one machine"),
         ("train.py", {"main_process_port": 70000}, "ports are 0 to 65535"),
         ("train.py", {"mixed_precision": "fp16"}, "needs a GPU"),
+        ("train.py", {"enable_cpu_affinity": True}, "--enable_cpu_affinity keeps ranks .* run on CPU, 6 cores"),
+        ("train.py", {"use_fsdp": True, "fsdp_version": 1}, "models are sharded by FSDP2"),
     ],
 )
 def test_what_cannot_work_is_refused(train: str, target: str, given: dict[str, Any], says: str) -> None:
