@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from notebook_accel.cli.options import OPTIONS
+from notebook_accel.config.keys import asks_for_nothing
 from notebook_accel.errors import ConfigurationError
 
 _EXCLUDE = (
@@ -57,7 +58,7 @@ def refuse_contradictions(choices: Choices) -> None:
             continue
         if option.only_with and not choices.get(option.only_with):
             raise ConfigurationError(f"--{option.name} has no effect without --{option.only_with}")
-        if option.always and str(value).lower() not in (each.lower() for each in option.always):
+        if option.moot and not asks_for_nothing(option.name, value, f"--{option.name}"):
             raise ConfigurationError(
                 f"--{option.name} {value} would have no effect: FSDP2 does not have this choice. Leave it out."
             )

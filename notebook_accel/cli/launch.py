@@ -42,9 +42,7 @@ class _Launch(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         shown = {option.name: param for option in OPTIONS for param in self.params if param.name == option.name}
         for group in GROUPS:
-            rows = [
-                _row(option, shown[option.name]) for option in OPTIONS if option.group == group and not option.always
-            ]
+            rows = [_row(option, shown[option.name]) for option in OPTIONS if option.group == group and not option.moot]
             if group == GROUPS[0]:
                 rows.append(("-h, --help", "Show this message and exit."))
             with formatter.section(group):

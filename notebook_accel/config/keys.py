@@ -109,7 +109,7 @@ def _state_dict(name: str, value: Any) -> str:
             f"{name}: {value} is not available: use SHARDED_STATE_DICT, where each rank writes its shards too, and any "
             "number of ranks can read them"
         )
-    return str(checks.choice("SHARDED_STATE_DICT", "FULL_STATE_DICT")(name, kind))
+    return str(checks.choice(*STATE_DICTS)(name, kind))
 
 
 def _fsdp_version(name: str, value: Any) -> int | None:
@@ -123,7 +123,13 @@ def _ignored(name: str, value: Any) -> None:
     """It changes how weights are loaded, and nothing that comes of it."""
 
 
-_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+COMPILERS = ("no", "eager", "aot_eager", "inductor", "cudagraphs")
+"""Backends of torch.compile that all have; a file may name others."""
+COMPILER_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+WRAPPINGS = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
+STATE_DICTS = ("SHARDED_STATE_DICT", "FULL_STATE_DICT")
+MEETINGS = ("static", "c10d")
+"""How machines find each other."""
 KEYS: dict[str, Key] = {
     "num_processes": Key(
         _absent(checks.integer(1), None, -1), checks.read_number, summary="Ranks, on all machines together."
@@ -142,20 +148,20 @@ KEYS: dict[str, Key] = {
     "machine_rank": Key(checks.integer(0), checks.read_number, summary="Which of them this is, from 0."),
     "main_process_ip": Key(_absent(checks.address, None, ""), summary="The address of the one with rank 0."),
     "main_process_port": Key(_absent(checks.port, None, ""), summary="The port on it on which the ranks meet."),
-    "rdzv_backend": Key(checks.choice("static", "c10d")),
+    "rdzv_backend": Key(checks.choice(*MEETINGS)),
     "max_restarts": Key(checks.integer(0), checks.read_number),
     "enable_cpu_affinity": Key(_absent(checks.flag, None, False), checks.read_flag),
     "debug": Key(checks.flag, checks.read_flag, summary="Whether ranks compare shapes before each collective."),
     "env": Key(_absent(checks.environment, None)),
     "dynamo_backend": Key(_compiler, summary="What models are compiled with, such as inductor; or no."),
-    "dynamo_mode": Key(_absent(checks.choice(*_MODES), None, "default")),
+    "dynamo_mode": Key(_absent(checks.choice(*COMPILER_MODES), None, "default")),
     "dynamo_use_fullgraph": Key(_absent(checks.flag, None, False), checks.read_flag),
     "dynamo_use_dynamic": Key(_absent(checks.flag, None, False), checks.read_flag),
     "fsdp_version": Key(_fsdp_version, checks.read_number),
     "fsdp_reshard_after_forward": Key(_reshard, checks.read_flag),
     "fsdp_sharding_strategy": Key(_sharding),
     "fsdp_offload_params": Key(checks.flag, checks.read_flag),
-    "fsdp_auto_wrap_policy": Key(_upper("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")),
+    "fsdp_auto_wrap_policy": Key(_upper(*WRAPPINGS)),
     "fsdp_transformer_layer_cls_to_wrap": Key(_classes),
     "fsdp_min_num_params": Key(checks.integer(0), checks.read_number),
     "fsdp_state_dict_type": Key(_state_dict),
@@ -209,6 +215,16 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 """Keys without an effect: the values that ask for nothing, and what to do instead of any other."""
 GROUPS = ("fsdp_config", "dynamo_config")
+
+
+def asks_for_nothing(key: str, text: str, called: str) -> bool:
+    """Whether a text is for a key what the peer writes unasked, or what has no effect.
+
+    Raises:
+        ConfigurationError: It asks for what nothing here can do.
+    """
+    read = KEYS[key].read if key in KEYS else checks.read_flag
+    return check(key, read(text), called) is None
 
 
 def refuse_first_fsdp(keys: Mapping[str, Any]) -> None:
