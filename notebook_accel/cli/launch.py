@@ -158,8 +158,10 @@ command = _Launch(
     notebook-accel launch -m package.train
     notebook-accel launch --cells tag:train --output executed.ipynb notebook.ipynb
 
-    One rank is run as `python train.py` is. More are started by torch's elastic launcher (torch.distributed.run). The
-    exit code is that of the first rank that failed, 2 for a mistake in this command, 130 after an interrupt, which ends
-    all ranks; a second one kills them.
+    One rank is run as `python train.py` is. More are started by torch's elastic launcher (torch.distributed.run). In a
+    terminal a row for each shows its bars, metrics and memory, below the lines that they write.
+
+    The exit code is that of the first rank that failed, 2 for a mistake in this command, 130 after an interrupt, which
+    ends all ranks; a second one kills them.
     """,
 )

@@ -70,7 +70,7 @@ OPTIONS = (
     Option("config_file", GENERAL, "Settings to use instead of the saved ones.", metavar="FILE"),
     Option("module", GENERAL, "The script is a module, as with `python -m`.", FLAG, short="m"),
     Option("no_python", GENERAL, "The script is a program of its own, run without Python.", FLAG),
-    Option("quiet", GENERAL, "Say nothing beyond what the script says.", FLAG, short="q"),
+    Option("quiet", GENERAL, "Show nothing but what the script writes.", FLAG, short="q"),
     Option(
         "debug",
         GENERAL,
