@@ -75,7 +75,7 @@ class Teller:
                     pass
         finally:
             events.listen(None)
-            events.answers.put(Answer(None))
+            events.answers().put(Answer(None))
 
     def _turn(self) -> bool:
         """Waits for something to do, and does it; returns whether there may be more."""
@@ -102,7 +102,7 @@ class Teller:
             if isinstance(said, StacksWanted):
                 self._tell([Stacks(said.number, looking.threads(self._main, all_of_them=True))])
             elif isinstance(said, Answer):
-                events.answers.put(said)
+                events.answers().put(said)
 
     def _tell_memory(self, now: float) -> None:
         found = self._memory.look(now)
