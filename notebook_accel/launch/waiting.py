@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 from notebook_accel.events import Event, Phase, PhaseChanged
 from notebook_accel.launch import collectives, frames, looking, recorder
@@ -111,5 +112,6 @@ def _mark(frame: FrameType) -> bool:
 
 
 def _is_distributed() -> bool:
-    asked = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)  # it may be half imported yet
-    return asked is not None and bool(asked())
+    # The attribute is there once the module is: while the rank imports it, it is half a module.
+    distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
+    return distributed is not None and distributed.is_available() and bool(distributed.is_initialized())
