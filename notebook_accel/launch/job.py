@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _LONGEST_ERROR = 80_000
 """Characters of an error's text that are told."""
 
+_NO_FUNCTION = ("]", ".py", ".ipynb", "/")
+"""How the name ends of what is a cell, a script, a notebook or a folder."""
+
 Hearer = Callable[[int | None, Event], object]
 
 
@@ -111,8 +114,9 @@ class Job:
 
     @property
     def title(self) -> str:
-        """What the user calls it: `train()`, or `In[3]` for a cell."""
-        return self.name if self.name.endswith("]") else f"{self.name}()"
+        """What the user calls it: `train()`, or `In[3]` for a cell, `train.py` or `-m train` for a script."""
+        is_function = " " not in self.name and not self.name.endswith(_NO_FUNCTION)
+        return f"{self.name}()" if is_function else self.name
 
     @property
     def ranks(self) -> list[RankState]:

@@ -66,6 +66,11 @@ class Plan:
         return output.label(self.config.label, self.first, self.world_size, rank)
 
 
+_NO_AFFINITY = (
+    "enable_cpu_affinity holds for notebook-accel launch; ranks that are launched from Python run on any core"
+)
+
+
 def engine_for(config: LaunchConfig, hardware: Hardware) -> Engine:
     """What starts the ranks on the device that they will run on.
 
@@ -120,7 +125,9 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
         visible_gpus=visible,
         threads=max(1, hardware.cores // size),
         place=_describe(config, hardware, device),
-        notice=notice,
+        notice="\n".join(
+            (*config.notices, *([_NO_AFFINITY] if config.cpu_affinity else []), *([notice] if notice else []))
+        ),
     )
 
 
