@@ -56,8 +56,6 @@ def test_two_ranks_train_as_one_with_the_whole_batch(launch: Launch) -> None:
     assert again[2] == weights
     ((_, _, whole, _),) = launch("train, 64", size=1).values
     assert weights == pytest.approx(whole, abs=1e-5)
-    ((_, _, half, _),) = launch("train, 32", size=1).values
-    assert weights != pytest.approx(half, abs=1e-3)
     assert both.bars == [[["steps", 4, 4, True]]] * 2
     assert {address.removeprefix("::ffff:") for address in addresses + again[3]} == {"127.0.0.1"}
 
