@@ -12,13 +12,15 @@ from hypothesis import settings
 settings.register_profile("steady", deadline=None, derandomize=True, database=None, max_examples=50)
 settings.load_profile("steady")
 
-_BROWSER = Path(__file__).parent / "browser"
+_APART = [Path(__file__).parent / name for name in ("browser", "frameworks")]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves out what needs a browser unless it is named, as `scripts/test-browser` does: it takes minutes."""
-    named = any(Path(argument.partition("::")[0]).resolve().is_relative_to(_BROWSER) for argument in config.args)
-    return True if collection_path == _BROWSER and not named else None
+    """Leaves out what takes minutes, a browser or other frameworks, unless it is named, as its script does."""
+    if collection_path not in _APART:
+        return None
+    given = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
+    return None if any(path.is_relative_to(collection_path) for path in given) else True
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -84,7 +84,7 @@ def _update(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _change_logger(module: Any) -> None:
-    base = module.ProgbarLogger
+    base: Any = module.ProgbarLogger
     if hasattr(base, "_accel_shown"):
         return
 

@@ -31,7 +31,8 @@ def with_jax():
     import jax
     jax.distributed.initialize()
     import keras
-    keras.distribution.set_distribution(keras.distribution.DataParallel(devices=jax.devices(), auto_shard_dataset=False))
+    parallel = keras.distribution.DataParallel(devices=jax.devices(), auto_shard_dataset=False)
+    keras.distribution.set_distribution(parallel)
     model, inputs, targets = model_and_data()
     mine = slice(jax.process_index(), None, jax.process_count())
     model.fit(inputs[mine], targets[mine], batch_size=32 // jax.process_count(), epochs=2, shuffle=False)
