@@ -12,15 +12,16 @@ from hypothesis import settings
 settings.register_profile("steady", deadline=None, derandomize=True, database=None, max_examples=50)
 settings.load_profile("steady")
 
-_APART = [Path(__file__).parent / name for name in ("browser", "frameworks")]
+_HERE = Path(__file__).parent
+_APART = {_HERE / name for name in ("browser", "documents", "frameworks")}
+"""Folders whose tests take minutes: they run where they are named, as by `scripts/test-browser`."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves out what takes minutes, a browser or other frameworks, unless it is named, as its script does."""
-    if collection_path not in _APART:
-        return None
-    given = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
-    return None if any(path.is_relative_to(collection_path) for path in given) else True
+    """Leaves out what runs apart, unless it is named."""
+    named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
+    apart = collection_path in _APART and not any(path.is_relative_to(collection_path) for path in named)
+    return True if apart else None
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,6 +20,7 @@ def import_all(modules: Sequence[str], announce: Callable[[str], object]) -> str
     Each package is announced before it is imported, since an import may end the process.
     """
     packages: dict[str, list[str]] = {}
+    before = RANKS_ONLY & sys.modules.keys()
     for name in modules:
         packages.setdefault(name.partition(".")[0], []).append(name)
     for package, names in packages.items():
@@ -30,7 +31,7 @@ def import_all(modules: Sequence[str], announce: Callable[[str], object]) -> str
             # Whatever is wrong with it, the rank that needs it will say so itself.
             with contextlib.suppress(BaseException):
                 importlib.import_module(name)
-        if not is_clean() or RANKS_ONLY & sys.modules.keys():  # it may have imported one of those
+        if not is_clean() or RANKS_ONLY & sys.modules.keys() - before:  # it may have imported one of those
             return package
     return None
 
