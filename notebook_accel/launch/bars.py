@@ -77,7 +77,7 @@ def install() -> None:
 
 def tell(bar: Bar) -> None:
     """Has `take` find the state of a bar of another kind."""
-    _marked[bar.bar] = bar
+    _marked()[bar.bar] = bar
 
 
 def take() -> list[Bar]:

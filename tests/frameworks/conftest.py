@@ -12,7 +12,7 @@ import pytest
 from tests.kernel.conftest import notebook, pytest_runtest_makereport, share  # noqa: F401
 from tests.notebook import Notebook
 
-LONG = 200.0
+LONG = 300.0
 """Seconds for a cell: ranks import for many of them where cores are few."""
 PRELUDE = """
 import warnings
@@ -25,7 +25,7 @@ def told(job):
 
 def launch(function, *args, size=2, **options):
     job = notebook_launcher(function, args, num_processes=size, block=False, **options)
-    return json.dumps({"values": job.result(timeout=180), **told(job)})
+    return json.dumps({"values": job.result(timeout=280), **told(job)})
 """
 
 

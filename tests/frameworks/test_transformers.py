@@ -66,3 +66,8 @@ def test_a_callback_that_fails_is_the_error_and_the_next_launch_trains(notebook:
     assert cell.error == "RankError"
     assert cell.error_text.startswith("rank 1 of 2 raised ValueError: no third step"), cell.error_text
     assert len(launch("train, 4").values) == 2
+
+
+def test_the_precision_of_the_launch_reaches_it(launch: Launch) -> None:
+    found = launch("lambda: TrainingArguments('out').mixed_precision", mixed_precision="bf16")
+    assert found.values == ["bf16"] * 2
