@@ -94,6 +94,8 @@ def _place_on_cpu(choices: Choices, hardware: Hardware, local: int | None) -> Pl
     why = "--cpu" if choices.get("cpu") else "no accelerator found"
     if not choices.get("cpu") and hardware.hidden_gpus:
         why = f"GPUs found, but {hardware.hidden_gpus}"
+    if not choices.get("cpu") and hardware.kind == "tpu":
+        why = "this command starts no ranks on a TPU, which notebook_launcher does"
     ranks = "1 rank" if size == 1 else f"{size} ranks"
     notice = f"{why}: {ranks} on the CPU (--num_processes sets the number)"
     return Placement(device="cpu", size=size, words=words, notices=(notice,))

@@ -57,6 +57,8 @@ DISTRIBUTED: dict[str, dict[str, Any]] = {
     "MULTI_CPU": {"device": "cpu", "strategy": "ddp"},
     "MULTI_GPU": {"device": "cuda", "strategy": "ddp"},
     "FSDP": {"strategy": "fsdp"},
+    "XLA": {"device": "tpu", "strategy": "ddp"},
+    "SPMD": {"strategy": "spmd"},
 }
 """What each `distributed_type` sets, by field of `LaunchConfig`."""
 _DISTRIBUTED_INSTEAD = {
@@ -137,7 +139,7 @@ KEYS: dict[str, Key] = {
     "mixed_precision": Key(
         _precision, summary="What every Accelerator on the ranks computes in: no, fp16, bf16 or fp8."
     ),
-    "distributed_type": Key(_distributed_type, summary="NO, MULTI_CPU, MULTI_GPU or FSDP."),
+    "distributed_type": Key(_distributed_type, summary="NO, MULTI_CPU, MULTI_GPU, FSDP, XLA or SPMD."),
     "use_cpu": Key(checks.flag, checks.read_flag, summary="Whether to use the CPU, whatever else there is."),
     "gpu_ids": Key(_gpu_ids, summary="Which GPUs, such as 0,2; or all."),
     "device": Key(_absent(checks.device(*DEVICES), None)),

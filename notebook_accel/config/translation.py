@@ -129,10 +129,14 @@ def _kind(config: LaunchConfig) -> tuple[str, str]:
     """The `distributed_type`, and the field that decides it."""
     if config.strategy == "fsdp":
         return "FSDP", "strategy"
+    if config.strategy == "spmd":
+        return "SPMD", "strategy"
     if config.num_processes == 1 and config.num_nodes == 1:
         return "NO", "num_processes"
     if config.device == "cpu":
         return "MULTI_CPU", "device"
+    if config.device == "tpu":
+        return "XLA", "device"
     if config.device == "cuda" or config.gpus:
         return "MULTI_GPU", "device" if config.device else "gpus"
     return "", ""

@@ -192,7 +192,7 @@ def test_every_key_of_the_peer_is_known(path: Path) -> None:
         ("num_processes: two", ["num_processes must be a whole number, not 'two'"]),
         ("mixed_precision: fp64", ["mixed_precision='fp64' is unknown"]),
         ("distributed_type: DEEPSPEED", ["DEEPSPEED is not available: FSDP shards"]),
-        ("distributed_type: XLA", ["there are NO, MULTI_CPU, MULTI_GPU, FSDP"]),
+        ("distributed_type: MULTI_NPU", ["there are NO, MULTI_CPU, MULTI_GPU, FSDP"]),
         ("compute_environment: AMAZON_SAGEMAKER", ["AMAZON_SAGEMAKER", "LOCAL_MACHINE"]),
         ("deepspeed_config: {zero_stage: 2}", ["deepspeed_config", "distributed_type: FSDP"]),
         ("tpu_name: pod", ["tpu_name", "gcloud"]),
