@@ -41,7 +41,7 @@ def make():
     return model, torch.optim.SGD(model.parameters(), lr=0.3), DataLoader(data, batch_size=16, shuffle=True)
 
 def criterion(scores, labels):
-    time.sleep(0.03)  # it would be over before it is seen
+    time.sleep(0.1)  # it would be over before it is seen
     return nn.functional.cross_entropy(scores, labels)
 
 def warm_up():
@@ -89,7 +89,7 @@ def take(page: Page, cell: Cell) -> list[Image.Image]:
     """Pictures of a cell and its panel until it has ended, and one of what stays."""
     whole = cell.output.locator("xpath=ancestor::*[contains(@class, 'jp-CodeCell')]")
     found = []
-    cell.wait_for("rank")
+    cell.output.filter(has_text="/s").wait_for()  # a bar moves
     while not cell.ended:
         found.append(picture(whole))
         page.tab.wait_for_timeout(EVERY / 2)  # the picture itself takes about as long

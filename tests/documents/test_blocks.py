@@ -25,7 +25,7 @@ KINDS = {"python", "bash", "yaml", "text"}
 def kernel() -> Iterator[Notebook]:
     notebook = Notebook()
     yield notebook
-    end(notebook)
+    end(notebook, within=30)  # what is asked here is whether the page is right
 
 
 @pytest.fixture
@@ -67,7 +67,8 @@ def run(block: Block, where: str, notebook: Notebook, folder: Path) -> None:
         written = folder / "settings.yaml"
         written.write_text(block.code)
         content = file.read(written)
-        assert content and file.layer(content, written), where
+        assert content, where
+        assert file.layer(content, written), where
 
 
 def test_a_reason_stands_with_each_that_is_not_run() -> None:
