@@ -132,8 +132,8 @@ def draw(goals: Sequence[Goal]) -> str:
     row, left, width = 18, 430, 240
     height = row * (len(goals) + 1)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 90} {height}" '
-        'font-family="sans-serif" font-size="11">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 90} {height}">',
+        "<style>text { font: 11px sans-serif }</style>",
         f'<rect width="100%" height="{height}" fill="white"/>',
     ]
     for index, goal in enumerate(goals):
