@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, SupportsFloat
 
+from notebook_accel import rank_local
 from notebook_accel.events import emit_metrics
 
-_latest: dict[str, float] = {}
-_readable = MappingProxyType(_latest)
+_LATEST = f"{__name__}.latest"
 
 
 def report(
@@ -43,10 +43,11 @@ def report(
                 found[name] = float(value.detach() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError):
         raise _refusal(found) from None
-    _latest.update(found)
+    latest = rank_local.space().setdefault(_LATEST, {})
+    latest.update(found)
     if found:
         emit_metrics(found, None if step is None else int(step))
-    return _readable
+    return MappingProxyType(latest)
 
 
 def _refusal(values: Mapping[str, Any]) -> TypeError:
