@@ -20,7 +20,7 @@ from tests.browser.server import Server  # noqa: E402
 
 TARGET = ROOT / "docs" / "panel.webp"
 VIEWPORT = {"width": 900, "height": 1300}
-EVERY = 200
+EVERY = 300
 """Milliseconds from one picture to the next."""
 LINGER = 3000
 """Milliseconds for which the last one stays."""
@@ -107,7 +107,7 @@ def write(pictures: list[Image.Image]) -> None:
     size = max(each.width for each in pictures), max(each.height for each in pictures)
     first, *rest = [ImageOps.pad(each, size, color="white", centering=(0, 0)) for each in pictures]
     durations = [EVERY] * len(rest) + [LINGER]
-    first.save(TARGET, save_all=True, append_images=rest, duration=durations, loop=0, quality=70, method=6)
+    first.save(TARGET, save_all=True, append_images=rest, duration=durations, loop=0, quality=70, method=3)
 
 
 if __name__ == "__main__":
