@@ -27,7 +27,7 @@ KINDS = {"python", "bash", "yaml", "text"}
 def kernel() -> Iterator[Notebook]:
     notebook = Notebook()
     yield notebook
-    end(notebook)
+    end(notebook, within=30)  # what is asked here is whether the page is right
 
 
 @pytest.fixture
