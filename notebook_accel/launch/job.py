@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import JobCancelledError
 from notebook_accel.events import AttemptStarted, Event, JobEnded, JobStarted, Phase, PhaseChanged, Stalled, StopAsked
-from notebook_accel.launch import frontend, history
+from notebook_accel.launch import frontend, history, wording
 from notebook_accel.launch.rank_state import RankState
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Job:
     @property
     def title(self) -> str:
         """What the user calls it: `train()`, or `In[3]` for a cell."""
-        return self.name if self.name.endswith("]") else f"{self.name}()"
+        return wording.title(self.name)
 
     @property
     def ranks(self) -> list[RankState]:

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Names and numbers as people read them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import math
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _SPARKS = "▁▂▃▄▅▆▇█"
+
+
+def title(name: str) -> str:
+    """A job by what it runs: `train()`, or `In[3]` for a cell."""
+    return name if name.endswith("]") else f"{name}()"
 
 
 def duration(seconds: float) -> str:

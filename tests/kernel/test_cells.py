@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 from traitlets.config import Config
 
 from tests.kernel.conftest import end
-from tests.notebook import Cell, Notebook
+from tests.notebook import Cell, Notebook, wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "02_cells_on_every_rank.ipynb"
 IMPORTS = "import torch, time, os\nimport torch.distributed as dist\n"
@@ -133,6 +133,24 @@ def test_a_cell_can_leave_the_notebook_free(cells: Cells):
     cells.notebook.check("open('go', 'w').close()")
     assert cells.notebook.value("job.result(10)") == ["went", "went"]
     assert cells.notebook.value("later") == ["went", "went"]
+
+
+def test_a_cell_that_shows_a_panel_can_be_attached_to(cells: Cells):
+    cells.notebook.check("from notebook_accel import attach, jobs")
+    before = cells.notebook.value("len(jobs())")
+    cells("print('over at once')")
+    body = "from tqdm import trange\nfor step in trange(3, mininterval=0): print('step', step)\nwhile True: time.sleep(0.01)"
+    found = cells.notebook.check(cell(body, "--no-block"))
+    cells.notebook.check("job = _")
+    cells.notebook.read_until(found, "step 2")
+    wait_until(lambda: cells.notebook.value("len(jobs())") == before + 1, 20, "it is not recorded")
+    assert cells.notebook.value("jobs()[0].name == job.name, jobs()[0].status.value") == (True, "running")
+    again = cells.notebook.check("same = attach()")
+    cells.notebook.read_until(again, "[0-1] step 2")
+    assert cells.notebook.value("same is job, job.cancel(), job.wait(20)") == (True, True, True)
+    cells.notebook.read_until(again, "on 2 ranks: cancelled")
+    assert "In[" in cells.notebook.check("str(jobs()[0])").value
+    assert "cancelled" in cells.notebook.check("attach(job.id)").displays[0]
 
 
 # The notebook's variables
@@ -353,10 +371,38 @@ def test_a_cell_in_the_background_is_interrupted(cells: Cells):
     assert cells.lines("1") == ["[0-1] 1"]
 
 
+def test_stacks_show_where_each_rank_is(cells: Cells):
+    body = "def pause(): time.sleep(600)\nif rank: pause()\ndist.recv(torch.ones(1), 1)"
+    cells.notebook.check(cell(body, "--no-block"))
+
+    def stacks() -> str:
+        return str(cells.notebook.check("%accelerate stacks").value)
+
+    wait_until(lambda: "pause" in stacks() and "recv" in stacks(), 20, stacks)
+    of_first, of_second = stacks().split("rank 1 ")
+    assert "-->    4 dist.recv(torch.ones(1), 1)" in of_first
+    assert "-->    3 if rank: pause()" in of_second
+    assert "-->    2 def pause(): time.sleep(600)" in of_second
+    cells.notebook.check("%accelerate interrupt")
+    assert "no cell runs" in cells.notebook.check("%accelerate stacks").stdout
+
+
+def test_what_live_ranks_do_not_take_on_is_said(cells: Cells):
+    cells("dear = 1")
+    said = cells.notebook.check("%accelerate -n 3 --env COLOUR=red").stderr
+    assert "the 2 ranks of %%accelerate keep what they were started with: num_processes=2, not 3; env." in said
+    assert "`%accelerate restart` starts them as set now; these names are lost then: dear" in said
+    assert cells.notebook.check("%accelerate -n 2 --reset").stderr == ""
+    cells.notebook.check("%accelerate -n 1\n%accelerate restart")
+    assert cells.lines("world_size") == ["1"]
+    cells.notebook.check("%accelerate --reset")
+    cells(IMPORTS, "-n 2")
+
+
 def test_another_number_of_ranks_starts_them_anew(cells: Cells):
     found = cells("world_size", "-n 1")
     assert found.lines == ["1"]
-    assert "starting 1 ranks instead of 2" in found.stderr
+    assert "starting 1 rank instead of 2" in found.stderr
     cells.notebook.check("%accelerate stop")
     cells(IMPORTS, "-n 2")
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import ConfigurationError, RankError, RankFailure
-from notebook_accel.launch import frontend
+from notebook_accel.launch import attaching, frontend
 from notebook_accel.launch.frontend import LateView, Views
 from notebook_accel.launch.job import Job
+from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.output import spans
 from notebook_accel.launch.payload import Payload
 from notebook_accel.launch.stopping import Reason, StopRequests, interrupts
@@ -64,6 +65,7 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
             run()
         run.job.result()
         return None
+    attaching.remember(run.job)
     context = contextvars.copy_context()  # keeps what is printed in the cell that has started the job
     threading.Thread(target=context.run, args=(run,), name=f"accelerate {run.job.name}", daemon=True).start()
     return run.job
@@ -140,7 +142,9 @@ class _CellRun:
 
     def __call__(self) -> None:
         """Runs it to its end; the job holds whatever comes of it."""
-        view = Views(self.job, LateView.opening(frontend.current.choose_view()))
+        # Most cells are over at once: what shows no panel is not recorded either.
+        late = LateView(self.job, Journal)
+        view = Views(self.job, LateView.opening(frontend.current.choose_view()), late)
         replies: list[Reply] = []
         try:
             self._ranks.call(
