@@ -139,7 +139,8 @@ def test_a_cell_that_shows_a_panel_can_be_attached_to(cells: Cells):
     cells.notebook.check("from notebook_accel import attach, jobs")
     before = cells.notebook.value("len(jobs())")
     cells("print('over at once')")
-    body = "from tqdm import trange\nfor step in trange(3, mininterval=0): print('step', step)\nwhile True: time.sleep(0.01)"
+    bar = "from tqdm import trange\nfor step in trange(3, mininterval=0): print('step', step)"
+    body = f"{bar}\nwhile True: time.sleep(0.01)"
     found = cells.notebook.check(cell(body, "--no-block"))
     cells.notebook.check("job = _")
     cells.notebook.read_until(found, "step 2")

@@ -48,9 +48,8 @@ class Session:
         """
         if self.ranks is not None and size not in (None, self.ranks.size):
             self._check_free("start another number of ranks")
-            frontend.current.notice(
-                f"starting {size} rank{'' if size == 1 else 's'} instead of {self.ranks.size}: what the old held is gone"
-            )
+            ranks = f"{size} rank{'' if size == 1 else 's'}"
+            frontend.current.notice(f"starting {ranks} instead of {self.ranks.size}: what the old held is gone")
             self.stop()
         if self.ranks is None:
             self._wanted = size or self._wanted
