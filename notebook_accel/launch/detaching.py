@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 import select
-import socket
-import subprocess
 import tempfile
 from collections.abc import Mapping
-from typing import IO
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch import attaching, frontend, payload
+from notebook_accel.launch import attaching, frontend, payload, processes
 from notebook_accel.launch.driver import Order
 from notebook_accel.launch.job import Job
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.payload import Payload
 from notebook_accel.launch.plan import Plan
-from notebook_accel.launch.processes import command
 from notebook_accel.launch.stream import Channel, pair
 
 _ENTRY = "notebook_accel.launch.driver:main"
+_WHAT = "the process that is to run the job"
 _PATIENCE = 60.0
 """Seconds that the process has to begin."""
 
@@ -38,33 +34,19 @@ def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str
     order = Order(planned, dict(environ), packed.layout, name, frontend.current.origin(), cells)
     ours, theirs = pair()
     with tempfile.TemporaryFile() as log, contextlib.closing(Channel(ours)) as channel:
-        process = _start(theirs, log)
+        try:
+            process = processes.start(_ENTRY, theirs, log)
+        except OSError as error:
+            raise LaunchError(f"{_WHAT} can't be started: {error}") from error
         with contextlib.suppress(OSError):  # it has ended already, and its log says why
             channel.send({}, blobs=[pickle.dumps(order)], fds=[packed.fd])
         process.wait()  # it leaves a child behind that is nobody's
         folder = _answer(channel)
         if folder is None:
-            said = os.pread(log.fileno(), 2**20, 0).decode(errors="replace").strip()
-            raise LaunchError(f"the process that is to run the job has ended. It said:\n{said[-4000:]}")
+            raise LaunchError(processes.obituary(_WHAT, log))
         job = attaching.follow(records.Record(records.folder() / folder))
         channel.send({"go": True})
         return job
-
-
-def _start(theirs: socket.socket, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(
-            command(_ENTRY, [theirs.fileno()]),
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise LaunchError(f"the process that is to run the job can't be started: {error}") from error
-    finally:
-        theirs.close()
 
 
 def _answer(channel: Channel) -> str | None:
@@ -77,4 +59,4 @@ def _answer(channel: Channel) -> str | None:
             if "error" in message.header:
                 raise LaunchError(message.header["error"])
             return str(message.header["folder"])
-    raise LaunchError(f"the process that is to run the job has not begun within {_PATIENCE:g} s")
+    raise LaunchError(f"{_WHAT} has not begun within {_PATIENCE:g} s")

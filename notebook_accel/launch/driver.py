@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 import pickle
 import signal
@@ -11,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from notebook_accel.events import Notice
-from notebook_accel.launch import engines, frontend
+from notebook_accel.launch import engines, frames, frontend
 from notebook_accel.launch.frontend import NoView, Terminal, View
 from notebook_accel.launch.job import Job
 from notebook_accel.launch.journal.records import Record
@@ -73,8 +72,7 @@ def main(fd: int) -> None:
     order: Order = pickle.loads(message.blobs[0])
     front_end = Unseen(order)
     frontend.use(front_end)
-    for filename, (_, text) in order.cells.items():
-        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    frames.keep_cells({filename: text for filename, (_, text) in order.cells.items()})
     payload = Payload(message.fds[0], order.layout)
     launch = Launch(engines.get(), order.plan, order.environ, payload, order.name, NoView, detached=True)
     front_end.job = launch.job

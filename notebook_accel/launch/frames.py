@@ -10,7 +10,7 @@ import re
 import site
 import sysconfig
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from notebook_accel.events import Frame, ThreadStack
@@ -21,6 +21,13 @@ _CONTEXT = 2
 _SHOWN_FRAMES = 20
 """How many frames at each end of a long stack are shown."""
 _DUMPED = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$', re.MULTILINE)
+
+
+def keep_cells(sources: Mapping[str, str]) -> None:
+    """Makes the text of cells, by file name, known to whatever shows a traceback or inspects a function here."""
+    for filename, text in sources.items():
+        # A cell is no file: with no time stamp, the entry is never checked against the disk.
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
 
 
 def is_ours(filename: str) -> bool:

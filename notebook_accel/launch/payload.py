@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import linecache
 import mmap
 import os
 import pickle
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from notebook_accel.errors import PayloadError
-from notebook_accel.launch import diagnose, mirror, pickling
+from notebook_accel.launch import diagnose, frames, mirror, pickling
 from notebook_accel.launch.pickling import CallPickler, ReturnPickler, load
 
 _WRITE = 2**30
@@ -123,9 +122,7 @@ def unpack(fd: int, layout: Sequence[int]) -> Unpacked:
     state, sources = pickle.loads(parts[0])
     if state is not None:
         mirror.apply(state)
-    for filename, text in sources.items():
-        # A cell is no file: with no time stamp, the entry is never checked against the disk.
-        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    frames.keep_cells(sources)
     (function, args, kwargs), *more, (definitions, sent) = load(parts[1], parts[2:])
     vars(sys.modules["__main__"]).update(definitions)
     # The launched function itself is no task for a worker, and may hold much data.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 # The interpreter would put the working directory first: a user's `random.py` would then be imported by torch.
 _BOOTSTRAP = """\
@@ -31,10 +33,43 @@ def command(entry: str, arguments: Sequence[Any]) -> list[str]:
     return [sys.executable, "-c", _BOOTSTRAP, json.dumps([entry, path, list(arguments)])]
 
 
+def start(
+    entry: str, channel: socket.socket, log: IO[bytes], *arguments: Any, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Starts `entry(fd, *arguments)` in a session of its own, with the socket as `fd`, which is closed here.
+
+    Args:
+        entry: Written `module:function`.
+        channel: What it is to be told through.
+        log: Where it writes.
+        arguments: JSON.
+        environment: By default this process's own.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    with channel:
+        return subprocess.Popen(
+            command(entry, [channel.fileno(), *arguments]),
+            pass_fds=[channel.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=None if environment is None else dict(environment),
+        )
+
+
+def obituary(what: str, log: IO[bytes]) -> str:
+    """Tells that a process has ended, and what it wrote last."""
+    said = "" if log.closed else os.pread(log.fileno(), 2**20, 0).decode(errors="replace").strip()
+    return f"{what} has ended" + (f". It said:\n{said[-4000:]}" if said else ".")
+
+
 def spawn(entry: str, fds: Sequence[int], environment: Mapping[str, str], *arguments: Any) -> int:
     """Starts `entry(*fds, *arguments)` in a session of its own, which inherits `fds`. Returns its process id.
 
-    For a process that reaps its children itself; others use `subprocess` with `command`.
+    For a process that reaps its children itself; others use `start`.
     """
     for fd in fds:
         os.set_inheritable(fd, True)

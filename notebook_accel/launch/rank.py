@@ -35,7 +35,7 @@ from notebook_accel.events import (
     from_wire,
     to_wire,
 )
-from notebook_accel.launch import connections, looking, payload, report
+from notebook_accel.launch import connections, interrupts, looking, payload, report
 from notebook_accel.launch.coalesce import PACE, Latest
 from notebook_accel.launch.memory import Memory, has_changed
 from notebook_accel.launch.payload import Unpacked
@@ -84,6 +84,8 @@ class Rank:
         self._say(Hello(os.getpid(), socket.gethostname(), stacks is not None), () if stacks is None else (stacks,))
         attendant = threading.Thread(target=self._attend, name="notebook-accel", daemon=True)
         attendant.start()
+        if self._isolated:
+            interrupts.install()
         if self._isolated and sys.platform == "linux":  # elsewhere it is a signal that the user's code may use
             signal.pthread_sigmask(signal.SIG_BLOCK, {STACKS_SIGNAL})
         events.listen(self._say, self._latest.add_metrics)
@@ -180,12 +182,14 @@ class Rank:
         os.write(self._wakeup[1], b"+")
 
     def _answer(self, load: Callable[[], Unpacked]) -> None:
-        self._interruptible(True)
         try:
+            if self._isolated:
+                interrupts.allow()
             outcome = self._run(load)
         except KeyboardInterrupt as error:  # between two stages
             outcome = report.describe(error, "running")
-        self._interruptible(False)
+        if self._isolated:
+            interrupts.ignore()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
@@ -209,11 +213,6 @@ class Rank:
             return failure if failure.exit_code else Returned()
         except BaseException as error:
             return report.describe(error, stage, sent)
-
-    def _interruptible(self, enabled: bool) -> None:
-        """Whether SIGINT raises `KeyboardInterrupt`. Between calls it must not end the process."""
-        if self._isolated:
-            signal.signal(signal.SIGINT, signal.default_int_handler if enabled else signal.SIG_IGN)
 
 
 def _open_stacks() -> int | None:

@@ -9,7 +9,7 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,11 +21,9 @@ from notebook_accel.events import (
     Failed,
     Line,
     LinesLeftOut,
-    Phase,
     PhaseChanged,
     Returned,
     Shown,
-    Signalled,
     Stacks,
     StopAsked,
     from_wire,
@@ -33,12 +31,13 @@ from notebook_accel.events import (
 from notebook_accel.launch import frames, frontend
 from notebook_accel.launch.group import RankGroup
 from notebook_accel.launch.job import Job
-from notebook_accel.launch.output import Output, spans
+from notebook_accel.launch.ladder import Ladder
+from notebook_accel.launch.output import Output
 from notebook_accel.launch.payload import Payload
 from notebook_accel.launch.rank_state import RankState
 from notebook_accel.launch.stacks import Asking, Told
 from notebook_accel.launch.stalls import StallWatch
-from notebook_accel.launch.stopping import GRACE, ONE_CALL, Act, Life, Reason, StopRequests
+from notebook_accel.launch.stopping import ONE_CALL, Life, Reason, StopRequests
 from notebook_accel.launch.stream import HasFileno, Message
 
 _READ = 2**20
@@ -48,9 +47,6 @@ _TICK = 0.1
 """Seconds between two looks at the clock, and at most ten redraws a second."""
 _SHOW = 0.02
 """Seconds between two looks for lines to show."""
-_PATIENCE = 1.0
-"""Seconds after an interrupt before saying what is being waited for."""
-
 
 _Source = int | HasFileno
 
@@ -106,7 +102,7 @@ class Run:
         stall_after: float | None = None,
         elsewhere: int = 0,
         life: Life = ONE_CALL,
-        members: Collection[int] | None = None,
+        members: Sequence[int] | None = None,
     ) -> None:
         self._group = group
         self._ranks = group.ranks
@@ -122,14 +118,7 @@ class Run:
         self._asking = Asking(self._ranks, job, group.stacks)
         self._stalls = StallWatch(job, stall_after, elsewhere, self._asking.wish, time.monotonic())
         self._stalls_due = 0.0
-        self._reason: Reason | None = None
-        self._steps: list[tuple[float, signal.Signals | Act]] = []
-        self._missed: set[int] = set()
-        """Ranks that could not hear an interrupt yet."""
-        self._disturbed = False
-        self._given_up = False
-        self._stop_began = 0.0
-        self._told_patience = False
+        self._ladder = Ladder(group, job, life, self._members)
         self._shown = 0.0
         self._ooms = _oom_kills()
 
@@ -154,7 +143,7 @@ class Run:
             if ending is Ending.RETURNED and self._life.ends:
                 self._ranks.part()
             stacks = [self._group.read_stacks(rank) for rank in range(len(self._job.ranks))]
-            return Attempt(ending, stacks, self._told, _oom_kills() > self._ooms, self._disturbed)
+            return Attempt(ending, stacks, self._told, _oom_kills() > self._ooms, self._ladder.disturbed)
         finally:
             self._job.on_stacks(None)
             self._asking.close()
@@ -166,7 +155,7 @@ class Run:
         return ((rank, self._job.ranks[rank]) for rank in self._members)
 
     def _is_over(self) -> bool:
-        if self._given_up:
+        if self._ladder.given_up:
             return True
         return all(state.exited or (state.answered and not self._life.ends) for _, state in self._states())
 
@@ -185,9 +174,9 @@ class Run:
             self._view.refresh()
 
     def _ending(self) -> Ending:
-        if self._reason in (Reason.INTERRUPT, Reason.CANCEL):
+        if self._ladder.is_asked_for:
             return Ending.STOPPED
-        if self._reason is Reason.TIMEOUT:
+        if self._ladder.reason is Reason.TIMEOUT:
             return Ending.TIMED_OUT
         returned = all(state.returned for _, state in self._states())
         return Ending.RETURNED if returned else Ending.FAILED
@@ -260,9 +249,7 @@ class Run:
             return
         self._group.heard(rank, event, message.fds)
         self._apply(rank, _placed(event))
-        if isinstance(event, PhaseChanged) and rank in self._missed:
-            self._missed.discard(rank)
-            self._ranks.signal(rank, signal.SIGINT)
+        self._ladder.heard(rank, event)
         if isinstance(event, (Shown, Asked)):
             self._on_user(rank, event)
         if isinstance(event, Failed):
@@ -288,7 +275,7 @@ class Run:
         """
         if not self._life.ends:
             return
-        if self._reason is not None or all(state.answered or state.exited for state in self._job.ranks):
+        if self._ladder.reason is not None or all(state.answered or state.exited for state in self._job.ranks):
             for channel, state in zip(self._ranks.channels, self._job.ranks, strict=True):
                 if state.answered and not state.exited:
                     channel.finish()
@@ -325,86 +312,46 @@ class Run:
     # How it ends before its time
 
     def _on_failure(self) -> None:
-        if self._reason is None:
+        if self._ladder.reason is None:
             self._stop(Reason.FAILURE)
 
     def _on_request(self) -> None:
         given = self._requests.take()
         self._job.apply(None, StopAsked(len(given)))
-        if self._reason not in (Reason.INTERRUPT, Reason.CANCEL):
+        if not self._ladder.is_asked_for:
             self._stop(given[0])
         if len(given) > 1:
-            self._stop_began = time.monotonic()
-            self._steps = list(self._life.at_once)
+            self._ladder.end_at_once(time.monotonic())
 
     def _stop(self, reason: Reason) -> None:
-        self._reason = reason
-        self._stop_began = time.monotonic()
-        self._steps = list(self._life.ladders[reason])
+        self._ladder.begin(reason, time.monotonic())
         self._release()
 
     def _pause(self) -> float:
         """Seconds until something may have to be done although nothing is heard."""
         now = time.monotonic()
         times = [now + _TICK]
-        if self._steps:
-            times.append(self._stop_began + self._steps[0][0])
-        if self._deadline is not None and self._reason is None:
+        if (due := self._ladder.due()) is not None:
+            times.append(due)
+        if self._deadline is not None and self._ladder.reason is None:
             times.append(self._deadline)
         return max(0.0, min(times) - now)
 
     def _look_at_clock(self) -> None:
         now = time.monotonic()
         self._asking.look(now)
-        if self._reason is None and now >= self._stalls_due:
+        if self._ladder.reason is None and now >= self._stalls_due:
             self._stalls_due = now + _TICK
             self._stalls.look(now)
-        if self._deadline is not None and self._reason is None and now >= self._deadline:
+        if self._deadline is not None and self._ladder.reason is None and now >= self._deadline:
             self._stop(Reason.TIMEOUT)
             self._asking.wish(self._end_now)
-        while self._steps and now >= self._stop_began + self._steps[0][0]:
-            _, step = self._steps.pop(0)
-            self._disturbed = True
-            self._given_up = step is Act.GIVE_UP
-            if step is Act.SEVER:
-                self._group.sever()
-            for rank, state in self._states():
-                if not state.exited:
-                    self._take_step(rank, state, step)
-        stopping = self._reason in (Reason.INTERRUPT, Reason.CANCEL)
-        if stopping and self._steps and not self._told_patience and now > self._stop_began + _PATIENCE:
-            self._told_patience = True
-            left = spans(state.rank for _, state in self._states() if not state.exited)
-            frontend.current.notice(
-                f"waiting up to {GRACE:g} s for ranks {left} to end; interrupt again to {self._life.again}"
-            )
+        self._ladder.climb(now)
 
     def _end_now(self, told: Told) -> None:
-        """The ranks have told where they are: there is nothing more to wait for."""
+        """The ranks have told where they are."""
         self._told = told
-        self._stop_began -= self._life.ladders[Reason.TIMEOUT][0][0]
-
-    def _take_step(self, rank: int, state: RankState, step: signal.Signals | Act) -> None:
-        if not isinstance(step, signal.Signals):
-            return
-        if self._life.ends:
-            self._signal(rank, state, step)
-        elif not state.answered:
-            self._interrupt(rank, state, step)
-
-    def _interrupt(self, rank: int, state: RankState, signum: signal.Signals) -> None:
-        """Sends a signal to a rank that is to outlive it."""
-        self._job.apply(rank, Signalled(signum))
-        if state.phase in (Phase.STARTING, Phase.IDLE):
-            self._missed.add(rank)  # it could not hear it yet
-        else:
-            self._ranks.signal(rank, signum)
-
-    def _signal(self, rank: int, state: RankState, signum: signal.Signals) -> None:
-        if signum == signal.SIGINT and state.phase in (Phase.STARTING, Phase.IDLE):
-            signum = signal.SIGKILL  # nothing of the user's runs in it yet, and it could miss the interrupt
-        self._job.apply(rank, Signalled(signum))
-        self._ranks.signal(rank, signum)
+        self._ladder.hurry()
 
 
 def _placed(event: Event) -> Event:

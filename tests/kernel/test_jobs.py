@@ -93,6 +93,21 @@ def test_a_cancel_is_never_lost_however_early_it_comes(free: Notebook):
     assert free.value("max(seconds) < 2"), free.value("seconds")
 
 
+def test_a_rank_in_the_rendezvous_is_cancelled_with_those_it_waits_for(free: Notebook):
+    """It waits in C++, where no interrupt reaches it."""
+    free.check("""
+    def late():
+        if os.environ["RANK"] == "1":
+            wait_for("never")
+        join()
+
+    job = notebook_launcher(late, num_processes=2, block=False)
+    while job.ranks[0].phase.value != "waiting":
+        time.sleep(0.01)
+    """)
+    assert free.value("job.cancel(), job.wait(4), job.status.value") == (True, True, "cancelled")
+
+
 def test_a_second_cancel_kills(free: Notebook):
     free.check("""
     def stubborn():

@@ -70,6 +70,9 @@ class Ranks(Protocol):
     def signal(self, rank: int, signum: int) -> None:
         """Sends a signal to a rank that has not ended; a kill also ends all that the rank has started."""
 
+    def disperse(self) -> None:
+        """Closes the store: whoever waits there for a rank that has ended gets an error. Only ranks that are to end."""
+
     def part(self) -> None:
         """Leaves ranks that have all said that they end to do so by themselves, after `close` if need be."""
 

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch.processes import command
+from notebook_accel.launch import processes
 from notebook_accel.launch.stream import Channel, pair
 
 _ENTRY = "notebook_accel.launch.engines.server:main"
+_WHAT = "the process that starts the ranks"
 # Read by the libraries as they load, so a server that has loaded them would hide a change of these.
 _LOAD_TIME = ("LD_", "DYLD_", "KMP_", "GOMP_", "OMP_", "MKL_", "OPENBLAS_", "PYTORCH_", "TORCH_", "PYTHON")
 _HARMLESS = (
@@ -40,20 +41,10 @@ class Server:
         log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the server
         server = cls(Channel(ours), log, load_time(environment))
         try:
-            server.process = subprocess.Popen(
-                command(_ENTRY, [theirs.fileno(), method, os.getpid()]),
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env=dict(environment),
-            )
+            server.process = processes.start(_ENTRY, theirs, log, method, os.getpid(), environment=environment)
         except OSError as error:
             server.control.close()
-            raise LaunchError(f"the process that starts the ranks can't be started: {error}") from error
-        finally:
-            theirs.close()
+            raise LaunchError(f"{_WHAT} can't be started: {error}") from error
         return server
 
     def successor(self, modules: Sequence[str]) -> Server:
@@ -94,8 +85,7 @@ class Server:
 
     def obituary(self) -> str:
         """Why it has ended, as far as it has said."""
-        said = "" if self._log.closed else os.pread(self._log.fileno(), 2**20, 0).decode(errors="replace").strip()
-        return "the process that starts the ranks has ended" + (f". It said:\n{said[-4000:]}" if said else ".")
+        return processes.obituary(_WHAT, self._log)
 
     def retire(self) -> None:
         """Lets it end once its groups have."""

@@ -100,6 +100,9 @@ class InProcessRanks:
                 ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
             )
 
+    def disperse(self) -> None:
+        pass  # a rank alone waits for nobody
+
     def part(self) -> None:
         pass
 

@@ -191,6 +191,8 @@ class Server:
             group.waiting.append(message)
         elif operation == "signal":
             group.signal(message.header["rank"], message.header["signum"])
+        elif operation == "disperse":
+            self._store.close(group.number)
         elif operation == "part":
             group.parted = True
 

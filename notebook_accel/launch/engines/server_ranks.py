@@ -78,9 +78,11 @@ class ServerRanks:
         with contextlib.suppress(OSError):
             self._group.send({"op": "signal", "rank": rank, "signum": int(signum)})
 
+    def disperse(self) -> None:
+        self._say("disperse")
+
     def part(self) -> None:
-        with contextlib.suppress(OSError):
-            self._group.send({"op": "part"})
+        self._say("part")
 
     def close(self) -> None:
         self._group.close()
@@ -90,6 +92,10 @@ class ServerRanks:
             for fd in pipes:
                 os.close(fd)
         self.outputs = []
+
+    def _say(self, operation: str) -> None:
+        with contextlib.suppress(OSError):
+            self._group.send({"op": operation})
 
     def _meet(self, spec: GroupSpec) -> None:
         meeting = spec.meeting

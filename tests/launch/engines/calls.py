@@ -59,6 +59,29 @@ def wait_unless_told(begun: str) -> str:
         return "saved"
 
 
+class Deafening:
+    """Waits in its destructor, where an exception can only be printed."""
+
+    def __del__(self) -> None:
+        print("in the destructor", flush=True)
+        wait()
+
+
+def wait_in_destructor() -> None:
+    Deafening()
+    print("went on", flush=True)
+    wait()
+
+
+def meet_but_for_one() -> None:
+    """Meets the others, but for rank 1, which never comes."""
+    if rank() == 1:
+        wait()
+    import torch.distributed
+
+    torch.distributed.init_process_group("gloo")
+
+
 def fail(text: str) -> None:
     try:
         {}["inner"]

@@ -11,7 +11,18 @@ import psutil
 import pytest
 
 from notebook_accel.errors import LaunchError, PayloadError
-from notebook_accel.events import Exited, Failed, Heartbeat, Hello, Returned, Stacks, StacksWanted, to_wire
+from notebook_accel.events import (
+    Exited,
+    Failed,
+    Heartbeat,
+    Hello,
+    Phase,
+    PhaseChanged,
+    Returned,
+    Stacks,
+    StacksWanted,
+    to_wire,
+)
 from notebook_accel.launch import engines
 from notebook_accel.launch.engines.base import Engine
 from notebook_accel.launch.rank import STACKS_SIGNAL
@@ -222,6 +233,32 @@ def test_an_interrupt_may_be_caught(engine: Engine, tmp_path: Path) -> None:
         group.ranks.signal(0, signal.SIGINT)
         group.end()
         assert group.value(0) == "saved"
+
+
+def test_an_interrupt_in_a_destructor_is_raised_in_the_function(isolated: Engine) -> None:
+    with Group(isolated) as group:
+        group.call(calls.wait_in_destructor)
+        group.wait_for_output(b"in the destructor")
+        group.ranks.signal(0, signal.SIGINT)
+        group.end()
+        assert group.output[0, "out"].splitlines()[-1] == b"went on"
+        assert group.failed().chain[-1].type_name == "KeyboardInterrupt"
+
+
+def test_a_rank_that_waits_for_one_that_has_ended_is_freed(isolated: Engine) -> None:
+    def is_waiting() -> bool:
+        return any(each.phase is Phase.WAITING for each in group.of(0, PhaseChanged))
+
+    with Group(isolated, 2) as group:
+        group.call(calls.meet_but_for_one)
+        group.wait_for(is_waiting)
+        group.ranks.signal(0, signal.SIGINT)
+        group.ranks.signal(1, signal.SIGKILL)
+        group.wait_for(lambda: 1 in group.exits)
+        assert 0 not in group.exits
+        group.ranks.disperse()
+        group.end()
+        assert group.failed(0).chain
 
 
 def test_an_interrupt_between_calls_is_not_heard(isolated: Engine) -> None:

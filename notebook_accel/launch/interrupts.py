@@ -1,0 +1,45 @@
+"""Interrupts of a rank: none comes between two calls, and none is lost within one. Runs in the rank."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+_AGAIN = 0.05
+"""Seconds after which an interrupt that was swallowed is tried again."""
+
+
+def install() -> None:
+    """Raises anew an interrupt that came where Python can only print it: in a destructor, or a callback of C code."""
+    before = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if unraisable.exc_type is not None and issubclass(unraisable.exc_type, KeyboardInterrupt):
+            threading.Thread(target=_interrupt, daemon=True).start()
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = hook
+
+
+def allow() -> None:
+    """From now on an interrupt raises `KeyboardInterrupt` in the main thread, as in any Python program."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def ignore() -> None:
+    """From now on an interrupt does nothing. One that comes just before is not raised either."""
+    while True:
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        except KeyboardInterrupt:
+            continue
+        return
+
+
+def _interrupt() -> None:
+    time.sleep(_AGAIN)  # the hook must have returned
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
