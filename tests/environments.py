@@ -22,7 +22,6 @@ OLDER = {
         "ipywidgets==7.7.1",
         "jupyter_client==7.4.9",
         "matplotlib-inline==0.1.7",
-        "nbclient==0.10.4",  # the last for this jupyter_client
         "pyzmq==26.2.1",
         "tornado==6.5.1",
         "traitlets==5.7.1",

@@ -16,6 +16,11 @@ def numbers(shell: InteractiveShell) -> Mapping[str, int]:
     return _keep(shell) if known is None else known
 
 
+def number_of_current(shell: Any) -> int:
+    """The number of the cell that runs now; `execution_count` may be that of the next one already."""
+    return len(shell.history_manager.input_hist_raw) - 1
+
+
 def _keep(shell: Any) -> Mapping[str, int]:
     """The same for IPython 7, whose compiler forgets them."""
     compiler, history = shell.compile, shell.history_manager

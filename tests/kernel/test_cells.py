@@ -7,11 +7,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
-from traitlets.config import Config
 
 from tests.kernel.conftest import end
-from tests.notebook import Cell, Notebook, wait_until
+from tests.notebook import PYTHON, Cell, Notebook, wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "02_cells_on_every_rank.ipynb"
 IMPORTS = "import torch, time, os\nimport torch.distributed as dist\n"
@@ -261,6 +261,41 @@ def test_an_error_shows_the_cells_own_lines(cells: Cells):
     assert "notebook_accel/" not in found.traceback
 
 
+def test_a_cell_is_called_by_its_own_number(cells: Cells):
+    number = cells.notebook.value("len(In) - 1")
+    assert f"In[{number + 1}], line 2, in <module>" in cells.fails("1 / 0").error_text
+    cells.notebook.check("def divide_here(): return 1 / 0")
+    assert f"In[{number + 2}], line 1, in divide_here" in cells.fails("divide_here()").error_text
+
+
+def test_lines_are_counted_from_the_top_of_the_cell(cells: Cells):
+    assert "-->    5 1 / 0" in cells.fails("\n\n\n1 / 0").error_text
+    assert "-->    4 1 / 0" in cells.fails("\n%time 1\n1 / 0").error_text
+
+
+def test_a_cell_that_exits_with_success_has_succeeded(cells: Cells):
+    cells("done = 1\nraise SystemExit")
+    assert "The ranks live on" in cells("exit()").stdout
+    assert cells.lines("done") == ["[0-1] 1"]
+    failed = cells.fails("import sys\nsys.exit(3)")
+    assert "both ranks exited with status 3" in failed.error_text
+    assert failed.stderr == ""
+
+
+def test_help_is_shown_once(cells: Cells):
+    assert ["Docstring" in each for each in cells("rank?").displays] == [True]
+
+
+def test_ranks_live_on_if_others_cannot_be_started(cells: Cells, tmp_path: Path):
+    cells("dear = 2")
+    (tmp_path / "config.yaml").write_text("num_proceses: 2")
+    cells.notebook.check(f"%env NOTEBOOK_ACCEL_CONFIG_FILE={tmp_path}/config.yaml")
+    found = cells.fails("1", "-n 3")
+    cells.notebook.check("import os\ndel os.environ['NOTEBOOK_ACCEL_CONFIG_FILE']")
+    assert found.error == "ConfigurationError"
+    assert cells.lines("dear") == ["[0-1] 2"]
+
+
 def test_a_cell_that_is_no_python_has_not_begun(cells: Cells):
     found = cells.fails("fine = 1\nno python")
     assert "line 3" in found.error_text
@@ -441,12 +476,9 @@ def test_a_breakpoint_stops_one_rank_while_the_others_wait(cells: Cells):
 def test_the_example_runs(kernel: Notebook, tmp_path: Path):
     del kernel  # it has had its turn: the example opens one of its own
     notebook = nbformat.read(EXAMPLE, as_version=4)
-    client = NotebookClient(
-        notebook,
-        timeout=120,
-        resources={"metadata": {"path": str(tmp_path)}},
-        config=Config(KernelManager={"transport": "ipc", "connection_file": f"{tmp_path}/kernel.json"}),
-    )
+    manager = AsyncKernelManager(kernel_name="python3", transport="ipc", connection_file=str(tmp_path / "kernel.json"))
+    manager.kernel_spec.argv[0] = PYTHON
+    client = NotebookClient(notebook, km=manager, timeout=120, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     said = "".join(output.get("text", "") for each in notebook.cells for output in each.get("outputs", []))
     assert "[0] (0, 1.0)\n[1] (1, 1.0)" in said

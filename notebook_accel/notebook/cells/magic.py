@@ -25,6 +25,7 @@ from notebook_accel.notebook.cells.kept import KeptRanks
 from notebook_accel.notebook.cells.messages import Cell, Reply, Variable
 from notebook_accel.notebook.cells.options import OPTIONS
 from notebook_accel.notebook.cells.selection import parse_ranks
+from notebook_accel.notebook.numbering import number_of_current
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -208,8 +209,8 @@ def _compile_names(shell: InteractiveShell, line: str, body: str) -> tuple[str, 
         RankError: It is no Python, as every rank would find.
     """
     text = f"{_MAGIC} {line}".rstrip() + "\n" + body
-    filename = shell.compile.cache(text, shell.execution_count)
-    source = f"# {_MAGIC}\n{_transformed(shell, body)}"  # its lines are those of the text
+    filename = shell.compile.cache(text, number_of_current(shell))
+    source = f"# {_MAGIC}\n{_python(shell, body)}"  # its lines are those of the text
     try:
         compile(source, filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     except SyntaxError as error:
@@ -217,8 +218,16 @@ def _compile_names(shell: InteractiveShell, line: str, body: str) -> tuple[str, 
     return source, text, filename
 
 
-def _transformed(shell: Any, body: str) -> str:
-    return str(shell.transform_cell(body))
+def _python(shell: Any, body: str) -> str:
+    """A body as Python, line by line."""
+    code = body.lstrip("\n")
+    blank = body[: len(body) - len(code)]  # which IPython would take away
+    try:
+        plain = "\n" in code.strip() and bool(ast.parse(code).body)
+    except (SyntaxError, ValueError):
+        plain = False
+    # What is Python already stays as it is; but a single line may be a magic without its sign.
+    return body if plain else blank + str(shell.transform_cell(code))
 
 
 def _not_python(error: SyntaxError, filename: str, text: str) -> RankError:

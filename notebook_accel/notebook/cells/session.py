@@ -11,6 +11,7 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch import engines, frontend, plan
+from notebook_accel.launch.plan import Plan
 from notebook_accel.launch.wording import size as in_bytes
 from notebook_accel.notebook import configuring, overview
 from notebook_accel.notebook.cells.differences import differences
@@ -48,6 +49,7 @@ class Session:
         """
         if self.ranks is not None and size not in (None, self.ranks.size):
             self._check_free("start another number of ranks")
+            self._plan(size)  # before anything is lost
             ranks = f"{size} rank{'' if size == 1 else 's'}"
             frontend.current.notice(f"starting {ranks} instead of {self.ranks.size}: what the old held is gone")
             self.stop()
@@ -96,15 +98,18 @@ class Session:
         ranks = self.ranks
         if ranks is None:
             return ""
-        config = _settings(self._wanted)
-        now = plan.make(config, hardware.detect({**os.environ, **config.env}), engines.get())
-        found = differences(ranks.plan, now)
+        found = differences(ranks.plan, self._plan(self._wanted))
         if not found:
             return ""
         return (
             f"the {ranks.size} ranks of %%accelerate keep what they were started with: {'; '.join(found)}. "
             f"`%accelerate restart` starts them as set now{ranks.names_lost()}."
         )
+
+    def _plan(self, size: int | None) -> Plan:
+        """What new ranks would be; refuses what cannot work."""
+        config = _settings(size)
+        return plan.make(config, hardware.detect({**os.environ, **config.env}), engines.get())
 
     def _check_free(self, what: str) -> None:
         if self.ranks is not None and self.ranks.running is not None:
