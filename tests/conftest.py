@@ -12,13 +12,16 @@ from hypothesis import settings
 settings.register_profile("steady", deadline=None, derandomize=True, database=None, max_examples=50)
 settings.load_profile("steady")
 
-_BROWSER = Path(__file__).parent / "browser"
+_HERE = Path(__file__).parent
+_APART = {_HERE / "browser", _HERE / "documents"}
+"""Folders whose tests take minutes: they run where they are named, as by `scripts/test-browser`."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves out what needs a browser unless it is named, as `scripts/test-browser` does: it takes minutes."""
-    named = any(Path(argument.partition("::")[0]).resolve().is_relative_to(_BROWSER) for argument in config.args)
-    return True if collection_path == _BROWSER and not named else None
+    """Leaves out what runs apart, unless it is named."""
+    named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
+    apart = collection_path in _APART and not any(path.is_relative_to(collection_path) for path in named)
+    return True if apart else None
 
 
 @pytest.fixture(scope="session", autouse=True)

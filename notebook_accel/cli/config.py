@@ -16,7 +16,7 @@ from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.resolve import below
 from notebook_accel.config.translation import from_config
 from notebook_accel.errors import ConfigurationError, HardwareError
-from notebook_accel.launch import engines, plan
+from notebook_accel.launch import plan
 from notebook_accel.launch.outlook import outlook
 
 _SHOWN = [name for name, key in keys.KEYS.items() if key.summary]
@@ -189,7 +189,8 @@ def _save(where: Path, config: LaunchConfig) -> None:
 def _outlook(config: LaunchConfig) -> str:
     """What a launch would do here. The file may be meant for another machine, so what can't work is no error."""
     try:
-        return outlook(plan.make(config, hardware.detect({**os.environ, **config.env}), engines.get()))
+        found = hardware.detect({**os.environ, **config.env})
+        return outlook(plan.make(config, found, plan.engine_for(config, found)))
     except (ConfigurationError, HardwareError) as error:
         return f"a launch on this machine would be refused: {error}"
 

@@ -10,8 +10,8 @@ from notebook_accel.config import checks
 from notebook_accel.config.checks import JOIN_TIMEOUT, Check
 
 PRECISIONS = ("no", "fp16", "bf16", "fp8")
-DEVICES = ("cpu", "cuda", "mps")
-STRATEGIES = ("ddp", "fsdp")
+DEVICES = ("cpu", "cuda", "mps", "tpu")
+STRATEGIES = ("ddp", "fsdp", "spmd")
 DEFAULT_PORT = 29500
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -120,7 +120,7 @@ SETTINGS = (
         flags=("--device",),
         value="KIND",
         choices=DEVICES,
-        summary="What the ranks run on. Default: GPUs where there are any.",
+        summary="What the ranks run on. Default: a TPU or GPUs where there are any.",
     ),
     Setting(
         field="gpus",
@@ -160,7 +160,7 @@ SETTINGS = (
         flags=("--strategy",),
         value="NAME",
         choices=STRATEGIES,
-        summary="ddp: every rank has the whole model; fsdp: a shard of it. Default: ddp.",
+        summary="ddp: every rank has the whole model; fsdp: a shard; spmd: one rank for a whole TPU. Default: ddp.",
     ),
     Setting(
         field="env",

@@ -40,7 +40,7 @@ from notebook_accel.events.ranks import (
     Stacks,
     ThreadStack,
 )
-from notebook_accel.events.requests import Answer, Call, Sever, StacksWanted
+from notebook_accel.events.requests import Answer, Call, Interrupt, Sever, StacksWanted
 from notebook_accel.events.wire import from_wire, to_wire
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "Heartbeat",
     "Hello",
     "History",
+    "Interrupt",
     "JobEnded",
     "JobStarted",
     "Line",

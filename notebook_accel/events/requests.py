@@ -36,6 +36,13 @@ class Answer(Event):
 
 
 @dataclass(frozen=True)
+class Interrupt(Event):
+    """Raise `KeyboardInterrupt` in the function: for a rank that is a thread, which no signal reaches."""
+
+    kind = "interrupt"
+
+
+@dataclass(frozen=True)
 class Sever(Event):
     """Cut your connections to the other ranks, whatever waits on them."""
 

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from notebook_accel import events
+from notebook_accel import events, rank_local
 from notebook_accel.events import Bar
 
 _FRONT_ENDS = ("tqdm.notebook", "tqdm.rich", "tqdm.gui", "tqdm.tk")
@@ -29,8 +29,7 @@ _FILE = 4
 """Where `file` stands among the positional arguments of a bar."""
 
 _numbers = itertools.count()
-_marked: dict[int, Any] = {}
-"""By number, the bars that have something to tell; for one that has been closed, its last event."""
+_MARKED = f"{__name__}.marked"
 
 
 class _Nowhere:
@@ -79,13 +78,20 @@ def install() -> None:
 def take() -> list[Bar]:
     """The latest state of each bar that has marked itself since the last call."""
     found = []
-    for number in list(_marked):
-        state = _marked.pop(number)
+    marked = _marked()
+    for number in list(marked):
+        state = marked.pop(number)
         if isinstance(state, Bar):
             found.append(state)
         else:
             with contextlib.suppress(Exception):  # a class of the user's may tell anything of itself
                 found.append(_describe(state))
+    return found
+
+
+def _marked() -> dict[int, Any]:
+    """By number, the bars of this rank that have something to tell; for one that has been closed, its last event."""
+    found: dict[int, Any] = rank_local.space().setdefault(_MARKED, {})
     return found
 
 
@@ -115,7 +121,7 @@ def _display(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def display(self: Any, msg: str | None = None, pos: int | None = None, **_: Any) -> Any:
         if self._accel_number is not None:
-            _marked[self._accel_number] = self
+            _marked()[self._accel_number] = self
         return original(self, msg, pos) if self._accel_draws else True
 
     return display
@@ -129,7 +135,7 @@ def _close(original: Callable[..., None]) -> Callable[..., None]:
         # One whose `delay` has not passed has never been shown.
         if was_open and self._accel_number is not None and self.last_print_t >= self.start_t + self.delay:
             # Not the bar itself: it may hold on to a whole data set.
-            _marked[self._accel_number] = _describe(self)
+            _marked()[self._accel_number] = _describe(self)
 
     return close
 

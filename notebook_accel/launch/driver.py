@@ -74,7 +74,9 @@ def main(fd: int) -> None:
     frontend.use(front_end)
     frames.keep_cells({filename: text for filename, (_, text) in order.cells.items()})
     payload = Payload(message.fds[0], order.layout)
-    launch = Launch(engines.get(), order.plan, order.environ, payload, order.name, NoView, detached=True)
+    launch = Launch(
+        engines.get(order.plan.engine), order.plan, order.environ, payload, order.name, NoView, detached=True
+    )
     front_end.job = launch.job
     try:
         record = launch.journal.open()
@@ -90,7 +92,7 @@ def main(fd: int) -> None:
     _take_log(record)
     signal.signal(signal.SIGTERM, lambda *_: launch.requests.ask(Reason.CANCEL))
     launch.run()
-    engines.get().close()
+    engines.get(order.plan.engine).close()
 
 
 def _take_log(record: Record) -> None:

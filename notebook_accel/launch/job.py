@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import contextlib
 import enum
@@ -192,6 +191,8 @@ class Job:
         return self._result_async().__await__()
 
     async def _result_async(self) -> Any:
+        import asyncio  # here, because it takes a tenth of the package's import, and is rarely needed
+
         loop, over = asyncio.get_running_loop(), asyncio.Event()
         with self._lock:
             self._callbacks.append(lambda: loop.call_soon_threadsafe(over.set))

@@ -13,7 +13,7 @@ from notebook_accel.config import checks
 from notebook_accel.config.call import unset
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch import attaching, detaching, engines, frontend, payload, plan
+from notebook_accel.launch import attaching, detaching, frontend, payload, plan
 from notebook_accel.launch.launch import Launch
 from notebook_accel.launch.stopping import Reason, interrupts
 
@@ -73,7 +73,7 @@ def notebook_launcher(
         kwargs: The function's keyword arguments.
         gpus: Which GPUs to use, one entry for each rank: numbers as the notebook sees them. A GPU named twice is
             shared.
-        device: `cpu`, `cuda` or `mps`, where the default is not wanted.
+        device: `cpu`, `cuda`, `mps` or `tpu`, where the default is not wanted.
         env: Environment variables for the ranks, beside the notebook's.
         timeout: Seconds after which the ranks are ended, and the error shows where each of them was.
         stall_after: Seconds without progress, while ranks wait for others, after which it is shown where each rank is;
@@ -99,9 +99,10 @@ def notebook_launcher(
     call = checks.call(function, args, kwargs)
     checks.detach(detach, block)
     open_view = frontend.current.choose_view()
-    engine = engines.get()
     environ = {**os.environ, **settings.env}
-    planned = plan.make(settings, hardware.detect(environ), engine)
+    found = hardware.detect(environ)
+    engine = plan.engine_for(settings, found)
+    planned = plan.make(settings, found, engine)
     if detach and not engine.isolated:
         raise ConfigurationError(
             f"detach=True: a rank of the {engine.name} engine lives in this process, and ends with it"

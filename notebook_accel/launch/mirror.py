@@ -13,6 +13,10 @@ import os
 import random
 import sys
 import sysconfig
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -124,9 +128,14 @@ def _capture_torch(torch: Any) -> dict[str, Any]:
         "rng": bytes(torch.get_rng_state().tolist()),
         "seed": torch.initial_seed(),
         "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
-        "matmul": torch.get_float32_matmul_precision(),
+        "matmul": _matmul(torch),
         "deterministic": _deterministic(torch),
     }
+
+
+def _matmul(torch: Any) -> str:
+    with _unwarned():
+        return str(torch.get_float32_matmul_precision())
 
 
 def _apply_torch(state: dict[str, Any]) -> None:
@@ -136,10 +145,23 @@ def _apply_torch(state: dict[str, Any]) -> None:
         torch.cuda.manual_seed_all(state["seed"])  # only queued, until the rank opens its device
     torch.set_rng_state(torch.frombuffer(bytearray(state["rng"]), dtype=torch.uint8))
     torch.set_default_dtype(getattr(torch, state["dtype"]))
-    torch.set_float32_matmul_precision(state["matmul"])
+    if state["matmul"] != _matmul(torch):
+        with _unwarned():
+            torch.set_float32_matmul_precision(state["matmul"])
     if state["deterministic"] != _deterministic(torch):  # torch imports its whole compiler for this
         enabled, warn_only = state["deterministic"]
         torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+
+
+_filters = threading.Lock()
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Without what torch 2.9 has to say of names for one setting, old and new: all of it means the user's own code."""
+    with _filters, warnings.catch_warnings():  # ranks may be threads, and the filters are the process's
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _deterministic(torch: Any) -> tuple[bool, bool]:

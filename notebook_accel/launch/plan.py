@@ -11,13 +11,13 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from notebook_accel.config import DEFAULT_PORT, LaunchConfig, checks, variables
 from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
-from notebook_accel.launch import output
+from notebook_accel.launch import chips, engines, output
 from notebook_accel.launch.engines.base import Engine, Meeting
 
 _BACKLOG = 4096
@@ -36,7 +36,13 @@ class Plan:
     """Ranks on this machine."""
     device: str
     backend: str
-    """The backend for `torch.distributed` that fits the devices: `nccl` or `gloo`."""
+    """How ranks on these devices talk: `nccl` or `gloo` of `torch.distributed`, or `xla`."""
+    engine: str
+    """The name of the engine that starts them."""
+    threaded: bool = False
+    """Several ranks are threads of one process."""
+    told: Mapping[str, str] = field(default_factory=dict)
+    """What ranks on these devices need in their environment."""
     visible_gpus: str | None
     """`CUDA_VISIBLE_DEVICES` of the ranks, where it differs from the notebook's."""
     threads: int
@@ -60,6 +66,19 @@ class Plan:
         return output.label(self.config.label, self.first, self.world_size, rank)
 
 
+def engine_for(config: LaunchConfig, hardware: Hardware) -> Engine:
+    """What starts the ranks on the device that they will run on.
+
+    Raises:
+        ConfigurationError: There is no such engine, or none for this system.
+    """
+    return engines.get(device=_device(config, hardware))
+
+
+def _device(config: LaunchConfig, hardware: Hardware) -> str:
+    return config.device or ("cuda" if config.gpus else hardware.kind)
+
+
 def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
     """Decides where the ranks run.
 
@@ -71,7 +90,13 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
         raise ConfigurationError(
             checks.no_rendezvous("rdzv_backend", config.rdzv_backend) + config.told("rdzv_backend")
         )
-    device = config.device or ("cuda" if config.gpus else hardware.kind)
+    device = _device(config, hardware)
+    chips.check_engine(engine.name, device)
+    if config.strategy == chips.SPMD and device != "tpu":
+        raise ConfigurationError(
+            f"strategy='spmd'{config.told('strategy')} is a TPU's, and these ranks run on device={device!r}: use 'ddp' "
+            "or 'fsdp'"
+        )
     size, visible, shared, notice = _place(config, hardware, device, engine)
     if engine.max_ranks is not None and size > engine.max_ranks:
         told = config.told("num_processes")
@@ -88,7 +113,10 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
         config=config,
         size=size,
         device=device,
-        backend="nccl" if device == "cuda" and not shared else "gloo",
+        backend="xla" if device == "tpu" else "nccl" if device == "cuda" and not shared else "gloo",
+        engine=engine.name,
+        threaded=device == "tpu" and hardware.tpu is not None and hardware.tpu.threaded and size > 1,
+        told=chips.environment(config, hardware.tpu, size) if device == "tpu" and hardware.tpu else {},
         visible_gpus=visible,
         threads=max(1, hardware.cores // size),
         place=_describe(config, hardware, device),
@@ -103,6 +131,8 @@ def _describe(config: LaunchConfig, hardware: Hardware, device: str) -> str:
         return ", ".join(f"{count} × {name}" for name, count in names.items())
     if device == "mps":
         return "an Apple GPU"
+    if device == "tpu":
+        return str(hardware.tpu)
     return f"CPU, {hardware.cores} core{'s' if hardware.cores > 1 else ''}"
 
 
@@ -110,6 +140,8 @@ def _place(config: LaunchConfig, hardware: Hardware, device: str, engine: Engine
     """Returns the number of ranks, their `CUDA_VISIBLE_DEVICES`, whether they share a device, and what to tell."""
     if device == "cuda":
         return _place_on_gpus(config, hardware)
+    if device == "tpu":
+        return chips.place(config, hardware), None, False, ""
     if device == "mps":
         if not hardware.mps:
             raise HardwareError(
@@ -125,6 +157,8 @@ def _place(config: LaunchConfig, hardware: Hardware, device: str, engine: Engine
     why = "no accelerator found" if config.device is None else "device='cpu'"
     if config.device is None and hardware.hidden_gpus:
         why = f"GPUs found, but {hardware.hidden_gpus}"
+    if config.device is None and hardware.tpu is not None and hardware.tpu.unusable and not hardware.tpu.emulated:
+        why = f"{hardware.tpu} found, but {hardware.tpu.unusable}"
     processes = f"{limit} process" + ("es" if limit > 1 else "")
     return limit, None, False, f"{why}: launching on {processes} of the CPU (num_processes sets the number)"
 
@@ -181,6 +215,7 @@ def environments(plan: Plan, meeting: Meeting, environ: Mapping[str, str]) -> li
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is there already, and no rank has to host it
         "NOTEBOOK_ACCEL_DEVICE": plan.device,
         "NOTEBOOK_ACCEL_BACKEND": plan.backend,
+        **plan.told,
     }
     shared.setdefault("OMP_NUM_THREADS", str(plan.threads))
     shared |= variables.for_ranks(config, environ)

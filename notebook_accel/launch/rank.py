@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import functools
 import os
@@ -25,6 +26,7 @@ from notebook_accel.events import (
     Failed,
     Heartbeat,
     Hello,
+    Interrupt,
     Metrics,
     Phase,
     PhaseChanged,
@@ -111,6 +113,11 @@ class Rank:
         """Queues a call."""
         self._calls.put(load)
 
+    def interrupt(self) -> None:
+        """Raises `KeyboardInterrupt` in its call, if there is one, between two Python instructions of its thread."""
+        if self.is_running:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._main), ctypes.py_object(KeyboardInterrupt))
+
     def _attend(self) -> None:
         """The second thread."""
         try:
@@ -152,8 +159,10 @@ class Rank:
                 self._tell([Stacks(said.number, looking.threads(self._main, all_of_them=self._isolated))])
             elif isinstance(said, Sever):
                 connections.sever()
+            elif isinstance(said, Interrupt):
+                self.interrupt()
             elif isinstance(said, Answer):
-                events.answers.put(said)
+                events.answers().put(said)
             else:
                 assert isinstance(said, Call)
                 self.submit(functools.partial(payload.unpack, message.fds[0], said.layout))

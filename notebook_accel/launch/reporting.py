@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, SupportsFloat
 
+from notebook_accel import rank_local
 from notebook_accel.events import emit_metrics
 
-_latest: dict[str, float] = {}
-_readable = MappingProxyType(_latest)
+_LATEST = f"{__name__}.latest"
 
 
 def report(
@@ -39,19 +39,21 @@ def report(
     try:
         for name, value in found.items():
             if type(value) is not float:
-                found[name] = float(value)
+                # A loss still has its graph, and torch warns about turning such a tensor into a number.
+                found[name] = float(value.detach() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError):
         raise _refusal(found) from None
-    _latest.update(found)
+    latest = rank_local.space().setdefault(_LATEST, {})
+    latest.update(found)
     if found:
         emit_metrics(found, None if step is None else int(step))
-    return _readable
+    return MappingProxyType(latest)
 
 
 def _refusal(values: Mapping[str, Any]) -> TypeError:
     for name, value in values.items():
         try:
-            float(value)
+            float(value.detach() if hasattr(value, "detach") else value)
         except (TypeError, ValueError, RuntimeError) as error:
             return TypeError(
                 f"report() takes numbers, and {name!r} is a {type(value).__name__} that is none ({error}): reduce it "

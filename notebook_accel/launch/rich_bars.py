@@ -12,13 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from notebook_accel import events
+from notebook_accel import events, rank_local
 from notebook_accel.events import Bar
 from notebook_accel.launch import bars
 from notebook_accel.launch.imports import when_imported
 
-_running: dict[int, _Followed] = {}
-"""By the identity of the progress, each that has been started and not yet told to its end."""
+_RUNNING = f"{__name__}.running"
 
 
 def install() -> None:
@@ -29,12 +28,19 @@ def install() -> None:
 def take() -> list[Bar]:
     """The latest state of each task that has moved since the last call."""
     found: list[Bar] = []
-    for key, followed in list(_running.items()):
+    running = _running()
+    for key, followed in list(running.items()):
         is_last = followed.stopped
         with contextlib.suppress(Exception):  # a class of the user's may tell anything of itself
             found += followed.news(is_last=is_last)
         if is_last and followed.stopped:  # it may have been started again just now
-            _running.pop(key, None)
+            running.pop(key, None)
+    return found
+
+
+def _running() -> dict[int, _Followed]:
+    """By the identity of the progress, each of this rank's that has been started and not yet told to its end."""
+    found: dict[int, _Followed] = rank_local.space().setdefault(_RUNNING, {})
     return found
 
 
@@ -108,9 +114,9 @@ def _start(original: Callable[..., None]) -> Callable[..., None]:
         if not events.is_heard() or self.disable:
             original(self)
             return
-        followed = _running.get(id(self)) or _Followed(self)  # it may go on before its end was told
+        followed = _running().get(id(self)) or _Followed(self)  # it may go on before its end was told
         followed.stopped = False
-        _running[id(self)] = followed
+        _running()[id(self)] = followed
         if bars.is_terminal(self.console.file):
             followed.hide()
         else:
@@ -122,7 +128,7 @@ def _start(original: Callable[..., None]) -> Callable[..., None]:
 def _stop(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def stop(self: Any) -> None:
-        followed = _running.get(id(self))
+        followed = _running().get(id(self))
         if followed is None or not followed.is_hidden:
             original(self)
         if followed is not None:

@@ -12,7 +12,7 @@ from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.settings import SETTINGS, Setting
 from notebook_accel.config.translation import from_config
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch import engines, frontend, plan
+from notebook_accel.launch import frontend, plan
 from notebook_accel.launch.outlook import outlook
 from notebook_accel.launch.plan import Plan
 from notebook_accel.notebook import options, overview
@@ -101,7 +101,8 @@ def _pair(text: str) -> tuple[str, str]:
 def _plan(layer: Layer) -> Plan:
     """What a launch would do with this layer; refuses what cannot work now rather than then."""
     config = merge([*resolve.below(os.environ), layer])
-    return plan.make(config, hardware.detect({**os.environ, **config.env}), engines.get())
+    found = hardware.detect({**os.environ, **config.env})
+    return plan.make(config, found, plan.engine_for(config, found))
 
 
 def _save(layer: Layer) -> None:

@@ -14,8 +14,8 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.config.resolve import resolve
 from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError, HardwareError
-from notebook_accel.hardware import Hardware
-from notebook_accel.launch import engines, plan
+from notebook_accel.hardware import Hardware, tpus
+from notebook_accel.launch import plan
 from notebook_accel.launch.outlook import outlook
 from notebook_accel.launch.plan import Plan
 from notebook_accel.launch.wording import size
@@ -66,7 +66,7 @@ def look() -> Overview:
     found = hardware.detect({**os.environ, **config.env})
     planned: Plan | None = None
     try:
-        planned = plan.make(config, found, engines.get())
+        planned = plan.make(config, found, plan.engine_for(config, found))
         words = outlook(planned)
     except (ConfigurationError, HardwareError) as error:
         words = _short(f"a launch would be refused: {error}")
@@ -78,8 +78,8 @@ def _devices(found: Hardware) -> list[list[str]]:
     host = [f"CPU, {found.cores} core{'s' if found.cores > 1 else ''}", _share(memory.used, memory.total), ""]
     if found.mps:
         return [["Apple GPU", "shared with the CPU", ""], host]
+    rows = _tpu(found)
     uses = hardware.use() if found.gpus else {}
-    rows = []
     for index, gpu in enumerate(found.gpus):
         use = uses.get(gpu.uuid)
         shown = _share(use.used, gpu.total) if use else ""
@@ -87,6 +87,17 @@ def _devices(found: Hardware) -> list[list[str]]:
     if found.hidden_gpus:
         rows.append(["GPUs", "", f"can't be used: {found.hidden_gpus}"])
     return [*rows, host]
+
+
+def _tpu(found: Hardware) -> list[list[str]]:
+    tpu = found.tpu
+    if tpu is None:
+        return []
+    where = f"{tpu} ({tpu.host})" if tpu.host else str(tpu)
+    if tpu.unusable:
+        return [[where, "", f"can't be used: {tpu.unusable}"]]
+    held = {} if tpu.emulated else tpus.holders()
+    return [[where, "", "; ".join(f"{_who(pid)}, {', '.join(files)}" for pid, files in held.items())]]
 
 
 def _share(used: float, total: float) -> str:

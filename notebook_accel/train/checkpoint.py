@@ -16,7 +16,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from notebook_accel.errors import CheckpointError, ConfigurationError
-from notebook_accel.train import folders
+from notebook_accel.train import exchange, folders
 from notebook_accel.train.contents import (
     Contents,
     LoadOptions,
@@ -233,8 +233,7 @@ def _together(task: str, action: Callable[[], T]) -> T:
     except Exception as raised:
         error = raised
     if state.use_distributed:
-        texts: list[str | None] = [None] * state.num_processes
-        torch.distributed.all_gather_object(texts, error and f"{type(error).__name__}: {error}")
+        texts = exchange.current().objects(error and f"{type(error).__name__}: {error}")
         failed = next((rank for rank, text in enumerate(texts) if text is not None), None)
         if error is None and failed is not None:
             raise CheckpointError(f"rank {failed} could not {task}: {texts[failed]}")
@@ -248,9 +247,8 @@ def _agreed(folder: Path) -> Path:
     state = PartialState()
     if not state.use_distributed:
         return folder
-    named: list[Path] = [folder] * state.num_processes
-    torch.distributed.all_gather_object(named, folder)
-    chosen = named[state.process_index - state.local_process_index]
+    named = exchange.current().objects(folder)
+    chosen: Path = named[state.process_index - state.local_process_index]
     if chosen != folder:
         _log.warning(
             "Rank %d named the folder %s, and rank %d, the first of its machine, %s: that one is taken.",

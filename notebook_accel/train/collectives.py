@@ -6,16 +6,14 @@ hang. Small trees take one collective all the same: the data travels with the sh
 
 from __future__ import annotations
 
-import functools
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from notebook_accel.errors import ConfigurationError, NotebookAccelError
-from notebook_accel.train import messages, tree
+from notebook_accel.train import exchange, messages, tree
 from notebook_accel.train.messages import Message
 from notebook_accel.train.state import PartialState
 
@@ -72,8 +70,12 @@ def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
     if reduction == "none" or not state.use_distributed:
         reduced = tree.recursively_apply(torch.Tensor.clone, tensor, error_on_other_type=True)
     else:
-        here, operation = (_greatest, dist.ReduceOp.MAX) if reduction == "max" else (_add, dist.ReduceOp.SUM)
-        reduced = _together("reduce", tensor, None, here, functools.partial(_reduce_one, operation=operation))
+        greatest = reduction == "max"
+
+        def there(leaf: torch.Tensor, group: Any) -> torch.Tensor:
+            return exchange.current().reduce(leaf.detach(), greatest, group)
+
+        reduced = _together("reduce", tensor, None, _greatest if greatest else _add, there)
     factors = {"sum": scale, "mean": scale / state.num_processes, "max": scale, "none": 1}
     factor = factors[reduction]
     return reduced if factor == 1 else tree.recursively_apply(lambda leaf: leaf * factor, reduced)
@@ -94,9 +96,7 @@ def broadcast(tensor: Any, from_process: int = 0) -> Any:
         return _fill(leaf, parts[from_process])
 
     def send(leaf: torch.Tensor, _: Any) -> torch.Tensor:
-        sent = _carried(leaf.detach())
-        dist.broadcast(sent, from_process)
-        return _fill(leaf, sent)
+        return _fill(leaf, exchange.current().broadcast(leaf.detach(), from_process))
 
     return _together("broadcast", tensor, None, take, send)
 
@@ -117,7 +117,7 @@ def all_objects(value: Any, group: Any = None) -> list[Any]:
     """What each rank has given, by rank; anything that can be pickled."""
     if not PartialState().use_distributed:
         return [value]
-    return [pickle.loads(data) for data in messages.share(pickle.dumps(value), group)]
+    return [pickle.loads(data) for data in exchange.current().share(pickle.dumps(value), group)]
 
 
 def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:
@@ -126,7 +126,7 @@ def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list
     _check_rank(from_process, state)
     if state.use_distributed:
         own = pickle.dumps(list(object_list)) if state.process_index == from_process else b""
-        object_list[:] = pickle.loads(messages.share(own)[from_process])
+        object_list[:] = pickle.loads(exchange.current().share(own)[from_process])
     return object_list
 
 
@@ -187,7 +187,7 @@ def _together(
     leaves: list[torch.Tensor] = []
     tree.recursively_apply(lambda leaf: leaves.append(leaf.detach()), data, error_on_other_type=True)
     head = f"{operation} {', '.join(map(_describe, leaves))}"
-    if _can_compare():
+    if exchange.current().compares:
         parts = _parts(leaves)
         said = messages.exchange(head.encode(), None if parts is None else torch.cat(parts), group)
         if len({message.mark for message in said}) > 1:
@@ -196,11 +196,6 @@ def _together(
             arrived = iter(_unpack(leaves, said))
             return tree.recursively_apply(lambda leaf: here(leaf, next(arrived)), data)
     return tree.recursively_apply(lambda leaf: there(leaf, group), data)
-
-
-def _can_compare() -> bool:
-    """Whether ranks can talk beside their GPUs. They can unless the user has made the group, and for GPUs only."""
-    return "cpu:" in dist.get_backend_config()
 
 
 def _describe(leaf: torch.Tensor) -> str:
@@ -265,23 +260,7 @@ def _greatest(leaf: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor
 
 
 def _gather_one(leaf: torch.Tensor, group: Any) -> torch.Tensor:
-    sent = _carried(leaf.detach().reshape(1) if leaf.dim() == 0 else leaf.detach())
-    size = dist.get_world_size(group)
-    everything = sent.new_empty((size * sent.shape[0], *sent.shape[1:]))
-    messages.all_gather(everything, sent, group=group)
-    return everything.to(leaf.device)
-
-
-def _reduce_one(leaf: torch.Tensor, group: Any, operation: Any) -> torch.Tensor:
-    total = _carried(leaf.detach()).clone()
-    dist.all_reduce(total, operation, group=group)
-    return total.to(leaf.device)
-
-
-def _carried(leaf: torch.Tensor) -> torch.Tensor:
-    """The leaf where the ranks can exchange it: on its GPU with nccl, else in the host's memory."""
-    on_gpus = leaf.device.type == "cuda" and PartialState().backend == "nccl"
-    return (leaf if on_gpus else leaf.cpu()).contiguous()
+    return exchange.current().gather(leaf.detach().reshape(1) if leaf.dim() == 0 else leaf.detach(), group)
 
 
 def _fill(leaf: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

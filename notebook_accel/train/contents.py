@@ -109,7 +109,7 @@ class Contents:
     def _write_gradients(self, folder: Path, state: PartialState) -> None:
         for index, model in enumerate(self.models):
             name = file_name(GRADIENTS_NAME, index, rank=state.process_index, first=False)
-            found = {key: each.grad for key, each in model.named_parameters() if each.grad is not None}
+            found = {key: each.grad.cpu() for key, each in model.named_parameters() if each.grad is not None}
             if not found or any(hasattr(each, "full_tensor") for each in found.values()):
                 _log.warning(
                     "The checkpoint is saved in the middle of an accumulation, and the gradients so far are not in it, "

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, ClassVar
+from typing import Any
 
+from notebook_accel import rank_local
 from notebook_accel.train.options import GradientAccumulationPlugin
+
+_KEY = f"{__name__}.state"
 
 
 class GradientState:
     """Where a training loop is: whether this batch ends in a step, and which loader it came from."""
 
-    _instance: ClassVar[GradientState | None] = None
     sync_gradients: bool
     num_steps: int
     adjust_scheduler: bool
@@ -20,13 +22,13 @@ class GradientState:
     _loaders: list[weakref.ref[Any]]
 
     def __new__(cls, gradient_accumulation_plugin: GradientAccumulationPlugin | None = None) -> GradientState:
-        state = cls._instance
+        state: GradientState | None = rank_local.space().get(_KEY)
         if state is None:
             state = super().__new__(cls)
             state.sync_gradients = True
             state._loaders = []
             state._take(GradientAccumulationPlugin(num_steps=1))
-            cls._instance = state
+            rank_local.space()[_KEY] = state
         if gradient_accumulation_plugin is not None:
             state._take(gradient_accumulation_plugin)
         return state
@@ -44,11 +46,11 @@ class GradientState:
     @classmethod
     def _reset_state(cls) -> None:
         """Forgets everything."""
-        cls._instance = None
+        rank_local.space().pop(_KEY, None)
 
     @property
     def initialized(self) -> bool:
-        return GradientState._instance is self
+        return rank_local.space().get(_KEY) is self
 
     @property
     def active_dataloader(self) -> Any:

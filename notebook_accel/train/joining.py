@@ -21,7 +21,7 @@ def join(generation: int) -> torch.device:
     """Joins the process group of a generation; returns the device of this rank."""
     place.begin_generation(generation)
     found = place.join(environment.read(), cpu=False, options={"timeout": _FOR_EVER})
-    if not dist.is_initialized():  # it is the only rank
+    if not dist.is_initialized() and found.backend != "xla":  # it is the only rank
         place.join_alone(found.device)
     return found.device
 

@@ -81,9 +81,10 @@ def _place() -> tuple[int, int]:
 
 
 def _state() -> PartialState:
-    if PartialState._instance is None:
+    state = PartialState.settled()
+    if state is None:
         raise ConfigurationError(
             "in_order=True has the ranks wait for each other, and they have not joined yet: make the Accelerator (or a "
             "PartialState) first"
         )
-    return PartialState._instance
+    return state

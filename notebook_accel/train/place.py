@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from notebook_accel.errors import HardwareError
+from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.train.environment import Environment
 
 
@@ -20,7 +20,7 @@ class Place:
 
     device: torch.device
     backend: str | None
-    """How the ranks talk: `gloo`, `nccl`; `None` for one rank alone."""
+    """How the ranks talk: `gloo`, `nccl`, `xla`; `None` for one rank alone."""
     rank: int
     local_rank: int
     world_size: int
@@ -30,6 +30,8 @@ class Place:
 
 def join(told: Environment, cpu: bool, options: dict[str, Any]) -> Place:
     """Joins the group of the ranks if there are others, and takes this rank's device."""
+    if told.device == "tpu":
+        return _on_tpu(told, cpu, options)
     device = _device(told, cpu)
     joined = dist.is_available() and dist.is_initialized()
     if not joined and told.world_size == 1:
@@ -42,6 +44,20 @@ def join(told: Environment, cpu: bool, options: dict[str, Any]) -> Place:
     backend = "nccl" if "nccl" in dist.get_backend() and device.type == "cuda" else "gloo"
     size = dist.get_world_size()
     return Place(device, backend, dist.get_rank(), told.local_rank, size, told.local_world_size, told.debug)
+
+
+def _on_tpu(told: Environment, cpu: bool, options: dict[str, Any]) -> Place:
+    """torch_xla has brought the ranks together already."""
+    if cpu:
+        raise ConfigurationError("cpu=True was asked for, on a rank of a TPU: launch with device='cpu' instead")
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise ConfigurationError(
+            f"{', '.join(given)}: these are for torch.distributed, which ranks of a TPU do without; leave them out"
+        )
+    from notebook_accel.train import xla
+
+    return xla.place(told.debug)
 
 
 def join_alone(device: torch.device) -> None:

@@ -18,6 +18,10 @@ def capture(device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         # One for each device, as others write it; reading those of the other ranks' devices would open them.
         states["torch_cuda_manual_seed"] = [torch.cuda.get_rng_state(device)] * torch.cuda.device_count()
+    elif device.type == "xla":
+        from notebook_accel.train import xla
+
+        states["xm_seed"] = xla.random_state()
     elif device.type == "mps":
         states["torch_mps_manual_seed"] = torch.mps.get_rng_state()
     return states
@@ -32,6 +36,10 @@ def restore(states: dict[str, Any], device: torch.device) -> None:
         numpy.random.set_state(states["numpy_random_seed"])
     if device.type == "cuda" and "torch_cuda_manual_seed" in states:
         torch.cuda.set_rng_state(_of_device(states["torch_cuda_manual_seed"], device), device)
+    elif device.type == "xla" and "xm_seed" in states:
+        from notebook_accel.train import xla
+
+        xla.seed(states["xm_seed"])
     elif device.type == "mps" and "torch_mps_manual_seed" in states:
         torch.mps.set_rng_state(states["torch_mps_manual_seed"])
 

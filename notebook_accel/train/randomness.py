@@ -33,6 +33,10 @@ def set_seed(seed: int, device_specific: bool = False, deterministic: bool = Fal
 
         np.random.seed(seed % _NUMPY_SEEDS)
     torch.manual_seed(seed)
+    if _on_xla():
+        from notebook_accel.train import xla
+
+        xla.seed(seed)
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is refused
         torch.use_deterministic_algorithms(True)
@@ -76,9 +80,19 @@ def message_device() -> torch.device:
     return torch.device("cpu") if "cpu:" in dist.get_backend_config() else PartialState().device
 
 
+def _on_xla() -> bool:
+    state = PartialState.settled()
+    return state is not None and state.backend == "xla"
+
+
 def _from_first(state: torch.Tensor) -> torch.Tensor:
-    if not dist.is_initialized():
+    if not (dist.is_initialized() or _on_xla()):
         return state
+    if _on_xla():
+        from notebook_accel.train import exchange
+
+        first: torch.Tensor = exchange.current().objects(state)[0]
+        return first
     sent = state.to(message_device())
     dist.broadcast(sent, 0)
     return sent.cpu()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from notebook_accel import rank_local
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import environment, place
 from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
@@ -18,6 +19,9 @@ from notebook_accel.train.options import (
 )
 from notebook_accel.train.place import Place
 from notebook_accel.train.ranks import RankWork
+
+_PARTIAL = f"{__name__}.partial"
+_WHOLE = f"{__name__}.whole"
 
 
 class PartialState(RankWork):
@@ -31,18 +35,17 @@ class PartialState(RankWork):
         ConfigurationError: There is a state already, with other settings.
     """
 
-    _instance: ClassVar[PartialState | None] = None
     _place: Place
     debug: bool
     """Changes nothing: shapes are always compared before ranks exchange tensors. Code that looks for bugs sets it."""
 
     def __new__(cls, cpu: bool = False, **kwargs: Any) -> PartialState:
-        state = PartialState._instance
-        if state is None or (state.backend and not dist.is_initialized()):  # the user's code may have left the group
+        state = PartialState.settled()
+        if state is None or state._has_left():
             state = super().__new__(cls)
             state._place = place.join(environment.read(), cpu, kwargs)
             state.debug = state._place.debug
-            PartialState._instance = state
+            rank_local.space()[_PARTIAL] = state
         elif cpu and state.device.type != "cpu":
             raise ConfigurationError(
                 f"cpu=True was asked for, but this process has already settled on {state.device}: pass cpu=True the "
@@ -56,11 +59,21 @@ class PartialState(RankWork):
     @classmethod
     def _reset_state(cls) -> None:
         """Forgets the place; the next state finds its own again."""
-        PartialState._instance = None
+        rank_local.space().pop(_PARTIAL, None)
+
+    @classmethod
+    def settled(cls) -> PartialState | None:
+        """This rank's state, if there is one already."""
+        found: PartialState | None = rank_local.space().get(_PARTIAL)
+        return found
+
+    def _has_left(self) -> bool:
+        """Whether the user's code has left the group."""
+        return self.backend not in (None, "xla") and not dist.is_initialized()
 
     @property
     def initialized(self) -> bool:
-        return PartialState._instance is self
+        return PartialState.settled() is self
 
     @property
     def device(self) -> torch.device:
@@ -71,7 +84,7 @@ class PartialState(RankWork):
 
     @property
     def backend(self) -> str | None:
-        """How ranks talk: `gloo`, `nccl`; `None` for one rank alone."""
+        """How ranks talk: `gloo`, `nccl`, `xla`; `None` for one rank alone."""
         return self._place.backend
 
     @property
@@ -94,13 +107,17 @@ class PartialState(RankWork):
     @property
     def distributed_type(self) -> DistributedType:
         """How ranks work together, whatever the models do."""
+        if self.backend == "xla":
+            return DistributedType.XLA
         if not self.use_distributed:
             return DistributedType.NO
         return DistributedType.MULTI_GPU if self.device.type == "cuda" else DistributedType.MULTI_CPU
 
     def wait_for_everyone(self) -> None:
         if self.use_distributed:
-            dist.barrier(device_ids=[self.device.index] if self.backend == "nccl" else None)
+            from notebook_accel.train import exchange
+
+            exchange.current().barrier()
 
     def require_group(self) -> None:
         """Makes a group of one where there is none, for what works on groups only."""
@@ -130,7 +147,6 @@ class AcceleratorState(RankWork):
         ConfigurationError: There is a state already, with other settings; the message shows both.
     """
 
-    _instance: ClassVar[AcceleratorState | None] = None
     partial: PartialState
     mixed_precision: str
     dynamo_plugin: TorchDynamoPlugin
@@ -157,7 +173,7 @@ class AcceleratorState(RankWork):
             "fsdp_plugin": fsdp_plugin,
             "torch_tp_plugin": torch_tp_plugin,
         }
-        state = cls._instance
+        state = cls.settled()
         if state is None or state.partial is not partial:
             state = super().__new__(cls)
             defaults = environment.read()
@@ -174,7 +190,7 @@ class AcceleratorState(RankWork):
                 state.fsdp_plugin = FullyShardedDataParallelPlugin.of_environment(defaults.fsdp)
             state.torch_tp_plugin = torch_tp_plugin
             state.distributed_type = partial.distributed_type
-            cls._instance = state
+            rank_local.space()[_WHOLE] = state
         else:
             state._refuse_clash(given)
         return state
@@ -195,13 +211,19 @@ class AcceleratorState(RankWork):
     @classmethod
     def _reset_state(cls, reset_partial_state: bool = False) -> None:
         """Forgets how to compute, and the place too if asked."""
-        cls._instance = None
+        rank_local.space().pop(_WHOLE, None)
         if reset_partial_state:
             PartialState._reset_state()
 
+    @classmethod
+    def settled(cls) -> AcceleratorState | None:
+        """This rank's state, if there is one already."""
+        found: AcceleratorState | None = rank_local.space().get(_WHOLE)
+        return found
+
     @property
     def initialized(self) -> bool:
-        return AcceleratorState._instance is self
+        return AcceleratorState.settled() is self
 
     @property
     def device(self) -> torch.device:
@@ -257,12 +279,13 @@ class AcceleratorState(RankWork):
 
 def is_initialized() -> bool:
     """Whether this process has an `AcceleratorState`."""
-    return AcceleratorState._instance is not None
+    return AcceleratorState.settled() is not None
 
 
 def _restore(precision: str, dynamo: Any, fsdp: Any, distributed_type: DistributedType) -> AcceleratorState:
     """What a pickled state becomes: that of the process that it comes to, or the first there."""
-    if AcceleratorState._instance is None:
-        AcceleratorState(precision, dynamo_plugin=dynamo, fsdp_plugin=fsdp).distributed_type = distributed_type
-    assert AcceleratorState._instance is not None
-    return AcceleratorState._instance
+    state = AcceleratorState.settled()
+    if state is None:
+        state = AcceleratorState(precision, dynamo_plugin=dynamo, fsdp_plugin=fsdp)
+        state.distributed_type = distributed_type
+    return state

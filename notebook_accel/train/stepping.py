@@ -99,6 +99,7 @@ class Stepping(Run):
         if self._precision.scaler is not None:
             loss = self._precision.scaler.scale(loss)
         loss.backward(**kwargs)  # type: ignore[no-untyped-call]
+        self.strategy.after_backward()
 
     def unscale_gradients(self, optimizer: Any = None) -> None:
         """Divides gradients by the scale of fp16, so that they can be looked at; otherwise does nothing.

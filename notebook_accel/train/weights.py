@@ -171,7 +171,7 @@ def fill(
 
 def identity(tensor: torch.Tensor) -> tuple[object, ...]:
     """Equal for two tensors that are the same numbers in the same memory."""
-    if tensor.numel() == 0 or tensor.layout != torch.strided or tensor.device.type == "meta":
+    if tensor.numel() == 0 or tensor.layout != torch.strided or tensor.device.type in ("meta", "xla"):
         return (id(tensor),)
     storage = tensor.untyped_storage().data_ptr()
     return (tensor.device, storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)

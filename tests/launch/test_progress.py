@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pandas
 import pytest
+import torch
 
 import notebook_accel
 from notebook_accel import events
@@ -41,6 +42,13 @@ def test_a_report_is_heard(heard: list[Event]) -> None:
 def test_a_report_that_nobody_hears_is_remembered() -> None:
     assert notebook_accel.report(here=1)["here"] == 1.0
     assert notebook_accel.report()["here"] == 1.0
+
+
+def test_a_loss_is_reported_with_its_graph(heard: list[Event]) -> None:
+    notebook_accel.report(loss=2 * torch.ones((), requires_grad=True))
+    (event,) = heard
+    assert isinstance(event, Metrics)
+    assert event.values == {"loss": 2.0}
 
 
 @pytest.mark.parametrize("value", [None, [1, 2], "high", object()])

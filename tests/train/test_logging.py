@@ -23,7 +23,7 @@ def place(monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
 def test_it_works_before_there_is_an_accelerator(caplog: pytest.LogCaptureFixture) -> None:
     get_logger("tests.logging", "INFO").info("from %s", "here")
     assert caplog.messages == ["from here"]
-    assert PartialState._instance is None
+    assert PartialState.settled() is None
 
 
 def test_the_line_that_is_named_is_the_callers(caplog: pytest.LogCaptureFixture) -> None:

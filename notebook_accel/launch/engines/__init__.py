@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from notebook_accel.errors import ConfigurationError
@@ -33,12 +34,25 @@ def _inprocess() -> Engine:
     return InProcessEngine()
 
 
-ENGINES: dict[str, Callable[[], Engine]] = {"forkserver": _forkserver, "spawn": _spawn, "inprocess": _inprocess}
+def _xla() -> Engine:
+    from notebook_accel.launch.engines.xla.engine import XlaEngine
+
+    return XlaEngine()
+
+
+ENGINES: dict[str, Callable[[], Engine]] = {
+    "forkserver": _forkserver,
+    "spawn": _spawn,
+    "inprocess": _inprocess,
+    "xla": _xla,
+}
+_OF_DEVICES = {"tpu": "xla"}
+"""The engines of devices that only one can start ranks on."""
 _running: dict[tuple[int, str], Engine] = {}
 
 
-def get(name: str | None = None) -> Engine:
-    """The engine of that name, one of each a process. By default a fork server, where a fork is safe.
+def get(name: str | None = None, *, device: str | None = None) -> Engine:
+    """The engine of that name, one of each a process. By default what the device needs: mostly a fork server.
 
     Raises:
         ConfigurationError: There is no engine of that name, or none for this system.
@@ -46,7 +60,7 @@ def get(name: str | None = None) -> Engine:
     if sys.platform == "win32":
         raise ConfigurationError("Windows has no way to start ranks safely: run the notebook in WSL 2 instead.")
     default = "spawn" if sys.platform == "darwin" else "forkserver"
-    name = name or os.environ.get(VARIABLE) or default
+    name = name or os.environ.get(VARIABLE) or _OF_DEVICES.get(device or "", default)
     if name not in ENGINES:
         raise ConfigurationError(f"{VARIABLE}={name!r} is no engine; choose one of {', '.join(ENGINES)}")
     # A process that was forked from this one must not use the servers of its parent.
@@ -54,3 +68,13 @@ def get(name: str | None = None) -> Engine:
     if key not in _running:
         _running[key] = ENGINES[name]()
     return _running[key]
+
+
+def of_machine() -> Engine:
+    """The engine of the launches to come, as far as that can be told without looking closely: to be warm in time."""
+    device = os.environ.get("NOTEBOOK_ACCEL_DEVICE")
+    if (not device and any(Path("/dev").glob("accel*"))) or any(Path("/dev").glob("vfio/[0-9]*")):
+        from notebook_accel import hardware
+
+        device = hardware.detect().kind
+    return get(device=device)

@@ -21,7 +21,7 @@ class ServerEngine:
     max_ranks: int | None = None
 
     def __init__(self, method: str) -> None:
-        self.name = {"fork": "forkserver", "spawn": "spawn"}[method]
+        self.name = {"fork": "forkserver", "spawn": "spawn", "xla": "xla"}[method]
         self._method = method
         self._lock = threading.RLock()
         self._server: Server | None = None
@@ -49,6 +49,10 @@ class ServerEngine:
             self._ask()
 
     def start(self, spec: GroupSpec) -> ServerRanks:
+        return ServerRanks(*self._open(spec), spec)
+
+    def _open(self, spec: GroupSpec) -> tuple[Server, Channel]:
+        """Opens a group on the server, for ranks with this environment."""
         _allow_descriptors(4 * spec.size + 64)
         with self._lock:
             server = self._current(spec.environments[0])
@@ -63,7 +67,7 @@ class ServerEngine:
                     server.control.send({"op": "group"}, fds=[theirs.fileno()])
             finally:
                 theirs.close()
-        return ServerRanks(server, Channel(ours), spec)
+        return server, Channel(ours)
 
     def close(self) -> None:
         with self._lock:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import ctypes
 import os
 import select
 import signal
@@ -96,9 +95,7 @@ class InProcessRanks:
         if not self._rank.is_running:
             self._rank.is_wanted = False
         else:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
-            )
+            self._rank.interrupt()
 
     def disperse(self) -> None:
         pass  # a rank alone waits for nobody

@@ -30,11 +30,18 @@ from notebook_accel.launch.engines.groups import Group, close_all
 from notebook_accel.launch.engines.preloading import import_all
 from notebook_accel.launch.engines.spares import Spares
 from notebook_accel.launch.engines.store_link import StoreLink
+from notebook_accel.launch.engines.xla import supervisor
 from notebook_accel.launch.processes import spawn
 from notebook_accel.launch.rank_process import RankStart
 from notebook_accel.launch.stream import Channel, Message, pair
 
-PRELOADED = ("torch", "torch.distributed", "numpy", "cloudpickle", "tqdm", "threadpoolctl")
+_MODULES = ("torch", "torch.distributed", "numpy", "cloudpickle", "tqdm", "threadpoolctl")
+PRELOADED: Mapping[str, Sequence[str]] = {
+    "fork": _MODULES,
+    "spawn": (),  # a fresh interpreter inherits nothing
+    "xla": (*_MODULES, *supervisor.MODULES),
+}
+"""By the method."""
 _QUIET = 0.02
 """Seconds without a group or a request before the server sees to its own affairs."""
 _LOOPBACK = "127.0.0.1"
@@ -86,7 +93,7 @@ class Server:
             return self._take_page
         if not self._store.is_up:
             return self._store.start
-        if self._spares.are_few:
+        if self._method == "fork" and self._spares.are_few:
             return self._spares.add
         return None if self._rehearsed else self._rehearse
 
@@ -237,6 +244,8 @@ class Server:
         self._spares.expect(len(group.pids) + 1)
         if self._method == "spawn":
             pid = spawn(f"{rank_process.__name__}:main", start.fds, start.environment, start.options())
+        elif self._method == "xla":
+            pid = forking.fork(partial(supervisor.become, start))
         else:
             pid = self._spares.become(message) or forking.fork(partial(rank_process.become, start))
         group.pids[start.rank] = pid
@@ -263,6 +272,8 @@ class Server:
                 peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
                 group.tell_end(rank, os.waitstatus_to_exitcode(status), peak)
                 self._forget(group)
+            elif not self._groups:
+                self._sweep()  # an orphan of a rank's has left orphans of its own
 
     def _sweep(self) -> None:
         """Ends processes that ranks have left behind, once no rank is left that could own one."""
@@ -295,7 +306,7 @@ def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) ->
     """Imports, says so, and serves. What `run` returns is then run, outside of every loop."""
     adopt_orphans()
     broken = import_all(modules, lambda package: control.send({"importing": package}))
-    if method == "fork":
+    if method != "spawn":
         rank_process.prepare()
         forking.prepare()
     rank_process.outlive_parent()
@@ -311,9 +322,9 @@ def main(fd: int, method: str, kernel: int) -> None:
     # What started the kernel may have blocked signals, and a mask is inherited.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     control = Channel(socket.socket(fileno=fd))
-    if method == "fork":
+    if method != "spawn":
         forking.before_imports()
-    for name in PRELOADED if method == "fork" else ():
-        with contextlib.suppress(ImportError):  # the rank that needs it will say so
+    for name in PRELOADED[method]:
+        with contextlib.suppress(Exception):  # the rank that needs it will say so
             importlib.import_module(name)
     serve(method, control, kernel, ())

@@ -69,10 +69,7 @@ class ServerRanks:
         return ended
 
     def call(self, rank: int, payload: Payload) -> None:
-        assert payload.fd is not None
-        header, _ = to_wire(Call(payload.layout))
-        with contextlib.suppress(OSError):  # this rank has died already: `changes` tells
-            self.channels[rank].send(header, fds=[payload.fd])
+        hand(self.channels[rank], payload)
 
     def signal(self, rank: int, signum: int) -> None:
         with contextlib.suppress(OSError):
@@ -117,7 +114,7 @@ class ServerRanks:
     def _start(self, rank: int, environment: Mapping[str, str], heartbeat: float) -> None:
         ours, theirs = pair()
         self.channels.append(Channel(ours))
-        out, err = _pipe(), _pipe()
+        out, err = pipe(), pipe()
         self.outputs.append((out[0], err[0]))
         try:
             self._group.send(
@@ -130,7 +127,16 @@ class ServerRanks:
             os.close(err[1])
 
 
-def _pipe() -> tuple[int, int]:
+def hand(channel: Channel, payload: Payload) -> None:
+    """Sends a call to a rank."""
+    assert payload.fd is not None
+    header, _ = to_wire(Call(payload.layout))
+    with contextlib.suppress(OSError):  # this rank has died already: `changes` tells
+        channel.send(header, fds=[payload.fd])
+
+
+def pipe() -> tuple[int, int]:
+    """A pipe for output: what is read from does not block."""
     ends = os.pipe()
     os.set_blocking(ends[0], False)
     if sys.platform == "linux":

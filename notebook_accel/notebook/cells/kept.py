@@ -12,7 +12,7 @@ from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import AttemptStarted, Heartbeat, Hello
-from notebook_accel.launch import engines, failure, frontend, mirror, payload, plan
+from notebook_accel.launch import failure, frontend, mirror, payload, plan
 from notebook_accel.launch.engines.base import GroupSpec
 from notebook_accel.launch.group import RankGroup
 from notebook_accel.launch.job import Job, Status
@@ -47,14 +47,20 @@ class KeptRanks:
     """
 
     def __init__(self, config: LaunchConfig, variables: Callable[[int], Variables]) -> None:
-        engine = engines.get()
+        environ = {**os.environ, **config.env}
+        found = hardware.detect(environ)
+        engine = plan.engine_for(config, found)
         if not engine.isolated:
             raise LaunchError(
                 f"the {engine.name} engine has no ranks that live on beside the notebook: run the cell without "
                 "%%accelerate, or choose another engine"
             )
-        environ = {**os.environ, **config.env}
-        self.plan = plan.make(config, hardware.detect(environ), engine)
+        self.plan = plan.make(config, found, engine)
+        if self.plan.threaded:
+            raise LaunchError(
+                f"the {self.plan.size} ranks on {self.plan.place} are threads of one process, with one set of "
+                "variables for all: cells need a process for each. Put the code into a function, and launch that"
+            )
         self.variables = variables(self.plan.size)
         self.lines: list[deque[str]] = [deque(maxlen=_KEPT_LINES) for _ in self.members]
         self.running: Job | None = None

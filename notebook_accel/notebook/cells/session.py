@@ -10,7 +10,7 @@ from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch import engines, frontend, plan
+from notebook_accel.launch import frontend, plan
 from notebook_accel.launch.plan import Plan
 from notebook_accel.launch.wording import size as in_bytes
 from notebook_accel.notebook import configuring, overview
@@ -109,7 +109,8 @@ class Session:
     def _plan(self, size: int | None) -> Plan:
         """What new ranks would be; refuses what cannot work."""
         config = _settings(size)
-        return plan.make(config, hardware.detect({**os.environ, **config.env}), engines.get())
+        found = hardware.detect({**os.environ, **config.env})
+        return plan.make(config, found, plan.engine_for(config, found))
 
     def _check_free(self, what: str) -> None:
         if self.ranks is not None and self.ranks.running is not None:

@@ -102,6 +102,7 @@ class PreparedLoader(DataLoader[Any]):
                 current = carrier.deliver(loaded)
         self._end(current)
         yield current
+        placement.finish(self.device)
 
     def _open(self) -> tuple[Any, Iterator[Any]]:
         """Begins an epoch: its first batch, and an iterator over the others."""
@@ -138,7 +139,7 @@ class PreparedLoader(DataLoader[Any]):
 
     def _batches(self) -> Iterator[Any]:
         """The batches of this rank, after those that are skipped."""
-        return read(self.base_dataloader, self.skipped)
+        return placement.sent_ahead(read(self.base_dataloader, self.skipped), self.device)
 
     def _noting(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Keeps the state of a stateful base as it was before the batch that is read ahead."""

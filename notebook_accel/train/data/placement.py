@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
@@ -63,8 +64,25 @@ def carrier(first: Any, device: torch.device | None, non_blocking: bool) -> Carr
     """
     if device is None:
         return None
-    if device.type == "cpu" and all(tensor.device.type == "cpu" for tensor in tree.leaves(first)):
+    if device.type in ("cpu", "xla") and all(tensor.device.type == device.type for tensor in tree.leaves(first)):
         return None
     if device.type == "cuda" and non_blocking:
         return Conveyor(device)
     return Porter(device, non_blocking)
+
+
+def sent_ahead(batches: Iterator[Any], device: torch.device | None) -> Iterator[Any]:
+    """The batches, for a TPU already on the device: threads bring them there while it computes."""
+    if device is None or device.type != "xla":
+        return batches
+    from notebook_accel.train import xla
+
+    return xla.uploaded(batches, device)
+
+
+def finish(device: torch.device | None) -> None:
+    """Has what was computed on the last batch run, where it was only noted."""
+    if device is not None and device.type == "xla":
+        from notebook_accel.train import xla
+
+        xla.sync()

@@ -25,6 +25,7 @@ class Row:
 
 
 TABLE = (
+    Row("xla", "XlaReplicas", lambda state, settings: state.backend == "xla"),
     Row("tensor_parallel", "TensorParallel", lambda state, settings: settings.tensor_parallel is not None),
     Row("fsdp", "FullySharded", lambda state, settings: settings.fsdp is not None),
     Row("ddp", "DataParallel", lambda state, settings: state.use_distributed),

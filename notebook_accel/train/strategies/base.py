@@ -95,6 +95,9 @@ class Strategy(ABC):
     def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
         """Whether the next backward passes exchange the gradients between the ranks."""
 
+    def after_backward(self) -> None:  # noqa: B027  # most strategies have nothing left to do
+        """Does what is left of the exchange of gradients, after a backward pass that is to exchange them."""
+
     def sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
         """Has the backward passes in the block exchange gradients although their forward was made without."""
         return nullcontext()

@@ -32,6 +32,7 @@ def environments(size: int, meeting: Meeting, changes: Mapping[str, str | None])
             "GLOO_SOCKET_IFNAME": "lo",
             "NOTEBOOK_ACCEL_DEVICE": "cpu",
             "NOTEBOOK_ACCEL_BACKEND": "gloo",
+            "CPU_NUM_DEVICES": str(size),  # of torch_xla, which has its own ways to learn of its ranks
         }
         ranks.append({name: value for name, value in {**os.environ, **own, **changes}.items() if value is not None})
     return ranks

@@ -1,7 +1,8 @@
 """What devices this machine has, found without opening one.
 
 NVIDIA GPUs are listed through NVML, which creates no CUDA context, and numbered as torch would number them here: by
-`CUDA_VISIBLE_DEVICES`. Nothing imports torch; whether it was built for CUDA is read from its version file.
+`CUDA_VISIBLE_DEVICES`. Nothing imports torch; whether it was built for CUDA is read from its version file. TPUs have a
+file of their own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
+
+from notebook_accel.hardware import tpus
+from notebook_accel.hardware.tpus import Tpu
 
 DEFAULT_CPU_RANKS = 4
 """The most CPU ranks that are started unasked."""
@@ -136,10 +140,14 @@ class Hardware:
     """An Apple GPU that torch could use."""
     cores: int
     """Physical cores that this process may use."""
+    tpu: Tpu | None = None
+    """The TPU, or what stands in for one."""
 
     @property
     def kind(self) -> str:
-        """The kind of device that is used unasked: `cuda`, `mps` or `cpu`."""
+        """The kind of device that is used unasked: `tpu`, `cuda`, `mps` or `cpu`."""
+        if self.tpu is not None and not self.tpu.emulated and not self.tpu.unusable:
+            return "tpu"
         return "cuda" if self.gpus else "mps" if self.mps else "cpu"
 
 
@@ -154,7 +162,7 @@ def detect(environ: Mapping[str, str] | None = None, probe: Probe | None = None)
         hidden = f"CUDA_VISIBLE_DEVICES={environ.get('CUDA_VISIBLE_DEVICES')!r} hides them"
     elif found and built is None and probe is None:
         gpus, ids, hidden = (), (), "the installed torch is built without CUDA"
-    return Hardware(gpus, ids, hidden, _has_mps(), usable_cores())
+    return Hardware(gpus, ids, hidden, _has_mps(), usable_cores(), tpus.detect(environ))
 
 
 def usable_cores() -> int:

@@ -1,0 +1,113 @@
+"""Ranks on TPU cores: a copy of the model on each, gradients averaged by torch_xla; or one rank that drives all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train import exchange, xla
+from notebook_accel.train.contents import write_replicated
+from notebook_accel.train.gradient_state import GradientState
+from notebook_accel.train.options import DistributedType
+from notebook_accel.train.state import PartialState
+from notebook_accel.train.strategies.base import Settings, StateDict, Strategy
+
+if TYPE_CHECKING:
+    from notebook_accel.train.checkpoint import SaveOptions
+
+
+class XlaReplicas(Strategy):
+    """The whole model on every rank. With SPMD there is one, and torch_xla spreads its batches over the devices."""
+
+    def __init__(self, state: PartialState, settings: Settings) -> None:
+        super().__init__(state, settings)
+        self._to_move: set[int] = set()
+        self._local: set[int] = set()
+        """Models whose gradients stay on their rank for now."""
+        self._models: list[nn.Module] = []
+        self._synced: set[int] = set()
+        """Optimizers after whose steps what they have computed is run, where no loader has it run."""
+
+    @property
+    def syncs(self) -> bool:
+        return self.state.use_distributed
+
+    @property
+    def distributed_type(self) -> DistributedType:
+        return DistributedType.XLA
+
+    def place(self, model: nn.Module) -> nn.Module:
+        self._to_move.add(id(model))  # with the optimizers, which `prepare` knows
+        return model
+
+    def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
+        for model in models:
+            if id(model) in self._to_move:
+                xla.move(model, optimizers)
+            if self.state.use_distributed:
+                _start_alike(model)
+            self._models.append(model)
+        self._to_move.clear()
+        for optimizer in optimizers:
+            if id(optimizer) not in self._synced:
+                self._synced.add(id(optimizer))
+                optimizer.register_step_post_hook(lambda *_: _sync_outside_of_loaders())
+        xla.sync()
+        return list(models)
+
+    def is_prepared(self, model: nn.Module) -> bool:
+        return False
+
+    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
+        (self._local.discard if enabled else self._local.add)(id(model))
+
+    def after_backward(self) -> None:
+        if not self.state.use_distributed:
+            return
+        parameters = {
+            id(each): each for model in self._models if id(model) not in self._local for each in model.parameters()
+        }
+        xla.average([each.grad for each in parameters.values() if each.grad is not None])
+
+    def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
+        if not self.state.use_distributed:
+            return nullcontext()
+        raise ConfigurationError(
+            "join_uneven_inputs is not possible on a TPU: every rank runs the same compiled steps. Leave it out, and "
+            "keep even_batches=True."
+        )
+
+    def state_dict(self, model: nn.Module) -> StateDict:
+        found: StateDict = xla.on_host(dict(model.state_dict()))
+        return found
+
+    def save_checkpoint(
+        self,
+        folder: Path,
+        models: Sequence[nn.Module],
+        weights: Sequence[StateDict],
+        optimizers: Sequence[Optimizer],
+        options: SaveOptions,
+    ) -> None:
+        states = [xla.on_host(optimizer.state_dict()) for optimizer in optimizers]
+        write_replicated(folder, weights, states, options)
+
+
+def _start_alike(model: nn.Module) -> None:
+    """Gives all ranks the weights and buffers of rank 0."""
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.copy_(exchange.current().broadcast(tensor, 0))
+
+
+def _sync_outside_of_loaders() -> None:
+    """A prepared loader has everything run at each batch; a loop without one would never."""
+    if not GradientState().in_dataloader:
+        xla.sync()

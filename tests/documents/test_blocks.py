@@ -1,0 +1,86 @@
+"""Every block of code in the documents does what its page says: it runs, in a real kernel or a real shell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from notebook_accel.config import file
+from tests.documents import blocks
+from tests.documents.blocks import Block
+from tests.kernel.conftest import end
+from tests.notebook import Notebook
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+KINDS = {"python", "bash", "yaml", "text"}
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Notebook]:
+    notebook = Notebook()
+    yield notebook
+    end(notebook)
+
+
+@pytest.fixture
+def notebook(kernel: Notebook, tmp_path: Path) -> Iterator[Notebook]:
+    """A kernel with no names in it, in an empty folder."""
+    kernel.check(f"%reset -f\nimport os\nos.chdir({str(tmp_path)!r})\nimport notebook_accel")
+    yield kernel
+    kernel.run("%accelerate stop")  # an error where a page has started no ranks
+    kernel.check("%accelerate --reset")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_blocks_of_a_page_run(page: Path, notebook: Notebook, tmp_path: Path) -> None:
+    for block in blocks.read(page):
+        assert block.kind in KINDS, f"{page.name}:{block.line}: a block must say what it is: {sorted(KINDS)}"
+        if block.before:
+            notebook.check(block.before)
+        if not block.skipped:
+            run(block, f"{page.name}:{block.line}", notebook, tmp_path)
+
+
+def run(block: Block, where: str, notebook: Notebook, folder: Path) -> None:
+    if block.kind == "python":
+        cell = notebook.run(block.code)
+        assert cell.error is None, f"{where}\n{cell.traceback}"
+    elif block.kind == "bash":
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block.code],
+            cwd=folder,
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{where}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+    elif block.kind == "yaml":
+        written = folder / "settings.yaml"
+        written.write_text(block.code)
+        content = file.read(written)
+        assert content, where
+        assert file.layer(content, written), where
+
+
+def test_a_reason_stands_with_each_that_is_not_run() -> None:
+    skipped = [block for page in PAGES for block in blocks.read(page) if block.skipped]
+    assert all(len(block.skipped) > 10 for block in skipped)
+    assert len(skipped) < 12
+
+
+def test_a_block_is_found_with_what_is_said_of_it(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    first = "<!-- before: a = 1\nb = 2 -->\n```python\na + b\n```"
+    page.write_text(f"# A\n\n{first}\n\n<!-- not run: no -->\n```bash\nls\n```\n")
+    one, other = blocks.read(page)
+    assert (one.line, one.kind, one.code, one.before) == (5, "python", "a + b\n", "a = 1\nb = 2")
+    assert (other.kind, other.skipped) == ("bash", "no")

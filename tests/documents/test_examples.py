@@ -1,0 +1,56 @@
+"""The examples, each run in a kernel of its own, from an empty folder, as a reader does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from traitlets.config import Config
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SAID = {
+    "01_first_launch": ["rank 1: accuracy 9", "lr 0.001: last loss"],
+    "04_fine_tuning": ["epoch 4: loss 1.", "gradients of 2 batches", "needed for something else", "True"],
+    "05_fsdp2": ["'whole'", "(Shard(dim=0),)", "wrote 28 tensors", "% of 200 rows are sorted"],
+    "06_plain_torch": ["differ by at most 0", "[12.0, 12.0]", "[120.0, 120.0]", "rank 1 of 2 raised AttributeError"],
+}
+"""What their outputs must hold. (02 is run by the tests of cells.)"""
+OURS = ("/tmp/", "/root/", "/work/", str(EXAMPLES.parent))
+"""Beginnings of paths that tell where an example was run."""
+
+
+def text(notebook: nbformat.NotebookNode) -> str:
+    """All that its outputs say in words."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    said = [output.get("text") or output.get("evalue") or output["data"].get("text/plain", "") for output in outputs]
+    return "\n".join(said)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_an_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # for `!notebook-accel`
+    notebook = nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4)
+    for cell in notebook.cells:
+        cell.get("outputs", []).clear()
+    NotebookClient(
+        notebook,
+        timeout=120,
+        resources={"metadata": {"path": str(tmp_path)}},
+        config=Config(KernelManager={"transport": "ipc", "connection_file": f"{tmp_path}/kernel.json"}),
+    ).execute()
+    said = text(notebook)
+    assert [words for words in SAID[name] if words not in said] == []
+    assert "Warning" not in said
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda file: file.stem)
+def test_the_outputs_that_it_is_saved_with_are_there(file: Path) -> None:
+    cells = [cell for cell in nbformat.read(file, as_version=4).cells if cell.cell_type == "code"]
+    counts = [cell.execution_count for cell in cells]
+    assert counts == list(range(1, len(cells) + 1)), "it was not run from top to bottom"
+    assert any(cell.outputs for cell in cells)
+    assert not any(place in str(cell.outputs) for cell in cells for place in OURS)

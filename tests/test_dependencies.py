@@ -1,0 +1,66 @@
+"""What the package says it needs is what its files import, no more and no less."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+
+import notebook_accel
+
+PACKAGE = Path(notebook_accel.__file__).parent
+WITH_IPYKERNEL = {"ipython", "traitlets"}
+"""Imported where a kernel runs: its own package brings them."""
+IF_THERE = {"comet-ml", "mlflow", "numpy", "pandas", "torchao", "torchdata", "trackio", "transformers", "wandb"}
+"""Used where they are installed; who asks for what needs one of them is told its name."""
+ONLY_FOR_SHOW = {"ipywidgets"}
+"""anywidget imports it: the extra names it for its least version."""
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """The top packages of all imports that run, wherever in a file they are."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            yield from (each.name.partition(".")[0] for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+        else:
+            yield from imports(node)  # type: ignore[arg-type]
+
+
+def imported() -> set[str]:
+    """The distributions that the package's files import from."""
+    found = {name for file in PACKAGE.rglob("*.py") for name in imports(ast.parse(file.read_text()))}
+    homes = packages_distributions()
+    names = found - sys.stdlib_module_names - {"__main__", "notebook_accel"}
+    return {normal(homes[name][0] if name in homes else name) for name in names}
+
+
+def declared(extra: str = "") -> set[str]:
+    """The distributions that the package, or an extra of it, says it needs."""
+    lines = requires("notebook-accel") or []
+    mine = [line for line in lines if (f"extra == '{extra}'" in line if extra else "extra ==" not in line)]
+    return {normal(re.split(r"[\s<>=!~;\[(]", line, maxsplit=1)[0]) for line in mine}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_what_is_imported_is_declared_and_nothing_else() -> None:
+    always = imported() - IF_THERE - WITH_IPYKERNEL - declared("notebook") - declared("tpu") | {"torch"}
+    assert declared() == always
+    assert declared("notebook") - imported() == {"ipykernel", *ONLY_FOR_SHOW}
+
+
+def test_a_launcher_is_imported_without_what_takes_long() -> None:
+    code = "from notebook_accel import notebook_launcher, Job, attach, report; import sys; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    slow = {"torch", "numpy", "IPython", "rich", "click", "yaml", "tqdm", "asyncio", "anywidget", "pynvml", "pandas"}
+    assert slow & set(modules) == set()
