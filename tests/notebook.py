@@ -170,7 +170,8 @@ class Notebook:
 
     def begin(self, code: str) -> Cell:
         """Starts a cell."""
-        message = self.client.execute(textwrap.dedent(code))
+        # After an error, ipykernel 6 would abort a request that comes at once.
+        message = self.client.execute(textwrap.dedent(code), stop_on_error=False)
         cell = self._cells[message] = Cell(message)
         return cell
 
