@@ -112,5 +112,6 @@ def _mark(frame: FrameType) -> bool:
 
 
 def _is_distributed() -> bool:
-    distributed: Any = sys.modules.get("torch.distributed")
+    # The attribute is there once the module is: while the rank imports it, it is half a module.
+    distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
     return distributed is not None and distributed.is_available() and bool(distributed.is_initialized())

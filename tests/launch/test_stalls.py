@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
 
 from notebook_accel.events import (
     Bar,
@@ -139,6 +140,13 @@ def test_what_ends_with_its_call_is_not_told_to_go_on() -> None:
         found.forget()
         sitting.goes_on()
         assert found.look(3.0) == []
+
+
+def test_a_rank_that_imports_torch_distributed_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch, "distributed")
+    monkeypatch.setitem(sys.modules, "torch.distributed", types.ModuleType("torch.distributed"))
+    with Sitting(__file__) as sitting:
+        assert spin(Waiting(sitting.thread.ident or 0)) == []
 
 
 def spin(thread: Waiting, looks: int = 8) -> list[Event]:
