@@ -90,7 +90,7 @@ class Follower:
             return
         self._read()  # it may have ended the job first
         if not self.has_ended:
-            text = f"{self.job.name}() ended with the process that ran it, " + (
+            text = f"{self.job.title} ended with the process that ran it, " + (
                 "which was killed" if self._tail.head.detached else "a kernel that was restarted or has died"
             )
             self.job.apply(None, JobEnded(Status.LOST.value, self._record.last_heard(), text))

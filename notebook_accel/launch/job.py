@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import JobCancelledError
 from notebook_accel.events import AttemptStarted, Event, JobEnded, JobStarted, Phase, PhaseChanged, Stalled, StopAsked
-from notebook_accel.launch import frontend, history
+from notebook_accel.launch import frontend, history, wording
 from notebook_accel.launch.rank_state import RankState
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 _LONGEST_ERROR = 80_000
 """Characters of an error's text that are told."""
-
-_NO_FUNCTION = ("]", ".py", ".ipynb", "/")
-"""How the name ends of what is a cell, a script, a notebook or a folder."""
 
 Hearer = Callable[[int | None, Event], object]
 
@@ -115,8 +112,7 @@ class Job:
     @property
     def title(self) -> str:
         """What the user calls it: `train()`, or `In[3]` for a cell, `train.py` or `-m train` for a script."""
-        is_function = " " not in self.name and not self.name.endswith(_NO_FUNCTION)
-        return f"{self.name}()" if is_function else self.name
+        return wording.title(self.name)
 
     @property
     def ranks(self) -> list[RankState]:

@@ -75,6 +75,7 @@ class Rank:
         self._beats_at = 0.0
         self._main = 0
         self._waiting = Waiting(0)
+        self._calls_begun = 0
         self.failed = False
         self.is_running = False
         """Whether it is busy with a call."""
@@ -187,12 +188,13 @@ class Rank:
             self._told = found
             self._outbox.put((found, ()))
 
-    def _say(self, event: Event, fds: Sequence[int] = ()) -> None:
+    def _say(self, event: Event, fds: Sequence[int] = (), *, at_once: bool = True) -> None:
         if isinstance(event, (Metrics, Bar)):
             self._latest.add(event)
             return
         self._outbox.put((event, fds))
-        os.write(self._wakeup[1], b"+")
+        if at_once:
+            os.write(self._wakeup[1], b"+")
 
     def _answer(self, load: Callable[[], Unpacked]) -> None:
         try:
@@ -212,11 +214,14 @@ class Rank:
     def _run(self, load: Callable[[], Unpacked]) -> Returned | Failed:
         stage = "loading"
         sent: Set[str] = frozenset()
+        self._calls_begun += 1
+        # Of a rank that lives on, most calls are over at once: how they begin is then told with how they ended.
+        at_once = self._calls_begun == 1
         try:
-            self._say(PhaseChanged(Phase.LOADING))
+            self._say(PhaseChanged(Phase.LOADING), at_once=at_once)
             call = load()
             sent = call.definitions
-            self._say(PhaseChanged(Phase.RUNNING))
+            self._say(PhaseChanged(Phase.RUNNING), at_once=at_once)
             stage = "running"
             value = call()
             stage = "returning"

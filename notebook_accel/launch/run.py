@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -141,7 +142,8 @@ class Run:
             if ending is Ending.RETURNED and self._life.ends:
                 self._ranks.part()
             stacks = [self._group.read_stacks(rank) for rank in range(len(self._job.ranks))]
-            return Attempt(ending, stacks, self._told, _oom_kills() > self._ooms, self._ladder.disturbed)
+            oom_killed = ending is Ending.FAILED and _oom_kills() > self._ooms
+            return Attempt(ending, stacks, self._told, oom_killed, self._ladder.disturbed)
         finally:
             self._job.on_stacks(None)
             self._asking.close()
@@ -365,7 +367,8 @@ def _placed(event: Event) -> Event:
 def _oom_kills() -> int:
     """How many processes the system has ended so far because memory had run out."""
     try:
-        with open("/proc/vmstat") as file:
-            return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
+        with open("/proc/vmstat", "rb", buffering=0) as file:
+            found = re.search(rb"^oom_kill (\d+)", file.read(), re.MULTILINE)
     except OSError:
         return 0
+    return int(found[1]) if found else 0

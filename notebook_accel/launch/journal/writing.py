@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from notebook_accel.events import Event, JobEnded
 from notebook_accel.launch import frontend
-from notebook_accel.launch.job import Job
+from notebook_accel.launch.job import Job, Status
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.lines import Head, encode
 from notebook_accel.launch.journal.owner import Owner
@@ -43,6 +43,8 @@ class Journal:
         self._size = 0
         self._limit = LONGEST
         self._failed = False
+        self._is_all_heard = job.status is Status.STARTING
+        """Whether all that was told of the job has come here."""
         self._has_room = False
         self._due = time.monotonic() + _FIRST
         self._signed = time.monotonic()
@@ -60,7 +62,7 @@ class Journal:
         self._record = records.create(self._job.id, self._job.started)
         try:
             self._record.begin()
-            self._rewrite(self._snapshot() if self._failed else self._beginning())
+            self._rewrite(self._beginning() if self._is_all_heard and not self._failed else self._snapshot())
         except OSError:
             self._record.remove()
             self._record = None
@@ -163,7 +165,7 @@ class Journal:
         if not _told:
             _told = True
             frontend.current.notice(
-                f"{self._job.name}() goes on, but is not recorded, and attach() won't find it later: {error}. "
+                f"{self._job.title} goes on, but is not recorded, and attach() won't find it later: {error}. "
                 f"{records.VARIABLE} names another folder."
             )
 
