@@ -12,6 +12,7 @@ from notebook_accel.launch.job import Status
 from notebook_accel.launch.journal import outcome
 from notebook_accel.launch.journal.reading import Tail, blank
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.stacks import asking
 from notebook_accel.launch.output import Output
 
 _INTERVAL = 0.1
@@ -39,6 +40,7 @@ class Follower:
         self._read()
         self._look_at_owner()
         self.job.on_cancel(record.ask_to_stop)
+        self.job.on_stacks(asking(self.job, record))
         self.job.on_result(lambda: outcome.result(self.job, record))
         earlier = len(self._lines) - _BACKLOG
         if earlier > 0:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _LONGEST_ERROR = 80_000
 """Characters of an error's text that are told."""
 
+_NO_FUNCTION = ("]", ".py", ".ipynb", "/")
+"""How the name ends of what is a cell, a script, a notebook or a folder."""
+
 Hearer = Callable[[int | None, Event], object]
 
 
@@ -111,8 +114,9 @@ class Job:
 
     @property
     def title(self) -> str:
-        """What the user calls it: `train()`, or `In[3]` for a cell."""
-        return self.name if self.name.endswith("]") else f"{self.name}()"
+        """What the user calls it: `train()`, or `In[3]` for a cell, `train.py` or `-m train` for a script."""
+        is_function = " " not in self.name and not self.name.endswith(_NO_FUNCTION)
+        return f"{self.name}()" if is_function else self.name
 
     @property
     def ranks(self) -> list[RankState]:
@@ -172,12 +176,13 @@ class Job:
         """Where each rank is now: the Python stack of each of its threads. The ranks are not disturbed.
 
         Of a rank that is in C code which lets no Python run, the stack is seen from outside. A rank that does not tell
-        its own within `timeout` seconds has none in the answer.
+        its own within `timeout` seconds has none in the answer; of a job that another process runs, neither do its
+        ranks if that process does not answer.
         """
         from notebook_accel.launch import places, stacks
 
         answer: concurrent.futures.Future[Told] = concurrent.futures.Future()
-        self._ask_stacks(answer.set_result)
+        self.ask_stacks(answer.set_result)
         told: Told = {}
         with contextlib.suppress(concurrent.futures.TimeoutError):
             told = answer.result(timeout)
@@ -268,6 +273,10 @@ class Job:
     def on_stacks(self, ask: Callable[[Callable[[Told], object]], object] | None) -> None:
         """What `stacks` asks; it calls back with what the ranks tell. `None`: there is nobody to ask any more."""
         self._ask_stacks = ask or _nobody
+
+    def ask_stacks(self, then: Callable[[Told], object]) -> None:
+        """Has `then` called, on any thread, with what the ranks tell of where they are."""
+        self._ask_stacks(then)
 
     def on_result(self, fetch: Callable[[], Any]) -> None:
         """Where `result` gets the values, if `finish` is not given them."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from notebook_accel import hardware
-from notebook_accel.config import checks, file, resolve
+from notebook_accel.config import checks, file, resolve, variables
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.settings import SETTINGS, Setting
 from notebook_accel.config.translation import from_config
@@ -54,7 +54,7 @@ def run(words: Sequence[str]) -> None:
         return
     before = Layer("magic") if "reset" in given else resolve.notebook()
     layer = before + _layer(given)
-    planned = _plan(layer)
+    planned = _plan(layer, saving="save" in given)
     if "save" in given:
         _save(layer)
     resolve.set_notebook(layer)
@@ -92,9 +92,16 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _plan(layer: Layer) -> Plan:
-    """What a launch would do with this layer; refuses what cannot work now rather than then."""
-    config = merge([*resolve.below(os.environ), layer])
+def _plan(layer: Layer, *, saving: bool) -> Plan:
+    """What a launch would do with this layer; refuses what cannot work now rather than then.
+
+    Args:
+        layer: Of the magic.
+        saving: The file is about to be written, and may not be there yet.
+    """
+    is_new = saving and not file.location(os.environ).exists()
+    below = [variables.from_environment(os.environ)] if is_new else resolve.below(os.environ)
+    config = merge([*below, layer])
     found = hardware.detect({**os.environ, **config.env})
     return plan.make(config, found, plan.engine_for(config, found))
 

@@ -20,7 +20,8 @@ _FOR_EVER = datetime.timedelta(days=30)
 def join(generation: int) -> torch.device:
     """Joins the process group of a generation; returns the device of this rank."""
     place.begin_generation(generation)
-    found = place.join(environment.read(), cpu=False, options={"timeout": _FOR_EVER})
+    told = environment.read()
+    found = place.join(told, cpu=False, options={} if told.device == "tpu" else {"timeout": _FOR_EVER})
     if not dist.is_initialized() and found.backend != "xla":  # it is the only rank
         place.join_alone(found.device)
     return found.device

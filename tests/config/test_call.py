@@ -136,7 +136,7 @@ def test_an_argument_is_taken(given: dict[str, Any], field: str, value: object) 
         ({"gpus": [-1]}, "gpus=-1", "at least 0"),
         ({"gpus": ["0"]}, "gpus", "whole number"),
         ({"gpus": [0], "device": "cpu"}, "gpus=[0]", "contradicts device='cpu'"),
-        ({"device": "tpu"}, "device='tpu'", "'cpu', 'cuda', 'mps'"),
+        ({"device": "npu"}, "device='npu'", "'cpu', 'cuda', 'mps', 'tpu'"),
         ({"env": ["A=b"]}, "env", "dict"),
         *[({"env": {bad: "b"}}, "env", "no name") for bad in ("", "A=b", "A\0", 1)],
         *[({"env": {"A": bad}}, "env['A']", "string") for bad in (None, "b\0", ["b"])],

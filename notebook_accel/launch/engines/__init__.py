@@ -73,7 +73,7 @@ def get(name: str | None = None, *, device: str | None = None) -> Engine:
 def of_machine() -> Engine:
     """The engine of the launches to come, as far as that can be told without looking closely: to be warm in time."""
     device = os.environ.get("NOTEBOOK_ACCEL_DEVICE")
-    if (not device and any(Path("/dev").glob("accel*"))) or any(Path("/dev").glob("vfio/[0-9]*")):
+    if not device and any(node for files in ("accel*", "vfio/[0-9]*") for node in Path("/dev").glob(files)):
         from notebook_accel import hardware
 
         device = hardware.detect().kind

@@ -15,12 +15,13 @@ from notebook_accel.launch.journal.lines import Head, encode
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.pending import Pending
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.stacks import Answerer
 
 _FIRST = 0.1
 """Seconds after which a job is written for the first time: most launches are over by then, and written once."""
 _INTERVAL = 0.3
 """Seconds between two times, unless they take too long for that."""
-_SHARE = 0.03
+_SHARE = 0.01
 """The most of a processor's time that writing takes."""
 LONGEST = 4 * 2**20
 """Bytes from which on a journal is written anew, with what its events have come to in their place."""
@@ -46,6 +47,7 @@ class Journal:
         self._due = time.monotonic() + _FIRST
         self._signed = time.monotonic()
         self._requests = 0
+        self._answerer = Answerer(job)
         job.listen(self._hear)
 
     def open(self) -> Record:
@@ -73,6 +75,7 @@ class Journal:
         self._write()
         if self._record is not None:
             self._look_for_requests(self._record)
+            self._answerer.look(self._record)
             self._sign(self._record, began)
         ended = time.monotonic()
         self._due = ended + max(_INTERVAL, (ended - began) / _SHARE)
