@@ -98,7 +98,7 @@ def report(runs: Sequence[Run], quick: bool) -> list[str]:
     busy = [each.name for each in runs if each.load > cores / 2]
     lines = ["# Results", ""]
     if quick:
-        lines += ["**A quick run**, which shows that every benchmark runs. Read no goal off it.", ""]
+        lines += ["**A quick run**, which shows that the benchmarks run. Read no goal off it.", ""]
     if busy:
         lines += [f"**The machine had other work** before {', '.join(busy)}: their figures tell little.", ""]
     lines += ["| | |", "|---|---|"]
@@ -122,7 +122,7 @@ def machine(cores: int) -> dict[str, str]:
         "date": time.strftime("%Y-%m-%d"),
         "processor": f"{names[0] if names else platform.machine()}, {cores} cores",
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
-        "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+        "system": f"{platform.system()}, Python {platform.python_version()}",
         "packages": ", ".join(f"{name} {version(name)}" for name in PACKAGES),
     }
 
