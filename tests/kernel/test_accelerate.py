@@ -155,7 +155,7 @@ def test_jobs_that_run_are_shown_and_attached_to(notebook: Notebook, tmp_path: P
         ("%accelerate --dev", ["--device"]),
         ("%accelerate --mixed_prec", ["--mixed-precision"]),
         ("%accelerate -n 2 --device c", ["cpu", "cuda"]),
-        ("x = 1\n  %accelerate --strategy ", ["ddp", "fsdp"]),
+        ("x = 1\n  %accelerate --strategy ", ["ddp", "fsdp", "spmd"]),
         ("%accelerate --mixed-precision=f", ["--mixed-precision=fp16", "--mixed-precision=fp8"]),
         ("%accelerate sta", ["status", "stacks"]),
         ("%accelerate --sav", ["--save"]),
