@@ -15,7 +15,7 @@ from notebook_accel import notebook_launcher
 
 def work(rounds, count):
     import io, json, subprocess, sys, time
-    from notebook_accel import events, report
+    from notebook_accel import events, rank_local, report
     from notebook_accel.events import emitting
     from tqdm import tqdm
 
@@ -43,7 +43,7 @@ def work(rounds, count):
         plain.stdin.write(json.dumps([name, count]) + "\\n"); plain.stdin.flush()
         return json.loads(plain.stdout.readline())
 
-    listeners = emitting._sink, emitting._metrics_sink
+    listeners = [rank_local.space()[name] for name in (emitting._SINK, emitting.METRICS_SINK)]
     found = {name: [] for name in ("iterate", "plain iterate", "refresh", "plain refresh", "report", "unheard")}
     for _ in range(rounds):
         found["plain iterate"].append(ask("iterate", count)); found["iterate"].append(timed(iterate))

@@ -15,7 +15,7 @@ from notebook_accel import notebook_launcher
 
 def work(rounds, steps, batches):
     import threading, time, torch, torch.distributed as dist
-    from notebook_accel import Accelerator, events
+    from notebook_accel import Accelerator, events, rank_local
     from notebook_accel.events import emitting
     from notebook_accel.launch.waiting import Waiting
 
@@ -25,7 +25,7 @@ def work(rounds, steps, batches):
     loader = torch.utils.data.DataLoader(torch.randn(batches), batch_size=1)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     x, one, look = torch.randn(64, 256), torch.ones(1), Waiting.look
-    listeners = emitting._sink, emitting._metrics_sink
+    listeners = [rank_local.space()[name] for name in (emitting._SINK, emitting.METRICS_SINK)]
     ready = [torch.ones(1)] * batches
 
     def step():

@@ -20,7 +20,7 @@ from tests.browser.server import Server  # noqa: E402
 
 TARGET = ROOT / "docs" / "panel.webp"
 VIEWPORT = {"width": 900, "height": 1300}
-EVERY = 200
+EVERY = 300
 """Milliseconds from one picture to the next."""
 LINGER = 3000
 """Milliseconds for which the last one stays."""
@@ -41,7 +41,7 @@ def make():
     return model, torch.optim.SGD(model.parameters(), lr=0.3), DataLoader(data, batch_size=16, shuffle=True)
 
 def criterion(scores, labels):
-    time.sleep(0.03)  # it would be over before it is seen
+    time.sleep(0.1)  # it would be over before it is seen
     return nn.functional.cross_entropy(scores, labels)
 
 def warm_up():
@@ -89,7 +89,7 @@ def take(page: Page, cell: Cell) -> list[Image.Image]:
     """Pictures of a cell and its panel until it has ended, and one of what stays."""
     whole = cell.output.locator("xpath=ancestor::*[contains(@class, 'jp-CodeCell')]")
     found = []
-    cell.wait_for("rank")
+    cell.output.filter(has_text="/s").wait_for()  # a bar moves
     while not cell.ended:
         found.append(picture(whole))
         page.tab.wait_for_timeout(EVERY / 2)  # the picture itself takes about as long
@@ -107,7 +107,7 @@ def write(pictures: list[Image.Image]) -> None:
     size = max(each.width for each in pictures), max(each.height for each in pictures)
     first, *rest = [ImageOps.pad(each, size, color="white", centering=(0, 0)) for each in pictures]
     durations = [EVERY] * len(rest) + [LINGER]
-    first.save(TARGET, save_all=True, append_images=rest, duration=durations, loop=0, quality=70, method=6)
+    first.save(TARGET, save_all=True, append_images=rest, duration=durations, loop=0, quality=70, method=3)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from jupyter_client.manager import KernelManager
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 CELL_TIMEOUT = 60.0
+PYTHON = os.environ.get("KERNEL_PYTHON", sys.executable)
+"""The interpreter that runs kernels: other environments have other versions of what makes a notebook."""
 MARK = "NOTEBOOK_UNDER_TEST"
 """A variable that a kernel and all that comes from it carry, whoever their parent has become."""
 
@@ -134,7 +136,7 @@ class Notebook:
             kernel_name="python3", transport="ipc", connection_file=os.path.join(self._home, "kernel.json")
         )
         assert self.manager.kernel_spec is not None
-        self.manager.kernel_spec.argv = [*wrapper, sys.executable, *self.manager.kernel_spec.argv[1:]]
+        self.manager.kernel_spec.argv = [*wrapper, PYTHON, *self.manager.kernel_spec.argv[1:]]
         self.manager.start_kernel(**self._options)
         try:
             self._connect()
@@ -168,7 +170,8 @@ class Notebook:
 
     def begin(self, code: str) -> Cell:
         """Starts a cell."""
-        message = self.client.execute(textwrap.dedent(code))
+        # After an error, ipykernel 6 would abort a request that comes at once.
+        message = self.client.execute(textwrap.dedent(code), stop_on_error=False)
         cell = self._cells[message] = Cell(message)
         return cell
 

@@ -1,31 +1,53 @@
 import { make, percent, setAttribute, setText } from "./dom";
 import type { Rank } from "./model";
 
+/** How many cells are drawn in one frame: more would keep the browser from all else for too long. */
+const AT_ONCE = 64;
+
 /** Many ranks as a heat map of how far they are and how they do. Arrow keys go from one to the next. */
 export class Grid {
   readonly element = make("div", "na-grid", { role: "group", "aria-label": "Ranks; arrow keys move between them" });
   #cells = new Map<string, Cell>();
-  #onToggle: (rank: string) => void;
+  /** Where the next frame goes on. */
+  #next = 0;
 
   constructor(onToggle: (rank: string) => void) {
-    this.#onToggle = onToggle;
     this.element.addEventListener("keydown", (event) => this.#move(event));
+    this.element.addEventListener("click", (event) => {
+      const rank = rankOf(event);
+      if (rank === undefined) return;
+      this.#makeCurrent(rank);
+      onToggle(rank);
+    });
+    this.element.addEventListener("pointerover", (event) => this.#cells.get(rankOf(event) ?? "")?.explain());
   }
 
-  update(ranks: Record<string, Rank>, open: Set<string>): void {
-    for (const [number, rank] of Object.entries(ranks)) {
-      let cell = this.#cells.get(number);
-      if (cell === undefined) {
-        cell = new Cell(number, () => {
-          this.#makeCurrent(number);
-          this.#onToggle(number);
-        });
-        cell.element.tabIndex = this.#cells.size === 0 ? 0 : -1;
-        this.#cells.set(number, cell);
-        this.element.append(cell.element);
-      }
-      cell.update(rank, open.has(number));
+  /** Draws what has changed, as much as one frame bears; returns whether something is left for the next. */
+  update(ranks: Record<string, Rank>, open: Set<string>): boolean {
+    this.#build(ranks);
+    const cells = [...this.#cells];
+    let drawn = 0;
+    for (let seen = 0; seen < cells.length; seen += 1) {
+      const [number, cell] = cells[this.#next % cells.length] as [string, Cell];
+      const rank = ranks[number];
+      const changed = rank !== undefined && !cell.shows(rank, open.has(number));
+      if (changed && drawn === AT_ONCE) return true;
+      if (changed) cell.update(rank, open.has(number));
+      drawn += Number(changed);
+      this.#next = (this.#next + 1) % cells.length;
     }
+    return false;
+  }
+
+  /** All cells take their places at once, so that nothing moves when they are drawn. */
+  #build(ranks: Record<string, Rank>): void {
+    const made = Object.keys(ranks).filter((number) => !this.#cells.has(number));
+    for (const number of made) {
+      const cell = new Cell(number);
+      cell.element.tabIndex = this.#cells.size === 0 ? 0 : -1;
+      this.#cells.set(number, cell);
+    }
+    this.element.append(...made.map((number) => (this.#cells.get(number) as Cell).element));
   }
 
   focus(rank: string): void {
@@ -64,27 +86,46 @@ function columns(cells: HTMLElement[]): number {
   return second < 0 ? cells.length : second;
 }
 
+/** The rank whose cell an event is about. */
+function rankOf(event: Event): string | undefined {
+  return (event.target as Element).closest<HTMLElement>(".na-cell")?.dataset.rank;
+}
+
+const BLANK = make(
+  "button",
+  "na-cell",
+  { type: "button", "aria-expanded": "false" },
+  make("span", "na-cell-rank"),
+  make("span", "na-cell-amount"),
+);
+
 class Cell {
-  readonly element: HTMLButtonElement;
-  #amount = make("span", "na-cell-amount");
+  readonly element = BLANK.cloneNode(true) as HTMLButtonElement;
+  #amount = this.element.lastElementChild as HTMLElement;
   #rank: string;
   #done = "";
   #drawn: Rank | undefined;
+  #open = false;
 
-  constructor(rank: string, onClick: () => void) {
+  constructor(rank: string) {
     this.#rank = rank;
-    const attributes = { type: "button", "data-rank": rank, "aria-expanded": "false" };
-    this.element = make("button", "na-cell", attributes, make("span", "na-cell-rank", {}, rank), this.#amount);
-    this.element.addEventListener("click", onClick);
-    this.element.addEventListener("pointerenter", () => {
-      setAttribute(this.element, "title", `${this.element.ariaLabel}. ${this.#drawn?.text ?? ""}`);
-    });
+    this.element.dataset.rank = rank;
+    setText(this.element.firstElementChild as HTMLElement, rank);
+  }
+
+  /** Says more of the rank to a mouse that rests on it. */
+  explain(): void {
+    setAttribute(this.element, "title", `${this.element.ariaLabel}. ${this.#drawn?.text ?? ""}`);
+  }
+
+  shows(rank: Rank, open: boolean): boolean {
+    return rank === this.#drawn && open === this.#open;
   }
 
   update(rank: Rank, open: boolean): void {
-    setAttribute(this.element, "aria-expanded", String(open));
-    if (rank === this.#drawn) return;
     this.#drawn = rank;
+    this.#open = open;
+    setAttribute(this.element, "aria-expanded", String(open));
     setAttribute(this.element, "data-phase", rank.phase);
     setAttribute(this.element, "data-behind", rank.behind ? "" : null);
     const moving = rank.phase === "running" || rank.phase === "done";

@@ -38,7 +38,7 @@ export class Panel {
     });
     this.#remember();
     this.#unsubscribe = store.subscribe(redraw);
-    this.#draw();
+    this.#draw(); // what is left is drawn once it is in the page
   }
 
   /** Goes into a page, or into what soon will. */
@@ -83,7 +83,7 @@ export class Panel {
    */
   dispose(): void {
     cancelAnimationFrame(this.#frame);
-    if (this.#frame !== 0) this.#draw();
+    if (this.#frame !== 0) while (this.#draw());
     this.#unsubscribe();
     this.element.remove();
     const output = this.#output;
@@ -99,11 +99,12 @@ export class Panel {
       if (!this.element.isConnected) return;
       if (this.#moved) this.#restore();
       this.#output = this.element.parentElement?.parentElement ?? undefined;
-      this.#draw();
+      if (this.#draw()) this.#schedule();
     });
   }
 
-  #draw(): void {
+  /** Draws what has changed; returns whether something is left for the next frame. */
+  #draw(): boolean {
     const { state, seq } = this.#store;
     const { head } = state;
     setAttribute(this.element, "aria-label", `${head.name} ${head.place}`);
@@ -112,10 +113,12 @@ export class Panel {
     setAttribute(this.element, "data-brief", head.brief ? "" : null);
     this.#header.update(head);
     this.#announcer.update(state, this.#stopper.state);
+    let isLeft = false;
     if (!head.brief) {
       this.#charts.update(state.metrics);
-      this.#ranks.update(state);
+      isLeft = this.#ranks.update(state);
     }
-    setAttribute(this.element, "data-seq", String(seq));
+    if (!isLeft) setAttribute(this.element, "data-seq", String(seq));
+    return isLeft;
   }
 }

@@ -21,15 +21,17 @@ export class Ranks {
     this.element.append(this.#failed, this.#list);
   }
 
-  update(state: State): void {
+  /** Draws what has changed; returns whether something is left for the next frame. */
+  update(state: State): boolean {
     const { head, ranks } = state;
+    let isLeft = false;
     const failed = head.failed.map(String);
     if (head.layout === "grid") {
       if (this.#grid === undefined) {
         this.#grid = new Grid((rank) => this.#toggle(rank));
         this.#failed.after(this.#grid.element);
       }
-      this.#grid.update(ranks, this.#open);
+      isLeft = this.#grid.update(ranks, this.#open);
       const first = failed.slice(0, MOST_FAILED);
       const rest = [...this.#open].filter((rank) => !first.includes(rank)).sort((one, other) => +one - +other);
       this.#drawRows(this.#failed, ranks, first);
@@ -38,6 +40,7 @@ export class Ranks {
       const rest = Object.keys(ranks).filter((rank) => !head.failed.includes(+rank));
       this.#drawRows(this.#list, ranks, [...failed, ...rest]);
     }
+    return isLeft;
   }
 
   #drawRows(list: HTMLElement, ranks: State["ranks"], order: string[]): void {

@@ -18,19 +18,26 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from notebook_accel.cli.main import INTERRUPTED, USER_ERROR
 from notebook_accel.launch.engines import children
 
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+    from notebook_accel.cli.watcher import Watcher
+    from notebook_accel.launch.stream import Channel
+
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PATIENCE = 1.0
 """Seconds after an interrupt before saying what is being waited for."""
+_PATIENT = "waiting for the ranks to end; interrupt again to kill them now"
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,8 @@ class Order:
     world_size: int
     scratch: str = ""
     """A folder for what torch's launcher writes and nobody reads."""
+    watcher: str = ""
+    """Where whoever watches the ranks is called; empty if nobody does."""
 
 
 class Agent:
@@ -56,24 +65,39 @@ class Agent:
         sys.stdout.flush()
         sys.stderr.flush()
         orders, self._orders = os.pipe()
+        self._end, living = os.pipe()
+        self._watcher: Watcher | None = None
         self._pid = os.fork()
         if self._pid == 0:
             os.close(self._orders)
             os.setpgid(0, 0)
             _serve(orders)
         os.close(orders)
+        os.close(living)
 
-    def run(self, order: Order) -> int:
-        """Has it run the order, and returns the exit code: the first failing rank's, where one failed."""
+    def run(self, order: Order, watcher: Watcher | None = None) -> int:
+        """Has it run the order, and returns the exit code: the first failing rank's, where one failed.
+
+        Args:
+            order: What to run.
+            watcher: Shows what the ranks do meanwhile.
+        """
+        self._watcher = watcher
         with (
             tempfile.TemporaryDirectory(prefix="notebook-accel-", ignore_cleanup_errors=True) as scratch,
             self._signals_passed_on(),
         ):
-            os.write(self._orders, json.dumps(asdict(replace(order, scratch=scratch))).encode() + b"\n")
+            address = "" if watcher is None else watcher.address
+            order = replace(order, scratch=scratch, watcher=address)
+            os.write(self._orders, json.dumps(asdict(order)).encode() + b"\n")
+            if watcher is not None:
+                watcher.attend(self._end)
             _, status = os.waitpid(self._pid, 0)
-        code = os.waitstatus_to_exitcode(status)
-        if code != 0:
-            _kill_adopted()
+            code = os.waitstatus_to_exitcode(status)
+            if code != 0:
+                _kill_adopted()
+            if watcher is not None:
+                watcher.finish(code)
         if code == -signal.SIGKILL and not self._killed:
             click.echo("error: torch's launcher was killed (SIGKILL), perhaps for want of memory; its ranks have been "
                        "ended", err=True)  # fmt: skip
@@ -110,9 +134,14 @@ class Agent:
             signal.setitimer(signal.ITIMER_REAL, _PATIENCE)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signum)
+        if self._watcher is not None and self._interrupted:
+            self._watcher.interrupt()
 
     def _tell_patience(self, _: int, __: FrameType | None) -> None:
-        os.write(2, b"waiting for the ranks to end; interrupt again to kill them now\n")
+        if self._watcher is not None:
+            self._watcher.notice(_PATIENT)
+        else:
+            os.write(2, f"{_PATIENT}\n".encode())
 
 
 def _kill_adopted() -> None:
@@ -172,6 +201,7 @@ def _launch(order: Order) -> int:
     from torch.distributed.run import parse_args, run
 
     os.environ.update(order.environment)
+    watcher = _call_watcher(order.watcher) if order.watcher else None
     if not order.debug:
         logging.disable()  # what it would say is said below, in fewer lines
     arguments = list(order.arguments)
@@ -183,13 +213,43 @@ def _launch(order: Order) -> int:
         rank, failure = error.get_first_failure()
         if not order.quiet:
             ended = [each.exitcode for each in error.failures.values() if each.exitcode != -signal.SIGTERM]
-            click.echo(_how_it_failed(rank, failure.exitcode, order.world_size, len(ended)), err=True)
+            text = _how_it_failed(rank, failure.exitcode, order.world_size, len(ended))
+            if watcher is None:
+                click.echo(text, err=True)
+            else:
+                _tell_watcher(watcher, text, error.failures.values())
         return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
     except SignalException as error:
         return 128 + error.sigval
     finally:
-        shutil.rmtree(order.scratch, ignore_errors=True)  # here too: the command line may be gone
+        for folder in (order.scratch, os.path.dirname(order.watcher)):
+            if folder:
+                shutil.rmtree(folder, ignore_errors=True)  # here too: the command line may be gone
     return 0
+
+
+def _call_watcher(address: str) -> Channel:
+    """Gives it what torch's launcher writes in Python, such as the lines of --tee; ranks get the terminal, for now."""
+    from notebook_accel.cli import watched
+    from notebook_accel.cli.watcher import LAUNCHER
+
+    pipes = [os.pipe() for _ in watched.STREAMS]
+    for name, (_, writing) in zip(watched.STREAMS.values(), pipes, strict=True):
+        setattr(sys, name, open(writing, "w", buffering=1, encoding="utf-8"))  # noqa: SIM115  # lives as long as this
+    os.environ[watched.VARIABLE] = address
+    readings = [reading for reading, _ in pipes]
+    return watched.call(address, [*watched.STREAMS.values()], readings, local_rank=LAUNCHER)
+
+
+def _tell_watcher(watcher: Channel, text: str, failures: Iterable[ProcessFailure]) -> None:
+    """Says what became of the launch, and of each rank that could not say it itself."""
+    from notebook_accel.events import Exited, Notice, to_wire
+
+    for each in failures:
+        if each.exitcode != -signal.SIGTERM:
+            code, killer = (each.exitcode, None) if each.exitcode >= 0 else (None, -each.exitcode)
+            watcher.send({**to_wire(Exited(code=code, signal=killer))[0], "of": each.local_rank})
+    watcher.send(to_wire(Notice(text))[0])
 
 
 def _how_it_failed(rank: int, exitcode: int, world_size: int, failures: int) -> str:

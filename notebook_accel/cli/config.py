@@ -107,7 +107,7 @@ def show(parent: Path | None, path: Path | None) -> None:
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, value, source in rows:
         click.echo(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source.replace(str(where), 'the file')}")
-    click.echo(f"\n{_outlook(config)}")
+    click.echo("".join(f"\n{notice}" for notice in config.notices) + f"\n{_outlook(config)}")
 
 
 @command.command("set")
@@ -142,10 +142,12 @@ def update(parent: Path | None, path: Path | None) -> None:
 
 def _checked(texts: Mapping[str, str]) -> dict[str, Any]:
     """The values that texts stand for."""
-    return {
+    found = {
         key: keys.check(key, keys.KEYS[key].read(text) if key in keys.KEYS else text, key)
         for key, text in texts.items()
     }
+    keys.refuse_first_fsdp(found)
+    return found
 
 
 def _read(path: Path) -> LaunchConfig:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -18,7 +18,13 @@ from notebook_accel.cli.main import USER_ERROR
 from notebook_accel.cli.options import FLAG, GROUPS, OPTIONS, TRUTH, Option
 from notebook_accel.cli.refusals import alternative
 from notebook_accel.cli.request import Request
-from notebook_accel.config.resolve import keys_below
+from notebook_accel.config.layers import merge
+from notebook_accel.config.resolve import below
+from notebook_accel.config.translation import from_config
+from notebook_accel.launch import frontend
+
+if TYPE_CHECKING:
+    from notebook_accel.cli.watcher import Watcher
 
 
 class _Launch(click.Command):
@@ -36,9 +42,7 @@ class _Launch(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         shown = {option.name: param for option in OPTIONS for param in self.params if param.name == option.name}
         for group in GROUPS:
-            rows = [
-                _row(option, shown[option.name]) for option in OPTIONS if option.group == group and not option.always
-            ]
+            rows = [_row(option, shown[option.name]) for option in OPTIONS if option.group == group and not option.moot]
             if group == GROUPS[0]:
                 rows.append(("-h, --help", "Show this message and exit."))
             with formatter.section(group):
@@ -75,10 +79,11 @@ def _start(target: str, arguments: tuple[str, ...], **options: Any) -> NoReturn:
         wanted = request.make(target, arguments, _choices(options), hardware.detect(), os.environ)
         for notice in () if wanted.quiet else wanted.notices:
             click.echo(notice, err=True)
-        if wanted.elastic is None:
+        if wanted.options is None:
             agent.dismiss()
             _become(wanted)
-        sys.exit(agent.run(_order(wanted)))
+        watcher = _watcher(target, wanted) if _can_watch(wanted) else None
+        sys.exit(agent.run(_order(wanted, watched=watcher is not None), watcher))
     finally:
         agent.dismiss()
 
@@ -87,17 +92,33 @@ def _choices(options: Mapping[str, Any]) -> Choices:
     """The command line, laid over the settings below it."""
     given = {name: value for name, value in options.items() if value not in (None, ())}
     file = given.get("config_file")
-    below = keys_below(os.environ, None if file is None else Path(file))
-    return Choices(given, {_OPTION_OF.get(key, key): sourced.value for key, sourced in below.items()})
+    config = merge(below(os.environ, None if file is None else Path(file)))
+    told = {_OPTION_OF.get(key, key): each.value for key, each in from_config(config).items()}
+    return Choices(given, told, config.notices)
 
 
 _OPTION_OF = {"use_cpu": "cpu"}
 """Options that the file has under another name."""
 
 
-def _order(wanted: Request) -> Order:
-    assert wanted.elastic is not None
-    return Order(wanted.elastic, wanted.environment, wanted.quiet, wanted.debug, wanted.world_size)
+def _order(wanted: Request, *, watched: bool) -> Order:
+    arguments = wanted.elastic(watched=watched)
+    return Order(arguments, wanted.environment, wanted.quiet, wanted.debug, wanted.world_size)
+
+
+def _watcher(target: str, wanted: Request) -> Watcher:
+    """Who draws the ranks."""
+    from notebook_accel.cli.watcher import Subject, Watcher
+
+    is_module = wanted.launched[0] == "--module" and not target.endswith(".ipynb")
+    path = Path(target).resolve()
+    name = f"-m {target}" if is_module else path.name + "/" * path.is_dir()
+    return Watcher(Subject(name, wanted.placement.words, wanted.placement.size, wanted.world_size))
+
+
+def _can_watch(wanted: Request) -> bool:
+    """Whether ranks can be drawn: in a terminal, if they run Python, unless the user wants the script's lines alone."""
+    return frontend.can_draw() and sys.stdout.isatty() and wanted.launched[0] != "--no-python" and not wanted.quiet
 
 
 def _become(wanted: Request) -> NoReturn:
@@ -137,8 +158,10 @@ command = _Launch(
     notebook-accel launch -m package.train
     notebook-accel launch --cells tag:train --output executed.ipynb notebook.ipynb
 
-    One rank is run as `python train.py` is. More are started by torch's elastic launcher (torch.distributed.run). The
-    exit code is that of the first rank that failed, 2 for a mistake in this command, 130 after an interrupt, which ends
-    all ranks; a second one kills them.
+    One rank is run as `python train.py` is. More are started by torch's elastic launcher (torch.distributed.run). In a
+    terminal a row for each shows its bars, metrics and memory, below the lines that they write.
+
+    The exit code is that of the first rank that failed, 2 for a mistake in this command, 130 after an interrupt, which
+    ends all ranks; a second one kills them.
     """,
 )

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from notebook_accel.config import PRECISIONS
+from notebook_accel.config.keys import COMPILER_MODES, COMPILERS, MEETINGS, STATE_DICTS, WRAPPINGS
+from notebook_accel.config.variables import DYNAMO_VARIABLES, FSDP_VARIABLES
 
 GENERAL = "General"
 HARDWARE = "Hardware"
@@ -20,8 +22,6 @@ GROUPS = (GENERAL, HARDWARE, RESOURCES, DISTRIBUTED, FSDP, NOTEBOOK)
 
 FLAG = "flag"
 TRUTH = "true or false"
-COMPILERS = ("no", "eager", "aot_eager", "inductor", "cudagraphs")
-COMPILER_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,33 @@ class Option:
     """Another option without which this one has no effect."""
     several: bool = False
     """It may be given more than once."""
-    always: tuple[str, ...] = ()
-    """A choice of the first FSDP that the second has made: the only values that it can have. Not in the help."""
+    moot: bool = False
+    """A choice that FSDP2 does not have: it is taken if it asks for nothing. Not in the help."""
+
+
+def _fsdp(
+    name: str,
+    help: str = "",
+    type: str | type | tuple[str, ...] = str,
+    metavar: str | None = None,
+    *,
+    moot: bool = False,
+) -> Option:
+    """One that says how to shard."""
+    variable = FSDP_VARIABLES.get(name, "")
+    return Option(name, FSDP, help, type, metavar=metavar, variable=variable, only_with="use_fsdp", moot=moot)
+
+
+def _dynamo(name: str, help: str, type: str | tuple[str, ...]) -> Option:
+    """One that says how to compile."""
+    return Option(name, RESOURCES, help, type, variable=DYNAMO_VARIABLES[name], only_with="dynamo_backend")
 
 
 OPTIONS = (
     Option("config_file", GENERAL, "Settings to use instead of the saved ones.", metavar="FILE"),
     Option("module", GENERAL, "The script is a module, as with `python -m`.", FLAG, short="m"),
     Option("no_python", GENERAL, "The script is a program of its own, run without Python.", FLAG),
-    Option("quiet", GENERAL, "Say nothing beyond what the script says.", FLAG, short="q"),
+    Option("quiet", GENERAL, "Show nothing but what the script writes.", FLAG, short="q"),
     Option(
         "debug",
         GENERAL,
@@ -92,36 +110,15 @@ OPTIONS = (
         COMPILERS,
         variable="ACCELERATE_DYNAMO_BACKEND",
     ),
-    Option(
-        "dynamo_mode",
-        RESOURCES,
-        "How much torch.compile tries.",
-        COMPILER_MODES,
-        variable="ACCELERATE_DYNAMO_MODE",
-        only_with="dynamo_backend",
-    ),
-    Option(
-        "dynamo_use_fullgraph",
-        RESOURCES,
-        "Fail where a model would be compiled in pieces.",
-        FLAG,
-        variable="ACCELERATE_DYNAMO_USE_FULLGRAPH",
-        only_with="dynamo_backend",
-    ),
-    Option(
-        "dynamo_use_dynamic",
-        RESOURCES,
-        "Compile for shapes that change.",
-        FLAG,
-        variable="ACCELERATE_DYNAMO_USE_DYNAMIC",
-        only_with="dynamo_backend",
-    ),
+    _dynamo("dynamo_mode", "How much torch.compile tries.", COMPILER_MODES),
+    _dynamo("dynamo_use_fullgraph", "Fail where a model would be compiled in pieces.", FLAG),
+    _dynamo("dynamo_use_dynamic", "Compile for shapes that change.", FLAG),
     Option("gpu_ids", DISTRIBUTED, "GPUs to use here, such as 0,2, as torch numbers them; or all.", metavar="LIST"),
     Option("same_network", DISTRIBUTED, "All machines are on one network. They have to be anyway.", FLAG),
     Option("machine_rank", DISTRIBUTED, "Which of the machines this is, from 0.", int),
     Option("main_process_ip", DISTRIBUTED, "Address of the machine with rank 0.", metavar="HOST"),
     Option("main_process_port", DISTRIBUTED, "Port on which the ranks meet; 0 on one machine: any free one.", int),
-    Option("rdzv_backend", DISTRIBUTED, "How machines meet: c10d needs no machine_rank.", ("static", "c10d")),
+    Option("rdzv_backend", DISTRIBUTED, "How machines meet: c10d needs no machine_rank.", MEETINGS),
     Option("rdzv_conf", DISTRIBUTED, "More on how they meet: timeout=900,…", metavar="KEY=VALUE,…", torch="rdzv_conf"),
     Option("max_restarts", DISTRIBUTED, "How often all ranks start again after a failure.", int, torch="max_restarts"),
     Option(
@@ -142,82 +139,29 @@ OPTIONS = (
     Option("log_dir", DISTRIBUTED, "Folder for what --tee shows.", metavar="FOLDER", torch="log_dir", only_with="tee"),
     Option("role", DISTRIBUTED, "A name of the ranks, in labels and messages.", torch="role"),
     Option("use_fsdp", FSDP, "Shard models over the ranks (FSDP2).", FLAG, variable="ACCELERATE_USE_FSDP"),
-    Option("fsdp_version", FSDP, "2 is the only one.", int, variable="FSDP_VERSION", only_with="use_fsdp"),
-    Option(
+    _fsdp("fsdp_version", "2 is the only one.", int),
+    _fsdp(
         "fsdp_reshard_after_forward",
-        FSDP,
         "Whether a layer gives up its parameters after its forward.",
-        variable="FSDP_RESHARD_AFTER_FORWARD",
-        only_with="use_fsdp",
         metavar="true|false|STRATEGY",
     ),
-    Option(
+    _fsdp(
         "fsdp_sharding_strategy",
-        FSDP,
         "The first FSDP's word for it: FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD.",
-        variable="FSDP_SHARDING_STRATEGY",
-        only_with="use_fsdp",
         metavar="STRATEGY",
     ),
-    Option(
-        "fsdp_offload_params",
-        FSDP,
-        "Whether parameters and optimizer states live in the host's memory.",
-        TRUTH,
-        variable="FSDP_OFFLOAD_PARAMS",
-        only_with="use_fsdp",
-    ),
-    Option(
-        "fsdp_auto_wrap_policy",
-        FSDP,
-        "How the layers to shard are found.",
-        ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"),
-        variable="FSDP_AUTO_WRAP_POLICY",
-        only_with="use_fsdp",
-    ),
-    Option(
-        "fsdp_transformer_layer_cls_to_wrap",
-        FSDP,
-        "Classes of these layers, separated by commas.",
-        variable="FSDP_TRANSFORMER_CLS_TO_WRAP",
-        only_with="use_fsdp",
-        metavar="CLASSES",
-    ),
-    Option(
-        "fsdp_min_num_params",
-        FSDP,
-        "From how many parameters on SIZE_BASED_WRAP wraps.",
-        int,
-        variable="FSDP_MIN_NUM_PARAMS",
-        only_with="use_fsdp",
-    ),
-    Option(
-        "fsdp_state_dict_type",
-        FSDP,
-        "How checkpoints are written.",
-        ("SHARDED_STATE_DICT", "FULL_STATE_DICT"),
-        variable="FSDP_STATE_DICT_TYPE",
-        only_with="use_fsdp",
-    ),
-    Option(
-        "fsdp_activation_checkpointing",
-        FSDP,
-        "Whether activations are computed again in the backward.",
-        TRUTH,
-        variable="FSDP_ACTIVATION_CHECKPOINTING",
-        only_with="use_fsdp",
-    ),
-    *(
-        Option(f"fsdp_{name}", FSDP, "", always=values, only_with="use_fsdp")
-        for name, values in {
-            "backward_prefetch": ("NO_PREFETCH", "BACKWARD_PRE"),
-            "forward_prefetch": ("false",),
-            "use_orig_params": ("true",),
-            "sync_module_states": ("true",),
-            "cpu_ram_efficient_loading": ("false",),
-            "activation_checkpointing_offload": ("false",),
-        }.items()
-    ),
+    _fsdp("fsdp_offload_params", "Whether parameters and optimizer states live in the host's memory.", TRUTH),
+    _fsdp("fsdp_auto_wrap_policy", "How the layers to shard are found.", WRAPPINGS),
+    _fsdp("fsdp_transformer_layer_cls_to_wrap", "Classes of these layers, separated by commas.", metavar="CLASSES"),
+    _fsdp("fsdp_min_num_params", "From how many parameters on SIZE_BASED_WRAP wraps.", int),
+    _fsdp("fsdp_state_dict_type", "How checkpoints are written.", STATE_DICTS),
+    _fsdp("fsdp_activation_checkpointing", "Whether activations are computed again in the backward.", TRUTH),
+    _fsdp("fsdp_backward_prefetch", moot=True),
+    _fsdp("fsdp_forward_prefetch", moot=True),
+    _fsdp("fsdp_use_orig_params", moot=True),
+    _fsdp("fsdp_sync_module_states", moot=True),
+    _fsdp("fsdp_cpu_ram_efficient_loading", moot=True),
+    _fsdp("fsdp_activation_checkpointing_offload", moot=True),
     Option("cells", NOTEBOOK, "Run only cells with this tag; may be given again.", metavar="tag:NAME", several=True),
     Option("output", NOTEBOOK, "Save the notebook here, with what rank 0 has put out.", metavar="FILE"),
 )

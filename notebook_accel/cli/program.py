@@ -6,7 +6,6 @@ import difflib
 import json
 import os
 import shutil
-import sys
 from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
@@ -59,7 +58,7 @@ def _find_script(target: str) -> None:
 
 def _find_module(name: str) -> None:
     first = name.partition(".")[0]
-    if not name or PathFinder.find_spec(first, [os.getcwd(), *sys.path]) is None:
+    if not first or not (PathFinder.find_spec(first, [os.getcwd()]) or find_spec(first)):
         hint = " Give its name with dots, such as package.train." if "/" in name or name.endswith(".py") else ""
         raise ConfigurationError(f"there is no module {name} (looked in {Path.cwd()} and on sys.path).{hint}")
 

@@ -42,9 +42,13 @@ def from_file(environ: Mapping[str, str], path: Path | None = None) -> Layer:
     found = read(where)
     if found is None:
         if path is not None or environ.get(FILE_VARIABLE):
-            named = "" if path is not None else f"{FILE_VARIABLE} names "
+            if path is not None:
+                raise ConfigurationError(
+                    f"{where}: there is no such file; notebook-accel config --config_file {where} makes it"
+                )
             raise ConfigurationError(
-                f"{named}{where}, and there is no such file: notebook-accel config --config_file {where} makes it"
+                f"{FILE_VARIABLE} names {where}, and there is no such file: notebook-accel config makes it, and so "
+                "does %accelerate --save in a notebook"
             )
         return Layer("file")
     with _named(where):
@@ -58,6 +62,9 @@ def layer(found: Mapping[str, Any], path: Path) -> Layer:
         ConfigurationError: They contradict each other.
     """
     fields = to_fields(found)
+    if "notices" in fields:
+        texts, key = fields["notices"]
+        fields["notices"] = (tuple(f"{path}: {text}" for text in texts), key)
     return Layer(
         "file",
         {name: value for name, (value, _) in fields.items()},
@@ -142,6 +149,8 @@ def _checked(content: Any) -> dict[str, Any]:
         return {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise ConfigurationError("it must have lines such as `num_processes: 2`")
+    if "compute_environment" in content:  # another has keys that mean nothing here
+        table.check("compute_environment", content["compute_environment"], "compute_environment")
     version = content.pop(table.SCHEMA_KEY, table.SCHEMA)
     if not isinstance(version, int) or version < 1:
         raise ConfigurationError(f"{table.SCHEMA_KEY}: {version!r} must be {table.SCHEMA}")
@@ -159,7 +168,10 @@ def _checked(content: Any) -> dict[str, Any]:
         if strange:
             raise ConfigurationError(f"{group} has keys that begin with {prefix}, and not {strange[0]!r}")
         content |= inner
-    return {key: table.check(key, value, key) for key, value in content.items()}
+    found = {key: table.check(key, value, key) for key, value in content.items()}
+    if str(content.get("fsdp_version")) == "2":
+        table.refuse_first_fsdp(found)
+    return found
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ alternative.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,9 +80,9 @@ def _compiler(name: str, value: Any) -> str:
     return "no" if value in (False, None) else str(value).lower()
 
 
-def _bool_or_word(name: str, value: Any) -> Any:
-    """`fsdp_reshard_after_forward`: true or false, or the first FSDP's word for it."""
-    return value if isinstance(value, bool) else str(value)
+def _reshard(name: str, value: Any) -> Any:
+    """True or false, or the first FSDP's word for it."""
+    return value if isinstance(value, bool) else _sharding(name, value)
 
 
 def _sharding(name: str, value: Any) -> str:
@@ -104,19 +104,34 @@ def _classes(name: str, value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _second_fsdp(name: str, value: Any) -> None:
-    if value not in (None, 2, "2"):
+def _state_dict(name: str, value: Any) -> str:
+    kind = str(value).upper()
+    if kind == "LOCAL_STATE_DICT":
         raise ConfigurationError(
-            f"{name}: {value} is not available: parameters are sharded by FSDP2. Write 2; options of the first that "
-            "the second has too are understood."
+            f"{name}: {value} is not available: use SHARDED_STATE_DICT, where each rank writes its shards too, and any "
+            "number of ranks can read them"
         )
+    return str(checks.choice(*STATE_DICTS)(name, kind))
+
+
+def _fsdp_version(name: str, value: Any) -> int | None:
+    """2 is the one that there is, and need not be said."""
+    if str(value) not in ("None", "1", "2"):
+        raise ConfigurationError(f"{name}: {value!r:.80} is unknown; write 2")
+    return 1 if str(value) == "1" else None
 
 
 def _ignored(name: str, value: Any) -> None:
     """It changes how weights are loaded, and nothing that comes of it."""
 
 
-_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+COMPILERS = ("no", "eager", "aot_eager", "inductor", "cudagraphs")
+"""Backends of torch.compile that all have; a file may name others."""
+COMPILER_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+WRAPPINGS = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
+STATE_DICTS = ("SHARDED_STATE_DICT", "FULL_STATE_DICT")
+MEETINGS = ("static", "c10d")
+"""How machines find each other."""
 KEYS: dict[str, Key] = {
     "num_processes": Key(
         _absent(checks.integer(1), None, -1), checks.read_number, summary="Ranks, on all machines together."
@@ -135,27 +150,35 @@ KEYS: dict[str, Key] = {
     "machine_rank": Key(checks.integer(0), checks.read_number, summary="Which of them this is, from 0."),
     "main_process_ip": Key(_absent(checks.address, None, ""), summary="The address of the one with rank 0."),
     "main_process_port": Key(_absent(checks.port, None, ""), summary="The port on it on which the ranks meet."),
-    "rdzv_backend": Key(checks.choice("static", "c10d")),
+    "rdzv_backend": Key(checks.choice(*MEETINGS)),
     "max_restarts": Key(checks.integer(0), checks.read_number),
+    "enable_cpu_affinity": Key(_absent(checks.flag, None, False), checks.read_flag),
     "debug": Key(checks.flag, checks.read_flag, summary="Whether ranks compare shapes before each collective."),
     "env": Key(_absent(checks.environment, None)),
     "dynamo_backend": Key(_compiler, summary="What models are compiled with, such as inductor; or no."),
-    "dynamo_mode": Key(_absent(checks.choice(*_MODES), None, "default")),
+    "dynamo_mode": Key(_absent(checks.choice(*COMPILER_MODES), None, "default")),
     "dynamo_use_fullgraph": Key(_absent(checks.flag, None, False), checks.read_flag),
     "dynamo_use_dynamic": Key(_absent(checks.flag, None, False), checks.read_flag),
-    "fsdp_version": Key(_second_fsdp, checks.read_number),
-    "fsdp_reshard_after_forward": Key(_bool_or_word, checks.read_flag),
+    "fsdp_version": Key(_fsdp_version, checks.read_number),
+    "fsdp_reshard_after_forward": Key(_reshard, checks.read_flag),
     "fsdp_sharding_strategy": Key(_sharding),
     "fsdp_offload_params": Key(checks.flag, checks.read_flag),
-    "fsdp_auto_wrap_policy": Key(_upper("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")),
+    "fsdp_auto_wrap_policy": Key(_upper(*WRAPPINGS)),
     "fsdp_transformer_layer_cls_to_wrap": Key(_classes),
     "fsdp_min_num_params": Key(checks.integer(0), checks.read_number),
-    "fsdp_state_dict_type": Key(_upper("SHARDED_STATE_DICT", "FULL_STATE_DICT")),
+    "fsdp_state_dict_type": Key(_state_dict),
     "fsdp_activation_checkpointing": Key(checks.flag, checks.read_flag),
     "fsdp_cpu_ram_efficient_loading": Key(_ignored),
+    "fsdp_backward_prefetch": Key(_absent(_upper("BACKWARD_POST"), *_NOTHING, "BACKWARD_PRE", "NO_PREFETCH")),
+    "fsdp_forward_prefetch": Key(_absent(checks.flag, *_NOTHING), checks.read_flag),
+    "fsdp_use_orig_params": Key(_absent(checks.flag, None, True), checks.read_flag),
+    "fsdp_sync_module_states": Key(_absent(checks.flag, None, True), checks.read_flag),
 }
 """By name. Those that begin with `fsdp_` and `dynamo_` stand in `fsdp_config` and `dynamo_config` in the file."""
-_FSDP2_ALWAYS = "FSDP2 has no other way: leave it out"
+FIRST_FSDP = (
+    "fsdp_version", "fsdp_backward_prefetch", "fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_sync_module_states"
+)  # fmt: skip
+"""Keys that, when they say anything, ask for what only the first FSDP has. Files of the peer often do."""
 NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
     "compute_environment": (
         (None, "LOCAL_MACHINE"),
@@ -166,7 +189,6 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
         (None, "main"),
         "the function is what notebook_launcher() is given, the script what it runs",
     ),
-    "enable_cpu_affinity": (_NOTHING, "start the program under numactl or taskset"),
     "downcast_bf16": (_NOTHING, "it is for TPUs; mixed_precision: bf16 is for GPUs and CPUs"),
     "deepspeed_config": (_NOTHING, "distributed_type: FSDP shards as its stage 3 does"),
     "megatron_lm_config": (_NOTHING, "use distributed_type: FSDP, or Accelerator(torch_tp_plugin=...)"),
@@ -187,10 +209,6 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
         (_NOTHING, "TPU pods are started with gcloud; each of their machines runs the notebook or the script"),
     ),
     "dynamo_use_regional_compilation": (_NOTHING, "compile the layers yourself before prepare()"),
-    "fsdp_backward_prefetch": ((*_NOTHING, "BACKWARD_PRE", "NO_PREFETCH"), _FSDP2_ALWAYS),
-    "fsdp_forward_prefetch": (_NOTHING, _FSDP2_ALWAYS),
-    "fsdp_use_orig_params": ((None, True), _FSDP2_ALWAYS),
-    "fsdp_sync_module_states": ((None, True), _FSDP2_ALWAYS),
     "fsdp_activation_checkpointing_offload": (_NOTHING, "use fsdp_offload_params, or leave it out"),
     "fsdp_ignored_modules": (
         _NOTHING,
@@ -199,6 +217,28 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 """Keys without an effect: the values that ask for nothing, and what to do instead of any other."""
 GROUPS = ("fsdp_config", "dynamo_config")
+
+
+def asks_for_nothing(key: str, text: str, called: str) -> bool:
+    """Whether a text is for a key what the peer writes unasked, or what has no effect.
+
+    Raises:
+        ConfigurationError: It asks for what nothing here can do.
+    """
+    read = KEYS[key].read if key in KEYS else checks.read_flag
+    return check(key, read(text), called) is None
+
+
+def refuse_first_fsdp(keys: Mapping[str, Any]) -> None:
+    """For places where somebody asks for it now, and is not served by a file that was written for it.
+
+    Raises:
+        ConfigurationError: Says which key has no effect.
+    """
+    for key in FIRST_FSDP:
+        if keys.get(key) is not None:
+            raise ConfigurationError(f"{key}: {keys[key]} would have no effect: models are sharded by FSDP2, which has "
+                                     "no such choice. Leave it out.")  # fmt: skip
 
 
 def check(key: str, value: Any, called: str) -> Any:

@@ -34,7 +34,7 @@ _OUTDATED: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("device", lambda device: device != "cuda", ("gpus",)),
     ("gpus", lambda gpus: True, ("device", "num_processes")),
     ("num_nodes", lambda count: count == 1, ("node_rank", "master_addr", "port", "join_timeout", "rdzv_backend")),
-    ("strategy", lambda strategy: strategy != "fsdp", ("fsdp",)),
+    ("strategy", lambda strategy: strategy != "fsdp", ("fsdp", "notices")),
     ("dynamo_backend", lambda backend: backend == "no", ("dynamo",)),
 )
 """A field, which of its values count, and the fields whose values from lower layers go with it: whoever says

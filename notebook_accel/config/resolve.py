@@ -11,7 +11,6 @@ from notebook_accel.config import file, variables
 from notebook_accel.config.call import from_call
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.settings import LaunchConfig
-from notebook_accel.config.translation import Told, from_config
 
 _notebook = Layer("magic")
 """What `%accelerate` has set in this process."""
@@ -53,16 +52,3 @@ def below(environ: Mapping[str, str], path: Path | None = None) -> list[Layer]:
         ConfigurationError: Something in them cannot work.
     """
     return [file.from_file(environ, path), variables.from_environment(environ)]
-
-
-def keys_below(environ: Mapping[str, str], path: Path | None = None) -> dict[str, Told]:
-    """What the file and the environment say, by the keys of the file, for a command line to be laid on top.
-
-    Args:
-        environ: The environment.
-        path: Another file than the usual one.
-
-    Raises:
-        ConfigurationError: Something in them cannot work.
-    """
-    return from_config(merge(below(environ, path)))

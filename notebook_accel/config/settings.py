@@ -71,6 +71,10 @@ class LaunchConfig:
     """How they are, by the names that the peer's file has: `dynamo_mode`."""
     debug: bool = False
     """Whether ranks compare shapes before each collective."""
+    cpu_affinity: bool = False
+    """Whether each rank is kept on the cores next to its GPU, where torch's launcher starts it."""
+    notices: tuple[str, ...] = field(default=(), compare=False)
+    """What is to be told to who launches."""
     sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
     """Where each value that was set came from, by field; the others are defaults."""
 

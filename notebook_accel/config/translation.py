@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from notebook_accel.config.keys import DISTRIBUTED
+from notebook_accel.config.keys import DISTRIBUTED, FIRST_FSDP
 from notebook_accel.config.settings import LaunchConfig
 from notebook_accel.errors import ConfigurationError
 
@@ -21,6 +21,7 @@ _SAME = {
     "rdzv_backend": "rdzv_backend",
     "max_restarts": "max_restarts",
     "debug": "debug",
+    "enable_cpu_affinity": "cpu_affinity",
     "env": "env",
     "dynamo_backend": "dynamo_backend",
 }
@@ -49,14 +50,27 @@ def to_fields(keys: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
         if "num_processes" in found:
             chosen = chosen[: found["num_processes"][0]]  # the first of those that the peer makes visible
         _set(found, "gpus", chosen, "gpu_ids")
-    shards = {key: value for key, value in keys.items() if key.startswith("fsdp_") and value is not None}
+    asked = {key: value for key, value in keys.items() if key.startswith("fsdp_") and value is not None}
+    shards = {key: value for key, value in asked.items() if key not in FIRST_FSDP}
     if shards and kind in (None, "FSDP"):  # the peer ignores the section otherwise, too
         found["fsdp"] = (shards, "fsdp_config")
+    if shards != asked and kind == "FSDP":
+        found["notices"] = ((_about_first_fsdp(asked),), "fsdp_config")
     compiling = {key: keys[key] for key in keys if key.startswith("dynamo_") and key != "dynamo_backend"}
     compiling = {key: value for key, value in compiling.items() if value is not None}
     if compiling:
         found["dynamo"] = (compiling, "dynamo_config")
     return found
+
+
+def _about_first_fsdp(asked: Mapping[str, Any]) -> str:
+    """What is to be known by who has a file that was written for it."""
+    others = [key for key in FIRST_FSDP if key in asked and key != "fsdp_version"]
+    passed_over = f" {', '.join(others)}, which it does not have, have no effect." if others else ""
+    return (
+        f"the settings are for FSDP1, and models are sharded by FSDP2, which needs no other code.{passed_over} Write "
+        "fsdp_version: 2, or run notebook-accel config update, and this is not said again"
+    )
 
 
 def _on_each(keys: Mapping[str, Any]) -> int:

@@ -11,7 +11,7 @@ Each event is a frozen dataclass. The stream, the journal, the job and the views
 """
 
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
-from notebook_accel.events.emitting import answers, ask, emit, emit_metrics, is_heard, listen
+from notebook_accel.events.emitting import answers, ask, emit, is_heard, listen
 from notebook_accel.events.jobs import (
     AttemptStarted,
     History,
@@ -80,7 +80,6 @@ __all__ = [
     "answers",
     "ask",
     "emit",
-    "emit_metrics",
     "from_wire",
     "is_heard",
     "listen",

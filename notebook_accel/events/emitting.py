@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import time
 from collections.abc import Callable
 
 from notebook_accel import rank_local
@@ -11,22 +10,32 @@ from notebook_accel.events.base import Event
 from notebook_accel.events.ranks import Asked, Metrics
 from notebook_accel.events.requests import Answer
 
-MetricsSink = Callable[[dict[str, float], "int | None", float], None]
+MetricsSink = Callable[[dict[str, float], "int | None"], None]
 
+METRICS_SINK = f"{__name__}.metrics_sink"
+"""Under this name a rank's space has what hears its metrics: `(values, step)`, as the event `Metrics` has them.
+
+The values are its own from then on. Loops report at every step: to make an event takes longer than all the rest, and
+even a function in between counts.
+"""
 _SINK = f"{__name__}.sink"
-_METRICS_SINK = f"{__name__}.metrics_sink"
 _ANSWERS = f"{__name__}.answers"
 
 
-def listen(sink: Callable[[Event], None] | None, metrics_sink: MetricsSink | None = None) -> None:
+def listen(sink: Callable[[Event], None] | None, metrics: MetricsSink | None = None) -> None:
     """Has `sink(event)` called for each event emitted here, on the thread that emits; `None` ends it.
 
     Args:
         sink: What hears the events.
-        metrics_sink: What hears metrics instead, as `(values, step, at)`; the values are its own from then on. Loops
-            report at every step, and to make an event takes longer than all the rest.
+        metrics: What hears metrics instead; see `METRICS_SINK`.
     """
-    rank_local.space().update({_SINK: sink, _METRICS_SINK: metrics_sink})
+    if metrics is None and sink is not None:
+        metrics = _as_events(sink)
+    rank_local.space().update({_SINK: sink, METRICS_SINK: metrics})
+
+
+def _as_events(sink: Callable[[Event], None]) -> MetricsSink:
+    return lambda values, step: sink(Metrics(values, step))
 
 
 def is_heard() -> bool:
@@ -39,16 +48,6 @@ def emit(event: Event) -> None:
     sink = rank_local.space().get(_SINK)
     if sink is not None:
         sink(event)
-
-
-def emit_metrics(values: dict[str, float], step: int | None) -> None:
-    """Says what the event `Metrics` says. The caller gives the values away."""
-    space = rank_local.space()
-    metrics_sink = space.get(_METRICS_SINK)
-    if metrics_sink is not None:
-        metrics_sink(values, step, time.time())
-    elif (sink := space.get(_SINK)) is not None:
-        sink(Metrics(values, step))
 
 
 def answers() -> queue.SimpleQueue[Answer]:

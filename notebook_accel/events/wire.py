@@ -28,6 +28,8 @@ _HEADER_FIELDS = {
 
 def to_wire(event: Event) -> tuple[dict[str, Any], Blobs]:
     """Returns `(header, blobs)`: a JSON-ready object, and the binary parts that go beside it."""
+    if type(event) in _FLAT:
+        return {"kind": event.kind, **vars(event)}, ()
     blob_field = _BLOB_FIELDS.get(type(event))
     header = {"kind": event.kind, **{name: _plain(getattr(event, name)) for name in _HEADER_FIELDS[type(event)]}}
     return header, getattr(event, blob_field) if blob_field else ()
@@ -77,6 +79,8 @@ _PARTS: dict[type[Event], dict[str, Callable[[Any], Any]]] = {
     Stalled: {"places": _each(Place, phase=Phase, frames=_frames)},
 }
 """The fields that are no plain JSON, and what makes them of it."""
+_FLAT = set(EVENTS.values()) - _PARTS.keys() - _BLOB_FIELDS.keys()
+"""Those that are plain JSON as they are; bars and metrics are among them, of which there are many."""
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ from notebook_accel.launch.follower import Follower
 from notebook_accel.launch.job import Job, Status
 from notebook_accel.launch.journal import reading, records
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.wording import duration
+from notebook_accel.launch.wording import duration, title
 
 _here: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
 """The jobs that this process runs, and hands out."""
@@ -65,7 +65,7 @@ class Listed:
     id: str
     """By which `attach` finds it."""
     name: str
-    """The launched function's."""
+    """The launched function's, or the cell's."""
     status: Status
     started: float
     """Seconds since the epoch."""
@@ -77,7 +77,7 @@ class Listed:
     def __str__(self) -> str:
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
         ranks = f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
-        words = (self.id, began, f"{duration(self.seconds):>8}", f"{ranks:>9}", f"{self.name}()", self.status.value)
+        words = (self.id, began, f"{duration(self.seconds):>8}", f"{ranks:>9}", title(self.name), self.status.value)
         return "  ".join(words) + (", detached" if self.detached else "")
 
 

@@ -12,6 +12,7 @@ from notebook_accel.launch.job import Status
 from notebook_accel.launch.journal import outcome
 from notebook_accel.launch.journal.reading import Tail, blank
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.stacks import asking
 from notebook_accel.launch.output import Output
 
 _INTERVAL = 0.1
@@ -39,6 +40,7 @@ class Follower:
         self._read()
         self._look_at_owner()
         self.job.on_cancel(record.ask_to_stop)
+        self.job.on_stacks(asking(self.job, record))
         self.job.on_result(lambda: outcome.result(self.job, record))
         earlier = len(self._lines) - _BACKLOG
         if earlier > 0:
@@ -88,7 +90,7 @@ class Follower:
             return
         self._read()  # it may have ended the job first
         if not self.has_ended:
-            text = f"{self.job.name}() ended with the process that ran it, " + (
+            text = f"{self.job.title} ended with the process that ran it, " + (
                 "which was killed" if self._tail.head.detached else "a kernel that was restarted or has died"
             )
             self.job.apply(None, JobEnded(Status.LOST.value, self._record.last_heard(), text))

@@ -36,10 +36,15 @@ def is_ours(filename: str) -> bool:
 
 
 def without_ours(stack: Iterable[Frame]) -> list[Frame]:
-    """What a user wants to see of a stack, the outermost frame first: not the launcher, nor how a thread begins."""
+    """What a user wants to see of a stack, the outermost frame first: not how a thread or a cell begins, nor us."""
     found = [frame for frame in stack if not is_ours(frame.filename)]
-    begun = list(itertools.dropwhile(lambda frame: frame.filename == threading.__file__, found))
+    begun = list(itertools.dropwhile(_begins, found))
     return begun or found
+
+
+def _begins(frame: Frame) -> bool:
+    """Whether it belongs to how a thread, or a cell, begins."""
+    return frame.filename == threading.__file__ or "/IPython/core/" in frame.filename
 
 
 def of_user(frames: Iterable[Frame]) -> Frame | None:

@@ -1,4 +1,4 @@
-"""Makes events of what training frameworks log themselves. Their bars are tqdm's or Rich's, and need nothing more."""
+"""Makes events of what training frameworks log themselves, and names the bars that they leave without a name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from notebook_accel.launch.imports import when_imported
 
 
 def install() -> None:
-    """Has the logs of this process's frameworks told, once a framework is there."""
+    """Has the logs of this process's frameworks told and their bars named, once a framework is there."""
     lightning = ("lightning.pytorch", "pytorch_lightning")
     connector = "trainer.connectors.logger_connector.logger_connector"
     when_imported(
@@ -27,6 +27,10 @@ def install() -> None:
 def _change_transformers(module: Any) -> None:
     handler = module.CallbackHandler
     handler.on_log = _told(handler.on_log, _trainer_log)
+    progress = getattr(module, "ProgressCallback", None)
+    if progress is not None:
+        progress.on_train_begin = _named(progress.on_train_begin, "training_bar", "Training")
+        progress.on_prediction_step = _named(progress.on_prediction_step, "prediction_bar", "Evaluation")
 
 
 def _change_lightning(module: Any) -> None:
@@ -66,6 +70,23 @@ def _told(method: Callable[..., Any], read: _Read) -> Callable[..., Any]:
 
     log._accel_told = True  # type: ignore[attr-defined]
     return log
+
+
+def _named(method: Callable[..., Any], bar: str, name: str) -> Callable[..., Any]:
+    """Gives the bar that a method has made, and which its object has under that name, a description."""
+    if hasattr(method, "_accel_told"):
+        return method
+
+    @functools.wraps(method)
+    def make(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = method(self, *args, **kwargs)
+        made = getattr(self, bar, None)
+        if events.is_heard() and made is not None and not getattr(made, "desc", name):
+            made.set_description_str(name)
+        return result
+
+    make._accel_told = True  # type: ignore[attr-defined]
+    return make
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -145,11 +147,11 @@ class Terminal:
     """Lines on the standard streams; a job is drawn below them where that is a terminal."""
 
     def choose_view(self) -> Callable[[Job], View]:
-        if not sys.stderr.isatty():
+        if not can_draw():
             return _Notices
-        from notebook_accel.launch import terminal
+        from notebook_accel.launch.terminal import TerminalView
 
-        return terminal.TerminalView if terminal.can_draw() else _Notices
+        return TerminalView
 
     def show(self, job: Job) -> View:
         from notebook_accel.launch.describe import describe
@@ -178,7 +180,14 @@ class Terminal:
 
     def ask(self, said: str, prompt: str) -> str | None:
         self.write("stdout", said)
-        return None
+        if not sys.stdin.isatty():
+            return None
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  # lets the line be edited
+        try:
+            return input(prompt)
+        except EOFError:
+            return None
 
     def origin(self) -> str:
         return ""
@@ -188,6 +197,11 @@ class Terminal:
 
     def shorten(self, error: BaseException) -> None:
         pass  # a terminal shows what Python shows
+
+
+def can_draw() -> bool:
+    """Whether there is a terminal to draw in, which nobody types into at the same time."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not hasattr(sys, "ps1")
 
 
 current: FrontEnd = Terminal()

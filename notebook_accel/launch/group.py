@@ -29,7 +29,12 @@ class RankGroup:
     """
 
     def __init__(self, engine: Engine, spec: GroupSpec) -> None:
-        self.ranks = engine.start(spec)
+        self._ports = spec.meeting.ports
+        try:
+            self.ranks = engine.start(spec)
+        except BaseException:
+            self._ports.close()
+            raise
         self.size = spec.size
         self.busy: set[int] = set()
         """Ranks that have been given a call, and have not answered."""
@@ -133,6 +138,7 @@ class RankGroup:
     def close(self) -> None:
         """Ends whatever is left at once, and frees everything."""
         self.ranks.close()
+        self._ports.close()
         for fd in self.stacks.values():
             os.close(fd)
         self.stacks.clear()

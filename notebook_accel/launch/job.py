@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import JobCancelledError
 from notebook_accel.events import AttemptStarted, Event, JobEnded, JobStarted, Phase, PhaseChanged, Stalled, StopAsked
-from notebook_accel.launch import frontend, history
+from notebook_accel.launch import frontend, history, wording
 from notebook_accel.launch.rank_state import RankState
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ class Job:
 
     @property
     def title(self) -> str:
-        """What the user calls it: `train()`, or `In[3]` for a cell."""
-        return self.name if self.name.endswith("]") else f"{self.name}()"
+        """What the user calls it: `train()`, or `In[3]` for a cell, `train.py` or `-m train` for a script."""
+        return wording.title(self.name)
 
     @property
     def ranks(self) -> list[RankState]:
@@ -172,12 +172,13 @@ class Job:
         """Where each rank is now: the Python stack of each of its threads. The ranks are not disturbed.
 
         Of a rank that is in C code which lets no Python run, the stack is seen from outside. A rank that does not tell
-        its own within `timeout` seconds has none in the answer.
+        its own within `timeout` seconds has none in the answer; of a job that another process runs, neither do its
+        ranks if that process does not answer.
         """
         from notebook_accel.launch import places, stacks
 
         answer: concurrent.futures.Future[Told] = concurrent.futures.Future()
-        self._ask_stacks(answer.set_result)
+        self.ask_stacks(answer.set_result)
         told: Told = {}
         with contextlib.suppress(concurrent.futures.TimeoutError):
             told = answer.result(timeout)
@@ -268,6 +269,10 @@ class Job:
     def on_stacks(self, ask: Callable[[Callable[[Told], object]], object] | None) -> None:
         """What `stacks` asks; it calls back with what the ranks tell. `None`: there is nobody to ask any more."""
         self._ask_stacks = ask or _nobody
+
+    def ask_stacks(self, then: Callable[[Told], object]) -> None:
+        """Has `then` called, on any thread, with what the ranks tell of where they are."""
+        self._ask_stacks(then)
 
     def on_result(self, fetch: Callable[[], Any]) -> None:
         """Where `result` gets the values, if `finish` is not given them."""

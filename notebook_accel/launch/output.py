@@ -44,6 +44,11 @@ class LineReader:
             self._since = now
         return [_last_drawn(line) for line in lines]
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a line that has not ended."""
+        return self._since is not None
+
     def overdue(self, now: float) -> list[str]:
         """A line that has not ended, once it has waited long enough."""
         if self._since is None:
@@ -186,10 +191,15 @@ class Output:
         self._interposed: dict[str, Callable[[], object]] = {}
         self._shown_so_far = 0
         self._readers = {(rank, stream): LineReader() for rank in ranks for stream in ("stdout", "stderr")}
+        self._open: dict[tuple[int, str], LineReader] = {}
+        """Those with a line that has not ended."""
 
     def feed(self, rank: int, stream: str, data: bytes, now: float) -> list[str]:
         """Takes in what a rank wrote; returns the lines that it completes."""
-        lines = self._readers[rank, stream].feed(data, now)
+        reader = self._readers[rank, stream]
+        lines = reader.feed(data, now)
+        if reader.is_open:
+            self._open[rank, stream] = reader
         self._merger.add(rank, stream, lines, now)
         return lines
 
@@ -216,8 +226,10 @@ class Output:
 
     def show(self, now: float, *, all_of_it: bool = False) -> None:
         """Writes the lines that are due, runs of one stream at once."""
-        for (rank, stream), reader in self._readers.items():
+        for (rank, stream), reader in list(self._open.items()):
             self._merger.add(rank, stream, reader.overdue(now), now)
+            if not reader.is_open:
+                del self._open[rank, stream]
         batch: list[str] = []
         stream = ""
         for shown, text, ranks in self._merger.due(now, all_of_it=all_of_it):

@@ -17,7 +17,7 @@ from typing import Any
 from notebook_accel.config import DEFAULT_PORT, LaunchConfig, checks, variables
 from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
-from notebook_accel.launch import chips, engines, output
+from notebook_accel.launch import chips, engines, output, rendezvous
 from notebook_accel.launch.engines.base import Engine, Meeting
 
 _BACKLOG = 4096
@@ -64,6 +64,11 @@ class Plan:
     def label(self, rank: int | str) -> str:
         """The label of output lines: of a global rank, or of several such as `0-3`."""
         return output.label(self.config.label, self.first, self.world_size, rank)
+
+
+_NO_AFFINITY = (
+    "enable_cpu_affinity holds for notebook-accel launch; ranks that are launched from Python run on any core"
+)
 
 
 def engine_for(config: LaunchConfig, hardware: Hardware) -> Engine:
@@ -120,7 +125,9 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
         visible_gpus=visible,
         threads=max(1, hardware.cores // size),
         place=_describe(config, hardware, device),
-        notice=notice,
+        notice="\n".join(
+            (*config.notices, *([_NO_AFFINITY] if config.cpu_affinity else []), *([notice] if notice else []))
+        ),
     )
 
 
@@ -197,7 +204,10 @@ def _place_on_gpus(config: LaunchConfig, hardware: Hardware) -> tuple[int, str |
 
 
 def environments(plan: Plan, meeting: Meeting, environ: Mapping[str, str]) -> list[dict[str, str]]:
-    """The whole environment of each rank: the notebook's, the launch's, and what the user added, in this order."""
+    """The whole environment of each rank: the notebook's, the launch's, and what the user added, in this order.
+
+    What only some frameworks read comes from the table of `rendezvous`, and gives way to all of them.
+    """
     config = plan.config
     shared = dict(environ)
     shared |= {
@@ -235,11 +245,12 @@ def environments(plan: Plan, meeting: Meeting, environ: Mapping[str, str]) -> li
     return [
         {
             **shared,
+            **told,
             "RANK": str(plan.first + local),
             "LOCAL_RANK": str(local),
             "ROLE_RANK": str(plan.first + local),
         }
-        for local in range(plan.size)
+        for local, told in enumerate(rendezvous.variables(plan.size, plan.device, meeting, shared))
     ]
 
 

@@ -50,6 +50,9 @@ STACKS_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUS
 Only for one that does not answer (see `looking`). Its second thread takes the signal, so that it interrupts no call of
 the user's code."""
 
+_MOST_TOGETHER = 500
+"""How many events go into one frame at most."""
+
 
 class Rank:
     """Runs calls one after the other on the thread that calls `serve`.
@@ -72,6 +75,7 @@ class Rank:
         self._beats_at = 0.0
         self._main = 0
         self._waiting = Waiting(0)
+        self._calls_begun = 0
         self.failed = False
         self.is_running = False
         """Whether it is busy with a call."""
@@ -169,8 +173,9 @@ class Rank:
             self._calls.put(None)
 
     def _tell(self, events: Sequence[Event]) -> None:
-        for event in events:
-            self._channel.send(*to_wire(event))
+        """Sends what is nothing but JSON."""
+        for at in range(0, len(events), _MOST_TOGETHER):
+            self._channel.send_together([to_wire(event)[0] for event in events[at : at + _MOST_TOGETHER]])
 
     def _beat(self) -> None:
         """Tells the memory of the process, when it has changed by a MiB."""
@@ -183,12 +188,13 @@ class Rank:
             self._told = found
             self._outbox.put((found, ()))
 
-    def _say(self, event: Event, fds: Sequence[int] = ()) -> None:
+    def _say(self, event: Event, fds: Sequence[int] = (), *, at_once: bool = True) -> None:
         if isinstance(event, (Metrics, Bar)):
             self._latest.add(event)
             return
         self._outbox.put((event, fds))
-        os.write(self._wakeup[1], b"+")
+        if at_once:
+            os.write(self._wakeup[1], b"+")
 
     def _answer(self, load: Callable[[], Unpacked]) -> None:
         try:
@@ -208,11 +214,14 @@ class Rank:
     def _run(self, load: Callable[[], Unpacked]) -> Returned | Failed:
         stage = "loading"
         sent: Set[str] = frozenset()
+        self._calls_begun += 1
+        # Of a rank that lives on, most calls are over at once: how they begin is then told with how they ended.
+        at_once = self._calls_begun == 1
         try:
-            self._say(PhaseChanged(Phase.LOADING))
+            self._say(PhaseChanged(Phase.LOADING), at_once=at_once)
             call = load()
             sent = call.definitions
-            self._say(PhaseChanged(Phase.RUNNING))
+            self._say(PhaseChanged(Phase.RUNNING), at_once=at_once)
             stage = "running"
             value = call()
             stage = "returning"

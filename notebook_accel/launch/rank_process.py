@@ -23,7 +23,18 @@ from typing import Any, NoReturn
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Call, Exited, to_wire
-from notebook_accel.launch import bars, coalesce, frameworks, payload, pickling, resolver, rich_bars, workers
+from notebook_accel.launch import (
+    bars,
+    coalesce,
+    frameworks,
+    jax_cluster,
+    keras_bars,
+    payload,
+    pickling,
+    resolver,
+    rich_bars,
+    workers,
+)
 from notebook_accel.launch.rank import Rank
 from notebook_accel.launch.stream import Channel, Message, pair
 
@@ -69,6 +80,8 @@ def prepare() -> None:
         resolver.keep_local(sys.modules["torch.distributed.rendezvous"])
     bars.install()
     rich_bars.install()
+    keras_bars.install()
+    jax_cluster.install()
     frameworks.install()
     importlib.invalidate_caches()  # imports what it needs for it, once
     # What the server's imports want done at the end is the server's affair: torch takes its libraries of operators

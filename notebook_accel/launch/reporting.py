@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, SupportsFloat
+from typing import Any, SupportsFloat, cast
 
 from notebook_accel import rank_local
-from notebook_accel.events import emit_metrics
+from notebook_accel.events.emitting import METRICS_SINK
 
 _LATEST = f"{__name__}.latest"
+"""Under this name a rank's space has its metrics, and what shows them and cannot be changed."""
 
 
 def report(
@@ -36,24 +37,43 @@ def report(
         TypeError: A value is not one number.
     """
     found: dict[str, Any] = {**values, **named} if values else named
+    for value in found.values():
+        if type(value) is not float:
+            found = _converted(found)
+            break
+    space = rank_local.space()
     try:
-        for name, value in found.items():
-            if type(value) is not float:
-                # A loss still has its graph, and torch warns about turning such a tensor into a number.
-                found[name] = float(value.detach() if hasattr(value, "detach") else value)
-    except (TypeError, ValueError, RuntimeError):
-        raise _refusal(found) from None
-    latest = rank_local.space().setdefault(_LATEST, {})
+        latest, readable = space[_LATEST]
+    except KeyError:
+        latest, readable = space[_LATEST] = _nothing_yet()
     latest.update(found)
-    if found:
-        emit_metrics(found, None if step is None else int(step))
-    return MappingProxyType(latest)
+    sink = space.get(METRICS_SINK)
+    if sink is not None and found:
+        sink(found, step if step is None or type(step) is int else int(step))
+    return cast(Mapping[str, float], readable)
+
+
+def _nothing_yet() -> tuple[dict[str, float], Mapping[str, float]]:
+    latest: dict[str, float] = {}
+    return latest, MappingProxyType(latest)
+
+
+def _converted(values: Mapping[str, Any]) -> dict[str, float]:
+    try:
+        return {name: _number(value) for name, value in values.items()}
+    except (TypeError, ValueError, RuntimeError):
+        raise _refusal(values) from None
+
+
+def _number(value: Any) -> float:
+    """A loss still has its graph, and torch warns about turning such a tensor into a number."""
+    return float(value.detach() if hasattr(value, "detach") else value)
 
 
 def _refusal(values: Mapping[str, Any]) -> TypeError:
     for name, value in values.items():
         try:
-            float(value.detach() if hasattr(value, "detach") else value)
+            _number(value)
         except (TypeError, ValueError, RuntimeError) as error:
             return TypeError(
                 f"report() takes numbers, and {name!r} is a {type(value).__name__} that is none ({error}): reduce it "

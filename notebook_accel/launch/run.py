@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import json
 import os
-import selectors
+import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from notebook_accel.errors import StreamError
 from notebook_accel.events import (
     Asked,
+    Bar,
     Event,
     Exited,
     Failed,
     Line,
     LinesLeftOut,
+    Metrics,
     PhaseChanged,
     Returned,
     Shown,
@@ -30,6 +31,7 @@ from notebook_accel.events import (
 )
 from notebook_accel.launch import frames, frontend
 from notebook_accel.launch.group import RankGroup
+from notebook_accel.launch.hearing import Hearing
 from notebook_accel.launch.job import Job
 from notebook_accel.launch.ladder import Ladder
 from notebook_accel.launch.output import Output
@@ -38,7 +40,7 @@ from notebook_accel.launch.rank_state import RankState
 from notebook_accel.launch.stacks import Asking, Told
 from notebook_accel.launch.stalls import StallWatch
 from notebook_accel.launch.stopping import ONE_CALL, Life, Reason, StopRequests
-from notebook_accel.launch.stream import HasFileno, Message
+from notebook_accel.launch.stream import Message
 
 _READ = 2**20
 _MOST_LINES = 300
@@ -47,8 +49,6 @@ _TICK = 0.1
 """Seconds between two looks at the clock, and at most ten redraws a second."""
 _SHOW = 0.02
 """Seconds between two looks for lines to show."""
-
-_Source = int | HasFileno
 
 
 class Ending(enum.Enum):
@@ -113,7 +113,7 @@ class Run:
         self._output = output
         self._requests = requests
         self._deadline = deadline
-        self._selector = selectors.DefaultSelector()
+        self._hearing = Hearing()
         self._told: Told = {}
         self._asking = Asking(self._ranks, job, group.stacks)
         self._stalls = StallWatch(job, stall_after, elsewhere, self._asking.wish, time.monotonic())
@@ -134,8 +134,7 @@ class Run:
             for rank in self._members:
                 self._group.call(rank, payload)
             while not self._is_over():
-                for key, _ in self._selector.select(self._pause()):
-                    key.data()
+                self._hearing.wait(self._pause())
                 self._look_at_clock()
                 self._show()
             self._take_the_rest()
@@ -143,12 +142,13 @@ class Run:
             if ending is Ending.RETURNED and self._life.ends:
                 self._ranks.part()
             stacks = [self._group.read_stacks(rank) for rank in range(len(self._job.ranks))]
-            return Attempt(ending, stacks, self._told, _oom_kills() > self._ooms, self._ladder.disturbed)
+            oom_killed = ending is Ending.FAILED and _oom_kills() > self._ooms
+            return Attempt(ending, stacks, self._told, oom_killed, self._ladder.disturbed)
         finally:
             self._job.on_stacks(None)
             self._asking.close()
             self._output.show(time.monotonic(), all_of_it=True)
-            self._selector.close()
+            self._hearing.close()
 
     def _states(self) -> Iterator[tuple[int, RankState]]:
         """The members, by their number on this machine."""
@@ -184,17 +184,14 @@ class Run:
     # What can be heard
 
     def _listen(self) -> None:
-        self._register(self._ranks, self._on_changes)
-        self._register(self._requests, self._on_request)
+        self._hearing.register(self._ranks, self._on_changes)
+        self._hearing.register(self._requests, self._on_request)
         for rank in self._members:
-            self._register(self._ranks.channels[rank], partial(self._on_channel, rank))
+            self._hearing.register_patient(self._ranks.channels[rank], partial(self._on_channel, rank))
             for fd, stream in self._group.pipes(rank):
-                self._register(fd, partial(self._on_output, fd, rank, stream))
+                self._hearing.register(fd, partial(self._on_output, fd, rank, stream))
             for event in self._group.known(rank):
                 self._job.apply(rank, event)
-
-    def _register(self, source: _Source, heard: Callable[[], object]) -> None:
-        self._selector.register(source, selectors.EVENT_READ, heard)
 
     def _on_changes(self) -> None:
         for rank, exited in self._group.changes():
@@ -216,8 +213,8 @@ class Run:
             self._on_channel(rank)
         self._take_output(rank)
         for fd, _ in self._group.pipes(rank):
-            self._forget(fd)
-        self._forget(channel)
+            self._hearing.forget(fd)
+        self._hearing.forget(channel)
         self._keep(rank, "stdout", self._output.end(self._global(rank), time.monotonic()))
 
     def _take_output(self, rank: int) -> None:
@@ -225,22 +222,32 @@ class Run:
             while self._on_output(fd, rank, stream):
                 pass
 
-    def _on_channel(self, rank: int) -> None:
-        """Takes what has arrived."""
+    def _on_channel(self, rank: int) -> bool:
+        """Takes what has arrived; returns whether that was nothing but progress, so that more of it can wait."""
         channel = self._ranks.channels[rank]
+        is_progress = True
         try:
             messages = channel.receive(wait=False)
             for message in messages or ():
-                self._on_message(rank, message)
+                is_progress &= self._on_message(rank, message)
         except StreamError:
             # Something else than the rank writes there; the rank can't be understood any more.
             self._ranks.signal(rank, signal.SIGKILL)
             messages = None
         if messages is None:
-            self._forget(channel)
+            self._hearing.forget(channel)
+        return is_progress and bool(messages) and not channel.is_torn
 
-    def _on_message(self, rank: int, message: Message) -> None:
+    def _on_message(self, rank: int, message: Message) -> bool:
+        """Takes it in; returns whether it is mere progress."""
         event = from_wire(message.header, message.blobs)
+        if isinstance(event, (Bar, Metrics)):
+            self._apply(rank, event)
+            return True
+        self._on_news(rank, event, message)
+        return False
+
+    def _on_news(self, rank: int, event: Event, message: Message) -> None:
         if isinstance(event, Exited):
             self._on_exit(rank, event)
             return
@@ -287,7 +294,7 @@ class Run:
         except BlockingIOError:
             return False
         if not data:
-            self._forget(fd)
+            self._hearing.forget(fd)
             return False
         self._keep(rank, stream, self._output.feed(self._global(rank), stream, data, time.monotonic()))
         return True
@@ -301,10 +308,6 @@ class Run:
     def _apply(self, rank: int, event: Event) -> None:
         self._stalls.hear(rank, event, time.monotonic())
         self._job.apply(rank, event)
-
-    def _forget(self, source: _Source) -> None:
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(source)
 
     def _global(self, rank: int) -> int:
         return self._job.ranks[rank].rank
@@ -364,7 +367,8 @@ def _placed(event: Event) -> Event:
 def _oom_kills() -> int:
     """How many processes the system has ended so far because memory had run out."""
     try:
-        with open("/proc/vmstat") as file:
-            return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
+        with open("/proc/vmstat", "rb", buffering=0) as file:
+            found = re.search(rb"^oom_kill (\d+)", file.read(), re.MULTILINE)
     except OSError:
         return 0
+    return int(found[1]) if found else 0

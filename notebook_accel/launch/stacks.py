@@ -11,12 +11,13 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from notebook_accel.events import Place, Stacks, StacksWanted, ThreadStack, to_wire
 from notebook_accel.launch import frames, places
-from notebook_accel.launch.engines.base import Ranks
 from notebook_accel.launch.job import Job
 from notebook_accel.launch.rank import STACKS_SIGNAL
+from notebook_accel.launch.stream import Channel
 
 _ANSWERS_WITHIN = 1.0
 """Seconds after which a rank gets the signal. Time enough for any that can run Python, on a busy machine too."""
@@ -29,10 +30,21 @@ Told = Mapping[int, Sequence[ThreadStack]]
 """The threads of each rank that has told them, by its number on this machine."""
 
 
+class Reachable(Protocol):
+    """Ranks that can be asked."""
+
+    @property
+    def channels(self) -> Sequence[Channel] | Mapping[int, Channel]:
+        """By rank."""
+
+    def signal(self, rank: int, signum: int) -> None:
+        """Sends a signal to one that has a stacks file."""
+
+
 class Asking:
     """Asks the ranks of one attempt, one question at a time. Lives on the thread of its run."""
 
-    def __init__(self, ranks: Ranks, job: Job, files: Mapping[int, int]) -> None:
+    def __init__(self, ranks: Reachable, job: Job, files: Mapping[int, int]) -> None:
         self._ranks = ranks
         self._job = job
         self._files = files
@@ -70,7 +82,7 @@ class Asking:
         self._wishes.clear()
         header, _ = to_wire(StacksWanted(self._number))
         for rank in self._alive():
-            with contextlib.suppress(OSError):  # it has just ended
+            with contextlib.suppress(OSError, LookupError):  # it has just ended
                 self._ranks.channels[rank].send(header)
 
     def _chase(self, question: _Question, now: float) -> None:

@@ -2,6 +2,7 @@
 
 A frame is a 4-byte big-endian length, a JSON object of that length, and then its blobs back to back; the object's
 `"blobs"` key holds their lengths. File descriptors travel with the first byte of a frame (`"fds"` says how many).
+Several messages that have neither may share a frame: it holds a JSON array of their objects then.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ MAX_HEADER = 16 * 2**20
 CHUNK = 256 * 1024
 _MAX_FDS = 32
 _LENGTH = struct.Struct(">I")
+_decode = json.JSONDecoder().decode  # `json.loads` would first guess the encoding
 
 
 class HasFileno(Protocol):
@@ -35,7 +37,7 @@ class HasFileno(Protocol):
 
 
 class Message(NamedTuple):
-    """A frame that has arrived whole."""
+    """One that has arrived whole."""
 
     header: dict[str, Any]
     blobs: list[bytearray]
@@ -57,7 +59,7 @@ class Decoder:
         return bool(self._pending) or self._header is not None
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[tuple[dict[str, Any], list[bytearray]]]:
-        """Yields every frame that `data` completes.
+        """Yields every message that `data` completes.
 
         Raises:
             StreamError: The bytes cannot be a frame.
@@ -65,16 +67,16 @@ class Decoder:
         view = memoryview(data)
         while True:
             view = self._fill_blobs(view)
-            if self._header is not None and not self._lengths:
+            if self._header is not None:
+                if self._lengths:
+                    return
                 yield self._header, self._blobs
                 self._header, self._blobs = None, []
-                continue
-            if self._header is not None:
+            raw, view = self._take_raw(view)
+            if raw is None:
                 return
-            self._pending += view
-            view = self._take_header()
-            if self._header is None:
-                return
+            for header in self._parse(raw):
+                yield header, []
 
     def _fill_blobs(self, view: memoryview) -> memoryview:
         while self._lengths:
@@ -89,41 +91,50 @@ class Decoder:
                 self._blobs.append(bytearray())
         return view
 
-    def _take_header(self) -> memoryview:
-        """Moves from pending bytes to a header, if all of it is there, and returns what follows it."""
-        if len(self._pending) < _LENGTH.size:
-            return memoryview(b"")
-        (length,) = _LENGTH.unpack_from(self._pending)
-        if length > MAX_HEADER:
-            raise StreamError(f"a message header of {length} bytes; at most {MAX_HEADER} are allowed")
-        end = _LENGTH.size + length
-        if len(self._pending) < end:
-            return memoryview(b"")
-        header, lengths = _parse(bytes(self._pending[_LENGTH.size : end]))
-        rest = memoryview(bytes(self._pending[end:]))
-        self._pending.clear()
-        self._header, self._lengths = header, deque(lengths)
+    def _take_raw(self, view: memoryview) -> tuple[memoryview | None, memoryview]:
+        """The JSON of the next frame, if all of it is there, and what follows it."""
+        if self._pending:
+            self._pending += view
+            view = memoryview(self._pending)
+        if len(view) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(view)
+            if length > MAX_HEADER:
+                raise StreamError(f"a message header of {length} bytes; at most {MAX_HEADER} are allowed")
+            end = _LENGTH.size + length
+            if len(view) >= end:
+                self._pending = bytearray()  # the old one lives as long as the view
+                return view[_LENGTH.size : end], view[end:]
+        if not self._pending:
+            self._pending += view
+        return None, memoryview(b"")
+
+    def _parse(self, raw: memoryview) -> list[dict[str, Any]]:
+        """The messages of a frame; one that has blobs becomes the header that waits for them."""
+        try:
+            found = _decode(str(raw, "utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise StreamError(f"a message header that is not JSON: {bytes(raw[:80])!r}") from error
+        messages = found if isinstance(found, list) and found else [found]
+        if not all(isinstance(message, dict) for message in messages):
+            raise StreamError(f"a message header that is not an object: {bytes(raw[:80])!r}")
+        if found is messages or "blobs" not in found:
+            return messages
+        lengths = found.pop("blobs")
+        if not isinstance(lengths, list) or not all(type(length) is int and length >= 0 for length in lengths):
+            raise StreamError(f"blob lengths that are not lengths: {str(lengths)[:80]}")
+        self._header, self._lengths = found, deque(lengths)
         self._blobs = [bytearray()] if lengths else []
-        return rest
-
-
-def _parse(raw: bytes) -> tuple[dict[str, Any], list[int]]:
-    try:
-        header = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise StreamError(f"a message header that is not JSON: {raw[:80]!r}") from error
-    if not isinstance(header, dict):
-        raise StreamError(f"a message header that is not an object: {raw[:80]!r}")
-    lengths = header.pop("blobs", [])
-    if not isinstance(lengths, list) or not all(type(length) is int and length >= 0 for length in lengths):
-        raise StreamError(f"blob lengths that are not lengths: {str(lengths)[:80]}")
-    return header, lengths
+        return []
 
 
 def encode(header: Mapping[str, Any], blobs: Blobs = ()) -> bytes:
     """The bytes of a frame up to its blobs."""
     lengths = [memoryview(blob).nbytes for blob in blobs]
-    raw = json.dumps({**header, "blobs": lengths} if lengths else header).encode()
+    return _framed({**header, "blobs": lengths} if lengths else header)
+
+
+def _framed(content: object) -> bytes:
+    raw = json.dumps(content).encode()
     if len(raw) > MAX_HEADER:
         raise StreamError(f"a message header of {len(raw)} bytes; at most {MAX_HEADER} are allowed")
     return _LENGTH.pack(len(raw)) + raw
@@ -157,6 +168,17 @@ class Channel:
             for blob in blobs:
                 self._sock.sendall(memoryview(blob).cast("B"))
 
+    def send_together(self, headers: Sequence[Mapping[str, Any]]) -> None:
+        """Sends several messages that are nothing but JSON, in one frame.
+
+        Raises:
+            OSError: The other side is gone.
+        """
+        if headers:
+            raw = _framed(headers)
+            with self._sending:
+                self._sock.sendall(raw)
+
     def receive(self, *, wait: bool) -> list[Message] | None:
         """Reads what is there (`wait`: blocks until something is). `None` once the other side has closed.
 
@@ -184,6 +206,11 @@ class Channel:
                 self._fds.extend(message.fds)  # nobody will take them; closed with the channel
             raise
         return messages
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether part of a frame has arrived, and its end has not."""
+        return self._decoder.is_torn
 
     @property
     def is_open(self) -> bool:

@@ -161,6 +161,6 @@ def latest(job: Job, name: str) -> tuple[float, float, float]:
 
 def is_brief(job: Job) -> bool:
     """Whether one line says all that there is to say of a job."""
-    if job.seconds >= _BRIEF or job.stalled is not None:
-        return False
+    if job.seconds >= _BRIEF or job.stalled is not None or len(job.ranks) >= COMPACT_FROM:
+        return False  # so many take longer than that to start
     return not any(state.bars or state.metrics for state in job.ranks)

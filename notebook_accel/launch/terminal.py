@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 
@@ -25,11 +24,6 @@ _COLOURS = {Phase.FAILED: "red", Phase.DONE: "green", Phase.STOPPED: "yellow"}
 
 _showing: TerminalView | None = None
 """The one that has the end of the screen; a job that runs beside it is drawn when it is over."""
-
-
-def can_draw() -> bool:
-    """Whether there is a terminal to draw in, which nobody types into at the same time."""
-    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not hasattr(sys, "ps1")
 
 
 class TerminalView:

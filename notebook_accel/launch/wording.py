@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Names and numbers as people read them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import math
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _SPARKS = "▁▂▃▄▅▆▇█"
+_NO_FUNCTION = ("]", ".py", ".ipynb", "/")
+"""How the name ends of what is a cell, a script, a notebook or a folder."""
+
+
+def title(name: str) -> str:
+    """A job by what it runs: `train()`, or `In[3]` for a cell, `train.py` or `-m train` for a script."""
+    return name if " " in name or name.endswith(_NO_FUNCTION) else f"{name}()"
 
 
 def duration(seconds: float) -> str:

@@ -22,18 +22,15 @@ def register(shell: InteractiveShell, completers: Mapping[str, Completer]) -> No
     try:
         inner.custom_matchers.append(_matcher(shell, completers))
     except ImportError:  # before IPython 8.6
-        hook: Any = shell.set_hook
-        for magic in completers:
-            hook("complete_command", _command(completers), str_key=magic)
+        inner.magic_arg_matchers.append(_line_matcher(shell, completers))
 
 
 def unregister(shell: InteractiveShell, completers: Mapping[str, Completer]) -> None:
     """Leaves these lines alone again."""
+    del completers
     inner: Any = shell.Completer
-    kept = [each for each in inner.custom_matchers if getattr(each, "matcher_identifier", "") != _IDENTIFIER]
-    inner.custom_matchers[:] = kept
-    for magic in completers:
-        inner.custom_completers.strs.pop(magic, None)
+    for matchers in (inner.custom_matchers, getattr(inner, "magic_arg_matchers", [])):
+        matchers[:] = [each for each in matchers if getattr(each, "matcher_identifier", "") != _IDENTIFIER]
 
 
 def _matcher(shell: InteractiveShell, completers: Mapping[str, Completer]) -> Any:
@@ -51,13 +48,18 @@ def _matcher(shell: InteractiveShell, completers: Mapping[str, Completer]) -> An
     return context_matcher(priority=_FIRST, identifier=_IDENTIFIER)(match)
 
 
-def _command(completers: Mapping[str, Completer]) -> Any:
-    def complete(shell: InteractiveShell, event: Any) -> list[str]:
-        prefix, found = _find(shell, completers, event.text_until_cursor)
-        done = len(prefix) - len(event.symbol)  # it completes a part of the word
+def _line_matcher(shell: InteractiveShell, completers: Mapping[str, Completer]) -> Any:
+    """The same for older ones: called with the line, it gives what is to replace the word that IPython sees there."""
+
+    def match(line: str) -> list[str]:
+        del line  # which goes on behind the cursor
+        inner: Any = shell.Completer
+        prefix, found = _find(shell, completers, inner.text_until_cursor)
+        done = len(prefix) - len(inner.splitter.split_line(inner.text_until_cursor))  # it may be a part of ours
         return [each[done:] for each in found]
 
-    return complete
+    match.matcher_identifier = _IDENTIFIER  # type: ignore[attr-defined]
+    return match
 
 
 def _find(shell: InteractiveShell, completers: Mapping[str, Completer], line: str) -> tuple[str, list[str]]:

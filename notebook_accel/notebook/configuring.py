@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from notebook_accel import hardware
-from notebook_accel.config import checks, file, resolve
+from notebook_accel.config import checks, file, resolve, variables
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.settings import SETTINGS, Setting
 from notebook_accel.config.translation import from_config
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch import plan
+from notebook_accel.launch import frontend, plan
 from notebook_accel.launch.outlook import outlook
 from notebook_accel.launch.plan import Plan
 from notebook_accel.notebook import options, overview
 from notebook_accel.notebook.options import Option
 
 MAGIC = "%accelerate"
+CHANGED: list[Callable[[Collection[str]], str]] = []
+"""Each is told which fields were set, or set back, and answers with what is to be said of that, or nothing; whoever
+keeps ranks adds a function."""
 
 
 def _option(setting: Setting) -> Option:
@@ -52,13 +55,16 @@ def run(words: Sequence[str]) -> None:
     if not given:
         status(None, [])
         return
-    before = Layer("magic") if "reset" in given else resolve.notebook()
-    layer = before + _layer(given)
-    planned = _plan(layer)
+    before = resolve.notebook()
+    layer = (Layer("magic") if "reset" in given else before) + _layer(given)
+    planned = _plan(layer, saving="save" in given)
     if "save" in given:
         _save(layer)
     resolve.set_notebook(layer)
     print(outlook(planned))  # noqa: T201  # the magic's answer
+    changed = {*_layer(given).values, *(before.values.keys() - layer.values.keys())}
+    for notice in filter(None, (tell(changed) for tell in CHANGED)):
+        frontend.current.notice(notice)
 
 
 def status(shell: Any, words: Sequence[str]) -> None:
@@ -92,9 +98,16 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _plan(layer: Layer) -> Plan:
-    """What a launch would do with this layer; refuses what cannot work now rather than then."""
-    config = merge([*resolve.below(os.environ), layer])
+def _plan(layer: Layer, *, saving: bool) -> Plan:
+    """What a launch would do with this layer; refuses what cannot work now rather than then.
+
+    Args:
+        layer: Of the magic.
+        saving: The file is about to be written, and may not be there yet.
+    """
+    is_new = saving and not file.location(os.environ).exists()
+    below = [variables.from_environment(os.environ)] if is_new else resolve.below(os.environ)
+    config = merge([*below, layer])
     found = hardware.detect({**os.environ, **config.env})
     return plan.make(config, found, plan.engine_for(config, found))
 

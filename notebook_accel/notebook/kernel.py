@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from notebook_accel.launch.frontend import Terminal, View
 from notebook_accel.launch.job import Job
 from notebook_accel.notebook import tracebacks, views
+from notebook_accel.notebook.numbering import numbers
+from notebook_accel.notebook.placing import Placer
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -27,10 +29,11 @@ class IPythonTerminal(Terminal):
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
+        self._numbers = numbers(shell)
 
     def place(self, filename: str) -> str:
         """`In[3]` for the third cell."""
-        number = getattr(self._shell.compile, "_filename_map", {}).get(filename)
+        number = self._numbers.get(filename)
         return filename if number is None else f"In[{number}]"
 
     def shorten(self, error: BaseException) -> None:
@@ -43,6 +46,7 @@ class Kernel(IPythonTerminal):
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self._pace = Pace(_output_rate())
+        self._placer = Placer(shell)
 
     def origin(self) -> str:
         """The notebook, as Jupyter's server calls it; elsewhere the kernel, which keeps its file over a restart."""
@@ -58,7 +62,7 @@ class Kernel(IPythonTerminal):
 
     def write(self, stream: str, text: str) -> None:
         self._pace.spend(len(text))
-        (sys.stderr if stream == "stderr" else sys.stdout).write(text)
+        self._placer.write(sys.stderr if stream == "stderr" else sys.stdout, text)
 
     def display(
         self,

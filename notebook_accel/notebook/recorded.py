@@ -8,7 +8,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch import attaching
 from notebook_accel.launch.attaching import Jobs, Listed
 from notebook_accel.launch.job import Job
-from notebook_accel.launch.wording import duration
+from notebook_accel.launch.wording import duration, title
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -41,7 +41,7 @@ def running() -> list[str]:
 
 def _line(listed: Listed) -> str:
     ranks = f"{listed.ranks} rank{'s' if listed.ranks > 1 else ''}"
-    return f"{listed.name}() runs on {ranks} for {duration(listed.seconds)}: %accelerate attach {listed.id}"
+    return f"{title(listed.name)} runs on {ranks} for {duration(listed.seconds)}: %accelerate attach {listed.id}"
 
 
 def _refuse(words: list[str], called: str) -> None:

@@ -36,7 +36,7 @@ class Subcommand:
 SUBCOMMANDS: tuple[Subcommand, ...] = (
     Subcommand("status", "", "Shows what %accelerate alone shows.", "configuring.status"),
     Subcommand("stop", "", "Ends the ranks of %%accelerate.", "cells.commands.stop"),
-    Subcommand("restart", "", "Ends them, and starts as many anew.", "cells.commands.restart"),
+    Subcommand("restart", "", "Ends them, and starts new ones, as they are set now.", "cells.commands.restart"),
     Subcommand("interrupt", "", "Interrupts the cell that runs in the background.", "cells.commands.interrupt"),
     Subcommand("logs", "[RANK]", "Shows what a rank, or each of them, has written last.", "cells.commands.logs"),
     Subcommand("push", "NAME...", "Sends variables to the ranks, whatever they have.", "cells.commands.push"),

@@ -34,3 +34,19 @@ def test_a_job_is_shown_again_after_the_page_was_loaded_again(page: Page) -> Non
     expect(first.output.locator(".na-panel")).to_contain_text("done")
     assert first.output.locator(".na-panel").bounding_box()["width"] > 600  # type: ignore[index]
     expect(page.tab.get_by_text("model not found")).to_have_count(0)
+
+
+def test_a_job_that_its_cell_waits_for_survives_that_the_page_is_loaded_again(page: Page) -> None:
+    page.run(TRAIN)
+    first = page.begin("notebook_launcher(train, num_processes=2)")
+    expect(first.rank(1)).to_contain_text("epoch 0/3")
+    page.save()
+    page.reload()
+    # The front end asks the kernel for the panel, which is busy until the cell ends.
+    for epoch in range(3):
+        page.open_gate(f"epoch {epoch}")
+    page.wait_until_ready()
+    again = page.run("from notebook_accel import attach; job = attach()")
+    for rank in range(2):
+        expect(again.rank(rank)).to_contain_text("epoch 3/3")
+    page.screenshot("attached")

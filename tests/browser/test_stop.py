@@ -30,6 +30,35 @@ def test_stop_ends_a_launch_that_its_cell_waits_for(page: Page) -> None:
     page.run("6 * 7").wait_for("42")
 
 
+STUBBORN = """
+from notebook_accel import attach
+from notebook_accel.launch import stopping
+
+# Nothing but a second click kills them.
+stopping._LADDERS[stopping.Reason.INTERRUPT] = ((0.0, stopping.signal.SIGINT), (600.0, stopping.signal.SIGKILL))
+
+def train():
+    for step in tqdm(range(1000), desc="step"):
+        try:
+            wait_for("never")
+        except KeyboardInterrupt:
+            print("not yet")
+"""
+
+
+def test_a_second_click_kills_ranks_that_do_not_end(page: Page) -> None:
+    page.run(STUBBORN)
+    cell = page.begin("notebook_launcher(train, num_processes=2)")
+    expect(cell.rank(1)).to_contain_text("step 0/1000")
+    cell.stop.click()
+    cell.wait_for("[0-1] not yet")
+    expect(cell.panel).to_contain_text("click again to kill")
+    page.screenshot("stopping")
+    cell.panel.get_by_role("button", name="Stopping…").click()
+    cell.wait_for_end()
+    page.run("job = attach(); print(job.stopping, [state.exited.signal for state in job.ranks])").wait_for("2 [9, 9]")
+
+
 @pytest.mark.everywhere
 def test_stop_ends_a_job_in_the_background_and_not_the_cell_that_runs(page: Page, kernel: str) -> None:
     page.run(TRAIN)

@@ -167,6 +167,8 @@ def test_settings_are_changed_one_by_one(config: Callable[..., Result], path: Pa
         (["set", "gpu_ids="], "gpu_ids is not set"),
         (["set", "gpu_id="], "did you mean gpu_ids?"),
         (["set", "mixed_precision=fp16"], "mixed_precision='fp16'"),
+        (["set", "distributed_type=FSDP", "fsdp_forward_prefetch=true"], "would have no effect"),
+        (["set", "fsdp_version=1"], "models are sharded by FSDP2"),
         (["--yes", "--distributed_type", "NO", "--num_processes", "2"], "num_processes contradicts distributed_type"),
         (["--yes", "show"], "--yes does not go with config show"),
         (["--debug", "true", "show"], "--debug does not go with config show"),
@@ -196,6 +198,16 @@ def test_a_file_of_the_peer_is_brought_up_to_date(config: Callable[..., Result],
     path.write_text("compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nnum_processes: 2\ntpu_env: []\n")
     assert config("update").exit_code == 0
     assert saved(path) == {"distributed_type": "MULTI_CPU", "num_processes": 2, "use_cpu": True}
+
+
+def test_a_file_for_the_first_fsdp_is_brought_up_to_date_too(config: Callable[..., Result], path: Path) -> None:
+    path.write_text(
+        "distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_version: 1, fsdp_offload_params: true}\n"
+    )
+    assert "for FSDP1" in config("show").output
+    assert config("update").exit_code == 0
+    assert "for FSDP1" not in config("show").output
+    assert saved(path)["fsdp_config"] == {"fsdp_offload_params": True}
 
 
 def test_each_value_is_shown_with_its_source(

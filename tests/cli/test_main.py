@@ -41,6 +41,12 @@ def test_every_command_has_a_page_that_begins_as_the_list_says(name: str) -> Non
     assert result.output.startswith(f"Usage: main {name} ")
 
 
+def test_a_command_that_is_misspelt_names_the_nearest() -> None:
+    result = CliRunner().invoke(main, ["lanch", "train.py"])
+    assert result.exit_code == 2
+    assert "did you mean launch?" in result.output
+
+
 def test_both_names_of_the_program_tell_the_version() -> None:
     for program in ([str(PROGRAM)], [sys.executable, "-m", "notebook_accel"]):
         done = subprocess.run([*program, "--version"], capture_output=True, text=True, check=True)

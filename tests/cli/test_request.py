@@ -33,7 +33,7 @@ def make(target: str, hardware: Hardware = SIX_CORES, below: dict[str, Any] | No
 def test_one_rank_runs_as_python_would_run_it(train: str) -> None:
     made = make(train, num_processes=1)
     assert made.program == (sys.executable, "train.py", "--lr", "1")
-    assert made.elastic is None
+    assert made.options is None
 
 
 def test_one_rank_of_a_module_runs_as_python_m_would(train: str) -> None:
@@ -42,17 +42,17 @@ def test_one_rank_of_a_module_runs_as_python_m_would(train: str) -> None:
 
 def test_a_program_runs_without_python(train: str) -> None:
     assert make("true", num_processes=1, no_python=True).program == ("true", "--lr", "1")
-    assert make("true", num_processes=2, no_python=True).elastic[-4:] == ("--no-python", "true", "--lr", "1")
+    assert make("true", num_processes=2, no_python=True).elastic()[-4:] == ("--no-python", "true", "--lr", "1")
 
 
 def test_several_ranks_meet_at_a_free_port(train: str) -> None:
     made = make(train, num_processes=2)
-    assert made.elastic == ("--nproc-per-node=2", "--standalone", "train.py", "--lr", "1")
+    assert made.elastic() == ("--nproc-per-node=2", "--standalone", "train.py", "--lr", "1")
 
 
 def test_restarts_of_one_rank_need_the_launcher(train: str) -> None:
     made = make(train, num_processes=1, max_restarts=2)
-    assert made.elastic == ("--nproc-per-node=1", "--standalone", "--max-restarts=2", "train.py", "--lr", "1")
+    assert made.elastic() == ("--nproc-per-node=1", "--standalone", "--max-restarts=2", "train.py", "--lr", "1")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_restarts_of_one_rank_need_the_launcher(train: str) -> None:
 )
 def test_machines_share_the_processes(train: str, given: dict[str, Any], meeting: tuple[str, ...]) -> None:
     made = make(train, num_processes=8, num_machines=2, main_process_ip="10.0.0.1", **given)
-    assert made.elastic == ("--nproc-per-node=4", *meeting, "train.py", "--lr", "1")
+    assert made.elastic() == ("--nproc-per-node=4", *meeting, "train.py", "--lr", "1")
     assert made.world_size == 8
 
 
@@ -143,13 +143,25 @@ def test_the_file_can_ask_for_gpus_and_for_variables(train: str) -> None:
     assert make(train, below={"distributed_type": "MULTI_GPU"}, cpu=True).world_size == 4
 
 
+def test_ranks_are_kept_next_to_their_gpus(train: str) -> None:
+    assert "--numa-binding=node" in make(train, FOUR_GPUS, below={"enable_cpu_affinity": True}).elastic()
+    made = make(train, below={"enable_cpu_affinity": True}, num_processes=2)
+    assert "--numa-binding=node" not in made.elastic()
+    assert "it has no effect" in made.notices[0]
+
+
+def test_watched_ranks_run_in_a_wrapper(train: str) -> None:
+    made = make(train, num_processes=2)
+    assert made.elastic(watched=True)[-5:] == ("--module", "notebook_accel.cli.watched", "train.py", "--lr", "1")
+
+
 def test_a_notebook_runs_its_cells_on_every_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     cell = {"cell_type": "code", "source": "1", "metadata": {"tags": ["train"]}, "outputs": [], "execution_count": None}
     Path("a.ipynb").write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]}))
     made = make("a.ipynb", num_processes=2, cells=("tag:train",), output="b.ipynb")
     how = json.dumps({"tags": ["train"], "output": "b.ipynb"})
-    assert made.elastic[-6:] == ("--module", "notebook_accel.cli.cells", how, "a.ipynb", "--lr", "1")
+    assert made.elastic()[-6:] == ("--module", "notebook_accel.cli.cells", how, "a.ipynb", "--lr", "1")
     with pytest.raises(ConfigurationError, match="no code cell with the tag other: its tags are train"):
         make("a.ipynb", cells=("tag:other",))
     with pytest.raises(ConfigurationError, match="no folder nowhere"):
@@ -195,6 +207,12 @@ def test_what_is_no_notebook_is_refused(tmp_path: Path, content: str, says: str)
         ("train.py", {"main_process_ip": "10.0.0.1"}, "no effect on one machine"),
         ("train.py", {"main_process_port": 70000}, "ports are 0 to 65535"),
         ("train.py", {"mixed_precision": "fp16"}, "needs a GPU"),
+        ("train.py", {"tee": "9"}, "--tee 9: write 1 for stdout"),
+        ("train.py", {"rdzv_conf": "foo"}, "--rdzv_conf foo: write pairs"),
+        ("train.py", {"monitor_interval": 0.0}, "above 0"),
+        ("train.py", {"use_fsdp": True, "fsdp_reshard_after_forward": "maybe"}, "'MAYBE' is unknown"),
+        ("train.py", {"enable_cpu_affinity": True}, "--enable_cpu_affinity keeps ranks .* run on CPU, 6 cores"),
+        ("train.py", {"use_fsdp": True, "fsdp_version": 1}, "models are sharded by FSDP2"),
     ],
 )
 def test_what_cannot_work_is_refused(train: str, target: str, given: dict[str, Any], says: str) -> None:

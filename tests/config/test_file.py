@@ -69,6 +69,27 @@ mixed_precision: fp16
 num_machines: 1
 num_processes: 2
 """
+FIRST_SHARDED = """
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+enable_cpu_affinity: true
+fsdp_config:
+  fsdp_activation_checkpointing: false
+  fsdp_auto_wrap_policy: SIZE_BASED_WRAP
+  fsdp_backward_prefetch: BACKWARD_POST
+  fsdp_cpu_ram_efficient_loading: false
+  fsdp_forward_prefetch: true
+  fsdp_min_num_params: 100000000
+  fsdp_offload_params: false
+  fsdp_reshard_after_forward: FULL_SHARD
+  fsdp_state_dict_type: FULL_STATE_DICT
+  fsdp_sync_module_states: false
+  fsdp_use_orig_params: false
+  fsdp_version: 1
+mixed_precision: 'no'
+num_machines: 1
+num_processes: 2
+"""
 OLD = '{"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_CPU", "fp16": false, "num_processes": 4}'
 
 
@@ -119,6 +140,22 @@ def path(tmp_path: Path) -> Path:
             },
         ),
         (OLD, {"num_processes": 4, "device": "cpu"}),
+        (
+            FIRST_SHARDED,
+            {
+                "num_processes": 2,
+                "strategy": "fsdp",
+                "fsdp": {
+                    "fsdp_activation_checkpointing": False,
+                    "fsdp_auto_wrap_policy": "SIZE_BASED_WRAP",
+                    "fsdp_min_num_params": 100000000,
+                    "fsdp_offload_params": False,
+                    "fsdp_reshard_after_forward": "FULL_SHARD",
+                    "fsdp_state_dict_type": "FULL_STATE_DICT",
+                },
+                "cpu_affinity": True,
+            },
+        ),
         ("fp16: true", {"mixed_precision": "fp16"}),
         ("num_processes: -1", {}),
         ("gpu_ids: 1", {"gpus": (1,)}),
@@ -128,6 +165,17 @@ def path(tmp_path: Path) -> Path:
 )
 def test_a_file_of_the_peer_loads_as_it_is(path: Path, text: str, expected: dict[str, Any]) -> None:
     assert load(path, text) == LaunchConfig(**expected)
+
+
+def test_a_file_for_the_first_fsdp_says_what_it_cannot_have(path: Path) -> None:
+    (notice,) = load(path, FIRST_SHARDED).notices
+    assert notice.startswith(f"{path}: the settings are for FSDP1, and models are sharded by FSDP2")
+    assert "fsdp_backward_prefetch, fsdp_forward_prefetch, fsdp_use_orig_params, fsdp_sync_module_states" in notice
+    assert load(path, SHARDED).notices == ()
+    found = file.from_file({}, path)
+    path.write_text(FIRST_SHARDED)
+    elsewhere = merge([file.from_file({}, path), file.Layer("call", {"strategy": "ddp"}, {"strategy": "strategy"})])
+    assert (found.values["strategy"], elsewhere.notices) == ("fsdp", ())
 
 
 def test_every_key_of_the_peer_is_known(path: Path) -> None:
@@ -147,19 +195,27 @@ def test_every_key_of_the_peer_is_known(path: Path) -> None:
         ("distributed_type: MULTI_NPU", ["there are NO, MULTI_CPU, MULTI_GPU, FSDP"]),
         ("compute_environment: AMAZON_SAGEMAKER", ["AMAZON_SAGEMAKER", "LOCAL_MACHINE"]),
         ("deepspeed_config: {zero_stage: 2}", ["deepspeed_config", "distributed_type: FSDP"]),
-        ("enable_cpu_affinity: true", ["enable_cpu_affinity", "numactl"]),
         ("tpu_name: pod", ["tpu_name", "gcloud"]),
         ("num_machines: 2\nnum_processes: 3", ["num_processes: 3", "does not come out even"]),
         ("distributed_type: NO\nnum_processes: 2", ["num_processes contradicts distributed_type"]),
         ("distributed_type: MULTI_GPU\nuse_cpu: true", ["use_cpu contradicts distributed_type"]),
-        ("fsdp_config: {fsdp_version: 1}", ["fsdp_version: 1 is not available", "Write 2"]),
+        ("fsdp_config: {fsdp_version: 3}", ["fsdp_version: 3 is unknown", "write 2"]),
+        ("fsdp_config: {fsdp_reshard_after_forward: NO_SHARD}", ["NO_SHARD", "MULTI_GPU"]),
+        ("fsdp_config: {fsdp_reshard_after_forward: FUL_SHARD}", ["'FUL_SHARD' is unknown"]),
+        ("fsdp_config: {fsdp_state_dict_type: LOCAL_STATE_DICT}", ["LOCAL_STATE_DICT", "use SHARDED_STATE_DICT"]),
+        ("fp8_config: {backend: TE}\nmixed_precision: fp8", ["fp8_config", "AORecipeKwargs"]),
+        ("mpirun_config: {mpirun_hostfile: hosts}", ["mpirun_config", "num_machines"]),
+        ("additional_args: {}\ncompute_environment: AMAZON_SAGEMAKER", ["AMAZON_SAGEMAKER", "LOCAL_MACHINE"]),
         ("fsdp_config: {fsdp_sharding_strategy: NO_SHARD}", ["NO_SHARD", "MULTI_GPU"]),
         ("fsdp_config: {fsdp_ofload_params: true}", ["fsdp_ofload_params", "did you mean fsdp_offload_params?"]),
         (
             "fsdp_config: {offload_params: true}",
             ["fsdp_config has keys that begin with fsdp_, and not 'offload_params'"],
         ),
-        ("fsdp_config: {fsdp_use_orig_params: false}", ["fsdp_use_orig_params", "FSDP2 has no other way"]),
+        (
+            "fsdp_config: {fsdp_use_orig_params: false, fsdp_version: 2}",
+            ["fsdp_use_orig_params: False would have no effect", "FSDP2"],
+        ),
         ("schema_version: 2", ["a newer version of notebook-accel has written it", "pip install -U"]),
         ("schema_version: one", ["schema_version: 'one' must be 1"]),
         ("[1, 2", ["it is no YAML"]),
@@ -190,7 +246,9 @@ def test_a_file_that_is_named_must_be_there(path: Path) -> None:
     assert file.from_file({"NOTEBOOK_ACCEL_CONFIG_FILE": str(path)}).values == {"num_processes": 2}
 
 
-@pytest.mark.parametrize("text", [ONE_GPU, TWO_MACHINES, SHARDED, OLD, "env: {A: b}", "device: cuda\nnum_processes: 1"])
+@pytest.mark.parametrize(
+    "text", [ONE_GPU, TWO_MACHINES, SHARDED, FIRST_SHARDED, OLD, "env: {A: b}", "device: cuda\nnum_processes: 1"]
+)
 def test_what_is_written_reads_the_same(path: Path, text: str) -> None:
     config = load(path, text)
     file.write(path, {key: told.value for key, told in from_config(config).items()})

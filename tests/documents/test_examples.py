@@ -18,7 +18,7 @@ SAID = {
     "05_fsdp2": ["'whole'", "(Shard(dim=0),)", "wrote 28 tensors", "% of 200 rows are sorted"],
     "06_plain_torch": ["differ by at most 0", "[12.0, 12.0]", "[120.0, 120.0]", "rank 1 of 2 raised AttributeError"],
 }
-"""What their outputs must hold. (02 is run by the tests of cells.)"""
+"""What their outputs must hold. (02 is run by the tests of cells, 07 by those of frameworks.)"""
 OURS = ("/tmp/", "/root/", "/work/", str(EXAMPLES.parent))
 """Beginnings of paths that tell where an example was run."""
 
@@ -30,19 +30,24 @@ def text(notebook: nbformat.NotebookNode) -> str:
     return "\n".join(said)
 
 
-@pytest.mark.parametrize("name", SAID)
-def test_an_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # for `!notebook-accel`
+def execute(name: str, folder: Path, *, timeout: int) -> str:
+    """Runs one from top to bottom; returns what its outputs say."""
     notebook = nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4)
     for cell in notebook.cells:
         cell.get("outputs", []).clear()
     NotebookClient(
         notebook,
-        timeout=120,
-        resources={"metadata": {"path": str(tmp_path)}},
-        config=Config(KernelManager={"transport": "ipc", "connection_file": f"{tmp_path}/kernel.json"}),
+        timeout=timeout,
+        resources={"metadata": {"path": str(folder)}},
+        config=Config(KernelManager={"transport": "ipc", "connection_file": f"{folder}/kernel.json"}),
     ).execute()
-    said = text(notebook)
+    return text(notebook)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_an_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # for `!notebook-accel`
+    said = execute(name, tmp_path, timeout=120)
     assert [words for words in SAID[name] if words not in said] == []
     assert "Warning" not in said
 

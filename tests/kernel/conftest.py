@@ -44,11 +44,11 @@ def nothing_is_left(notebook: Notebook) -> None:
         raise AssertionError(f"left behind: {notebook.launched()}") from None
 
 
-def end(notebook: Notebook) -> None:
-    """Ends a kernel, and sees that all that came from it goes too."""
+def end(notebook: Notebook, within: float = STOPPED_WITHIN) -> None:
+    """Ends a kernel, and sees that all that came from it goes too, within so many seconds."""
     notebook.close()
     try:
-        wait_until(lambda: not notebook.processes(), STOPPED_WITHIN)
+        wait_until(lambda: not notebook.processes(), within)
     except TimeoutError:
         left = notebook.processes()
         for process in left:

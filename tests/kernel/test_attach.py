@@ -63,6 +63,22 @@ def test_a_running_job_is_shown_again_and_followed(notebook: Notebook, go: Path)
     assert len(again.lines) == 4
 
 
+def test_a_job_of_another_kernel_tells_where_its_ranks_are(notebook: Notebook, elsewhere: Notebook, go: Path):
+    first = notebook.check("job = notebook_launcher(work, (go,), num_processes=2, block=False)")
+    notebook.read_until(first, "rank 1 is ready", timeout=10)
+    elsewhere.check(f"other = attach({notebook.value('job.id')!r})")
+    for _ in range(2):  # each question has its own answer
+        threads, said = elsewhere.value("sorted((found := other.stacks(20)).threads), repr(found)")
+        assert threads == [0, 1]
+        assert "in work" in said
+        assert "In[" in said, "the cell has no file there"
+    go.touch()
+    assert elsewhere.value("other.wait(20), repr(other.stacks())") == (
+        True,
+        "work() has ended (done): its ranks are nowhere any more",
+    )
+
+
 def test_a_job_that_is_over_is_shown_with_its_lines_and_metrics(notebook: Notebook, go: Path):
     go.touch()
     notebook.check("notebook_launcher(work, (go,), num_processes=2)")

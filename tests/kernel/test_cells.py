@@ -7,11 +7,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
-from traitlets.config import Config
 
 from tests.kernel.conftest import end
-from tests.notebook import Cell, Notebook
+from tests.notebook import PYTHON, Cell, Notebook, wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "02_cells_on_every_rank.ipynb"
 IMPORTS = "import torch, time, os\nimport torch.distributed as dist\n"
@@ -135,6 +135,25 @@ def test_a_cell_can_leave_the_notebook_free(cells: Cells):
     assert cells.notebook.value("later") == ["went", "went"]
 
 
+def test_a_cell_that_shows_a_panel_can_be_attached_to(cells: Cells):
+    cells.notebook.check("from notebook_accel import attach, jobs")
+    before = cells.notebook.value("len(jobs())")
+    cells("print('over at once')")
+    bar = "from tqdm import trange\nfor step in trange(3, mininterval=0): print('step', step)"
+    body = f"{bar}\nwhile True: time.sleep(0.01)"
+    found = cells.notebook.check(cell(body, "--no-block"))
+    cells.notebook.check("job = _")
+    cells.notebook.read_until(found, "step 2")
+    wait_until(lambda: cells.notebook.value("len(jobs())") == before + 1, 20, "it is not recorded")
+    assert cells.notebook.value("jobs()[0].name == job.name, jobs()[0].status.value") == (True, "running")
+    again = cells.notebook.check("same = attach()")
+    cells.notebook.read_until(again, "[0-1] step 2")
+    assert cells.notebook.value("same is job, job.cancel(), job.wait(20)") == (True, True, True)
+    cells.notebook.read_until(again, "on 2 ranks: cancelled")
+    assert "In[" in cells.notebook.check("str(jobs()[0])").value
+    assert "cancelled" in cells.notebook.check("attach(job.id)").displays[0]
+
+
 # The notebook's variables
 
 
@@ -240,6 +259,41 @@ def test_an_error_shows_the_cells_own_lines(cells: Cells):
     assert "-->    3     return a / 0" in found.error_text
     assert "/IPython/" not in found.traceback
     assert "notebook_accel/" not in found.traceback
+
+
+def test_a_cell_is_called_by_its_own_number(cells: Cells):
+    number = cells.notebook.value("len(In) - 1")
+    assert f"In[{number + 1}], line 2, in <module>" in cells.fails("1 / 0").error_text
+    cells.notebook.check("def divide_here(): return 1 / 0")
+    assert f"In[{number + 2}], line 1, in divide_here" in cells.fails("divide_here()").error_text
+
+
+def test_lines_are_counted_from_the_top_of_the_cell(cells: Cells):
+    assert "-->    5 1 / 0" in cells.fails("\n\n\n1 / 0").error_text
+    assert "-->    4 1 / 0" in cells.fails("\n%time 1\n1 / 0").error_text
+
+
+def test_a_cell_that_exits_with_success_has_succeeded(cells: Cells):
+    cells("done = 1\nraise SystemExit")
+    assert "The ranks live on" in cells("exit()").stdout
+    assert cells.lines("done") == ["[0-1] 1"]
+    failed = cells.fails("import sys\nsys.exit(3)")
+    assert "both ranks exited with status 3" in failed.error_text
+    assert failed.stderr == ""
+
+
+def test_help_is_shown_once(cells: Cells):
+    assert ["Docstring" in each for each in cells("rank?").displays] == [True]
+
+
+def test_ranks_live_on_if_others_cannot_be_started(cells: Cells, tmp_path: Path):
+    cells("dear = 2")
+    (tmp_path / "config.yaml").write_text("num_proceses: 2")
+    cells.notebook.check(f"%env NOTEBOOK_ACCEL_CONFIG_FILE={tmp_path}/config.yaml")
+    found = cells.fails("1", "-n 3")
+    cells.notebook.check("import os\ndel os.environ['NOTEBOOK_ACCEL_CONFIG_FILE']")
+    assert found.error == "ConfigurationError"
+    assert cells.lines("dear") == ["[0-1] 2"]
 
 
 def test_a_cell_that_is_no_python_has_not_begun(cells: Cells):
@@ -353,10 +407,38 @@ def test_a_cell_in_the_background_is_interrupted(cells: Cells):
     assert cells.lines("1") == ["[0-1] 1"]
 
 
+def test_stacks_show_where_each_rank_is(cells: Cells):
+    body = "def pause(): time.sleep(600)\nif rank: pause()\ndist.recv(torch.ones(1), 1)"
+    cells.notebook.check(cell(body, "--no-block"))
+
+    def stacks() -> str:
+        return str(cells.notebook.check("%accelerate stacks").value)
+
+    wait_until(lambda: "pause" in stacks() and "recv" in stacks(), 20, stacks)
+    of_first, of_second = stacks().split("rank 1 ")
+    assert "-->    4 dist.recv(torch.ones(1), 1)" in of_first
+    assert "-->    3 if rank: pause()" in of_second
+    assert "-->    2 def pause(): time.sleep(600)" in of_second
+    cells.notebook.check("%accelerate interrupt")
+    assert "no cell runs" in cells.notebook.check("%accelerate stacks").stdout
+
+
+def test_what_live_ranks_do_not_take_on_is_said(cells: Cells):
+    cells("dear = 1")
+    said = cells.notebook.check("%accelerate -n 3 --env COLOUR=red").stderr
+    assert "the 2 ranks of %%accelerate keep what they were started with: num_processes=2, not 3; env." in said
+    assert "`%accelerate restart` starts them as set now; these names are lost then: dear" in said
+    assert cells.notebook.check("%accelerate -n 2 --reset").stderr == ""
+    cells.notebook.check("%accelerate -n 1\n%accelerate restart")
+    assert cells.lines("world_size") == ["1"]
+    cells.notebook.check("%accelerate --reset")
+    cells(IMPORTS, "-n 2")
+
+
 def test_another_number_of_ranks_starts_them_anew(cells: Cells):
     found = cells("world_size", "-n 1")
     assert found.lines == ["1"]
-    assert "starting 1 ranks instead of 2" in found.stderr
+    assert "starting 1 rank instead of 2" in found.stderr
     cells.notebook.check("%accelerate stop")
     cells(IMPORTS, "-n 2")
 
@@ -394,12 +476,9 @@ def test_a_breakpoint_stops_one_rank_while_the_others_wait(cells: Cells):
 def test_the_example_runs(kernel: Notebook, tmp_path: Path):
     del kernel  # it has had its turn: the example opens one of its own
     notebook = nbformat.read(EXAMPLE, as_version=4)
-    client = NotebookClient(
-        notebook,
-        timeout=120,
-        resources={"metadata": {"path": str(tmp_path)}},
-        config=Config(KernelManager={"transport": "ipc", "connection_file": f"{tmp_path}/kernel.json"}),
-    )
+    manager = AsyncKernelManager(kernel_name="python3", transport="ipc", connection_file=str(tmp_path / "kernel.json"))
+    manager.kernel_spec.argv[0] = PYTHON
+    client = NotebookClient(notebook, km=manager, timeout=120, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     said = "".join(output.get("text", "") for each in notebook.cells for output in each.get("outputs", []))
     assert "[0] (0, 1.0)\n[1] (1, 1.0)" in said

@@ -69,7 +69,8 @@ def test_few_metrics_are_all_told() -> None:
     given = [Metrics({"loss": float(step)}, step) for step in range(8)]
     for metrics in given:
         latest.add(metrics)
-    assert latest.take(now=1.0) == given
+    told = latest.take(now=1.0)
+    assert [(metrics.values, metrics.step) for metrics in told] == [(metrics.values, metrics.step) for metrics in given]
 
 
 def test_many_metrics_are_merged_into_the_last() -> None:
@@ -92,7 +93,7 @@ def test_metrics_are_told_at_a_pace() -> None:
     assert latest.take(now=1.0 + PACE)
 
 
-@pytest.mark.parametrize(("ranks", "seconds"), [(1, PACE), (16, PACE), (64, 4 * PACE)])
+@pytest.mark.parametrize(("ranks", "seconds"), [(1, PACE), (10, PACE), (64, 6.4 * PACE)])
 def test_many_ranks_tell_no_more_than_a_few(ranks: int, seconds: float) -> None:
     latest = Latest(coalesce.pace(ranks))
     latest.take(now=1.0)

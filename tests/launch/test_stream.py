@@ -89,6 +89,7 @@ def test_a_large_blob_arrives_as_it_was_and_can_be_written_to() -> None:
         lengthy(b"{"),
         lengthy(b"{'a': 1}"),
         lengthy(b"[]"),
+        lengthy(b'[{"a": 1}, 2]'),
         lengthy(b'"blobs"'),
         lengthy(b"null"),
         lengthy(b"\xff\xfe{}"),
@@ -202,6 +203,19 @@ def test_a_message_arrives(ends: tuple[Channel, Channel]) -> None:
     left.send({"kind": "x"}, [b"one", bytearray(b"two"), memoryview(b"three")])
     (message,) = take(right, 1)
     assert message == ({"kind": "x"}, [b"one", b"two", b"three"], [])
+
+
+def test_messages_that_travel_together_arrive_one_by_one(ends: tuple[Channel, Channel]) -> None:
+    left, right = ends
+    together = [{"kind": "bar", "n": number} for number in range(3)]
+    left.send({"kind": "hello"})
+    left.send_together(together)
+    left.send_together([])
+    left.send({"kind": "returned"}, blobs=[b"value"])
+    left.close()
+    found = list(right.messages())
+    assert [message.header for message in found] == [{"kind": "hello"}, *together, {"kind": "returned"}]
+    assert [message.blobs for message in found] == [[], [], [], [], [b"value"]]
 
 
 def test_a_blob_of_numbers_arrives_as_its_bytes(ends: tuple[Channel, Channel]) -> None:

@@ -147,6 +147,13 @@ def test_what_is_no_number_can_be_told() -> None:
     json.dumps(state, allow_nan=False)
 
 
+def test_a_metric_that_never_changes_is_in_the_middle_of_its_chart() -> None:
+    job = a_job(2)
+    for step in range(2):
+        job.apply(0, Metrics({"rate": 3.0}, step))
+    assert StateMaker(job).whole()["metrics"]["rate"]["points"] == [[0, 500, 500, 500], [1000, 500, 500, 500]]
+
+
 def test_the_points_of_a_chart_lie_within_it() -> None:
     job = a_job(2)
     for step in range(400):

@@ -4,12 +4,37 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from notebook_accel.events import Exited
 from notebook_accel.launch.payload import Payload
 from notebook_accel.launch.stream import Channel
+
+
+class Ports:
+    """Ports of the loopback interface that are held for servers which ranks may start, from `take` to `close`.
+
+    A port is shared with a server that asks for that (SO_REUSEPORT), as gRPC's do: it alone listens. Nobody else can
+    bind it in between; without asking the system refuses, and so it does to another user.
+    """
+
+    def __init__(self) -> None:
+        self._holders: list[socket.socket] = []
+
+    def take(self) -> int:
+        """A free port, held from now on."""
+        holder = socket.socket(socket.AF_INET)
+        self._holders.append(holder)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", 0))
+        return int(holder.getsockname()[1])
+
+    def close(self) -> None:
+        """Lets go of all."""
+        for holder in self._holders:
+            holder.close()
+        self._holders.clear()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +51,8 @@ class Meeting:
     attempt: int = 0
     join_timeout: float = 300.0
     """Seconds to wait for the other machines."""
+    ports: Ports = field(default_factory=Ports, compare=False)
+    """What frameworks with a rendezvous of their own use; held until the ranks have ended."""
 
 
 @dataclass(frozen=True, kw_only=True)

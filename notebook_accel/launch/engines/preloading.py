@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import sys
 from collections.abc import Callable, Sequence
 
+RANKS_ONLY = frozenset({"jax", "tensorflow", "keras"})
+"""Packages that only ranks import, whatever the notebook has: what they do beneath Python is not made to be forked, and
+they read as they load what a launch sets, such as `JAX_PLATFORMS` and `KERAS_BACKEND`."""
 _DEVICES = ("/dev/nvidia", "/dev/accel", "/dev/vfio", "/dev/kfd")
 
 
@@ -16,15 +20,18 @@ def import_all(modules: Sequence[str], announce: Callable[[str], object]) -> str
     Each package is announced before it is imported, since an import may end the process.
     """
     packages: dict[str, list[str]] = {}
+    before = RANKS_ONLY & sys.modules.keys()
     for name in modules:
         packages.setdefault(name.partition(".")[0], []).append(name)
     for package, names in packages.items():
+        if package in RANKS_ONLY:
+            continue
         announce(package)
         for name in names:
             # Whatever is wrong with it, the rank that needs it will say so itself.
             with contextlib.suppress(BaseException):
                 importlib.import_module(name)
-        if not is_clean():
+        if not is_clean() or RANKS_ONLY & sys.modules.keys() - before:  # it may have imported one of those
             return package
     return None
 

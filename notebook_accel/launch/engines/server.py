@@ -43,7 +43,9 @@ PRELOADED: Mapping[str, Sequence[str]] = {
 }
 """By the method."""
 _QUIET = 0.02
-"""Seconds without a group or a request before the server sees to its own affairs."""
+"""Seconds without a request before the server sees to its own affairs."""
+_QUIET_BESIDE_GROUPS = 0.5
+"""The same while there are groups: their ranks have begun by then, and most that end soon have ended."""
 _LOOPBACK = "127.0.0.1"
 
 
@@ -70,16 +72,17 @@ class Server:
     def run(self) -> Callable[[], object]:
         """Serves; returns what to be, in a child that is to be a rank, a store or the next server."""
         self._listen()
-        quiet = _QUIET
+        ready = True
         try:
             while self._groups or not self._retired:
                 chore = self._chore()
-                ready = self._selector.select(None if chore is None else quiet)
-                for key, _ in ready:
+                quiet = _QUIET_BESIDE_GROUPS if self._groups else _QUIET
+                found = self._selector.select(None if chore is None else quiet if ready else 0.0)
+                ready = bool(found)
+                for key, _ in found:
                     key.data()
                 if chore is not None and not ready:
                     chore()
-                quiet = _QUIET if ready else 0.0
         except forking.Unwind as fork:
             self._release()
             return fork.become
@@ -87,8 +90,10 @@ class Server:
 
     def _chore(self) -> Callable[[], None] | None:
         """What to do next to be ready for a launch, in steps of milliseconds, while nobody asks for anything."""
-        if self._method == "spawn" or self._groups or self._retired:
+        if self._method == "spawn" or self._retired:
             return None
+        if self._groups:
+            return self._spares.add if self._spares.are_few else None
         if self._pages is not None:
             return self._take_page
         if not self._store.is_up:

@@ -25,7 +25,7 @@ def result(job: Job, record: Record) -> Any:
         NotebookAccelError: Whatever else the launch has raised.
     """
     if job.outcome is None:
-        raise JobLostError(f"{job.name}() could not be followed to its end")
+        raise JobLostError(f"{job.title} could not be followed to its end")
     if job.status is Status.DONE:
         return _values(job, record)
     if job.status is Status.FAILED:
@@ -40,7 +40,7 @@ def _values(job: Job, record: Record) -> list[Any] | None:
         returned = sent.get(rank)
         if not isinstance(returned, Returned):
             raise JobLostError(
-                f"{job.name}() is done, and the process that ran it alone has got what it returned. With detach=True "
+                f"{job.title} is done, and the process that ran it alone has got what it returned. With detach=True "
                 "any notebook can ask for it."
             )
         try:

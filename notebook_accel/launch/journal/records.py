@@ -54,6 +54,16 @@ class Record:
         """There while the job runs; its length is how often the job was asked to stop."""
         return self.path / "running"
 
+    @property
+    def asked(self) -> Path:
+        """As long as the times that the job was asked where its ranks are."""
+        return self.path / "asked"
+
+    @property
+    def stacks(self) -> Path:
+        """The last answer to that."""
+        return self.path / "stacks"
+
     def head(self) -> Head:
         """The first line of the journal.
 

@@ -9,18 +9,19 @@ from dataclasses import replace
 
 from notebook_accel.events import Event, JobEnded
 from notebook_accel.launch import frontend
-from notebook_accel.launch.job import Job
+from notebook_accel.launch.job import Job, Status
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.lines import Head, encode
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.pending import Pending
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.stacks import Answerer
 
 _FIRST = 0.1
 """Seconds after which a job is written for the first time: most launches are over by then, and written once."""
 _INTERVAL = 0.3
 """Seconds between two times, unless they take too long for that."""
-_SHARE = 0.03
+_SHARE = 0.01
 """The most of a processor's time that writing takes."""
 LONGEST = 4 * 2**20
 """Bytes from which on a journal is written anew, with what its events have come to in their place."""
@@ -42,10 +43,13 @@ class Journal:
         self._size = 0
         self._limit = LONGEST
         self._failed = False
+        self._is_all_heard = job.status is Status.STARTING
+        """Whether all that was told of the job has come here."""
         self._has_room = False
         self._due = time.monotonic() + _FIRST
         self._signed = time.monotonic()
         self._requests = 0
+        self._answerer = Answerer(job)
         job.listen(self._hear)
 
     def open(self) -> Record:
@@ -58,7 +62,7 @@ class Journal:
         self._record = records.create(self._job.id, self._job.started)
         try:
             self._record.begin()
-            self._rewrite(self._snapshot() if self._failed else self._beginning())
+            self._rewrite(self._beginning() if self._is_all_heard and not self._failed else self._snapshot())
         except OSError:
             self._record.remove()
             self._record = None
@@ -73,6 +77,7 @@ class Journal:
         self._write()
         if self._record is not None:
             self._look_for_requests(self._record)
+            self._answerer.look(self._record)
             self._sign(self._record, began)
         ended = time.monotonic()
         self._due = ended + max(_INTERVAL, (ended - began) / _SHARE)
@@ -160,7 +165,7 @@ class Journal:
         if not _told:
             _told = True
             frontend.current.notice(
-                f"{self._job.name}() goes on, but is not recorded, and attach() won't find it later: {error}. "
+                f"{self._job.title} goes on, but is not recorded, and attach() won't find it later: {error}. "
                 f"{records.VARIABLE} names another folder."
             )
 

@@ -29,7 +29,7 @@ def stop(shell: InteractiveShell, words: Sequence[str]) -> None:
 
 
 def restart(shell: InteractiveShell, words: Sequence[str]) -> None:
-    """Ends the ranks, and starts as many anew."""
+    """Ends the ranks, and starts new ones, as they are set now."""
     _no_words("restart", words)
     session = sessions.current(shell)
     session.running()

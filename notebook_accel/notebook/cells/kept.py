@@ -208,16 +208,18 @@ class KeptRanks:
             return (
                 f"\n\nRanks {spans(self._group.busy)} do not react to being stopped: they may be in C code. Once they "
                 "have come to its end they can be used again. `%accelerate restart` ends them now"
-                f"{self._names_of(self._group.busy)}."
+                f"{self.names_lost(self._group.busy)}."
             )
         if self._group.exited:
             return (
                 f"\n\nRank {spans(self._group.exited)} is gone. `%accelerate restart` starts the ranks anew"
-                f"{self._names_of(self.members)}."
+                f"{self.names_lost()}."
             )
         return ""
 
-    def _names_of(self, ranks: Collection[int]) -> str:
+    def names_lost(self, ranks: Collection[int] | None = None) -> str:
+        """Which names go with some ranks, or with all of them, as the end of a sentence."""
+        ranks = self.members if ranks is None else ranks
         names = list(dict.fromkeys(name for rank in ranks for name in reversed(self.variables.known[rank].own())))
         if not names:
             return ""
@@ -252,7 +254,7 @@ class KeptRanks:
         if self._group.busy & set(members):
             raise LaunchError(
                 f"ranks {spans(self._group.busy)} are still busy with a cell that was stopped: try again later, or "
-                f"`%accelerate restart` ends them{self._names_of(self._group.busy)}."
+                f"`%accelerate restart` ends them{self.names_lost(self._group.busy)}."
             )
         if self._is_suspect and not self.dead and not self._group.busy:
             self._mend()

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import ConfigurationError, RankError, RankFailure
-from notebook_accel.launch import frontend
+from notebook_accel.launch import attaching, frontend
 from notebook_accel.launch.frontend import LateView, Views
 from notebook_accel.launch.job import Job
+from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.output import spans
 from notebook_accel.launch.payload import Payload
 from notebook_accel.launch.stopping import Reason, StopRequests, interrupts
@@ -24,6 +25,7 @@ from notebook_accel.notebook.cells.kept import KeptRanks
 from notebook_accel.notebook.cells.messages import Cell, Reply, Variable
 from notebook_accel.notebook.cells.options import OPTIONS
 from notebook_accel.notebook.cells.selection import parse_ranks
+from notebook_accel.notebook.numbering import number_of_current
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -64,6 +66,7 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
             run()
         run.job.result()
         return None
+    attaching.remember(run.job)
     context = contextvars.copy_context()  # keeps what is printed in the cell that has started the job
     threading.Thread(target=context.run, args=(run,), name=f"accelerate {run.job.name}", daemon=True).start()
     return run.job
@@ -140,7 +143,9 @@ class _CellRun:
 
     def __call__(self) -> None:
         """Runs it to its end; the job holds whatever comes of it."""
-        view = Views(self.job, LateView.opening(frontend.current.choose_view()))
+        # Most cells are over at once: what shows no panel is not recorded either.
+        late = LateView(self.job, Journal)
+        view = Views(self.job, LateView.opening(frontend.current.choose_view()), late)
         replies: list[Reply] = []
         try:
             self._ranks.call(
@@ -204,8 +209,8 @@ def _compile_names(shell: InteractiveShell, line: str, body: str) -> tuple[str, 
         RankError: It is no Python, as every rank would find.
     """
     text = f"{_MAGIC} {line}".rstrip() + "\n" + body
-    filename = shell.compile.cache(text, shell.execution_count)
-    source = f"# {_MAGIC}\n{_transformed(shell, body)}"  # its lines are those of the text
+    filename = shell.compile.cache(text, number_of_current(shell))
+    source = f"# {_MAGIC}\n{_python(shell, body)}"  # its lines are those of the text
     try:
         compile(source, filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     except SyntaxError as error:
@@ -213,8 +218,16 @@ def _compile_names(shell: InteractiveShell, line: str, body: str) -> tuple[str, 
     return source, text, filename
 
 
-def _transformed(shell: Any, body: str) -> str:
-    return str(shell.transform_cell(body))
+def _python(shell: Any, body: str) -> str:
+    """A body as Python, line by line."""
+    code = body.lstrip("\n")
+    blank = body[: len(body) - len(code)]  # which IPython would take away
+    try:
+        plain = "\n" in code.strip() and bool(ast.parse(code).body)
+    except (SyntaxError, ValueError):
+        plain = False
+    # What is Python already stays as it is; but a single line may be a magic without its sign.
+    return body if plain else blank + str(shell.transform_cell(code))
 
 
 def _not_python(error: SyntaxError, filename: str, text: str) -> RankError:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch import frontend
+from notebook_accel.launch import frontend, plan
+from notebook_accel.launch.plan import Plan
 from notebook_accel.launch.wording import size as in_bytes
-from notebook_accel.notebook import overview
+from notebook_accel.notebook import configuring, overview
+from notebook_accel.notebook.cells.differences import differences
 from notebook_accel.notebook.cells.kept import KeptRanks
 from notebook_accel.notebook.cells.variables import Variables
 
@@ -45,9 +49,9 @@ class Session:
         """
         if self.ranks is not None and size not in (None, self.ranks.size):
             self._check_free("start another number of ranks")
-            frontend.current.notice(
-                f"starting {size} ranks instead of {self.ranks.size}: what the old ones held is gone"
-            )
+            self._plan(size)  # before anything is lost
+            ranks = f"{size} rank{'' if size == 1 else 's'}"
+            frontend.current.notice(f"starting {ranks} instead of {self.ranks.size}: what the old held is gone")
             self.stop()
         if self.ranks is None:
             self._wanted = size or self._wanted
@@ -87,6 +91,27 @@ class Session:
             lines.append(f"rank {row.rank}: {row.state}, process {row.pid}{memory}")
         return lines
 
+    def reconfigured(self, changed: Collection[str]) -> str:
+        """Takes in that settings have changed; returns what that does not change for the ranks that are alive."""
+        if "num_processes" in changed:
+            self._wanted = None  # whoever has spoken last counts
+        ranks = self.ranks
+        if ranks is None:
+            return ""
+        found = differences(ranks.plan, self._plan(self._wanted))
+        if not found:
+            return ""
+        return (
+            f"the {ranks.size} ranks of %%accelerate keep what they were started with: {'; '.join(found)}. "
+            f"`%accelerate restart` starts them as set now{ranks.names_lost()}."
+        )
+
+    def _plan(self, size: int | None) -> Plan:
+        """What new ranks would be; refuses what cannot work."""
+        config = _settings(size)
+        found = hardware.detect({**os.environ, **config.env})
+        return plan.make(config, found, plan.engine_for(config, found))
+
     def _check_free(self, what: str) -> None:
         if self.ranks is not None and self.ranks.running is not None:
             raise ConfigurationError(
@@ -112,6 +137,7 @@ def current(shell: InteractiveShell) -> Session:
     if _session is None:
         _session = Session(shell)
         overview.LIVE.append(_session.describe)
+        configuring.CHANGED.append(_session.reconfigured)
     return _session
 
 

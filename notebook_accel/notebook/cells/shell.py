@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import linecache
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -110,10 +111,24 @@ class RankShell(InteractiveShell):
         self.compile.cell = cell
         result: Any = self.run_cell(cell.source, store_history=False)  # type: ignore[no-untyped-call]
         error = result.error_before_exec or result.error_in_exec
+        if isinstance(error, SystemExit) and not error.code:
+            return  # as a script ends that has done what it was for
         if error is not None:
             raise error
         if cell.text.rstrip().endswith(";"):
             self.value, self.bundle = None, {}
+
+    def transform_cell(self, raw_cell: str) -> str:
+        """The notebook has done so to its cells."""
+        assert isinstance(self.compile, _Compiler)
+        if self.compile.cell is not None:
+            return raw_cell
+        return str(super().transform_cell(raw_cell))  # type: ignore[no-untyped-call]
+
+    def ask_exit(self) -> None:
+        """`exit()` and `quit()` end the cell."""
+        sys.stdout.write("The ranks live on; `%accelerate stop` ends them.\n")
+        raise SystemExit
 
     def enable_gui(self, gui: str | None = None) -> None:
         """There is no screen; figures go to the notebook."""
@@ -128,11 +143,20 @@ class RankShell(InteractiveShell):
         pass
 
 
+def _show_page(shell: RankShell, data: Any, start: int = 0, screen_lines: int = 0) -> None:
+    """Shows what `name?` tells below the cell, once for all ranks."""
+    del start, screen_lines
+    text = data["text/plain"] if isinstance(data, Mapping) else str(data)
+    shell.display_pub.publish({"text/plain": text})
+
+
 def start(namespace: dict[str, Any]) -> RankShell:
     """The shell of this process, whose cells run in a namespace."""
     config = Config()
     config.HistoryManager.enabled = False
     shell = RankShell.instance(config=config, user_module=sys.modules["__main__"], user_ns=namespace)
+    shell.set_hook("show_in_pager", _show_page)  # type: ignore[no-untyped-call]
+    warnings.filterwarnings("ignore", "To exit: use", UserWarning)  # which follows a SystemExit
     # Imported with the fork server's packages, it has found no shell to tie itself to.
     inline = sys.modules.get("matplotlib_inline.backend_inline")
     if inline is not None:

@@ -47,8 +47,9 @@ class _Scale:
     def __init__(self, places: Sequence[Spread]) -> None:
         self._left = min((each.x for each in places), default=0.0)
         self._width = (max((each.x for each in places), default=0.0) - self._left) or 1.0
-        self._low = min((each.low for each in places), default=0.0)
-        self._height = (max((each.high for each in places), default=0.0) - self._low) or 1.0
+        low, high = min((each.low for each in places), default=0.0), max((each.high for each in places), default=0.0)
+        # One that never changes is a line in the middle: at the bottom it would be on the edge.
+        self._low, self._height = (low, high - low) if low < high else (low - 0.5, 1.0)
 
     def __call__(self, x: float, y: float) -> tuple[float, float]:
         right = (x - self._left) / self._width

@@ -21,12 +21,15 @@ _ONE_LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
 _COLOURS = {Phase.FAILED: RED, Phase.DONE: GREEN}
 
 
-def draw(job: Job) -> str:
-    """The whole output."""
+def draw(job: Job, *, grid: bool = True) -> str:
+    """The whole output; without the `grid` in it where ranks are too many for rows, of those only the ones that failed.
+
+    The grid is long, and a front end takes its time to look for harm, and for headings, in all that it is given.
+    """
     found = summary.overview(job)
     parts = [_head(job, found)]
     if not summary.is_brief(job):
-        parts += [_total(job, found), _stall(job), _metrics(job), _ranks(job, found), _foot(job)]
+        parts += [_total(job, found), _stall(job), _metrics(job), _ranks(job, found, grid), _foot(job)]
     return element("div", "".join(parts), "max-width:64em;line-height:1.4")
 
 
@@ -99,12 +102,14 @@ def _chart(job: Job, name: str, places: list[Spread]) -> str:
 _CHART_STYLE = f"display:inline-block;vertical-align:top;margin:0 16px 8px 0;width:{charts.WIDTH}px"
 
 
-def _ranks(job: Job, found: Overview) -> str:
+def _ranks(job: Job, found: Overview, grid: bool) -> str:
     ordered, wrap = summary.in_order(job), job.status.ended
     if len(ordered) < summary.COMPACT_FROM:
         return _table(ordered, found, wrap=wrap)
     failed = [state for state in ordered[:_MOST_FAILED] if state.phase is Phase.FAILED]
     drawn = _table(failed, found, wrap=wrap) if failed else ""
+    if not grid:
+        return drawn
     drawn += element("div", "".join(_box(state, found) for state in job.ranks), "margin:4px 0")
     if job.status.ended:  # what unfolds would fold again each time that it is drawn
         whole = _table(ordered, found, wrap=True)

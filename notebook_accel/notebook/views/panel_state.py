@@ -25,7 +25,7 @@ _MOST_LINES = 50
 """Lines that a row unfolds to; fewer where ranks are many."""
 _ALL_LINES = 800
 _TEXT_LIMIT = 300
-_METRIC_SECONDS, _METRIC_SHARE = 0.2, 0.01
+_METRIC_SECONDS, _METRIC_SHARE = 0.2, 0.005
 _IN_FULL = 8
 """How many ranks are told in full at a time."""
 
@@ -251,9 +251,9 @@ def _metric(job: Job, name: str) -> Metric:
 
 
 def _extent(values: list[float]) -> tuple[float, float]:
-    """Where they begin, and how far they go."""
-    low = min(values, default=0.0)
-    return low, (max(values, default=0.0) - low) or 1.0
+    """Where they begin, and how far they go; those that are all the same are in the middle."""
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    return (low, high - low) if low < high else (low - 0.5, 1.0)
 
 
 def _thousandths(fraction: float | None) -> int:

@@ -1,0 +1,181 @@
+"""A rank that the command line watches: `python -m notebook_accel.cli.watched SCRIPT|--module NAME [ARGUMENTS]`.
+
+    command line ◀─ what it writes, and events ─ this ─▶ the script, as `python SCRIPT` would run it
+      (watcher)     ─ the answer to input() ──▶
+
+Without a watcher the script runs all the same.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import io
+import os
+import runpy
+import socket
+import sys
+import time
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import TracebackType
+
+from notebook_accel import events
+from notebook_accel.cli.telling import Teller
+from notebook_accel.events import Event, Exited, Returned
+from notebook_accel.launch import bars, frameworks, rich_bars
+from notebook_accel.launch.imports import when_imported
+from notebook_accel.launch.stream import Channel
+
+VARIABLE = "NOTEBOOK_ACCEL_WATCHER"
+"""Where the watcher's socket is, in the environment of ranks and of torch's launcher."""
+STREAMS = {1: "stdout", 2: "stderr"}
+_LINE_BUFFERED = 1  # _IOLBF
+
+
+def call(address: str, streams: Sequence[str], pipes: Sequence[int], **who: int) -> Channel:
+    """Connects to the watcher, and says who it is.
+
+    Args:
+        address: The path of its socket.
+        streams: The names of the streams that it is to read.
+        pipes: Where it reads them; they are given away.
+        who: What else it is to know.
+
+    Raises:
+        OSError: There is no watcher.
+    """
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(address)
+        channel = Channel(connection)
+        channel.send({"pid": os.getpid(), "streams": list(streams), **who}, fds=pipes)
+    except OSError:
+        connection.close()
+        raise
+    finally:
+        for fd in pipes:
+            os.close(fd)
+    return channel
+
+
+def _connect(address: str) -> Channel | None:
+    """Has the watcher read what this process would write to the terminal, files aside."""
+    taken = [fd for fd in STREAMS if os.isatty(fd)]
+    pipes = [os.pipe() for _ in taken]
+    environ = os.environ
+    try:
+        channel = call(
+            address,
+            [STREAMS[fd] for fd in taken],
+            [reading for reading, _ in pipes],
+            rank=int(environ["RANK"]),
+            local_rank=int(environ["LOCAL_RANK"]),
+            attempt=int(environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        )
+    except (OSError, KeyError):
+        for _, writing in pipes:
+            os.close(writing)
+        return None
+    for fd, (_, writing) in zip(taken, pipes, strict=True):
+        os.dup2(writing, fd)
+        os.close(writing)
+    if 1 in taken and sys.platform == "linux":  # what C code prints is to appear line by line, as in a terminal
+        libc = ctypes.CDLL(None)
+        libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, 0)
+    return channel
+
+
+def _listen(teller: Teller) -> None:
+    """Has what the script does become events, whatever it imports for that."""
+    when_imported({"tqdm.std": lambda _: bars.install()})
+    rich_bars.install()
+    frameworks.install()
+    if os.isatty(0):
+        builtins.input = _input
+    os.register_at_fork(after_in_child=teller.forget)  # a worker must not speak for the rank
+
+
+_builtin_input = builtins.input
+
+
+def _input(prompt: object = "", /) -> str:
+    """`input`, for the debugger too: the watcher has the terminal."""
+    if not events.is_heard():
+        return _builtin_input(prompt)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    answer = events.ask("", str(prompt))
+    if answer is None:
+        raise EOFError("there is nothing more to read")
+    return answer
+
+
+def _hide_frames() -> None:
+    """Has the exception that now ends the script be shown without the frames of how it was run."""
+    show = sys.excepthook  # torch has its own, and the script may
+
+    def without_ours(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>", runpy.__file__):
+            trace = trace.tb_next
+        show(kind, error.with_traceback(trace), trace)
+
+    sys.excepthook = without_ours
+
+
+def _program(words: Sequence[str]) -> Callable[[], object]:
+    """What runs the script or module, in a `__main__` of its own."""
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    if words[0] == "--module":
+        sys.argv = list(words[1:])
+        return lambda: runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]  # what `python -m` does
+    sys.argv = list(words)
+    script = os.path.abspath(words[0])
+    if not os.path.isfile(script):  # a folder
+        sys.path[0] = script
+        return lambda: runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = os.path.dirname(os.path.realpath(script))
+    main.__dict__.update(__builtins__=builtins, __file__=script, __cached__=None)
+
+    def run() -> None:
+        with io.open_code(script) as file:
+            code = compile(file.read(), script, "exec", dont_inherit=True)
+        exec(code, main.__dict__)
+
+    return run
+
+
+def main() -> None:
+    """The life of the rank."""
+    channel = _connect(os.environ.pop(VARIABLE, ""))
+    run = _program(sys.argv[1:])
+    teller = None if channel is None else Teller(channel)
+    if teller is not None:
+        _listen(teller)
+    last: Event = Returned()
+    try:
+        run()
+    except BaseException as error:
+        last = _failure(error)
+        _hide_frames()
+        raise
+    finally:
+        if teller is not None:
+            teller.end(last)
+
+
+def _failure(error: BaseException) -> Event:
+    """How the script has ended, in an exception."""
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        return Exited(code=code, at=time.time()) if code else Returned()
+    from notebook_accel.launch import report
+
+    return replace(report.describe(error, "running"), exception=())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Below which cell something is shown: the one whose context it is shown in, whatever has run since.
+
+Newer ipykernels do so themselves. Before 6.25, what a thread writes goes below the cell that runs last.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+_cell: ContextVar[dict[str, Any] | None] = ContextVar("cell", default=None)
+"""The header of the request that runs it."""
+
+
+class _Hooks(threading.local):
+    """What the kernel's publisher passes its messages through: in each thread of its own."""
+
+    def __init__(self) -> None:
+        self.hooks = [_place]
+
+
+def _place(message: dict[str, Any]) -> dict[str, Any]:
+    cell = _cell.get()
+    if cell is not None:
+        message["parent_header"] = cell
+    return message
+
+
+class Placer:
+    """Shows things below their cells."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._needed = "parent_header" in vars(sys.stdout)  # newer ones keep it by context
+        if not self._needed:
+            return
+        publisher: Any = shell.display_pub
+        before = list(publisher._hooks)
+        publisher._thread_local = _Hooks()
+        publisher._hooks.extend(before)
+        self._publisher = publisher
+        shell.events.register("pre_run_cell", self._begin)
+        self._begin()
+
+    def _begin(self, *_: object) -> None:
+        _cell.set(self._publisher.parent_header)
+
+    def write(self, stream: TextIO, text: str) -> None:
+        """Writes to a stream of the kernel."""
+        cell = _cell.get() if self._needed else None
+        now: Any = stream
+        if cell is None or now.parent_header.get("msg_id") == cell.get("msg_id"):
+            stream.write(text)
+            return
+        content = {"name": now.name, "text": text}
+        now.session.send(now.pub_thread, "stream", content=content, parent=cell, ident=now.topic)

@@ -1,0 +1,75 @@
+"""A Lightning `Trainer` on the ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.frameworks.conftest import LONG, Launch
+from tests.notebook import Notebook
+
+TRAIN = """
+import os
+import torch
+import lightning as L
+from torch.utils.data import DataLoader, TensorDataset
+
+class Model(L.LightningModule):
+    def __init__(self, fails):
+        super().__init__()
+        self.layer, self.fails = torch.nn.Linear(8, 1), fails
+
+    def loss(self, batch):
+        inputs, targets = batch
+        return torch.nn.functional.mse_loss(self.layer(inputs), targets)
+
+    def training_step(self, batch, index):
+        if self.fails and self.global_rank == 1 and index == 2:
+            raise ValueError("no third step")
+        loss = self.loss(batch)
+        self.log("loss", loss, on_step=True, prog_bar=True)
+        return loss
+
+    def validation_step(self, batch, index):
+        self.log("val_loss", self.loss(batch), sync_dist=True)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+def train(batch, fails=False):
+    torch.manual_seed(0)
+    inputs = torch.randn(64, 8)
+    data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+    model = Model(fails)
+    trainer = L.Trainer(
+        accelerator="cpu", strategy="ddp", devices=int(os.environ["LOCAL_WORLD_SIZE"]), max_epochs=2, logger=False,
+        enable_checkpointing=False, enable_model_summary=False, log_every_n_steps=1,
+    )
+    trainer.fit(model, DataLoader(data, batch), DataLoader(data, batch))
+    return trainer.world_size, torch.cat([each.detach().flatten() for each in model.parameters()]).tolist()
+"""
+
+
+@pytest.fixture(autouse=True)
+def defined(notebook: Notebook) -> None:
+    notebook.check(TRAIN, timeout=LONG)
+
+
+def test_two_ranks_train_as_one_with_the_whole_batch(launch: Launch) -> None:
+    both = launch("train, 8")
+    (size, weights), again = both.values
+    assert size == 2
+    assert again == [2, weights]
+    ((_, whole),) = launch("train, 16", size=1).values
+    assert weights == pytest.approx(whole, abs=1e-5)
+    ((_, half),) = launch("train, 8", size=1).values
+    assert weights != pytest.approx(half, abs=1e-3)
+    assert "Epoch 1/1" in both.names[0]
+    assert both.names[1] == []
+    assert {"loss", "val_loss"} <= set(both.metrics[0])
+
+
+def test_a_step_that_fails_is_the_error_and_the_next_launch_trains(notebook: Notebook, launch: Launch) -> None:
+    cell = notebook.run("notebook_launcher(train, (8, True), num_processes=2)", timeout=LONG)
+    assert cell.error == "RankError"
+    assert cell.error_text.startswith("rank 1 of 2 raised ValueError: no third step"), cell.error_text
+    assert len(launch("train, 8").values) == 2

@@ -1,0 +1,70 @@
+"""TensorFlow on the ranks: `MultiWorkerMirroredStrategy` finds its workers in `TF_CONFIG`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.frameworks.conftest import LONG, Launch
+from tests.notebook import Notebook
+
+TRAIN = """
+from tqdm import tqdm
+
+def train(share, fails=False):
+    import numpy as np
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    rank = strategy.cluster_resolver.task_id or 0
+    inputs = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
+    own = inputs[rank * share : (rank + 1) * share]
+    batches = tf.data.Dataset.from_tensors((own, own.sum(1, keepdims=True))).repeat(4)
+    with strategy.scope():
+        weights = tf.Variable(tf.zeros((8, 1)))
+
+    @tf.function
+    def step(batch):
+        def replica(batch):
+            inputs, targets = batch
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((inputs @ weights - targets) ** 2)
+            gradient = tf.distribute.get_replica_context().all_reduce("mean", tape.gradient(loss, weights))
+            weights.assign_sub(0.1 * gradient)
+        strategy.run(replica, args=(batch,))
+
+    data = strategy.distribute_datasets_from_function(lambda context: batches)
+    for index, batch in enumerate(tqdm(data, desc="steps", total=4)):
+        if fails and index == 2 and rank == 1:
+            raise ValueError("no third step")
+        step(batch)
+    return strategy.num_replicas_in_sync, rank, weights.numpy().ravel().tolist()
+"""
+
+
+@pytest.fixture(autouse=True)
+def defined(notebook: Notebook) -> None:
+    notebook.check(TRAIN)
+
+
+def test_two_ranks_train_as_one_with_the_whole_batch(launch: Launch) -> None:
+    both = launch("train, 32")
+    (size, rank, weights), again = both.values
+    assert (size, rank) == (2, 0)
+    assert again == [2, 1, weights]
+    ((_, _, whole),) = launch("train, 64", size=1).values
+    assert weights == pytest.approx(whole, abs=1e-5)
+    assert both.bars == [[["steps", 4, 4, True]]] * 2
+
+
+def test_a_rank_that_fails_is_the_error_and_the_next_launch_trains(notebook: Notebook, launch: Launch) -> None:
+    cell = notebook.run("notebook_launcher(train, (32, True), num_processes=2)", timeout=LONG)
+    assert cell.error == "RankError"
+    assert cell.error_text.startswith("rank 1 of 2 raised ValueError: no third step"), cell.error_text
+    assert len(launch("train, 32").values) == 2
+
+
+def test_a_notebook_that_runs_tensorflow_itself_launches_as_ever(notebook: Notebook, launch: Launch) -> None:
+    notebook.check("import tensorflow as tf\ntf.reduce_sum(tf.ones(3))", timeout=LONG)
+    notebook.check("notebook_launcher(int, num_processes=2)")  # now the server would have it
+    assert launch("lambda: 'tensorflow' in sys.modules").values == [False, False]
+    assert launch("train, 32").values[0][:2] == [2, 0]
