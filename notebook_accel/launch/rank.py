@@ -230,7 +230,10 @@ class Rank:
             failure = report.describe(error, stage, sent)
             return failure if failure.exit_code else Returned()
         except BaseException as error:
-            return report.describe(error, stage, sent)
+            failure = report.describe(error, stage, sent)
+            if error is not getattr(sys, "last_value", None):  # which a debugger will look at
+                report.release(error)
+            return failure
 
 
 def _open_stacks() -> int | None:

@@ -271,4 +271,7 @@ def _leave(*, wait: bool) -> None:
             torch.distributed.destroy_process_group()
     if wait:
         threading._shutdown()  # type: ignore[attr-defined]
+    # A DataLoader's iterator that is collected as part of a cycle waits for its workers for five seconds: its queues
+    # are closed before it can tell them. Left alone, they are ended by what multiprocessing has registered.
+    gc.disable()
     atexit._run_exitfuncs()

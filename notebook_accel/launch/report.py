@@ -39,6 +39,22 @@ def describe(error: BaseException, stage: str, sent: Set[str] = frozenset()) -> 
     )
 
 
+def release(error: BaseException) -> None:
+    """Lets go of what the frames hold in which the exception and its causes came up.
+
+    As long as something holds the exception, these frames hold, for instance, the iterator of a DataLoader; collected
+    as part of a cycle, that waits five seconds for its workers.
+    """
+    seen: list[BaseException] = []
+    left: list[BaseException | None] = [error]
+    while left:
+        current = left.pop()
+        if current is not None and current not in seen:
+            seen.append(current)
+            traceback.clear_frames(current.__traceback__)
+            left += [current.__cause__, current.__context__]
+
+
 def _chain(error: BaseException) -> list[Raised]:
     links: list[Raised] = []
     seen: set[int] = set()

@@ -264,7 +264,7 @@ REFUSED = [
     ("gpus=[]", "gpus"),
     ("gpus=['zero']", "gpus"),
     ("gpus=[0], device='cpu'", "gpus"),
-    ("device='tpu'", "device"),
+    ("device='vulkan'", "device"),
     ("env=['A']", "env"),
     ("env={'A=B': '1'}", "env"),
     ("env={'A': None}", "env"),

@@ -138,7 +138,7 @@ def test_a_hundred_launches_in_a_row_leave_nothing(notebook: Notebook):
         notebook_launcher(join, num_processes=2)
     before = held()
     """)
-    cell = notebook.check("""
+    notebook.check("""
     results = [notebook_launcher(join, num_processes=2) for _ in range(100)]
     after = held()
     """)
@@ -151,7 +151,6 @@ def test_a_hundred_launches_in_a_row_leave_nothing(notebook: Notebook):
     wait_until(lambda: len(notebook.processes()) <= 5, STOPPED_WITHIN)
     # One for each launch would make a hundred of them.
     wait_until(lambda: max(process.num_fds() for process in notebook.servers()) < 20, STOPPED_WITHIN)
-    assert cell.seconds < 30
 
 
 def test_ranks_that_return_right_after_they_have_met_do_so_every_time(notebook: Notebook):
