@@ -90,6 +90,22 @@ def endpoint(name: str, value: Any) -> tuple[str, int]:
     return match[1], int(match[2])
 
 
+def cluster(name: str, value: Any) -> str:
+    """`auto`, `host:port` or `ray://host:port`; empty for none."""
+    if value == "slurm":
+        raise ConfigurationError(
+            f"{name}='slurm' is not available: give the address of a Ray cluster, 'ray://HOST:10001' or 'HOST:6379'"
+        )
+    if value not in ("", "auto"):
+        try:
+            endpoint(name, value.removeprefix("ray://") if isinstance(value, str) else value)
+        except ConfigurationError:
+            raise ConfigurationError(
+                f"{name}={value!r} is no cluster: write 'auto', 'ray://HOST:10001' or 'HOST:6379'"
+            ) from None
+    return str(value)
+
+
 def rendezvous(name: str, value: Any) -> str:
     """How machines find each other, which in a notebook is `static`."""
     if value not in ("static", ""):

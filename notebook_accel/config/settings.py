@@ -41,6 +41,11 @@ class LaunchConfig:
     master_addr: str = "127.0.0.1"
     node_rank: int = 0
     num_nodes: int = 1
+    cluster: str = ""
+    """Where the machines come from: `auto`, `ray://host:port` or `host:port`; empty for this machine, or for machines that
+    each make the same call. On a cluster `num_processes` counts the ranks on all machines."""
+    insecure: bool = False
+    """Whether a cluster that asks nobody for a token will do."""
     rdzv_backend: str = "static"
     """How several machines find each other: `static`; `c10d` where they are launched from the command line."""
     run_id: str = "none"
@@ -187,11 +192,31 @@ SETTINGS = (
         variables=("NOTEBOOK_ACCEL_DEBUG", "ACCELERATE_DEBUG_MODE"),
     ),
     Setting(
+        field="cluster",
+        check=checks.cluster,
+        argument="cluster",
+        variables=("NOTEBOOK_ACCEL_CLUSTER",),
+        flags=("--cluster",),
+        value="ADDRESS",
+        choices=("auto",),
+        summary="Machines of a Ray cluster: auto, ray://HOST:10001 or HOST:6379.",
+    ),
+    Setting(
         field="num_nodes",
         check=checks.integer(1),
         read=checks.read_number,
         argument="num_nodes",
         variables=("NOTEBOOK_ACCEL_NUM_NODES",),
+        flags=("--num-nodes", "--nodes"),
+        value="N",
+        summary="How many machines take part. Default: 1.",
+    ),
+    Setting(
+        field="insecure",
+        check=checks.flag,
+        read=checks.read_flag,
+        argument="insecure",
+        variables=("NOTEBOOK_ACCEL_INSECURE",),
     ),
     Setting(
         field="node_rank",

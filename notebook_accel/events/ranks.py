@@ -140,6 +140,8 @@ class Exited(Event):
     """Seconds since the epoch."""
     peak_resident: int | None = None
     """The most memory that the process ever held resident, in bytes."""
+    lost: str = ""
+    """Which machine it was on, and why nothing more is heard of that; empty if it is known how the process ended."""
 
 
 @dataclass(frozen=True)

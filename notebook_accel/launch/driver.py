@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from notebook_accel.events import Notice
-from notebook_accel.launch import engines, frames, frontend
+from notebook_accel.launch import frames, frontend, plan
 from notebook_accel.launch.frontend import NoView, Terminal, View
 from notebook_accel.launch.job import Job
 from notebook_accel.launch.journal.records import Record
@@ -74,9 +74,8 @@ def main(fd: int) -> None:
     frontend.use(front_end)
     frames.keep_cells({filename: text for filename, (_, text) in order.cells.items()})
     payload = Payload(message.fds[0], order.layout)
-    launch = Launch(
-        engines.get(order.plan.engine), order.plan, order.environ, payload, order.name, NoView, detached=True
-    )
+    engine = plan.engine_of(order.plan)
+    launch = Launch(engine, order.plan, order.environ, payload, order.name, NoView, detached=True)
     front_end.job = launch.job
     try:
         record = launch.journal.open()
@@ -92,7 +91,7 @@ def main(fd: int) -> None:
     _take_log(record)
     signal.signal(signal.SIGTERM, lambda *_: launch.requests.ask(Reason.CANCEL))
     launch.run()
-    engines.get(order.plan.engine).close()
+    engine.close()
 
 
 def _take_log(record: Record) -> None:

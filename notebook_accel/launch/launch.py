@@ -109,6 +109,7 @@ class Launch:
             environments=plan.environments(self._plan, meeting, self._environ),
             meeting=meeting,
             heartbeat=self._plan.config.heartbeat,
+            machines=self._plan.machines,
         )
         self.job.apply(None, AttemptStarted(number))
         group = RankGroup(self._engine, spec)

@@ -9,13 +9,14 @@ notebook's variables that the function does not use, and devices.
 from __future__ import annotations
 
 import importlib.machinery
+import json
 import os
 import random
 import sys
 import sysconfig
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,6 +35,17 @@ class State:
     argv: list[str]
     numbers: Numbers | None
     """`None` to leave the rank's alone."""
+
+
+_PLACES = "NOTEBOOK_ACCEL_PLACES"
+"""Where the notebook's own folders are on a rank's machine, by their paths there; not set where they are the same."""
+_own_path: list[str] = []
+"""The search path that this rank began with."""
+
+
+def told_places(places: Mapping[str, str]) -> dict[str, str]:
+    """What a rank on another machine is told, in its environment, of where the notebook's own folders are."""
+    return {_PLACES: json.dumps(dict(places))}
 
 
 @dataclass(frozen=True)
@@ -77,8 +89,12 @@ def apply(state: State) -> None:
     Raises:
         FileNotFoundError: The working directory is gone.
     """
-    os.chdir(state.cwd)
-    sys.path[:] = state.path
+    places = os.environ.get(_PLACES)
+    if places is None:
+        os.chdir(state.cwd)
+        sys.path[:] = state.path
+    else:
+        _apply_elsewhere(state, json.loads(places))
     sys.argv[:] = state.argv
     _forget_listings()
     # Byte code is only told apart from its source by the second of the edit and the length of the file, which is too
@@ -86,6 +102,15 @@ def apply(state: State) -> None:
     sys.dont_write_bytecode = True
     if state.numbers is not None:
         _apply_numbers(state.numbers)
+
+
+def _apply_elsewhere(state: State, places: Mapping[str, str]) -> None:
+    """On another machine only the notebook's own folders are the notebook's; packages are where they are here."""
+    global _own_path
+    _own_path = _own_path or list(sys.path)
+    os.chdir(places[state.cwd])
+    users = [places.get(folder, folder) for folder in state.path if folder == "" or folder in places]
+    sys.path[:] = [*users, *(folder for folder in _own_path if folder not in users)]
 
 
 def _apply_numbers(numbers: Numbers) -> None:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
-import os
 import socket
-import struct
 import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from notebook_accel.config import DEFAULT_PORT, LaunchConfig, checks, variables
 from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
-from notebook_accel.launch import chips, engines, output, rendezvous
-from notebook_accel.launch.engines.base import Engine, Meeting
+from notebook_accel.launch import chips, clusters, engines, interfaces, output, rendezvous
+from notebook_accel.launch.engines.base import Engine, Machines, Meeting
+from notebook_accel.launch.engines.cluster.engine import ClusterEngine
 
 _BACKLOG = 4096
 _PORT_PATIENCE = 2.0
 """Seconds to wait for a port that is taken."""
-_SIOCGIFADDR = 0x8915
 _LOOPBACK = "127.0.0.1"
 
 
@@ -33,7 +28,7 @@ class Plan:
 
     config: LaunchConfig
     size: int
-    """Ranks on this machine."""
+    """Ranks that this notebook starts: on this machine, or on all machines of a cluster."""
     device: str
     backend: str
     """How ranks on these devices talk: `nccl` or `gloo` of `torch.distributed`, or `xla`."""
@@ -47,6 +42,8 @@ class Plan:
     """`CUDA_VISIBLE_DEVICES` of the ranks, where it differs from the notebook's."""
     threads: int
     """CPU threads of each rank, unless `OMP_NUM_THREADS` is set."""
+    machines: Machines | None = None
+    """What is needed of a cluster; `None` for this machine."""
     place: str = ""
     """What the ranks run on, in words."""
     notice: str = ""
@@ -55,11 +52,16 @@ class Plan:
     @property
     def first(self) -> int:
         """The global rank of the first rank here."""
-        return self.config.node_rank * self.size
+        return 0 if self.machines else self.config.node_rank * self.size
+
+    @property
+    def local_size(self) -> int:
+        """Ranks on each machine."""
+        return self.size // self.machines.count if self.machines else self.size
 
     @property
     def world_size(self) -> int:
-        return self.config.num_nodes * self.size
+        return self.size if self.machines else self.config.num_nodes * self.size
 
     def label(self, rank: int | str) -> str:
         """The label of output lines: of a global rank, or of several such as `0-3`."""
@@ -77,7 +79,16 @@ def engine_for(config: LaunchConfig, hardware: Hardware) -> Engine:
     Raises:
         ConfigurationError: There is no such engine, or none for this system.
     """
+    if config.cluster:
+        return engines.of_cluster(config.cluster, insecure=config.insecure)
     return engines.get(device=_device(config, hardware))
+
+
+def engine_of(planned: Plan) -> Engine:
+    """What starts the ranks of a plan that was made in another process."""
+    if planned.config.cluster:
+        return engines.of_cluster(planned.config.cluster, insecure=planned.config.insecure)
+    return engines.get(planned.engine)
 
 
 def _device(config: LaunchConfig, hardware: Hardware) -> str:
@@ -90,7 +101,12 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
     Raises:
         ConfigurationError: The settings contradict each other or the device.
         HardwareError: There are fewer devices than were asked for.
+        LaunchError: The cluster can't be reached.
     """
+    if isinstance(engine, ClusterEngine):
+        return _make_on_cluster(config, engine)
+    if config.insecure:
+        raise ConfigurationError(f"insecure=True{config.told('insecure')} has no effect without cluster=")
     if config.num_nodes > 1 and config.rdzv_backend != "static":
         raise ConfigurationError(
             checks.no_rendezvous("rdzv_backend", config.rdzv_backend) + config.told("rdzv_backend")
@@ -109,11 +125,7 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
             f"the {engine.name} engine runs at most {engine.max_ranks} rank, not {size}{told}: pass num_processes="
             f"{engine.max_ranks}, or choose another engine"
         )
-    if device == "cpu" and config.mixed_precision in ("fp16", "fp8"):
-        raise ConfigurationError(
-            f"mixed_precision={config.mixed_precision!r}{config.told('mixed_precision')} needs a GPU, and these ranks "
-            "run on the CPU: use 'bf16' or 'no'"
-        )
+    _check_precision(config, device)
     return Plan(
         config=config,
         size=size,
@@ -129,6 +141,34 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
             (*config.notices, *([_NO_AFFINITY] if config.cpu_affinity else []), *([notice] if notice else []))
         ),
     )
+
+
+def _make_on_cluster(config: LaunchConfig, engine: ClusterEngine) -> Plan:
+    found = engine.survey()
+    device = clusters.device(config, found)
+    size = clusters.size(config, device, found)
+    machines = clusters.machines(config, device, size, found)
+    _check_precision(config, device)
+    return Plan(
+        config=config,
+        size=size,
+        device=device,
+        backend="nccl" if device == "cuda" else "gloo",
+        engine=engine.name,
+        machines=machines,
+        visible_gpus=None,
+        threads=1,
+        place=clusters.place(machines),
+        notice="\n".join((*config.notices, *([_NO_AFFINITY] if config.cpu_affinity else []))),
+    )
+
+
+def _check_precision(config: LaunchConfig, device: str) -> None:
+    if device == "cpu" and config.mixed_precision in ("fp16", "fp8"):
+        raise ConfigurationError(
+            f"mixed_precision={config.mixed_precision!r}{config.told('mixed_precision')} needs a GPU, and these ranks "
+            "run on the CPU: use 'bf16' or 'no'"
+        )
 
 
 def _describe(config: LaunchConfig, hardware: Hardware, device: str) -> str:
@@ -209,16 +249,13 @@ def environments(plan: Plan, meeting: Meeting, environ: Mapping[str, str]) -> li
     What only some frameworks read comes from the table of `rendezvous`, and gives way to all of them.
     """
     config = plan.config
-    shared = dict(environ)
+    shared = clusters.shared_environment(environ) if plan.machines else dict(environ)
     shared |= {
         "WORLD_SIZE": str(plan.world_size),
-        "LOCAL_WORLD_SIZE": str(plan.size),
-        "GROUP_RANK": str(config.node_rank),
+        "LOCAL_WORLD_SIZE": str(plan.local_size),
         "GROUP_WORLD_SIZE": str(config.num_nodes),
         "ROLE_NAME": "default",
         "ROLE_WORLD_SIZE": str(plan.world_size),
-        "MASTER_ADDR": meeting.host,
-        "MASTER_PORT": str(meeting.port),
         "TORCHELASTIC_RUN_ID": config.run_id,
         "TORCHELASTIC_RESTART_COUNT": str(meeting.attempt),
         "TORCHELASTIC_MAX_RESTARTS": str(config.max_restarts),
@@ -236,30 +273,46 @@ def environments(plan: Plan, meeting: Meeting, environ: Mapping[str, str]) -> li
     if plan.visible_gpus:
         shared["CUDA_VISIBLE_DEVICES"] = plan.visible_gpus
         shared.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    interface = _interface(meeting)
-    if interface:
-        # Otherwise gloo takes whatever the host's name resolves to, and both listen beyond this machine.
-        shared.setdefault("GLOO_SOCKET_IFNAME", interface)
-        shared.setdefault("NCCL_SOCKET_IFNAME", interface)
+    if not meeting.is_arranged:
+        shared |= {"MASTER_ADDR": meeting.host, "MASTER_PORT": str(meeting.port)}
+        here = meeting.num_nodes == 1
+        interface = interfaces.of(_LOOPBACK) if here else interfaces.towards(meeting.host, meeting.port)
+        if interface:
+            # Otherwise gloo takes whatever the host's name resolves to, and both listen beyond this machine.
+            shared.setdefault("GLOO_SOCKET_IFNAME", interface)
+            shared.setdefault("NCCL_SOCKET_IFNAME", interface)
     shared |= config.env
     return [
         {
             **shared,
             **told,
-            "RANK": str(plan.first + local),
-            "LOCAL_RANK": str(local),
-            "ROLE_RANK": str(plan.first + local),
+            "RANK": str(plan.first + number),
+            "LOCAL_RANK": str(number % plan.local_size),
+            "GROUP_RANK": str(config.node_rank + number // plan.local_size),
+            "ROLE_RANK": str(plan.first + number),
         }
-        for local, told in enumerate(rendezvous.variables(plan.size, plan.device, meeting, shared))
+        for number, told in enumerate(rendezvous.variables(plan.size, plan.device, meeting, shared))
     ]
 
 
 def meet(config: LaunchConfig, attempt: int) -> Meeting:
     """Opens the socket on which the ranks will meet. It listens from now on, so no port is ever lost to a race.
 
+    A cluster's machines do that themselves.
+
     Raises:
         LaunchError: The port is taken, or the address is not one of this machine.
     """
+    if config.cluster:
+        return Meeting(
+            host="",
+            port=0,
+            listener=None,
+            num_nodes=config.num_nodes,
+            run_id=config.run_id,
+            attempt=attempt,
+            is_arranged=True,
+        )
     listener = None
     host, port = config.master_addr, config.port
     if config.num_nodes == 1:
@@ -311,19 +364,3 @@ def _bind(listener: socket.socket, address: tuple[str, int]) -> None:
             time.sleep(_PORT_PATIENCE / 40)
         else:
             return
-
-
-def _interface(meeting: Meeting) -> str | None:
-    """The network interface through which this machine reaches the meeting point, if that can be told."""
-    address: Any = _LOOPBACK
-    if meeting.num_nodes > 1:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((meeting.host, meeting.port))  # sends nothing
-            address = probe.getsockname()[0]
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):
-                reply = fcntl.ioctl(query, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                if socket.inet_ntoa(reply[20:24]) == address:
-                    return name
-    return "lo0" if os.uname().sysname == "Darwin" and address == _LOOPBACK else None

@@ -12,16 +12,18 @@ from typing import IO, Any
 
 # The interpreter would put the working directory first: a user's `random.py` would then be imported by torch.
 _BOOTSTRAP = """\
-import importlib, json, sys
-entry, path, arguments = json.loads(sys.argv[1])
+import importlib, json, os, sys
+entry, path, arguments, detached = json.loads(sys.argv[1])
+if detached and os.fork():
+    os._exit(0)
 sys.path[:] = path
 module, _, name = entry.partition(":")
 getattr(importlib.import_module(module), name)(*arguments)
 """
 
 
-def command(entry: str, arguments: Sequence[Any]) -> list[str]:
-    """The command line that calls `entry`, written `module:function`, with JSON arguments."""
+def command(entry: str, arguments: Sequence[Any], *, detached: bool = False) -> list[str]:
+    """The command line that calls `entry`, written `module:function`, with JSON arguments; detached: as nobody's child."""
     try:
         here = os.getcwd()
     except FileNotFoundError:
@@ -30,11 +32,16 @@ def command(entry: str, arguments: Sequence[Any]) -> list[str]:
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if home not in path:
         path.append(home)
-    return [sys.executable, "-c", _BOOTSTRAP, json.dumps([entry, path, list(arguments)])]
+    return [sys.executable, "-c", _BOOTSTRAP, json.dumps([entry, path, list(arguments), detached])]
 
 
 def start(
-    entry: str, channel: socket.socket, log: IO[bytes], *arguments: Any, environment: Mapping[str, str] | None = None
+    entry: str,
+    channel: socket.socket,
+    log: IO[bytes],
+    *arguments: Any,
+    environment: Mapping[str, str] | None = None,
+    detached: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Starts `entry(fd, *arguments)` in a session of its own, with the socket as `fd`, which is closed here.
 
@@ -44,13 +51,14 @@ def start(
         log: Where it writes.
         arguments: JSON.
         environment: By default this process's own.
+        detached: It is to be nobody's child; the process that is returned ends at once.
 
     Raises:
         OSError: It cannot be started.
     """
     with channel:
         return subprocess.Popen(
-            command(entry, [channel.fileno(), *arguments]),
+            command(entry, [channel.fileno(), *arguments], detached=detached),
             pass_fds=[channel.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=log,

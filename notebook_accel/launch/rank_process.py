@@ -25,7 +25,6 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Call, Exited, to_wire
 from notebook_accel.launch import (
     bars,
-    coalesce,
     frameworks,
     jax_cluster,
     keras_bars,
@@ -52,17 +51,19 @@ class RankStart:
     """Its number on this machine."""
     environment: Mapping[str, str]
     heartbeat: float
+    pace: float
+    """Seconds between two times that it tells of its progress."""
     fds: Sequence[int]
     """Its channel, standard output and standard error."""
 
     @classmethod
     def from_message(cls, message: Message) -> RankStart:
         header = message.header
-        return cls(header["rank"], header["env"], header["heartbeat"], message.fds)
+        return cls(header["rank"], header["env"], header["heartbeat"], header["pace"], message.fds)
 
     def options(self) -> dict[str, Any]:
         """What `main` needs beside the descriptors and the environment."""
-        return {"rank": self.rank, "heartbeat": self.heartbeat}
+        return {"rank": self.rank, "heartbeat": self.heartbeat, "pace": self.pace}
 
 
 def prepare() -> None:
@@ -140,7 +141,7 @@ def main(channel: int, out: int, err: int, options: Mapping[str, Any]) -> NoRetu
     prepare()
     _settle(os.getppid())
     take_environment(environment)  # imports may have added to it
-    _live(RankStart(options["rank"], environment, options["heartbeat"], (channel, out, err)))
+    _live(RankStart(options["rank"], environment, options["heartbeat"], options["pace"], (channel, out, err)))
 
 
 def _settle(parent: int) -> None:
@@ -178,8 +179,7 @@ def _live(start: RankStart) -> NoReturn:
         # A worker that the user's code forks must not speak for the rank, nor keep its channel open.
         os.register_at_fork(after_in_child=channel.close)
         os.register_at_fork(after_in_child=lambda: events.listen(None))
-        size = int(start.environment.get("LOCAL_WORLD_SIZE", "1"))
-        rank = Rank(channel, start.heartbeat, pace=coalesce.pace(size))
+        rank = Rank(channel, start.heartbeat, pace=start.pace)
         rank.serve()
         code = int(rank.failed)
         _leave(wait=not rank.failed)

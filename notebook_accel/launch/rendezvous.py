@@ -85,7 +85,7 @@ def variables(size: int, device: str, meeting: Meeting, environ: Mapping[str, st
         meeting: Where they meet; it keeps the ports.
         environ: What they have already.
     """
-    place = Place(size, device, meeting.ports if meeting.num_nodes == 1 else None)
+    place = Place(size, device, meeting.ports if meeting.num_nodes == 1 and not meeting.is_arranged else None)
     found: list[Variables] = [{} for _ in range(size)]
     for framework in FRAMEWORKS:
         if is_installed(framework.package) and not framework.own & environ.keys():

@@ -13,7 +13,7 @@ from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.config.resolve import resolve
 from notebook_accel.config.settings import SETTINGS
-from notebook_accel.errors import ConfigurationError, HardwareError
+from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import Hardware, tpus
 from notebook_accel.launch import plan
 from notebook_accel.launch.outlook import outlook
@@ -68,7 +68,7 @@ def look() -> Overview:
     try:
         planned = plan.make(config, found, plan.engine_for(config, found))
         words = outlook(planned)
-    except (ConfigurationError, HardwareError) as error:
+    except (ConfigurationError, HardwareError, LaunchError) as error:
         words = _short(f"a launch would be refused: {error}")
     return Overview(_devices(found), _settings(config, planned), [line for tell in LIVE for line in tell()], words)
 

@@ -12,6 +12,7 @@ from notebook_accel.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from notebook_accel.launch.engines.base import Engine
+    from notebook_accel.launch.engines.cluster.engine import ClusterEngine
 
 VARIABLE = "NOTEBOOK_ACCEL_ENGINE"
 
@@ -49,6 +50,17 @@ ENGINES: dict[str, Callable[[], Engine]] = {
 _OF_DEVICES = {"tpu": "xla"}
 """The engines of devices that only one can start ranks on."""
 _running: dict[tuple[int, str], Engine] = {}
+_clusters: dict[tuple[int, str], ClusterEngine] = {}
+
+
+def of_cluster(address: str, *, insecure: bool = False) -> ClusterEngine:
+    """The engine of a cluster, one of each a process."""
+    from notebook_accel.launch.engines.cluster.engine import ClusterEngine
+
+    key = (os.getpid(), f"{address} {insecure}")
+    if key not in _clusters:
+        _clusters[key] = ClusterEngine(address, insecure=insecure)
+    return _clusters[key]
 
 
 def get(name: str | None = None, *, device: str | None = None) -> Engine:

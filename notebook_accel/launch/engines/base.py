@@ -51,19 +51,51 @@ class Meeting:
     attempt: int = 0
     join_timeout: float = 300.0
     """Seconds to wait for the other machines."""
+    is_arranged: bool = False
+    """The engine sees to it, on machines of its own; host and port are not known yet."""
     ports: Ports = field(default_factory=Ports, compare=False)
     """What frameworks with a rendezvous of their own use; held until the ranks have ended."""
 
 
+@dataclass(frozen=True)
+class Machine:
+    """A machine of a cluster, and what it has."""
+
+    host: str
+    address: str
+    cpus: int
+    gpus: int
+
+
+@dataclass(frozen=True)
+class Machines:
+    """The machines of a cluster that the ranks of a group are spread over, as many on each, in the order of their numbers."""
+
+    count: int
+    cpus: int
+    """CPUs that the ranks of one machine need."""
+    gpus: int = 0
+    """GPUs that they need."""
+
+    def __str__(self) -> str:
+        """What each has to have."""
+        count, kind = (self.gpus, "GPU") if self.gpus else (self.cpus, "CPU")
+        return f"{count} {kind}{'s' if count > 1 else ''}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class GroupSpec:
-    """The ranks to start on this machine."""
+    """The ranks to start."""
 
     environments: Sequence[Mapping[str, str]]
     """The whole environment of each rank."""
     meeting: Meeting
     heartbeat: float
     """Seconds between two heartbeats of a rank."""
+    machines: Machines | None = None
+    """Where in a cluster; `None` for this machine."""
+    pace: float | None = None
+    """Seconds between two times that a rank tells of its progress; by default what suits so many ranks."""
 
     @property
     def size(self) -> int:

@@ -20,9 +20,11 @@ class ServerEngine:
     isolated = True
     max_ranks: int | None = None
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, *, detached: bool = False) -> None:
         self.name = {"fork": "forkserver", "spawn": "spawn", "xla": "xla"}[method]
         self._method = method
+        self._detached = detached
+        """The server is nobody's child, so that who ends this process and its children leaves it to end the ranks."""
         self._lock = threading.RLock()
         self._server: Server | None = None
         self._next: Server | None = None
@@ -35,9 +37,10 @@ class ServerEngine:
         """All that was ever wanted, in order."""
         self._broken: set[str] = set()
 
-    def warm(self) -> None:
+    def warm(self, environment: Mapping[str, str] | None = None) -> None:
+        """Begins to prepare for a first start, by default of ranks with the environment of this process."""
         with self._lock:
-            self._current(os.environ)
+            self._current(os.environ if environment is None else environment)
 
     def preload(self, modules: Sequence[str]) -> None:
         if self._method == "spawn":
@@ -53,7 +56,7 @@ class ServerEngine:
 
     def _open(self, spec: GroupSpec) -> tuple[Server, Channel]:
         """Opens a group on the server, for ranks with this environment."""
-        _allow_descriptors(4 * spec.size + 64)
+        allow_descriptors(4 * spec.size + 64)
         with self._lock:
             server = self._current(spec.environments[0])
             ours, theirs = pair()
@@ -89,7 +92,7 @@ class ServerEngine:
         if self._server is not None:
             self._take_over()
         if self._server is None:
-            self._server = Server.start(self._method, environment)
+            self._server = Server.start(self._method, environment, detached=self._detached)
         return self._server
 
     def _take_over(self) -> None:
@@ -129,7 +132,7 @@ class ServerEngine:
             self._preloaded, self._wanted = self._wanted, []
 
 
-def _allow_descriptors(count: int) -> None:
+def allow_descriptors(count: int) -> None:
     """Raises this process's soft limit of open files, which is often 1024, if so many more need it."""
     import resource
 

@@ -36,12 +36,14 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     @classmethod
-    def start(cls, method: str, environment: Mapping[str, str]) -> Server:
+    def start(cls, method: str, environment: Mapping[str, str], *, detached: bool = False) -> Server:
         ours, theirs = pair()
         log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the server
         server = cls(Channel(ours), log, load_time(environment))
         try:
-            server.process = processes.start(_ENTRY, theirs, log, method, os.getpid(), environment=environment)
+            server.process = processes.start(
+                _ENTRY, theirs, log, method, os.getpid(), environment=environment, detached=detached
+            )
         except OSError as error:
             server.control.close()
             raise LaunchError(f"{_WHAT} can't be started: {error}") from error

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Call, Exited, to_wire
+from notebook_accel.launch import coalesce
 from notebook_accel.launch.engines.base import GroupSpec
 from notebook_accel.launch.engines.connection import Server
 from notebook_accel.launch.payload import Payload
@@ -30,7 +31,7 @@ class ServerRanks:
         try:
             self._meet(spec)
             for rank, environment in enumerate(spec.environments):
-                self._start(rank, environment, spec.heartbeat)
+                self._start(rank, environment, spec)
         except OSError as error:
             self.close()
             if isinstance(error, ConnectionError):
@@ -59,10 +60,11 @@ class ServerRanks:
                 raise LaunchError(header["error"])
             status = header["status"]
             exited = Exited(
-                code=status if status >= 0 else None,
-                signal=-status if status < 0 else None,
+                code=status if status is not None and status >= 0 else None,
+                signal=-status if status is not None and status < 0 else None,
                 at=header["at"],
                 peak_resident=header["peak"],
+                lost=header.get("lost", ""),
             )
             self._unsettled.discard(header["rank"])
             ended.append((header["rank"], exited))
@@ -111,14 +113,20 @@ class ServerRanks:
             fds=[] if meeting.listener is None else [meeting.listener.fileno()],
         )
 
-    def _start(self, rank: int, environment: Mapping[str, str], heartbeat: float) -> None:
+    def _start(self, rank: int, environment: Mapping[str, str], spec: GroupSpec) -> None:
         ours, theirs = pair()
         self.channels.append(Channel(ours))
         out, err = pipe(), pipe()
         self.outputs.append((out[0], err[0]))
         try:
             self._group.send(
-                {"op": "rank", "rank": rank, "env": dict(environment), "heartbeat": heartbeat},
+                {
+                    "op": "rank",
+                    "rank": rank,
+                    "env": dict(environment),
+                    "heartbeat": spec.heartbeat,
+                    "pace": coalesce.pace(spec.size) if spec.pace is None else spec.pace,
+                },
                 fds=[theirs.fileno(), out[1], err[1]],
             )
         finally:

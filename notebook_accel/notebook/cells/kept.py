@@ -77,7 +77,10 @@ class KeptRanks:
         self._mirrored = mirror.capture()
         meeting = plan.meet(config, 0)
         spec = GroupSpec(
-            environments=plan.environments(self.plan, meeting, environ), meeting=meeting, heartbeat=config.heartbeat
+            environments=plan.environments(self.plan, meeting, environ),
+            meeting=meeting,
+            heartbeat=config.heartbeat,
+            machines=self.plan.machines,
         )
         self._group = RankGroup(engine, spec)
         try:

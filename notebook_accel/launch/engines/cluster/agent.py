@@ -1,0 +1,172 @@
+"""The agent of one machine: starts ranks there on a fork server of its own, and relays what they and the bridge say.
+
+It knows no cluster. Whoever hosts it calls `tell` and `poll`, from any thread; a thread of the agent does all else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import selectors
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from notebook_accel.launch.engines.client import ServerEngine
+from notebook_accel.launch.engines.cluster.backlog import Backlog
+from notebook_accel.launch.engines.cluster.folders import Folders
+from notebook_accel.launch.engines.cluster.frames import LEASE, Frame
+from notebook_accel.launch.engines.cluster.local_group import LocalGroup
+
+_TICK = 1.0
+_COMPARED = ("torch", "notebook-accel", "cloudpickle")
+
+
+def versions() -> dict[str, str]:
+    """What must be the same on all machines, and in the notebook."""
+    found = {"Python": ".".join(platform.python_version_tuple()[:2])}
+    for name in _COMPARED:
+        try:
+            # A build for another device is the same version.
+            found[name] = importlib.metadata.version(name).partition("+")[0]
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+class NodeAgent:
+    """Runs groups of ranks on this machine.
+
+    Args:
+        address: This machine's, where the others reach it.
+        environ: What the ranks to come are told; the rest of their environment is this machine's.
+    """
+
+    def __init__(self, address: str, environ: Mapping[str, str]) -> None:
+        self._address = address
+        self._backlog = Backlog()
+        self._inbox: deque[Sequence[Frame]] = deque()
+        self._early: dict[int, Sequence[Frame]] = {}
+        self._expected = 0
+        self._lock = threading.Lock()
+        self._wakeup = socket.socketpair()
+        for end in self._wakeup:
+            end.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._groups: dict[int, LocalGroup] = {}
+        self._home = tempfile.mkdtemp(prefix="notebook-accel-")
+        self._folders = Folders(self._home)
+        self._environ = _own_environment()
+        self._asked = time.monotonic()
+        self._closing = False
+        self._engine = ServerEngine("fork", detached=True)
+        self._engine.warm({**self._environ, **environ})
+        self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_wakeup)
+        self._thread = threading.Thread(target=self._run, name="notebook-accel-agent", daemon=True)
+        self._thread.start()
+
+    # Whoever hosts it calls these
+
+    def info(self) -> dict[str, Any]:
+        """What the bridge compares, and its clock."""
+        return {
+            "host": socket.gethostname(),
+            "address": self._address,
+            "versions": versions(),
+            "python": sys.executable,
+            "clock": time.time(),
+        }
+
+    def tell(self, number: int, frames: Sequence[Frame]) -> None:
+        """Takes frames. The calls are numbered from 0; one that comes too early waits for those before it."""
+        with self._lock:
+            self._early[number] = frames
+            while self._expected in self._early:
+                self._inbox.append(self._early.pop(self._expected))
+                self._expected += 1
+        self._wake()
+
+    def poll(self, after: int, wait: float) -> tuple[int, list[Frame]]:
+        """What there is to tell beyond what `after` counts, which has arrived; waits for it, at most so many seconds.
+
+        Returns what the next call is to give as `after`, and the frames.
+        """
+        self._asked = time.monotonic()
+        try:
+            return self._backlog.take(after, wait)
+        finally:
+            self._asked = time.monotonic()
+
+    def close(self) -> None:
+        """Ends everything."""
+        self._closing = True
+        self._wake()
+        self._thread.join(5)
+
+    # The agent's own thread
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                pauses = [group.pause() for group in self._groups.values()]
+                for key, _ in self._selector.select(min([_TICK, *pauses])):
+                    key.data()
+                for group in list(self._groups.values()):
+                    group.look()
+                if self._groups and time.monotonic() - self._asked > LEASE:
+                    self._end_groups()  # nobody asks any more
+        finally:
+            self._end_groups()
+            self._engine.close()
+            shutil.rmtree(self._home, ignore_errors=True)
+
+    def _end_groups(self) -> None:
+        for number in list(self._groups):
+            self._groups.pop(number).close()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self._wakeup[1].send(b".")
+
+    def _on_wakeup(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._wakeup[0].recv(4096):
+                pass
+        while self._inbox:
+            for header, blobs in self._inbox.popleft():
+                self._on_frame(header, blobs)
+
+    def _on_frame(self, header: dict[str, Any], blobs: Sequence[Any]) -> None:
+        operation, number = header["op"], header.get("group")
+        if operation == "open":
+            self._open(header)
+        elif operation == "folder":
+            self._folders.take(header, blobs)
+        elif operation == "preload":
+            self._engine.preload(header["modules"])
+        elif operation == "close":
+            group = self._groups.pop(number, None)
+            if group is not None:
+                group.close()
+        elif number in self._groups:
+            self._groups[number].on_frame(header, blobs)
+
+    def _open(self, header: dict[str, Any]) -> None:
+        group = LocalGroup(header, self._engine, self._selector, self._backlog.add, self._address, self._environ)
+        self._groups[header["group"]] = group
+        lacking = self._folders.compare(header["folders"])
+        group.folders = self._folders.places
+        group.open(lacking)
+
+
+def _own_environment() -> dict[str, str]:
+    """This machine's environment, without what the cluster's library has set for its own processes."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PYTHONBREAKPOINT"))}

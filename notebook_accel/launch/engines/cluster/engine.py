@@ -1,0 +1,159 @@
+"""The engine whose ranks live on the machines of a cluster: starts the bridge, and asks it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+from notebook_accel.errors import LaunchError
+from notebook_accel.launch import processes
+from notebook_accel.launch.engines.base import GroupSpec, Machine
+from notebook_accel.launch.engines.client import allow_descriptors
+from notebook_accel.launch.engines.cluster import folders
+from notebook_accel.launch.engines.server_ranks import ServerRanks
+from notebook_accel.launch.stream import Channel, pair
+
+_ENTRY = "notebook_accel.launch.engines.cluster.bridge:main"
+_WHAT = "the process that reaches the cluster"
+NAME = "cluster"
+_FRESH = 30.0
+"""Seconds for which a survey counts."""
+
+
+class ClusterEngine:
+    """Starts ranks on machines of one cluster.
+
+    Args:
+        address: The cluster's.
+        insecure: It may be one that asks nobody for a token.
+    """
+
+    name = NAME
+    isolated = True
+    max_ranks: int | None = None
+
+    def __init__(self, address: str, *, insecure: bool = False) -> None:
+        self.address = address
+        self._insecure = insecure
+        self._lock = threading.RLock()
+        self._bridge: _Bridge | None = None
+        self._surveyed: tuple[float, list[Machine]] = (0.0, [])
+
+    def warm(self) -> None:
+        with self._lock:
+            self._current()
+
+    def preload(self, modules: Sequence[str]) -> None:
+        with self._lock, contextlib.suppress(OSError):
+            if self._bridge is not None:
+                self._bridge.control.send({"op": "preload", "modules": list(modules)})
+
+    def survey(self) -> list[Machine]:
+        """The machines of the cluster, as they were within the last half minute.
+
+        Raises:
+            LaunchError: It can't be reached.
+        """
+        at, found = self._surveyed
+        if not found or time.monotonic() - at > _FRESH:
+            found = self._survey()
+            self._surveyed = time.monotonic(), found
+        return found
+
+    def _survey(self) -> list[Machine]:
+        ours, theirs = pair()
+        with contextlib.closing(Channel(ours)) as answer:
+            with theirs:
+                bridge = self._say({"op": "survey"}, [theirs.fileno()])
+            # Waits on a socket, not in the cluster's library: an interrupt is heard, and harms nothing.
+            select.select([answer], [], [])
+            for message in answer.receive(wait=True) or ():
+                if "error" in message.header:
+                    self.close()  # the next one reads the environment anew
+                    raise LaunchError(message.header["error"])
+                return [Machine(**each) for each in message.header["machines"]]
+        self.close()
+        raise LaunchError(bridge.obituary())
+
+    def start(self, spec: GroupSpec) -> ServerRanks:
+        allow_descriptors(4 * spec.size + 64)
+        ours, theirs = pair()
+        with theirs:
+            self._say({"op": "environment", "env": dict(spec.environments[0])})
+            bridge = self._say({"op": "group"}, [theirs.fileno()])
+        return _ClusterRanks(bridge, Channel(ours), spec)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._bridge is not None:
+                self._bridge.close()
+            self._bridge = None
+            self._surveyed = 0.0, []
+
+    def _say(self, header: Mapping[str, Any], fds: Sequence[int] = ()) -> _Bridge:
+        with self._lock:
+            bridge = self._current()
+            try:
+                bridge.control.send(header, fds=fds)
+            except OSError:
+                # It was ended from outside; a new one serves as well.
+                self.close()
+                bridge = self._current()
+                bridge.control.send(header, fds=fds)
+            return bridge
+
+    def _current(self) -> _Bridge:
+        if self._bridge is None:
+            self._bridge = _Bridge(self.address, self._insecure)
+        return self._bridge
+
+
+class _Bridge:
+    """The kernel's hold on the bridge."""
+
+    def __init__(self, address: str, insecure: bool) -> None:
+        ours, theirs = pair()
+        self.control = Channel(ours)
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the bridge
+        try:
+            self._process: subprocess.Popen[bytes] = processes.start(
+                _ENTRY, theirs, self._log, address, insecure, os.getpid()
+            )
+        except OSError as error:
+            self.control.close()
+            raise LaunchError(f"{_WHAT} can't be started: {error}") from error
+
+    def obituary(self) -> str:
+        """Why it has ended, as far as it has said."""
+        said = processes.obituary(_WHAT, self._log)
+        if "No module named 'ray'" in said:
+            return "a cluster is reached through Ray, which is not installed: pip install 'notebook-accel[cluster]'"
+        return said
+
+    def close(self) -> None:
+        """Ends it, and all that it has started."""
+        self.control.close()
+        self._log.close()
+        threading.Thread(target=self._process.wait, name="notebook-accel-reaper", daemon=True).start()
+
+
+class _ClusterRanks(ServerRanks):
+    """One group on a cluster: to the kernel, like any other on a server."""
+
+    def _meet(self, spec: GroupSpec) -> None:
+        assert spec.machines is not None
+        order = {
+            "op": "meet",
+            "size": spec.size,
+            "machines": vars(spec.machines),
+            "folders": folders.own(os.getcwd(), sys.path),
+        }
+        self._group.send(order)

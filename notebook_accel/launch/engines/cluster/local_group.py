@@ -1,0 +1,286 @@
+"""The ranks of one group on an agent's machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from notebook_accel.errors import LaunchError, StreamError
+from notebook_accel.events import Bar, Exited, Heartbeat, Metrics
+from notebook_accel.launch import interfaces, mirror
+from notebook_accel.launch.engines.base import GroupSpec, Meeting
+from notebook_accel.launch.engines.client import ServerEngine
+from notebook_accel.launch.engines.cluster.frames import UNREAD, Frame, weight
+from notebook_accel.launch.engines.cluster.stack_files import StackFiles
+from notebook_accel.launch.engines.server_ranks import ServerRanks
+from notebook_accel.launch.rank import STACKS_SIGNAL
+
+_READ = 2**18
+_BACKLOG = 4096
+_PROGRESS = {Bar.kind, Metrics.kind, Heartbeat.kind}
+_CALM = 60.0
+
+
+class LocalGroup:
+    """Relays between the ranks here and the bridge.
+
+    Args:
+        header: Of the frame that opens it.
+        engine: Starts the ranks.
+        selector: Of the agent's thread.
+        add: Takes a frame for the bridge.
+        address: This machine's, where the others reach it.
+        environ: This machine's environment.
+    """
+
+    def __init__(
+        self,
+        header: Mapping[str, Any],
+        engine: ServerEngine,
+        selector: selectors.BaseSelector,
+        add: Callable[[Frame], object],
+        address: str,
+        environ: Mapping[str, str],
+    ) -> None:
+        self._number: int = header["group"]
+        self._members: list[int] = header["members"]
+        self._is_first: bool = header["first"]
+        self._engine = engine
+        self._selector = selector
+        self._add = add
+        self._address = address
+        self._environ = environ
+        self._listener: socket.socket | None = None
+        self._ranks: ServerRanks | None = None
+        self._payload: int | None = None
+        """The memory file of the latest call."""
+        self._left = len(self._members)
+        """How many have not ended."""
+        self._unread = [0] * len(self._members)
+        self._heard: set[int] = set()
+        """Descriptors that are listened to."""
+        self._stacks = StackFiles(self._tell_stacks)
+        self.folders: Mapping[str, str] = {}
+        """Where the notebook's folders are here."""
+
+    def open(self, lacking: Sequence[str]) -> None:
+        """Says that it is ready to start."""
+        host, port = "", 0
+        if self._is_first:
+            self._listener = socket.create_server((self._address, 0), backlog=_BACKLOG)
+            host, port = self._listener.getsockname()[:2]
+        self._tell({"op": "opened", "host": host, "port": port, "lacking": list(lacking)})
+
+    def on_frame(self, header: dict[str, Any], blobs: Sequence[Any]) -> None:
+        """Does what the bridge says."""
+        operation = header["op"]
+        if operation == "start":
+            self._start(header)
+        elif operation == "payload":
+            self._take_payload(blobs[0])
+        elif self._ranks is None:
+            return  # it could not be started, which was told
+        elif operation == "say":
+            self._say(self._members.index(header["rank"]), header, blobs)
+        elif operation == "finish":
+            self._ranks.channels[self._members.index(header["rank"])].finish()
+        elif operation == "signal":
+            self._signal(self._members.index(header["rank"]), header["signum"])
+        elif operation == "read":
+            self._on_read(self._members.index(header["rank"]), header["bytes"])
+        elif operation == "disperse":
+            self._ranks.disperse()
+        elif operation == "part":
+            self._ranks.part()
+
+    def pause(self) -> float:
+        """Seconds until `look` has something to do."""
+        return self._stacks.pause()
+
+    def look(self) -> None:
+        """Does what is due."""
+        self._stacks.look()
+
+    def close(self) -> None:
+        """Ends the ranks that are left."""
+        for fd in list(self._heard):
+            self._forget(fd)
+        if self._ranks is not None:
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(self._ranks)
+            self._ranks.close()
+        if self._listener is not None:
+            self._listener.close()
+        if self._payload is not None:
+            os.close(self._payload)
+        self._stacks.close()
+
+    # Start
+
+    def _start(self, header: dict[str, Any]) -> None:
+        meeting = Meeting(host=self._address, port=0, listener=None)
+        if self._listener is not None:
+            port = self._listener.getsockname()[1]
+            meeting = Meeting(host=self._address, port=port, listener=self._listener)
+        self._listener = None  # the server has it, and it is closed here
+        spec = GroupSpec(
+            environments=[self._complete(each, header) for each in header["environments"]],
+            meeting=meeting,
+            heartbeat=header["heartbeat"],
+            pace=header["pace"],
+        )
+        try:
+            self._ranks = self._engine.start(spec)
+        except (LaunchError, OSError) as error:
+            self._tell({"op": "failed", "error": str(error)})
+            return
+        self._selector.register(self._ranks, selectors.EVENT_READ, self._on_changes)
+        for local in range(len(self._members)):
+            self._listen(local)
+
+    def _complete(self, told: Mapping[str, str], header: Mapping[str, Any]) -> dict[str, str]:
+        """The whole environment of a rank: this machine's, what the launch tells, and what only is known here."""
+        found = {**self._environ, **told, "MASTER_ADDR": header["host"], "MASTER_PORT": str(header["port"])}
+        interface = interfaces.of(self._address)
+        if interface:
+            found.setdefault("GLOO_SOCKET_IFNAME", interface)
+            found.setdefault("NCCL_SOCKET_IFNAME", interface)
+        return {**found, **mirror.told_places(self.folders)}
+
+    # To the ranks
+
+    def _take_payload(self, data: Any) -> None:
+        if self._payload is not None:
+            os.close(self._payload)
+        self._payload = os.memfd_create("notebook-accel", os.MFD_CLOEXEC)
+        view = memoryview(data)
+        while view.nbytes:
+            view = view[os.write(self._payload, view) :]
+
+    def _say(self, local: int, header: dict[str, Any], blobs: Sequence[Any]) -> None:
+        assert self._ranks is not None
+        fds = [self._payload] if header["payload"] and self._payload is not None else []
+        with contextlib.suppress(OSError):  # this rank has died already: `_on_changes` tells
+            self._ranks.channels[local].send(header["header"], blobs, fds)
+
+    def _signal(self, local: int, signum: int) -> None:
+        assert self._ranks is not None
+        if signum == STACKS_SIGNAL:
+            self._stacks.expect(local)
+        self._ranks.signal(local, signum)
+
+    # From the ranks
+
+    def _tell(self, header: dict[str, Any], blobs: Sequence[Any] = ()) -> None:
+        self._add(({**header, "group": self._number}, blobs))
+
+    def _of(self, local: int, operation: str, blobs: Sequence[Any] = (), **more: Any) -> None:
+        frame: Frame = ({"op": operation, "group": self._number, "rank": self._members[local], **more}, blobs)
+        if operation in ("said", "wrote"):
+            self._unread[local] += weight(frame)
+        self._add(frame)
+
+    def _tell_stacks(self, local: int, content: bytes) -> None:
+        self._of(local, "stacks", [content])
+
+    def _listen(self, local: int) -> None:
+        """Listens to a rank, as far as it has not closed what it says and writes."""
+        assert self._ranks is not None
+        channel = self._ranks.channels[local]
+        if channel.is_open:
+            self._hear(channel.fileno(), partial(self._on_channel, local))
+        for fd, stream in zip(self._ranks.outputs[local], ("stdout", "stderr"), strict=True):
+            self._hear(fd, partial(self._on_output, local, fd, stream))
+
+    def _hear(self, fd: int, heard: Callable[[], object]) -> None:
+        if fd not in self._heard:
+            self._heard.add(fd)
+            self._selector.register(fd, selectors.EVENT_READ, heard)
+
+    def _forget(self, fd: int) -> None:
+        if fd in self._heard:
+            self._heard.discard(fd)
+            self._selector.unregister(fd)
+
+    def _rest(self, local: int) -> None:
+        """Lets a rank wait whose words nobody reads."""
+        assert self._ranks is not None
+        if self._unread[local] > UNREAD:
+            for fd in (self._ranks.channels[local].fileno(), *self._ranks.outputs[local]):
+                self._forget(fd)
+
+    def _on_read(self, local: int, count: int) -> None:
+        was_resting = self._unread[local] > UNREAD
+        self._unread[local] -= count
+        if was_resting and self._unread[local] <= UNREAD:
+            self._listen(local)
+
+    def _on_channel(self, local: int) -> None:
+        assert self._ranks is not None
+        channel = self._ranks.channels[local]
+        try:
+            messages = channel.receive(wait=False)
+        except StreamError:
+            self._ranks.signal(local, signal.SIGKILL)  # it can't be understood any more
+            messages = None
+        if messages is None:
+            self._forget(channel.fileno())
+            self._of(local, "silent")
+        for message in messages or ():
+            if message.header.get("kind") not in _PROGRESS:
+                self._take_output(local)  # it was written before
+            if message.fds:
+                self._stacks.add(local, message.fds[0])
+            self._of(local, "said", message.blobs, header=message.header, stacks=bool(message.fds))
+        self._rest(local)
+
+    def _on_output(self, local: int, fd: int, stream: str) -> bool:
+        """Passes on what has been written; returns whether there may be more."""
+        try:
+            data = os.read(fd, _READ)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._forget(fd)
+            return False
+        self._of(local, "wrote", [data], stream=stream)
+        self._rest(local)
+        return True
+
+    def _take_output(self, local: int) -> None:
+        assert self._ranks is not None
+        for fd, stream in zip(self._ranks.outputs[local], ("stdout", "stderr"), strict=True):
+            while self._on_output(local, fd, stream):
+                pass
+
+    def _on_changes(self) -> None:
+        assert self._ranks is not None
+        try:
+            found = self._ranks.changes()
+        except LaunchError as error:
+            self._selector.unregister(self._ranks)
+            self._tell({"op": "failed", "error": str(error)})
+            return
+        for local, exited in found:
+            self._on_exit(local, exited)
+        self._left -= len(found)
+        if not self._left:
+            self._selector.unregister(self._ranks)  # nothing more comes but its end
+
+    def _on_exit(self, local: int, exited: Exited) -> None:
+        assert self._ranks is not None
+        channel = self._ranks.channels[local]
+        while channel.is_open and channel.has_data():
+            self._on_channel(local)
+        self._take_output(local)
+        for fd in (channel.fileno(), *self._ranks.outputs[local]):
+            self._forget(fd)
+        self._stacks.tell(local)
+        status = exited.code if exited.signal is None else -exited.signal
+        self._of(local, "ended", status=status, at=exited.at, peak=exited.peak_resident)

@@ -1,0 +1,198 @@
+"""Machines of a Ray cluster: one actor on each, which hosts our agent. Ray places, starts and watches them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from notebook_accel.launch import clusters
+from notebook_accel.launch.engines.base import Machine, Machines
+from notebook_accel.launch.engines.cluster import ray_advice
+from notebook_accel.launch.engines.cluster.agent import versions
+from notebook_accel.launch.engines.cluster.frames import WAIT, Frame
+from notebook_accel.launch.engines.cluster.ray_actor import RayAgent
+from notebook_accel.launch.engines.cluster.transport import ClusterError, Node
+
+_LARGE = 100_000
+"""Bytes from which a blob goes through the object store."""
+_PLACING = 60.0
+"""Seconds to wait for machines that others use."""
+_BEGINNING = 120.0
+"""Seconds that an agent has to begin."""
+_LOCAL_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Set to 0, Ray does not look for an address that others could reach this machine at."""
+
+
+class RayCluster:
+    """The cluster at an address.
+
+    Args:
+        address: `auto`, `host:port` or `ray://host:port`.
+        insecure: It may be one that asks nobody for a token.
+    """
+
+    def __init__(self, address: str, *, insecure: bool) -> None:
+        self._address = address
+        self._insecure = insecure
+
+    def connect(self) -> None:
+        address = ray_advice.locate(self._address)
+        ray_advice.check_token(self._address, address, insecure=self._insecure)
+        ray_advice.check_reachable(address)
+        if ray_advice.is_loopback(address):
+            os.environ[_LOCAL_ONLY] = "0"
+        import ray
+
+        try:
+            ray.init(
+                address=address,
+                namespace=f"notebook-accel-{secrets.token_hex(8)}",
+                log_to_driver=False,
+                logging_level="ERROR",
+            )
+        except Exception as error:
+            raise ClusterError(ray_advice.explain(address, error)) from error
+        if not self._insecure and not ray_advice.has_token():
+            others = [machine.address for machine in self.survey() if not ray_advice.is_loopback(machine.address)]
+            if others:
+                ray.shutdown()
+                raise ClusterError(ray_advice.no_token(self._address))
+
+    def survey(self) -> list[Machine]:
+        import ray
+
+        found = [
+            Machine(
+                str(node["NodeManagerHostname"]),
+                str(node["NodeManagerAddress"]),
+                int(node["Resources"].get("CPU", 0)),
+                int(node["Resources"].get("GPU", 0)),
+            )
+            for node in ray.nodes()
+            if node["Alive"]
+        ]
+        return sorted(found, key=lambda machine: _order(machine.address))
+
+    def start(self, machines: Machines, environ: Mapping[str, str]) -> tuple[Any, list[Node]]:
+        import ray
+        from ray.util.placement_group import placement_group
+
+        self._check(machines)
+        bundle = {"CPU": machines.cpus, **({"GPU": machines.gpus} if machines.gpus else {})}
+        placed = placement_group([bundle] * machines.count, strategy="STRICT_SPREAD")
+        actors: list[Any] = []
+        try:
+            if not placed.wait(_PLACING):
+                raise ClusterError(ray_advice.busy(machines, _PLACING))
+            actors += [_actor(placed, index, machines, environ) for index in range(machines.count)]
+            nodes = [_node(actor) for actor in actors]
+            for node in nodes:
+                _compare(node)
+        except Exception as error:
+            self.stop((placed, actors))
+            if isinstance(error, ClusterError):
+                raise
+            raise ClusterError(ray_advice.explain(self._address, error)) from error
+        del ray
+        return (placed, actors), sorted(nodes, key=lambda node: _order(node.address))
+
+    def share(self, data: bytes) -> Any:
+        if len(data) < _LARGE:
+            return data
+        import ray
+
+        return ray.put(data)
+
+    def stop(self, started: Any) -> None:
+        import ray
+        from ray.util.placement_group import remove_placement_group
+
+        placed, actors = started
+        for actor in actors:
+            ray.kill(actor)
+        remove_placement_group(placed)
+
+    def _check(self, machines: Machines) -> None:
+        found = self.survey()
+        fit = [each for each in found if each.cpus >= machines.cpus and each.gpus >= machines.gpus]
+        if len(fit) < machines.count:
+            raise ClusterError(clusters.too_few(machines, found))
+
+
+class RayNode:
+    """A machine on which an actor hosts the agent."""
+
+    def __init__(self, actor: Any, info: Mapping[str, Any], offset: float) -> None:
+        self.host = str(info["host"])
+        self.address = str(info["address"])
+        self.versions: Mapping[str, str] = info["versions"]
+        self.offset = offset
+        self._actor = actor
+        self._told = 0
+
+    def tell(self, frames: Sequence[Frame]) -> None:
+        self._actor.tell.options(concurrency_group="tell").remote(self._told, list(frames))
+        self._told += 1
+
+    def listen(self, hear: Callable[[Sequence[Frame]], None], lose: Callable[[str], None]) -> None:
+        self._ask(0, hear, lose)
+
+    def _ask(self, after: int, hear: Callable[[Sequence[Frame]], None], lose: Callable[[str], None]) -> None:
+        def answer(future: Any) -> None:
+            try:
+                reached, frames = future.result()
+            except Exception as error:
+                lose(ray_advice.why_lost(error))
+                return
+            self._ask(reached, hear, lose)  # before all else: the way takes a millisecond
+            hear(frames)
+
+        question = self._actor.poll.options(concurrency_group="poll").remote(after, WAIT)
+        question.future().add_done_callback(answer)
+
+
+def _actor(placed: Any, index: int, machines: Machines, environ: Mapping[str, str]) -> Any:
+    import ray
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    make: Any = ray.remote(concurrency_groups={"tell": 1, "poll": 1})(RayAgent)
+    return make.options(
+        num_cpus=machines.cpus,
+        num_gpus=machines.gpus,
+        max_restarts=0,
+        scheduling_strategy=PlacementGroupSchedulingStrategy(placed, placement_group_bundle_index=index),
+    ).remote(dict(environ))
+
+
+def _node(actor: Any) -> RayNode:
+    import ray
+
+    before = time.time()
+    info = ray.get(actor.info.remote(), timeout=_BEGINNING)
+    asked = time.time()
+    info = ray.get(actor.info.remote(), timeout=_BEGINNING)  # the first waited for its process
+    offset = info["clock"] - (asked + time.time()) / 2
+    del before
+    return RayNode(actor, info, offset)
+
+
+def _compare(node: RayNode) -> None:
+    mine = versions()
+    differ = [
+        f"{name} {node.versions.get(name) or 'is not there'} (here {mine[name]})"
+        for name in mine
+        if node.versions.get(name) != mine[name]
+    ]
+    if differ:
+        raise ClusterError(
+            f"{node.host} ({node.address}) has {', '.join(differ)}: what is pickled here can't be relied on there. "
+            "Install the same versions on every machine, such as from one constraints file or image."
+        )
+
+
+def _order(address: str) -> tuple[int, ...] | tuple[str, ...]:
+    parts = address.split(".")
+    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else (address,)

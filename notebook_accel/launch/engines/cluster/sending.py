@@ -1,0 +1,124 @@
+"""What one rank has said and written, on its way to the kernel: in order, and without waiting for who is slow to read."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import selectors
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from notebook_accel.launch.stream import encode
+
+_Item = tuple[int, memoryview, Sequence[int]]
+
+
+class Outlet:
+    """The bridge's ends of a rank's channel and pipes.
+
+    Args:
+        selector: Tells when one of them has room again.
+        fds: The channel, standard output and standard error.
+    """
+
+    def __init__(self, selector: selectors.BaseSelector, fds: Sequence[int]) -> None:
+        self._selector = selector
+        self._channel = socket.socket(fileno=os.dup(fds[0]))
+        self._pipes = {"stdout": fds[1], "stderr": fds[2]}
+        for fd in self._pipes.values():
+            os.set_blocking(fd, False)
+        self._queue: deque[_Item | Callable[[], object]] = deque()
+        self._stuck: int | None = None
+        """The descriptor that has no room."""
+
+    def write(self, stream: str, data: bytes) -> None:
+        """Output."""
+        self._add(self._pipes[stream], data)
+
+    def say(self, header: dict[str, Any], blobs: Sequence[Any], fds: Sequence[int] = ()) -> None:
+        """A message. The descriptors are closed once they are sent."""
+        fd = self._channel.fileno()
+        self._add(fd, encode({**header, "fds": len(fds)} if fds else header, blobs), fds)
+        for blob in blobs:
+            self._add(fd, blob)
+
+    def then(self, act: Callable[[], object]) -> None:
+        """Does something once all that came before has been taken."""
+        self._queue.append(act)
+        self._pump()
+
+    def finish(self) -> None:
+        """No further message comes."""
+        self.then(self._shut)
+
+    def close(self) -> None:
+        """Closes all; what has not been taken is lost."""
+        self._unblock()
+        for item in self._queue:
+            if not callable(item):
+                _close_all(item[2])
+        self._queue.clear()
+        self._channel.close()
+        _close_all(list(self._pipes.values()))
+        self._pipes.clear()
+
+    def _shut(self) -> None:
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_WR)
+
+    def _add(self, fd: int, data: Any, fds: Sequence[int] = ()) -> None:
+        self._queue.append((fd, memoryview(data).cast("B"), fds))
+        if self._stuck is None:
+            self._pump()
+
+    def _pump(self) -> None:
+        if self._stuck is not None:
+            return
+        while self._queue:
+            item = self._queue.popleft()
+            if callable(item):
+                item()
+            elif not self._write(*item):
+                return
+
+    def _write(self, fd: int, view: memoryview, fds: Sequence[int]) -> bool:
+        """Writes; returns whether there was room for all of it."""
+        while view.nbytes:
+            try:
+                sent = self._write_some(fd, view, fds)
+            except BlockingIOError:
+                self._queue.appendleft((fd, view, fds))
+                self._stuck = fd
+                self._selector.register(fd, selectors.EVENT_WRITE, self._on_room)
+                return False
+            except OSError:  # the kernel listens no more
+                sent = view.nbytes
+            _close_all(fds)
+            fds = ()
+            view = view[sent:]
+        return True
+
+    def _write_some(self, fd: int, view: memoryview, fds: Sequence[int]) -> int:
+        if fd != self._channel.fileno():
+            return os.write(fd, view)
+        if fds:
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
+            return self._channel.sendmsg([view], [rights], socket.MSG_DONTWAIT)  # `send_fds` drops its flags
+        return self._channel.send(view, socket.MSG_DONTWAIT)
+
+    def _on_room(self) -> None:
+        self._unblock()
+        self._pump()
+
+    def _unblock(self) -> None:
+        if self._stuck is not None:
+            self._selector.unregister(self._stuck)
+            self._stuck = None
+
+
+def _close_all(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)

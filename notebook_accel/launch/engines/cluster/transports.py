@@ -1,0 +1,12 @@
+"""The ways to reach a cluster, by how its address begins. A new one is a new file and one row."""
+
+from __future__ import annotations
+
+from notebook_accel.launch.engines.cluster.transport import Transport
+
+
+def make(address: str, *, insecure: bool) -> Transport:
+    """What reaches the cluster at an address."""
+    from notebook_accel.launch.engines.cluster.ray_cluster import RayCluster
+
+    return RayCluster(address, insecure=insecure)
