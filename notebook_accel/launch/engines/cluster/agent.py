@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from notebook_accel.launch.engines.cluster.backlog import Backlog
 from notebook_accel.launch.engines.cluster.folders import Folders
 from notebook_accel.launch.engines.cluster.frames import LEASE, Frame
 from notebook_accel.launch.engines.cluster.local_group import LocalGroup
+from notebook_accel.launch.engines.cluster.selecting import turn
 
 _TICK = 1.0
 _COMPARED = ("torch", "notebook-accel", "cloudpickle")
@@ -67,6 +69,8 @@ class NodeAgent:
         self._environ = _own_environment()
         self._asked = time.monotonic()
         self._closing = False
+        self._broken = ""
+        """How its own thread has failed."""
         self._engine = ServerEngine("fork", detached=True)
         self._engine.warm({**self._environ, **environ})
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_wakeup)
@@ -100,6 +104,8 @@ class NodeAgent:
         Returns what the next call is to give as `after`, and the frames.
         """
         self._asked = time.monotonic()
+        if self._broken:
+            raise RuntimeError(f"the agent has failed: {self._broken}")
         try:
             return self._backlog.take(after, wait)
         finally:
@@ -117,12 +123,14 @@ class NodeAgent:
         try:
             while not self._closing:
                 pauses = [group.pause() for group in self._groups.values()]
-                for key, _ in self._selector.select(min([_TICK, *pauses])):
-                    key.data()
+                turn(self._selector, min([_TICK, *pauses]))
                 for group in list(self._groups.values()):
                     group.look()
                 if self._groups and time.monotonic() - self._asked > LEASE:
                     self._end_groups()  # nobody asks any more
+        except BaseException:
+            self._broken = traceback.format_exc()
+            raise
         finally:
             self._end_groups()
             self._engine.close()

@@ -21,6 +21,7 @@ from notebook_accel.launch.engines.base import Machines
 from notebook_accel.launch.engines.cluster import transports
 from notebook_accel.launch.engines.cluster.fleet import Fleet
 from notebook_accel.launch.engines.cluster.relay import Relay
+from notebook_accel.launch.engines.cluster.selecting import turn
 from notebook_accel.launch.engines.cluster.transport import ClusterError
 from notebook_accel.launch.stream import Channel, Message
 
@@ -59,8 +60,7 @@ class Bridge:
                 self._selector.register(os.pidfd_open(self._kernel), selectors.EVENT_READ, self._end)
         threading.Thread(target=self._do_chores, name="cluster", daemon=True).start()
         while True:
-            for key, _ in self._selector.select(_TICK):
-                key.data()
+            turn(self._selector, _TICK)
             self._look()
 
     def _look(self) -> None:
