@@ -74,6 +74,8 @@ class RankFailure:
     """The traceback with its source, as the user wrote it, or what is known of a death."""
     exception: BaseException | None = None
     """The rank's exception, where it could be pickled."""
+    hosts: tuple[str, ...] = ()
+    """The machines that they were on, where the ranks were on several."""
 
 
 class RankError(NotebookAccelError, RuntimeError):

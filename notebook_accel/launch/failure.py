@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from notebook_accel.errors import RankError, RankFailure, RankTimeoutError
 from notebook_accel.events import Exited, Failed, Phase, Raised, ThreadStack
@@ -14,6 +15,7 @@ from notebook_accel.launch.rank_state import RankState
 
 _DEATH_IS_NOTICED_LATE = 0.1
 """Seconds. Other ranks may raise over a lost connection before the parent of a killed rank knows of its death."""
+_MOST_HOSTS = 4
 _LINKS = {
     "cause": "The above exception was the direct cause of the following exception:",
     "context": "During handling of the above exception, another exception occurred:",
@@ -33,8 +35,13 @@ def error(
     """
     found = [state for state in states if _has_failed(state)]
     found.sort(key=_order)
+    spread = len({state.host for state in states if state.host}) > 1
+    described = [(state, _describe(state, stacks[states.index(state)], oom_killed)) for state in found]
     failures = _alike(
-        [(state, _describe(state, stacks[index], oom_killed)) for state in found for index in (states.index(state),)]
+        [
+            (state, replace(each, hosts=(state.host,)) if spread and state.host and not _is_lost(state) else each)
+            for state, each in described
+        ]
     )
     first = failures[0]
     size = _size_of(states, world_size)
@@ -104,12 +111,17 @@ def _has_failed(state: RankState) -> bool:
     return state.exited is not None and state.returned is None and not state.stopped
 
 
-def _order(state: RankState) -> tuple[bool, float, int]:
-    """The cause first: not what merely tells that another rank has gone; then what came first."""
+def _is_lost(state: RankState) -> bool:
+    """Whether its machine is, which is named then."""
+    return state.exited is not None and bool(state.exited.lost)
+
+
+def _order(state: RankState) -> tuple[int, float, int]:
+    """The cause first: a machine that was lost; what came first; at last what merely tells that another rank has gone."""
     if state.failed is not None:
-        return state.failed.from_peer, state.failed.at, state.rank
+        return 2 if state.failed.from_peer else 1, state.failed.at, state.rank
     assert state.exited is not None
-    return False, state.exited.at - _DEATH_IS_NOTICED_LATE, state.rank
+    return 0 if state.exited.lost else 1, state.exited.at - _DEATH_IS_NOTICED_LATE, state.rank
 
 
 def _describe(state: RankState, stack: str, oom_killed: bool) -> RankFailure:
@@ -135,6 +147,8 @@ def _raised(state: RankState, failed: Failed) -> RankFailure:
 
 
 def _died(state: RankState, exited: Exited, stack: str, oom_killed: bool) -> RankFailure:
+    if exited.lost:
+        return RankFailure((state.rank,), f"was lost with machine {exited.lost}")
     memory = f"It held {_size(state.resident)} at last" if state.resident else "It had just started"
     if exited.peak_resident:
         memory += f", {_size(exited.peak_resident)} at most"
@@ -164,12 +178,10 @@ def _alike(found: Iterable[tuple[RankState, RankFailure]]) -> list[RankFailure]:
         key = (failure.summary, failure.detail if state.failed is not None else None)
         if key in joined:
             first = joined[key]
-            failure = RankFailure((*first.ranks, *failure.ranks), first.summary, first.detail, first.exception)
+            hosts = tuple(dict.fromkeys((*first.hosts, *failure.hosts)))
+            failure = replace(first, ranks=(*first.ranks, *failure.ranks), hosts=hosts)
         joined[key] = failure
-    return [
-        RankFailure(tuple(sorted(failure.ranks)), failure.summary, failure.detail, failure.exception)
-        for failure in joined.values()
-    ]
+    return [replace(failure, ranks=tuple(sorted(failure.ranks))) for failure in joined.values()]
 
 
 def _unpickle(failed: Failed) -> BaseException:
@@ -205,7 +217,14 @@ def _sentence(failure: RankFailure, size: int) -> str:
     summary = failure.summary
     if len(failure.ranks) > 1 and summary.startswith("was "):
         summary = "were " + summary.removeprefix("was ")
-    return f"{_who(failure.ranks, size)} {summary}"
+    return f"{_who(failure.ranks, size)}{_on(failure.hosts)} {summary}"
+
+
+def _on(hosts: Sequence[str]) -> str:
+    """` (on node-b)`; empty if there is nothing to tell apart."""
+    if not hosts:
+        return ""
+    return f" (on {', '.join(hosts[:_MOST_HOSTS])}{' and others' if len(hosts) > _MOST_HOSTS else ''})"
 
 
 def _who(ranks: Sequence[int], size: int) -> str:

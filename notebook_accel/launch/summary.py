@@ -137,6 +137,8 @@ def why_failed(state: RankState) -> str:
         return next(iter(state.failed.chain[-1].text.splitlines()), state.failed.chain[-1].type_name)
     if state.exited is None:
         return ""
+    if state.exited.lost:
+        return f"lost with machine {state.exited.lost}"
     if state.exited.signal:
         return f"its process was killed by signal {state.exited.signal}"
     return f"its process ended with exit code {state.exited.code}"

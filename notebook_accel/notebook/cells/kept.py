@@ -11,7 +11,7 @@ from typing import Any
 from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import LaunchError
-from notebook_accel.events import AttemptStarted, Heartbeat, Hello
+from notebook_accel.events import AttemptStarted, Exited, Heartbeat, Hello
 from notebook_accel.launch import failure, frontend, mirror, payload, plan
 from notebook_accel.launch.engines.base import GroupSpec
 from notebook_accel.launch.group import RankGroup
@@ -25,6 +25,12 @@ from notebook_accel.notebook.cells.variables import Variables
 
 _KEPT_LINES = 1000
 """How many of a rank's last lines are kept, of all its cells."""
+
+
+def _how(exited: Exited) -> str:
+    if exited.lost:
+        return f"was lost with machine {exited.lost}"
+    return f"was killed by signal {exited.signal}" if exited.signal else f"ended with status {exited.code}"
 
 
 @dataclass
@@ -102,7 +108,7 @@ class KeptRanks:
     def dead(self) -> dict[int, str]:
         """The ranks that have ended, each with how."""
         return {
-            rank: f"was killed by signal {exited.signal}" if exited.signal else f"ended with status {exited.code}"
+            rank: _how(exited)
             for rank, exited in sorted(self._group.exited.items())
         }
 
