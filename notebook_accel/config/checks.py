@@ -91,17 +91,13 @@ def endpoint(name: str, value: Any) -> tuple[str, int]:
 
 
 def cluster(name: str, value: Any) -> str:
-    """`auto`, `host:port` or `ray://host:port`; empty for none."""
-    if value == "slurm":
-        raise ConfigurationError(
-            f"{name}='slurm' is not available: give the address of a Ray cluster, 'ray://HOST:10001' or 'HOST:6379'"
-        )
-    if value not in ("", "auto"):
+    """`auto`, `host:port` or `ray://host:port` of Ray, or `slurm`; empty for none."""
+    if value not in ("", "auto", "slurm"):
         try:
             endpoint(name, value.removeprefix("ray://") if isinstance(value, str) else value)
         except ConfigurationError:
             raise ConfigurationError(
-                f"{name}={value!r} is no cluster: write 'auto', 'ray://HOST:10001' or 'HOST:6379'"
+                f"{name}={value!r} is no cluster: write 'auto', 'ray://HOST:10001' or 'HOST:6379' for Ray, or 'slurm'"
             ) from None
     return str(value)
 

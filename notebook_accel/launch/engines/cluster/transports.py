@@ -7,6 +7,10 @@ from notebook_accel.launch.engines.cluster.transport import Transport
 
 def make(address: str, *, insecure: bool) -> Transport:
     """What reaches the cluster at an address."""
+    if address == "slurm":
+        from notebook_accel.launch.engines.cluster.slurm_cluster import SlurmCluster
+
+        return SlurmCluster()
     from notebook_accel.launch.engines.cluster.ray_cluster import RayCluster
 
     return RayCluster(address, insecure=insecure)

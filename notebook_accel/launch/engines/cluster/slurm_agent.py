@@ -1,0 +1,71 @@
+"""The process that hosts an agent on a machine of Slurm's: `srun` starts it, and it calls the bridge.
+
+What it needs to call comes on its standard input, one line of JSON: the bridge's addresses, its port, and the secret.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+
+from notebook_accel.launch.engines.cluster import wire
+from notebook_accel.launch.engines.cluster.agent import NodeAgent
+from notebook_accel.launch.engines.cluster.frames import WAIT
+from notebook_accel.launch.engines.cluster.wire import Wire
+
+_OF_STEP = ("SLURM_", "SLURMD_", "PMI", "SRUN_")
+"""What Slurm tells a task; a library in a rank would take itself for that task, such as Lightning."""
+_KEPT = ("SLURM_JOB_ID", "SLURM_TMPDIR")
+
+
+def main() -> None:
+    """Lives as long as the bridge listens."""
+    order = json.loads(sys.stdin.readline())
+    host = os.environ.get("SLURMD_NODENAME", os.uname().nodename)
+    for name in list(os.environ):
+        if name.startswith(_OF_STEP) and name not in _KEPT:
+            del os.environ[name]
+    line = _call(order)
+    agent = NodeAgent(line.address, order["environ"])
+    try:
+        line.send([({**agent.info(), "host": host}, ())])
+        threading.Thread(target=_tell, args=(agent, line), name="notebook-accel-tell", daemon=True).start()
+        number = 0
+        while True:
+            agent.tell(number, line.receive())
+            number += 1
+    except (OSError, EOFError, ValueError):
+        pass  # the bridge has ended, or wants no more
+    finally:
+        agent.close()
+
+
+def _call(order: dict[str, object]) -> Wire:
+    """Calls the bridge at the first of its addresses that answers."""
+    hosts, port, secret = order["hosts"], order["port"], order["secret"]
+    assert isinstance(hosts, list) and isinstance(port, int) and isinstance(secret, str)
+    tried = []
+    for host in hosts:
+        try:
+            return wire.call(host, port, bytes.fromhex(secret))
+        except (OSError, EOFError, wire.AuthenticationError) as error:
+            tried.append(f"{host}:{port} ({type(error).__name__}: {error})")
+    sys.exit(f"{os.uname().nodename} can't reach the notebook's machine at {', '.join(tried)}")
+
+
+def _tell(agent: NodeAgent, line: Wire) -> None:
+    """Passes on what the agent has to say; nothing, too, now and then, so that each side knows of the other."""
+    after = 0
+    try:
+        while True:
+            after, frames = agent.poll(after, WAIT)
+            line.send(frames)
+    except Exception as error:
+        print(f"{os.uname().nodename}: {type(error).__name__}: {error}", file=sys.stderr)
+        line.close()
+
+
+if __name__ == "__main__":
+    main()

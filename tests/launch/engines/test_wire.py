@@ -1,0 +1,98 @@
+"""The connection that agents call on: only who knows the secret is let in, and only frames come out."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from notebook_accel.launch.engines.cluster import wire
+from notebook_accel.launch.engines.cluster.wire import Wire
+
+SECRET = b"s" * 32
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        yield found
+
+
+def both(listener: socket.socket, secret: bytes = SECRET) -> tuple[Wire, Wire]:
+    """The ends of a connection: that of the bridge, and that of an agent which thinks that this is the secret."""
+    called: list[Any] = []
+    caller = _aside(lambda: called.append(wire.call(*listener.getsockname(), secret)))
+    try:
+        return wire.answer(listener.accept()[0], SECRET), *_after(caller, called)
+    finally:
+        caller.join(10)
+
+
+def _after(thread: threading.Thread, found: list[Any]) -> list[Any]:
+    thread.join(10)
+    return found
+
+
+def _aside(act: Callable[[], object]) -> threading.Thread:
+    def quietly() -> None:
+        try:
+            act()
+        except (OSError, EOFError, wire.AuthenticationError):
+            pass
+
+    thread = threading.Thread(target=quietly, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_frames_travel_both_ways(listener: socket.socket) -> None:
+    ours, theirs = both(listener)
+    theirs.send([({"op": "said", "rank": 0}, [b"a" * 100_000, b""]), ({"op": "silent"}, ())])
+    assert ours.receive() == [({"op": "said", "rank": 0}, [b"a" * 100_000, b""]), ({"op": "silent"}, [])]
+    ours.send([])
+    assert theirs.receive() == []
+    assert theirs.address == "127.0.0.1"
+
+
+def test_who_does_not_know_the_secret_is_not_let_in(listener: socket.socket) -> None:
+    with pytest.raises(wire.AuthenticationError):
+        both(listener, b"t" * 32)
+
+
+def test_an_agent_does_not_trust_who_does_not_know_the_secret(listener: socket.socket) -> None:
+    answering = _aside(lambda: wire.answer(listener.accept()[0], b"t" * 32))
+    with pytest.raises((wire.AuthenticationError, EOFError)):
+        wire.call(*listener.getsockname(), SECRET)
+    answering.join(10)
+
+
+def test_who_says_nothing_is_not_waited_for(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_PATIENCE", 1)
+    with socket.create_connection(listener.getsockname()), pytest.raises(OSError):
+        wire.answer(listener.accept()[0], SECRET)
+
+
+def test_hanging_up_ends_the_wait_of_both(listener: socket.socket) -> None:
+    ours, theirs = both(listener)
+    ended: list[str] = []
+
+    def wait(end: Wire, name: str) -> None:
+        with pytest.raises((OSError, EOFError)):
+            end.receive()
+        ended.append(name)
+
+    waiting = [_aside(lambda: wait(ours, "ours")), _aside(lambda: wait(theirs, "theirs"))]
+    ours.close()
+    for thread in waiting:
+        thread.join(10)
+    assert sorted(ended) == ["ours", "theirs"]
+
+
+def test_nothing_is_unpickled(listener: socket.socket) -> None:
+    ours, theirs = both(listener)
+    theirs._connection.send({"op": "said"})  # pickled, as `Connection.send` does
+    with pytest.raises(ValueError):
+        ours.receive()
