@@ -1,7 +1,7 @@
 """Machines that Slurm gives: one task of `srun` on each, which hosts our agent and calls back.
 
-In an allocation (a notebook that runs in `salloc` or a batch job) the agents are a step of it, at once; elsewhere `srun`
-asks for machines of its own.
+In an allocation (a notebook that runs in `salloc` or a batch job) the agents are a step of it, at once; elsewhere
+`srun` asks for machines of its own.
 
 Source: `man srun`, `man sinfo` of Slurm 22.05.
 """
@@ -127,7 +127,7 @@ class _Step:
         secret = secrets.token_bytes(32)
         with socket.create_server((self._host, 0), backlog=self._machines.count + 16) as listener:
             host, port = listener.getsockname()[:2]
-            order = {"hosts": [host], "port": port, "secret": secret.hex(), "environ": dict(environ)}
+            order = {"host": host, "port": port, "secret": secret.hex(), "environ": dict(environ)}
             self._process = subprocess.Popen(
                 self._command(), stdin=subprocess.PIPE, stdout=self._said, stderr=self._said, start_new_session=True
             )
