@@ -105,6 +105,8 @@ def _format_main(threads: Sequence[ThreadStack]) -> str:
 
 
 def _has_failed(state: RankState) -> bool:
+    if _is_lost(state):
+        return True  # whatever it was told meanwhile
     # A rank that was stopped on purpose has not failed by that.
     if state.failed is not None:
         return state.phase is not Phase.STOPPED
