@@ -119,7 +119,7 @@ def _is_lost(state: RankState) -> bool:
 
 
 def _order(state: RankState) -> tuple[int, float, int]:
-    """The cause first: a machine that was lost; what came first; at last what merely tells that another rank has gone."""
+    """The cause first: a machine that was lost; what came first; last what merely tells that another rank has gone."""
     if state.failed is not None:
         return 2 if state.failed.from_peer else 1, state.failed.at, state.rank
     assert state.exited is not None

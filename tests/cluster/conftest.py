@@ -47,7 +47,7 @@ class Cluster:
     def __init__(self, home: str) -> None:
         # Ray's sockets have long names, so the folder has a short one. Without the second it would look for an
         # address that others could reach this machine at.
-        self.environ = {"RAY_TMPDIR": home, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
+        self.environ = {"RAY_TMPDIR": home, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_raylet_start_wait_time_s": "120"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", f"{__package__}.head"],
             stdin=subprocess.PIPE,
@@ -57,10 +57,12 @@ class Cluster:
             text=True,
         )
         try:
-            self.address = self._read()
+            self.address, self.client = self._read().split()
         except BaseException:
             self.close()
             raise
+        self.setting = f"%accelerate --cluster {self.address} --nodes 2 -n 4 --device cpu"
+        """The magic's line by which a notebook's launches go there."""
         self.is_whole = True
 
     def tell(self, word: str) -> None:
@@ -111,9 +113,7 @@ class Shared:
             self.drop()
         if self._notebook is None:
             self._notebook = Notebook()
-            self._notebook.check(
-                f"{PRELUDE}\n%accelerate --cluster {self._cluster.address} --nodes 2 -n 4 --device cpu"
-            )
+            self._notebook.check(PRELUDE + self._cluster.setting)
         self._notebook.check("notebook_launcher(int)", timeout=_BOUND)  # which no test should wait for
         return self._notebook
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 
 from ray.cluster_utils import Cluster
@@ -10,10 +11,14 @@ NODE = {"num_cpus": 4, "object_store_memory": 100_000_000, "node_ip_address": "1
 
 
 def main() -> None:
-    cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **NODE})
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        client = free.getsockname()[1]
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"include_dashboard": False, "ray_client_server_port": client, **NODE}
+    )
     try:
         second = cluster.add_node(**NODE)
-        print(cluster.address, flush=True)
+        print(cluster.address, f"ray://127.0.0.1:{client}", flush=True)
         for word in map(str.strip, sys.stdin):
             if word == "remove":
                 cluster.remove_node(second, allow_graceful=False)

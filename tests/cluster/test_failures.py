@@ -144,7 +144,7 @@ def test_a_bridge_that_is_killed_is_replaced(notebook: Notebook):
 def test_a_kernel_that_is_killed_leaves_nothing_anywhere(cluster: Cluster, open_notebook: Callable[..., Notebook]):
     before = {process.pid for process in agents()}
     notebook = open_notebook()
-    notebook.check(f"{PRELUDE}\n%accelerate --cluster {cluster.address} --nodes 2 -n 4 --device cpu")
+    notebook.check(PRELUDE + cluster.setting)
     notebook.check("notebook_launcher(int)", timeout=110)
     _, left = started(notebook)
     own = [process for process in agents() if process.pid not in before]

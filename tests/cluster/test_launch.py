@@ -5,7 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
-from tests.cluster.conftest import Cluster
+import pytest
+
+from tests.cluster.conftest import PRELUDE, Cluster
 from tests.notebook import Cell, Notebook, wait_until
 
 
@@ -17,10 +19,7 @@ def test_ranks_are_spread_over_the_machines(notebook: Notebook):
 
 
 def test_arguments_override_what_the_magic_has_set(notebook: Notebook):
-    assert notebook.value("[found[:3] for found in notebook_launcher(place, num_processes=2)]") == [
-        [0, 0, 0],
-        [1, 0, 1],
-    ]
+    assert notebook.value("[found[2] for found in notebook_launcher(place, num_processes=2)]") == [0, 1]
 
 
 def test_ranks_of_two_machines_form_one_group(notebook: Notebook):
@@ -166,12 +165,17 @@ def test_a_warm_launch_is_about_as_fast_as_on_one_machine(notebook: Notebook):
     assert spread < 5 * local + 0.05, times
 
 
-def test_auto_is_the_cluster_of_this_machine(cluster: Cluster, open_notebook: Callable[..., Notebook]):
+@pytest.mark.parametrize("way", ["auto", "client"])
+def test_a_cluster_is_found_in_other_ways(cluster: Cluster, open_notebook: Callable[..., Notebook], way: str):
+    """`auto` is the one that this machine is a node of; through the head's client server it need not be one."""
+    address = cluster.client if way == "client" else way
     notebook = open_notebook()
-    notebook.check("from notebook_accel import *\nimport os")
-    cell = notebook.check(
-        "notebook_launcher(lambda: int(os.environ['RANK']), num_processes=2, num_nodes=2, device='cpu', cluster='auto')",
-        timeout=110,
-    )
-    assert cell.value == "[0, 1]", cluster.address
+    notebook.check(PRELUDE)
+    call = f"notebook_launcher(place, num_processes=2, num_nodes=2, device='cpu', cluster={address!r})"
+    cell = notebook.check(call, timeout=110)
+    assert cell.value == "[[0, 0, 0, 2, 1], [1, 0, 1, 2, 1]]"
+    cell = notebook.begin(call.replace("place", "wait"))
+    notebook.read_until(cell, "waiting")
+    notebook.interrupt()
+    assert notebook.finish(cell, timeout=10).error == "KeyboardInterrupt"
     notebook.check("import sys; assert 'ray' not in sys.modules")

@@ -77,7 +77,6 @@ class RayCluster:
         return sorted(found, key=lambda machine: _order(machine.address))
 
     def start(self, machines: Machines, environ: Mapping[str, str]) -> tuple[Any, list[Node]]:
-        import ray
         from ray.util.placement_group import placement_group
 
         self._check(machines)
@@ -96,7 +95,6 @@ class RayCluster:
             if isinstance(error, ClusterError):
                 raise
             raise ClusterError(ray_advice.explain(self._address, error)) from error
-        del ray
         return (placed, actors), sorted(nodes, key=lambda node: _order(node.address))
 
     def share(self, data: bytes) -> Any:
@@ -137,10 +135,10 @@ class RayNode:
         self._actor.tell.options(concurrency_group="tell").remote(self._told, list(frames))
         self._told += 1
 
-    def listen(self, hear: Callable[[Sequence[Frame]], None], lose: Callable[[str], None]) -> None:
+    def listen(self, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
         self._ask(0, hear, lose)
 
-    def _ask(self, after: int, hear: Callable[[Sequence[Frame]], None], lose: Callable[[str], None]) -> None:
+    def _ask(self, after: int, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
         def answer(future: Any) -> None:
             try:
                 reached, frames = future.result()
@@ -170,13 +168,10 @@ def _actor(placed: Any, index: int, machines: Machines, environ: Mapping[str, st
 def _node(actor: Any) -> RayNode:
     import ray
 
-    before = time.time()
-    info = ray.get(actor.info.remote(), timeout=_BEGINNING)
+    ray.get(actor.info.remote(), timeout=_BEGINNING)  # waits for its process
     asked = time.time()
-    info = ray.get(actor.info.remote(), timeout=_BEGINNING)  # the first waited for its process
-    offset = info["clock"] - (asked + time.time()) / 2
-    del before
-    return RayNode(actor, info, offset)
+    info = ray.get(actor.info.remote(), timeout=_BEGINNING)
+    return RayNode(actor, info, offset=info["clock"] - (asked + time.time()) / 2)
 
 
 def _compare(node: RayNode) -> None:
