@@ -84,7 +84,7 @@ class SlurmCluster:
         except BaseException:
             self.stop(step)
             raise
-        return step, list(nodes)
+        return step, [*nodes]
 
     def share(self, data: bytes) -> Any:
         return data
