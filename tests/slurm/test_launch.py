@@ -11,7 +11,6 @@ from tests.cluster.test_launch import *  # noqa: F403
 from tests.notebook import Notebook
 from tests.slurm.conftest import Cluster
 
-
 del test_a_cluster_is_found_in_other_ways  # type: ignore[name-defined]  # noqa: F821  # of Ray alone
 
 _SCRIPT = """
