@@ -69,7 +69,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Machines:
-    """Machines of a cluster that a group's ranks are spread over: equally many on each, in the order of their numbers."""
+    """Machines of a cluster, over which the ranks of a group are spread: equally many on each, in their order."""
 
     count: int
     cpus: int
