@@ -140,6 +140,23 @@ def a_stall(job: Job) -> Stalled:
     return Stalled(places, since=job.started)
 
 
+@pytest.mark.parametrize("told", [set(), {"Progress"}, {"Metrics"}])
+def test_in_the_end_there_are_only_columns_that_hold_something(told: set[str]) -> None:
+    job = Job("train", 0, 2)
+    job.started -= 100
+    said = {"Progress": Bar(0, n=1, total=2), "Metrics": Metrics({"loss": 1.0})}
+    for rank in range(2):
+        job.apply(rank, Returned())
+    for column in told:
+        job.apply(1, said[column])
+    titles = re.compile("<th[^>]*>([^<]*)")
+    assert titles.findall(page.draw(job)) == ["Rank", "Phase", "Progress", "Metrics", "Memory"]
+    job.finish(Status.DONE)
+    drawn = page.draw(job)
+    assert {*titles.findall(drawn)} == {"Rank", "Phase", "Memory"} | told
+    assert all(row.count("<td") == len(told) + 3 for row in drawn.split("<tr")[2:])
+
+
 def test_a_stall_takes_the_place_of_an_empty_line() -> None:
     job = a_job(2)
     job.apply(1, PhaseChanged(Phase.WAITING, "barrier< at In[5] line 1"))

@@ -12,7 +12,8 @@ from notebook_accel.launch.wording import duration, percent, spark, value
 from notebook_accel.notebook.views import charts
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, table, text
 
-_COLUMNS = (("Rank", "4em"), ("Phase", "6em"), ("Progress", "auto"), ("Metrics", "26%"), ("Memory", "11em"))
+_PROGRESS, _METRICS = ("Progress", "auto"), ("Metrics", "26%")
+_COLUMNS = (("Rank", "4em"), ("Phase", "6em"), _PROGRESS, _METRICS, ("Memory", "11em"))
 _SPARK_WIDTH = 24
 _CHART_PLACES = 110
 _MOST_METRICS = 12
@@ -118,13 +119,24 @@ def _ranks(job: Job, found: Overview, grid: bool) -> str:
 
 
 def _table(states: list[RankState], found: Overview, *, wrap: bool) -> str:
+    empty = _empty(states) if wrap else set()
+    columns = [column for column in _COLUMNS if column not in empty]
     rows: list[list[str]] = []
     for state in states:
-        rows.append(_row(state, found))
+        cells = zip(_COLUMNS, _row(state, found), strict=True)
+        rows.append([cell for column, cell in cells if column not in empty])
         reason = summary.why_failed(state)
         if reason:
             rows.append([f"{badge('error', RED)} {element('span', text(reason), 'font-family:monospace')}"])
-    return table(_COLUMNS, rows, wrap=wrap)
+    if _PROGRESS in empty:  # something must be as wide as is left
+        columns[-1] = (columns[-1][0], "auto")
+    return table(columns, rows, wrap=wrap)
+
+
+def _empty(states: list[RankState]) -> set[tuple[str, str]]:
+    """The columns that nothing will come into any more."""
+    filled = {_PROGRESS: any(state.bars for state in states), _METRICS: any(state.metrics for state in states)}
+    return {column for column, has_something in filled.items() if not has_something}
 
 
 def _row(state: RankState, found: Overview) -> list[str]:
