@@ -29,7 +29,6 @@ def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str
     Raises:
         LaunchError: The process that is to run it can't be started, or can't write the job's journal.
     """
-    assert packed.fd is not None
     cells = {file: (frontend.current.place(file), text) for file, text in payload.sources(packed).items()}
     order = Order(planned, dict(environ), packed.layout, name, frontend.current.origin(), cells)
     ours, theirs = pair()
@@ -39,7 +38,7 @@ def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str
         except OSError as error:
             raise LaunchError(f"{_WHAT} can't be started: {error}") from error
         with contextlib.suppress(OSError):  # it has ended already, and its log says why
-            channel.send({}, blobs=[pickle.dumps(order)], fds=[packed.fd])
+            channel.send({}, blobs=[pickle.dumps(order), *packed.parts], fds=packed.fds)
         process.wait()  # it leaves a child behind that is nobody's
         folder = _answer(channel)
         if folder is None:

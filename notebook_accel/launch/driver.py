@@ -24,7 +24,7 @@ from notebook_accel.launch.stream import Channel
 
 @dataclass(frozen=True)
 class Order:
-    """A job to run. The payload's descriptor travels beside it."""
+    """A job to run. The payload's parts travel beside it, or its descriptor."""
 
     plan: Plan
     environ: Mapping[str, str]
@@ -69,11 +69,12 @@ def main(fd: int) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     channel = Channel(socket.socket(fileno=fd))
     message = next(channel.messages())
-    order: Order = pickle.loads(message.blobs[0])
+    first, *parts = message.blobs
+    order: Order = pickle.loads(first)
     front_end = Unseen(order)
     frontend.use(front_end)
     frames.keep_cells({filename: text for filename, (_, text) in order.cells.items()})
-    payload = Payload(message.fds[0], order.layout)
+    payload = Payload(next(iter(message.fds), None), order.layout, [bytes(part) for part in parts])
     launch = Launch(
         engines.get(order.plan.engine), order.plan, order.environ, payload, order.name, NoView, detached=True
     )

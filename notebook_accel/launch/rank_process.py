@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.events import Call, Exited, to_wire
+from notebook_accel.events import Exited, to_wire
 from notebook_accel.launch import (
     bars,
     coalesce,
@@ -114,8 +114,7 @@ def _rehearse() -> None:
     _take_threads()
     ours, theirs = map(Channel, pair())
     with contextlib.suppress(ConfigurationError), payload.pack(_nothing, (), {}) as call:  # the folder may be gone
-        assert call.fd is not None
-        ours.send(to_wire(Call(call.layout))[0], fds=[call.fd])
+        payload.send(call, ours)
     ours.finish()
     rank = Rank(theirs, heartbeat=1.0, isolated=False)
     rank.serve()

@@ -120,7 +120,7 @@ class Run:
         self._stalls_due = 0.0
         self._ladder = Ladder(group, job, life, self._members)
         self._shown = 0.0
-        self._ooms = _oom_kills()
+        self._ooms = 0
 
     def __call__(self, payload: Payload) -> Attempt:
         """Calls the payload on every member; returns when it is over on the last.
@@ -128,11 +128,13 @@ class Run:
         Raises:
             LaunchError: The ranks could not be started.
         """
-        self._listen()
-        self._job.on_stacks(self._asking.wish)
         try:
             for rank in self._members:
                 self._group.call(rank, payload)
+            # They begin; what it takes to hear them is made ready meanwhile.
+            self._ooms = _oom_kills()
+            self._listen()
+            self._job.on_stacks(self._asking.wish)
             while not self._is_over():
                 self._hearing.wait(self._pause())
                 self._look_at_clock()
@@ -148,7 +150,6 @@ class Run:
             self._job.on_stacks(None)
             self._asking.close()
             self._output.show(time.monotonic(), all_of_it=True)
-            self._hearing.close()
 
     def _states(self) -> Iterator[tuple[int, RankState]]:
         """The members, by their number on this machine."""
