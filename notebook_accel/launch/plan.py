@@ -17,7 +17,7 @@ from typing import Any
 from notebook_accel.config import DEFAULT_PORT, LaunchConfig, checks, variables
 from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
-from notebook_accel.launch import chips, engines, output, rendezvous
+from notebook_accel.launch import capacity, chips, engines, output, rendezvous
 from notebook_accel.launch.engines.base import Engine, Meeting
 
 _BACKLOG = 4096
@@ -109,6 +109,8 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
             f"the {engine.name} engine runs at most {engine.max_ranks} rank, not {size}{told}: pass num_processes="
             f"{engine.max_ranks}, or choose another engine"
         )
+    if engine.isolated:
+        capacity.check(size, engine.name, config.told("num_processes"))
     if device == "cpu" and config.mixed_precision in ("fp16", "fp8"):
         raise ConfigurationError(
             f"mixed_precision={config.mixed_precision!r}{config.told('mixed_precision')} needs a GPU, and these ranks "

@@ -24,6 +24,7 @@ from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Exited, to_wire
 from notebook_accel.launch import (
+    asking,
     bars,
     coalesce,
     frameworks,
@@ -78,6 +79,7 @@ def prepare() -> None:
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, 0)
     if "torch.distributed.rendezvous" in sys.modules:
         resolver.keep_local(sys.modules["torch.distributed.rendezvous"])
+    asking.install()
     bars.install()
     rich_bars.install()
     keras_bars.install()

@@ -39,7 +39,7 @@ from notebook_accel.launch.payload import Payload
 from notebook_accel.launch.rank_state import RankState
 from notebook_accel.launch.stacks import Asking, Told
 from notebook_accel.launch.stalls import StallWatch
-from notebook_accel.launch.stopping import ONE_CALL, Life, Reason, StopRequests
+from notebook_accel.launch.stopping import ONE_CALL, Life, Reason, StopRequests, raising
 from notebook_accel.launch.stream import Message
 
 _READ = 2**20
@@ -274,7 +274,15 @@ class Run:
             self._output.interpose(self._global(rank), partial(show, update=event.update), time.monotonic())
         else:
             self._output.show(time.monotonic(), all_of_it=True)
-            self._group.answer(rank, frontend.current.ask(event.said, event.prompt))
+            self._group.answer(rank, self._ask(event))
+
+    def _ask(self, question: Asked) -> str | None:
+        try:
+            with raising():
+                return frontend.current.ask(question.said, question.prompt)
+        except KeyboardInterrupt:
+            self._requests.ask(Reason.INTERRUPT)
+            return None
 
     def _release(self) -> None:
         """Lets ranks end: all at once when all have returned, so that none takes a connection from another.

@@ -292,6 +292,7 @@ def test_ranks_live_on_if_others_cannot_be_started(cells: Cells, tmp_path: Path)
     found = cells.fails("1", "-n 3")
     cells.notebook.check("import os\ndel os.environ['NOTEBOOK_ACCEL_CONFIG_FILE']")
     assert found.error == "ConfigurationError"
+    assert "more than this machine can hold" in cells.fails("1", "-n 1000000").error_text
     assert cells.lines("dear") == ["[0-1] 2"]
 
 
@@ -442,11 +443,11 @@ def test_another_number_of_ranks_starts_them_anew(cells: Cells):
     cells(IMPORTS, "-n 2")
 
 
-def answer(notebook: Notebook, lines: list[str]) -> None:
+def answer(notebook: Notebook, lines: list[str], prompt: str = "rank 1 (Pdb)") -> None:
     """Types lines, each when it is asked for."""
     for line in lines:
         asked = notebook.client.get_stdin_msg(timeout=20)
-        assert asked["content"]["prompt"].startswith("rank 1 (Pdb)")
+        assert asked["content"]["prompt"].startswith(prompt)
         notebook.client.input(line)
 
 
@@ -467,6 +468,24 @@ def test_a_breakpoint_stops_one_rank_while_the_others_wait(cells: Cells):
     cells.notebook.finish(found)
     assert found.error is None, found.traceback
     assert found.lines[-2:] == ["[0] 1", "[1] 7"]
+
+
+def test_a_rank_can_ask_the_user(cells: Cells):
+    found = cells.notebook.begin(cell("said = input('and now? ') if rank else 'nothing'\nsaid"))
+    answer(cells.notebook, ["go on"], "[1] and now? ")
+    cells.notebook.finish(found)
+    assert found.lines == ["[0] 'nothing'", "[1] 'go on'"]
+    cells.notebook.check(cell("input()", "--no-block"))
+    assert "there is nobody to ask" in cells.notebook.run("_.result(20)").error_text
+
+
+def test_a_question_can_be_interrupted(cells: Cells):
+    found = cells.notebook.begin(cell("left = 'here'\nif rank: input('well? ')"))
+    assert cells.notebook.client.get_stdin_msg(timeout=20)["content"]["prompt"] == "[1] well? "
+    cells.notebook.interrupt()
+    cells.notebook.finish(found)
+    assert found.error == "KeyboardInterrupt"
+    assert cells.lines("left") == ["[0-1] 'here'"]
 
 
 # Growth
