@@ -394,6 +394,20 @@ def test_variables_are_pushed_and_pulled(cells: Cells):
     assert "rank 0 has no variable nowhere" in cells.notebook.run("%accelerate pull nowhere").error_text
 
 
+def test_tab_completes_variables_and_ranks(cells: Cells):
+    cells("on_ranks = 1")
+    cells.notebook.check("%config IPCompleter.use_jedi = False\non_notebook = 1")
+
+    def found(code: str) -> list[str]:
+        matches: list[str] = cells.notebook.client.complete(code, reply=True, timeout=20)["content"]["matches"]
+        return matches
+
+    assert found("%accelerate pull on_") == ["on_ranks"]
+    assert found("%accelerate push on_") == ["on_notebook"]
+    assert found("%accelerate pull on_ranks --r") == ["--ranks"]
+    assert found("%accelerate debug ") == found("%accelerate logs ") == ["0", "1"]
+
+
 def test_the_last_lines_of_a_rank_are_kept(cells: Cells):
     cells("print('said by', rank)")
     assert cells.notebook.check("%accelerate logs 1").lines[-1] == "[1] said by 1"
@@ -405,6 +419,13 @@ def test_a_cell_in_the_background_is_interrupted(cells: Cells):
     cells.notebook.check("%accelerate interrupt")
     assert cells.notebook.value("job.status.value") == "cancelled"
     assert cells.lines("1") == ["[0-1] 1"]
+
+
+def test_ranks_that_run_a_cell_in_the_background_can_be_stopped(cells: Cells):
+    cells.notebook.check(cell("time.sleep(600)", "--no-block"))
+    cells.notebook.check("job = _")
+    cells.notebook.check("%accelerate stop")
+    assert cells.notebook.run("job.result(20)").error == "JobCancelledError"
 
 
 def test_stacks_show_where_each_rank_is(cells: Cells):

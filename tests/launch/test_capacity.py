@@ -32,11 +32,11 @@ def test_the_scarcest_resource_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_control_group_limits_memory_and_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(capacity, "_cgroups", lambda: [tmp_path, tmp_path / "none"])
     (tmp_path / "memory.max").write_text("500000000\n")
-    with pytest.raises(ConfigurationError, match="0.5 GB of memory"):
+    with pytest.raises(ConfigurationError, match=r"0\.5 GB of memory"):
         capacity.check(51, "forkserver", "")
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "pids.max").write_text("100\n")
     (tmp_path / "pids.current").write_text("20\n")
-    with pytest.raises(ConfigurationError, match="80 more processes and threads .*Ask for 40 at most"):
+    with pytest.raises(ConfigurationError, match=r"80 more processes and threads .*Ask for 40 at most"):
         capacity.check(41, "forkserver", "")
     capacity.check(40, "forkserver", "")
