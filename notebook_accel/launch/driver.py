@@ -85,15 +85,19 @@ def main(fd: int) -> None:
         channel.send({"error": f"a detached job is followed by its journal, and that can't be written: {error}"})
         return
     launch.collect = Results(record.results, launch.job).collect
-    channel.send({"folder": record.path.name})
-    if next(channel.messages(), None) is None:
+    channel.send({"folder": record.path.name, "pid": os.getpid()})
+    go = next(channel.messages(), None)
+    if go is None:
         record.remove()  # the launch was interrupted
         return
+    engine = engines.get(order.plan.engine)
+    for fd in go.fds:
+        engine.inherit(Channel(socket.socket(fileno=fd)), order.environ)
     channel.close()
     _take_log(record)
     signal.signal(signal.SIGTERM, lambda *_: launch.requests.ask(Reason.CANCEL))
     launch.run()
-    engines.get(order.plan.engine).close()
+    engine.close()
 
 
 def _take_log(record: Record) -> None:
