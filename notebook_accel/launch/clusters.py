@@ -1,4 +1,4 @@
-"""From a configuration and a cluster's machines to the ranks to start on them, and what these have of the environment."""
+"""From a configuration and a cluster's machines to the ranks to start there, and what these have of the environment."""
 
 from __future__ import annotations
 

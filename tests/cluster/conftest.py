@@ -47,7 +47,7 @@ class Cluster:
     def __init__(self, home: str) -> None:
         # Ray's sockets have long names, so the folder has a short one. Without the second it would look for an
         # address that others could reach this machine at.
-        self.environ = {"RAY_TMPDIR": home, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_raylet_start_wait_time_s": "120"}
+        self.environ = {"RAY_TMPDIR": home, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", f"{__package__}.head"],
             stdin=subprocess.PIPE,

@@ -91,7 +91,7 @@ def test_with_a_token_or_where_it_is_meant_it_is_tried(monkeypatch: pytest.Monke
 
 def test_another_version_is_refused_by_name():
     versions = {**ray_cluster.versions(), "torch": "2.1.0", "cloudpickle": ""}
-    node = ray_cluster.RayNode(None, {"host": "node-b", "address": "10.0.0.2", "versions": versions}, 0.0)
+    node = ray_cluster.RayNode(None, {"host": "node-b", "address": "10.0.0.2", "versions": versions}, 0.0, print)
     with pytest.raises(ClusterError, match=r"node-b \(10.0.0.2\) has torch 2.1.0 \(here .*\), cloudpickle is not"):
         ray_cluster._compare(node)
 

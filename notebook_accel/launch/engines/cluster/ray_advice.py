@@ -20,7 +20,7 @@ _SAYS = {
         the cluster did not accept this notebook's token. Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or
         RAY_AUTH_TOKEN_PATH to the cluster's own, in the environment of the notebook.""",
     "no module named '?notebook_accel": """
-        notebook-accel is not installed on every machine of the cluster: pip install 'notebook-accel[cluster]' there.""",
+        notebook-accel is not installed on every machine: pip install 'notebook-accel[cluster]' there.""",
     "no module named '?torch": """
         torch is not installed on every machine of the cluster: install the version that this notebook has.""",
     "node_ip_address.json|can't find.*node|no available node|node info|not.*a node|same node|find.*raylet": """
