@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from notebook_accel.hardware import tpus
-from notebook_accel.launch import rank_process
+from notebook_accel.launch import own_process, rank_process
 from notebook_accel.launch.engines.xla import process
 from notebook_accel.launch.engines.xla.environment import cleaned
 from notebook_accel.launch.engines.xla.watch import Watch
@@ -66,17 +66,17 @@ def become(start: RankStart, parent: int) -> NoReturn:
     """Turns a fork of the server into a supervisor, and supervises to the end."""
     code = 1
     try:
-        rank_process._settle(parent)
+        rank_process.settle(parent)
         control = Channel(socket.socket(fileno=start.fds[0]))
-        rank_process._take_streams(*start.fds[1:])
+        own_process.take_streams(*start.fds[1:])
         spmd = start.environment.get("NOTEBOOK_ACCEL_STRATEGY") == "spmd"
-        rank_process.take_environment(cleaned(start.environment))
+        own_process.take_environment(cleaned(start.environment))
         _supervise(control, start.heartbeat, spmd=spmd)
         code = 0
     except BaseException:
         traceback.print_exc()
     finally:
-        rank_process._flush()
+        own_process.flush()
         os._exit(code)
 
 
