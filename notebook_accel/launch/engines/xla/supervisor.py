@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
 import socket
 import sys
 import traceback
 from collections.abc import Mapping
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -62,11 +64,32 @@ class Crew:
     """The process of ranks that this process is, once it is one."""
 
 
+def stand_by(server: Channel, parent: int) -> NoReturn:
+    """Waits, in a fork of the server, to become a supervisor; until then it asks nothing about this machine's chips."""
+    rank_process.settle(parent)
+    _rehearse()
+    message = next(server.messages(), None)
+    if message is None:
+        os._exit(0)
+    server.close()
+    _live(RankStart.from_message(message))
+
+
+def _rehearse() -> None:
+    """Has a pool like torch_xla's start a process, so that what every pool writes to is this process's own already."""
+    with contextlib.suppress(OSError), ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        pool.submit(os.getpid).result()
+
+
 def become(start: RankStart, parent: int) -> NoReturn:
     """Turns a fork of the server into a supervisor, and supervises to the end."""
+    rank_process.settle(parent)
+    _live(start)
+
+
+def _live(start: RankStart) -> NoReturn:
     code = 1
     try:
-        rank_process.settle(parent)
         control = Channel(socket.socket(fileno=start.fds[0]))
         own_process.take_streams(*start.fds[1:])
         spmd = start.environment.get("NOTEBOOK_ACCEL_STRATEGY") == "spmd"
