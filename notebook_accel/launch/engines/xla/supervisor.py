@@ -77,7 +77,11 @@ def stand_by(server: Channel, parent: int) -> NoReturn:
 
 def _rehearse() -> None:
     """Has a pool like torch_xla's start a process, so that what every pool writes to is this process's own already."""
-    with contextlib.suppress(OSError), ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+    fork = multiprocessing.get_context("fork")
+    with (
+        contextlib.suppress(OSError, BrokenProcessPool),
+        ProcessPoolExecutor(1, fork, initializer=own_process.die_with, initargs=(os.getpid(),)) as pool,
+    ):
         pool.submit(os.getpid).result()
 
 
