@@ -27,6 +27,7 @@ from notebook_accel.launch import (
     frameworks,
     jax_cluster,
     keras_bars,
+    mirror,
     own_process,
     payload,
     pickling,
@@ -78,6 +79,7 @@ def prepare() -> None:
     jax_cluster.install()
     frameworks.install()
     importlib.invalidate_caches()  # imports what it needs for it, once
+    mirror.keep_listings()
     # What the server's imports want done at the end is the server's affair: torch takes its libraries of operators
     # apart, which would take every rank 40 ms.
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
