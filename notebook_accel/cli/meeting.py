@@ -10,6 +10,10 @@ from notebook_accel.config import DEFAULT_PORT
 from notebook_accel.config.settings import LOOPBACK
 from notebook_accel.errors import ConfigurationError
 
+ONE_NODE = "one-node"
+"""The rendezvous of ranks that have this machine to themselves; `one_node.py` has it."""
+HERE = "127.0.0.1"
+
 
 def meeting(choices: Choices, machines: int) -> tuple[str, ...]:
     """The options of torch's launcher that say where.
@@ -28,9 +32,9 @@ def meeting(choices: Choices, machines: int) -> tuple[str, ...]:
                 "interface: leave it out, or give --num_machines"
             )
         if not port:
-            return ("--standalone",)  # on a port that is free, and kept from the moment it is found
-        _refuse_taken("127.0.0.1", port)
-        return "--master-addr=127.0.0.1", f"--master-port={port}"
+            return (f"--rdzv-backend={ONE_NODE}",)  # on a port that is free
+        _refuse_taken(HERE, port)
+        return f"--master-addr={HERE}", f"--master-port={port}"
     if not address:
         raise ConfigurationError(
             f"--num_machines {machines} needs --main_process_ip: the address of the machine with rank 0"

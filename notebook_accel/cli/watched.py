@@ -9,7 +9,6 @@ Without a watcher the script runs all the same.
 from __future__ import annotations
 
 import builtins
-import ctypes
 import io
 import os
 import runpy
@@ -24,14 +23,13 @@ from types import TracebackType
 from notebook_accel import events
 from notebook_accel.cli.telling import Teller
 from notebook_accel.events import Event, Exited, Returned
-from notebook_accel.launch import bars, frameworks, rich_bars
+from notebook_accel.launch import bars, frameworks, libc, rich_bars
 from notebook_accel.launch.imports import when_imported
 from notebook_accel.launch.stream import Channel
 
 VARIABLE = "NOTEBOOK_ACCEL_WATCHER"
 """Where the watcher's socket is, in the environment of ranks and of torch's launcher."""
 STREAMS = {1: "stdout", 2: "stderr"}
-_LINE_BUFFERED = 1  # _IOLBF
 
 
 def call(address: str, streams: Sequence[str], pipes: Sequence[int], **who: int) -> Channel:
@@ -81,9 +79,8 @@ def _connect(address: str) -> Channel | None:
     for fd, (_, writing) in zip(taken, pipes, strict=True):
         os.dup2(writing, fd)
         os.close(writing)
-    if 1 in taken and sys.platform == "linux":  # what C code prints is to appear line by line, as in a terminal
-        libc = ctypes.CDLL(None)
-        libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, 0)
+    if 1 in taken:
+        libc.print_by_line()  # as in a terminal
     return channel
 
 

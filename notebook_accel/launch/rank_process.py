@@ -29,6 +29,7 @@ from notebook_accel.launch import (
     frameworks,
     jax_cluster,
     keras_bars,
+    libc,
     payload,
     pickling,
     resolver,
@@ -38,8 +39,6 @@ from notebook_accel.launch import (
 from notebook_accel.launch.rank import Rank
 from notebook_accel.launch.stream import Channel, Message, pair
 
-_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
-_LINE_BUFFERED = 1  # _IOLBF
 _PARTING = 0.03
 """Seconds between a rank's last word and its end."""
 
@@ -72,10 +71,7 @@ def prepare() -> None:
         from threadpoolctl import ThreadpoolController
 
         _blas = ThreadpoolController()
-    if sys.platform == "linux":
-        # What C code prints is to appear line by line too, although standard output is a pipe.
-        libc = ctypes.CDLL(None)
-        libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, 0)
+    libc.print_by_line()
     if "torch.distributed.rendezvous" in sys.modules:
         resolver.keep_local(sys.modules["torch.distributed.rendezvous"])
     bars.install()
@@ -147,26 +143,12 @@ def _settle(parent: int) -> None:
     """Does what does not depend on the launch: a session, signals and a `__main__` of its own."""
     if os.getsid(0) != os.getpid():
         os.setsid()
-    die_with(parent)
+    libc.die_with(parent)
     gc.enable()
     _take_signals()
     _take_main()
     workers.install()
     pickling.rank_device = _device
-
-
-def die_with(parent: int) -> None:
-    """Has this process killed when its parent ends, which has one thread; at once, if it has ended already."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-
-def outlive_parent() -> None:
-    """Takes `die_with` back."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, 0, 0, 0, 0)
 
 
 def _live(start: RankStart) -> NoReturn:

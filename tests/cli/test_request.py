@@ -47,12 +47,19 @@ def test_a_program_runs_without_python(train: str) -> None:
 
 def test_several_ranks_meet_at_a_free_port(train: str) -> None:
     made = make(train, num_processes=2)
-    assert made.elastic() == ("--nproc-per-node=2", "--standalone", "train.py", "--lr", "1")
+    assert made.elastic() == ("--nproc-per-node=2", "--rdzv-backend=one-node", "train.py", "--lr", "1")
 
 
 def test_restarts_of_one_rank_need_the_launcher(train: str) -> None:
     made = make(train, num_processes=1, max_restarts=2)
-    assert made.elastic() == ("--nproc-per-node=1", "--standalone", "--max-restarts=2", "train.py", "--lr", "1")
+    assert made.elastic() == (
+        "--nproc-per-node=1",
+        "--rdzv-backend=one-node",
+        "--max-restarts=2",
+        "train.py",
+        "--lr",
+        "1",
+    )
 
 
 @pytest.mark.parametrize(

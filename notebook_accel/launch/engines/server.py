@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from notebook_accel.launch import rank_process
+from notebook_accel.launch import libc, rank_process
 from notebook_accel.launch.engines import children, forking
 from notebook_accel.launch.engines.children import adopt_orphans
 from notebook_accel.launch.engines.groups import Group, close_all
@@ -298,7 +298,7 @@ class Server:
 
         def succeed(parent: int) -> None:
             # While it imports, it hears nobody: it goes with this server then.
-            rank_process.die_with(parent)
+            libc.die_with(parent)
             rank_process.take_environment(environment)  # what the notebook's own imports have seen
             forking.before_imports()
             serve(self._method, Channel(socket.socket(fileno=fd)), self._kernel, modules)
@@ -314,7 +314,7 @@ def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) ->
     if method != "spawn":
         rank_process.prepare()
         forking.prepare()
-    rank_process.outlive_parent()
+    libc.outlive_parent()
     control.send({"ready": broken is None, "broken": broken})
     if broken is not None:
         os._exit(0)
