@@ -12,21 +12,17 @@ ranks.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
-import click
-
 from notebook_accel.cli import elastic
+from notebook_accel.cli.codes import INTERRUPTED
 from notebook_accel.cli.elastic import Order
-from notebook_accel.cli.main import INTERRUPTED
 from notebook_accel.launch.engines import children
 
 if TYPE_CHECKING:
@@ -34,6 +30,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 1.0
 """Seconds after an interrupt before saying what is being waited for."""
+_KILLED = "error: torch's launcher was killed (SIGKILL), perhaps for want of memory; its ranks have been ended"
 _PATIENT = "waiting for the ranks to end; interrupt again to kill them now"
 
 
@@ -62,6 +59,9 @@ class Agent:
             order: What to run.
             watcher: Shows what the ranks do meanwhile.
         """
+        import json  # these, after the fork
+        import tempfile
+
         self._watcher = watcher
         with (
             tempfile.TemporaryDirectory(prefix="notebook-accel-", ignore_cleanup_errors=True) as scratch,
@@ -79,8 +79,7 @@ class Agent:
             if watcher is not None:
                 watcher.finish(code)
         if code == -signal.SIGKILL and not self._killed:
-            click.echo("error: torch's launcher was killed (SIGKILL), perhaps for want of memory; its ranks have been "
-                       "ended", err=True)  # fmt: skip
+            sys.stderr.write(f"{_KILLED}\n")
         return INTERRUPTED if self._killed else code if code >= 0 else 128 - code
 
     def dismiss(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -14,9 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-import click
-
-from notebook_accel.cli.main import INTERRUPTED, USER_ERROR
+from notebook_accel.cli.codes import INTERRUPTED, USER_ERROR
 from notebook_accel.launch import libc
 from notebook_accel.launch.engines import children
 
@@ -53,8 +52,7 @@ def serve(orders: int) -> NoReturn:
         children.adopt_orphans()
         for signum in SIGNALS:
             signal.signal(signum, signal.SIG_DFL)
-        import torch.distributed.run  # noqa: F401  # the second that the command line uses otherwise
-
+        _import_torch()
         line = _read_line(orders)
         if line:
             threading.Thread(target=_end_with, args=(orders,), name="end with it", daemon=True).start()
@@ -62,13 +60,22 @@ def serve(orders: int) -> NoReturn:
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BaseException as error:
-        click.echo(f"error: torch's launcher has failed: {type(error).__name__}: {error}", err=True)
+        sys.stderr.write(f"error: torch's launcher has failed: {type(error).__name__}: {error}\n")
     finally:
         if code:
             children.kill_all()  # torch forgets ranks that it was starting when the signal came
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _import_torch() -> None:
+    """Takes the second that the command line uses otherwise."""
+    gc.disable()  # an import makes hundreds of thousands of objects that stay: to look for garbage takes a sixth of it
+    import torch.distributed.run  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
 
 
 def _read_line(fd: int) -> bytes:
@@ -111,7 +118,7 @@ def _launch(order: Order) -> int:
             ended = [each.exitcode for each in error.failures.values() if each.exitcode != -signal.SIGTERM]
             text = _how_it_failed(rank, failure.exitcode, order.world_size, len(ended))
             if watcher is None:
-                click.echo(text, err=True)
+                sys.stderr.write(f"{text}\n")
             else:
                 _tell_watcher(watcher, text, error.failures.values())
         return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode

@@ -57,14 +57,11 @@ def _param(option: Option) -> click.Option:
     return click.Option(declared, type=kind, multiple=option.several, default=None, metavar=option.metavar)
 
 
-def _start(target: str, arguments: tuple[str, ...], **options: Any) -> NoReturn:
-    agent = Agent()  # begins to import torch
-    try:
-        from notebook_accel.cli import start  # takes its time too
+@click.pass_obj
+def _start(agent: Agent, /, target: str, arguments: tuple[str, ...], **options: Any) -> NoReturn:
+    from notebook_accel.cli import start  # which help and completion need not
 
-        start.start(agent, target, arguments, options)
-    finally:
-        agent.dismiss()
+    start.start(agent, target, arguments, options)
 
 
 command = _Launch(

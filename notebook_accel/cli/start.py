@@ -14,8 +14,8 @@ from notebook_accel import hardware
 from notebook_accel.cli import request
 from notebook_accel.cli.agent import Agent
 from notebook_accel.cli.choices import Choices
+from notebook_accel.cli.codes import USER_ERROR
 from notebook_accel.cli.elastic import Order
-from notebook_accel.cli.main import USER_ERROR
 from notebook_accel.cli.request import Request
 from notebook_accel.config.layers import merge
 from notebook_accel.config.resolve import below
