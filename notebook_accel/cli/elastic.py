@@ -95,8 +95,10 @@ def _launch(order: Order) -> int:
     """Runs torch's launcher to its end, and says what became of the ranks."""
     import logging
 
+    from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
     from torch.distributed.run import parse_args, run
 
     from notebook_accel.cli import one_node
@@ -124,6 +126,9 @@ def _launch(order: Order) -> int:
         return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
     except SignalException as error:
         return 128 + error.sigval
+    except (RendezvousError, DistError) as error:
+        sys.stderr.write(f"{_how_meeting_failed(error)}\n")
+        return USER_ERROR
     finally:
         for folder in (order.scratch, os.path.dirname(order.watcher)):
             if folder:
@@ -161,6 +166,17 @@ def _tell_watcher(watcher: Channel, text: str, failures: Iterable[ProcessFailure
             code, killer = (each.exitcode, None) if each.exitcode >= 0 else (None, -each.exitcode)
             watcher.send({**to_wire(Exited(code=code, signal=killer))[0], "of": each.local_rank})
     watcher.send(to_wire(Notice(text))[0])
+
+
+def _how_meeting_failed(error: Exception) -> str:
+    """What torch's launcher says when it cannot reach the others, and what may be the reason."""
+    said = [*str(error.__cause__ or error).splitlines(), "one of them is missing"][0]
+    return (
+        f"error: the machines did not meet, or the first of them is gone: {said}\n"
+        "Check that the same command runs on each of them, with --main_process_ip and --main_process_port of the "
+        "first, that no firewall is between them, and that the first has not ended. --rdzv_conf "
+        "timeout=…,join_timeout=… sets the seconds they wait."
+    )
 
 
 def _how_it_failed(rank: int, exitcode: int, world_size: int, failures: int) -> str:

@@ -84,7 +84,9 @@ def make(
     options = None
     binding, unbound = _binding(choices, placed)
     if placed.size * machines > 1 or binding or any(choices.get(name) for name in _NEEDS_ELASTIC):
-        options = (f"--nproc-per-node={placed.size}", *meeting(choices, machines), *_torch_options(choices), *binding)
+        met = meeting(choices, machines)
+        options = (f"--nproc-per-node={placed.size}", *met.options, *_torch_options(choices), *binding)
+        variables = {**{name: value for name, value in met.environment.items() if name not in environ}, **variables}
     notices = (*choices.notices, *placed.notices, *unbound)
     if machines > 1 and choices.get("rdzv_backend") == "c10d" and choices.given.get("machine_rank") is not None:
         notices = (*notices, "machine_rank has no effect with rdzv_backend c10d, which numbers the machines itself")

@@ -13,6 +13,7 @@ from notebook_accel.cli.choices import Choices
 from notebook_accel.cli.request import Request
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import FixedProbe, Gpu, Hardware, detect
+from notebook_accel.launch import interfaces
 
 FOUR_GPUS = detect({}, FixedProbe([Gpu("H100", f"GPU-{index}", 80 << 30) for index in range(4)]))
 SIX_CORES = Hardware(gpus=(), cuda_ids=(), hidden_gpus="", mps=False, cores=6)
@@ -70,15 +71,23 @@ def test_restarts_of_one_rank_need_the_launcher(train: str) -> None:
             ("--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=29500"),
         ),
         (
-            {"rdzv_backend": "c10d", "main_process_port": 4000},
-            ("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:4000"),
+            {"rdzv_backend": "c10d", "main_process_port": 4000, "rdzv_conf": "timeout=9"},
+            (
+                *("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:4000", "--local-addr=10.0.0.2"),
+                "--rdzv-conf=timeout=9,is_host=false",
+            ),
         ),
     ],
 )
-def test_machines_share_the_processes(train: str, given: dict[str, Any], meeting: tuple[str, ...]) -> None:
+def test_machines_share_the_processes(
+    train: str, given: dict[str, Any], meeting: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interfaces, "own_address", lambda host, port: "10.0.0.2")
+    monkeypatch.setattr(interfaces, "of", {"10.0.0.2": "eth7"}.get)
     made = make(train, num_processes=8, num_machines=2, main_process_ip="10.0.0.1", **given)
     assert made.elastic() == ("--nproc-per-node=4", *meeting, "train.py", "--lr", "1")
     assert made.world_size == 8
+    assert made.environment["GLOO_SOCKET_IFNAME"] == "eth7"
 
 
 @pytest.mark.parametrize(
@@ -215,6 +224,7 @@ def test_what_is_no_notebook_is_refused(tmp_path: Path, content: str, says: str)
         ("train.py", {"main_process_port": 70000}, "ports are 0 to 65535"),
         ("train.py", {"mixed_precision": "fp16"}, "needs a GPU"),
         ("train.py", {"tee": "9"}, "--tee 9: write 1 for stdout"),
+        ("train.py", {"num_processes": 2, "rdzv_conf": "timeout=9"}, "--rdzv_conf has no effect on one machine"),
         ("train.py", {"rdzv_conf": "foo"}, "--rdzv_conf foo: write pairs"),
         ("train.py", {"monitor_interval": 0.0}, "above 0"),
         ("train.py", {"use_fsdp": True, "fsdp_reshard_after_forward": "maybe"}, "'MAYBE' is unknown"),
