@@ -55,11 +55,15 @@ def _choices(options: Mapping[str, Any]) -> Choices:
     file = given.get("config_file")
     config = merge(below(os.environ, None if file is None else Path(file)))
     told = {_OPTION_OF.get(key, key): each.value for key, each in from_config(config).items()}
+    if given.get("num_machines") == 1:
+        told = {name: value for name, value in told.items() if name not in _OF_SEVERAL}
     return Choices(given, told, config.notices)
 
 
 _OPTION_OF = {"use_cpu": "cpu"}
 """Options that the file has under another name."""
+_OF_SEVERAL = ("machine_rank", "main_process_ip", "main_process_port", "rdzv_backend", "rdzv_conf", "same_network")
+"""What the file says of several machines, which means nothing where the command line says that there is one."""
 
 
 def _order(wanted: Request, *, watched: bool) -> Order:
