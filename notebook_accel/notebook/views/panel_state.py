@@ -65,6 +65,7 @@ class Rank(TypedDict):
     """A rank; `done` is in thousandths, or -1."""
 
     phase: str
+    host: str
     detail: str
     done: int
     text: str
@@ -132,12 +133,14 @@ class StateMaker:
         found = summary.overview(self._job)
         in_full = {str(state.rank): self._rank(state) for state in turn}
         ranks = {}
+        spread = summary.is_spread(self._job)
         for state in self._job.ranks:
             name = str(state.rank)
             rank = in_full.get(name) or self._ranks.get(name)
             if rank is None or rank["phase"] != state.phase.value:
                 rank = self._rank(state)
             rank = ranks[name] = rank.copy()
+            rank["host"] = state.host if spread else ""
             rank["done"] = _thousandths(found.fractions.get(state.rank))
             if len(self._job.ranks) >= summary.COMPACT_FROM:
                 rank["done"] -= rank["done"] % 10  # a grid shows no more, and need not be drawn for less
@@ -153,6 +156,7 @@ class StateMaker:
         shown = summary.progress(state)
         return {
             "phase": state.phase.value,
+            "host": "",
             "detail": state.detail,
             "done": -1,
             "text": shown.text[:_TEXT_LIMIT],
