@@ -60,7 +60,7 @@ def _alone(choices: Choices, address: str | None, port: int | None) -> Meeting:
     if choices.given.get("rdzv_conf"):
         raise ConfigurationError("--rdzv_conf has no effect on one machine, which waits for no other: leave it out")
     if not port:
-        return Meeting((f"--rdzv-backend={ONE_NODE}",))  # on a port that is free
+        return Meeting((f"--rdzv-backend={ONE_NODE}", f"--rdzv-endpoint={HERE}"))  # at a port that is free
     _refuse_taken(HERE, port)
     return Meeting((f"--master-addr={HERE}", f"--master-port={port}"))
 

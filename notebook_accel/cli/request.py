@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from notebook_accel.cli import placement
 from notebook_accel.cli.choices import Choices, refuse_contradictions
@@ -15,6 +16,7 @@ from notebook_accel.cli.program import program
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import Hardware
 
+_WRAPPER = Path(__file__).with_name("wrapper.py")
 _NEEDS_ELASTIC = ("tee", "max_restarts")
 """Options that only torch's launcher can follow, even for one rank."""
 
@@ -52,7 +54,7 @@ class Request:
             watched: The ranks are to tell how far they are.
         """
         assert self.options is not None
-        wrapper = ("--module", "notebook_accel.cli.watched") if watched else ()
+        wrapper = (str(_WRAPPER),) if watched else ()
         return (*self.options, *wrapper, *self.launched)
 
 

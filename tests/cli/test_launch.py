@@ -158,5 +158,7 @@ def test_no_rank_outlives_its_launch(tmp_path: Path, way: str) -> None:
         assert launcher.returncode == code
         _, alive = psutil.wait_procs(others, timeout=40)
         assert not alive
+    if way == "kill both":
+        return  # nobody is left who could remove a folder
     assert not list(tmp_path.glob("notebook-accel-*"))
     assert not list(tmp_path.glob("torchelastic_*"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from notebook_accel.cli import request
+from notebook_accel.cli import request, wrapper
 from notebook_accel.cli.choices import Choices
 from notebook_accel.cli.request import Request
 from notebook_accel.errors import ConfigurationError, HardwareError
@@ -48,7 +48,14 @@ def test_a_program_runs_without_python(train: str) -> None:
 
 def test_several_ranks_meet_at_a_free_port(train: str) -> None:
     made = make(train, num_processes=2)
-    assert made.elastic() == ("--nproc-per-node=2", "--rdzv-backend=one-node", "train.py", "--lr", "1")
+    assert made.elastic() == (
+        "--nproc-per-node=2",
+        "--rdzv-backend=one-node",
+        "--rdzv-endpoint=127.0.0.1",
+        "train.py",
+        "--lr",
+        "1",
+    )
 
 
 def test_restarts_of_one_rank_need_the_launcher(train: str) -> None:
@@ -56,6 +63,7 @@ def test_restarts_of_one_rank_need_the_launcher(train: str) -> None:
     assert made.elastic() == (
         "--nproc-per-node=1",
         "--rdzv-backend=one-node",
+        "--rdzv-endpoint=127.0.0.1",
         "--max-restarts=2",
         "train.py",
         "--lr",
@@ -168,7 +176,7 @@ def test_ranks_are_kept_next_to_their_gpus(train: str) -> None:
 
 def test_watched_ranks_run_in_a_wrapper(train: str) -> None:
     made = make(train, num_processes=2)
-    assert made.elastic(watched=True)[-5:] == ("--module", "notebook_accel.cli.watched", "train.py", "--lr", "1")
+    assert made.elastic(watched=True)[-4:] == (wrapper.__file__, "train.py", "--lr", "1")
 
 
 def test_a_notebook_runs_its_cells_on_every_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +190,9 @@ def test_a_notebook_runs_its_cells_on_every_rank(tmp_path: Path, monkeypatch: py
         make("a.ipynb", cells=("tag:other",))
     with pytest.raises(ConfigurationError, match="no folder nowhere"):
         make("a.ipynb", output="nowhere/b.ipynb")
+    Path("b").mkdir()
+    with pytest.raises(ConfigurationError, match="--output b is a folder"):
+        make("a.ipynb", output="b")
 
 
 @pytest.mark.parametrize(
