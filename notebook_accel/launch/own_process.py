@@ -15,7 +15,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+from notebook_accel.launch import libc
 
 
 def find_pools() -> None:
@@ -34,24 +34,10 @@ def settle(parent: int) -> None:
     """Does what does not depend on the launch: a session, signals and a `__main__` of its own."""
     if os.getsid(0) != os.getpid():
         os.setsid()
-    die_with(parent)
+    libc.die_with(parent)
     gc.enable()
     _take_signals()
     _take_main()
-
-
-def die_with(parent: int) -> None:
-    """Has this process killed when its parent ends, which has one thread; at once, if it has ended already."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-
-def outlive_parent() -> None:
-    """Takes `die_with` back."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, 0, 0, 0, 0)
 
 
 def flush() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import gc
 import importlib
 import os
@@ -28,6 +27,7 @@ from notebook_accel.launch import (
     frameworks,
     jax_cluster,
     keras_bars,
+    libc,
     mirror,
     own_process,
     payload,
@@ -39,7 +39,6 @@ from notebook_accel.launch import (
 from notebook_accel.launch.rank import Rank
 from notebook_accel.launch.stream import Channel, Message, pair
 
-_LINE_BUFFERED = 1  # _IOLBF
 _PARTING = 0.03
 """Seconds between a rank's last word and its end."""
 
@@ -68,10 +67,7 @@ class RankStart:
 def prepare() -> None:
     """Does, once and before the forks, what every rank would do."""
     own_process.find_pools()
-    if sys.platform == "linux":
-        # What C code prints is to appear line by line too, although standard output is a pipe.
-        libc = ctypes.CDLL(None)
-        libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, 0)
+    libc.print_by_line()
     if "torch.distributed.rendezvous" in sys.modules:
         resolver.keep_local(sys.modules["torch.distributed.rendezvous"])
     asking.install()

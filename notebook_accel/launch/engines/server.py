@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from notebook_accel.launch import own_process, rank_process
+from notebook_accel.launch import libc, own_process, rank_process
 from notebook_accel.launch.engines import children, forking
 from notebook_accel.launch.engines.children import adopt_orphans
 from notebook_accel.launch.engines.groups import Group, close_all
@@ -319,7 +319,7 @@ class Server:
 
         def succeed(parent: int) -> None:
             # While it imports, it hears nobody: it goes with this server then.
-            own_process.die_with(parent)
+            libc.die_with(parent)
             own_process.take_environment(wanted["env"])  # what the notebook's own imports have seen
             forking.before_imports()
             serve(self._method, Channel(socket.socket(fileno=fd)), wanted["kernel"], wanted["modules"])
@@ -335,7 +335,7 @@ def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) ->
     if method != "spawn":
         rank_process.prepare()
         forking.prepare()
-    own_process.outlive_parent()
+    libc.outlive_parent()
     control.send({"ready": broken is None, "broken": broken})
     if broken is not None:
         os._exit(0)

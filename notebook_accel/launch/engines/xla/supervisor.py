@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from notebook_accel.hardware import tpus
-from notebook_accel.launch import own_process, rank_process
+from notebook_accel.launch import libc, own_process, rank_process
 from notebook_accel.launch.engines.xla import process
 from notebook_accel.launch.engines.xla.environment import cleaned
 from notebook_accel.launch.engines.xla.watch import Watch
@@ -80,7 +80,7 @@ def _rehearse() -> None:
     fork = multiprocessing.get_context("fork")
     with (
         contextlib.suppress(OSError, BrokenProcessPool),
-        ProcessPoolExecutor(1, fork, initializer=own_process.die_with, initargs=(os.getpid(),)) as pool,
+        ProcessPoolExecutor(1, fork, initializer=libc.die_with, initargs=(os.getpid(),)) as pool,
     ):
         pool.submit(os.getpid).result()
 
