@@ -17,12 +17,16 @@ from common import Kernel, Spread, goal, table, warn_if_busy
 
 RANKS = 4
 STEPS = 100
+LAUNCHES = 4
+"""In each fresh kernel."""
 SETTLE = 0.25
-"""Seconds between two launches; a reader's pause is longer."""
+"""Seconds between two launches from a server that is warm."""
+PAUSE = 2.0
+"""Seconds between two cells of somebody who reads what the first has printed."""
 TIMEOUT = 120.0
 
 OURS = """
-import os, time
+import time
 from notebook_accel import notebook_launcher
 
 def first_line(path):
@@ -30,7 +34,7 @@ def first_line(path):
     with open(path, "a") as file:
         file.write(f"{began}\\n")
 """
-# As a script has it, since a kernel may launch so only once: the process is forked after torch_xla has been imported.
+# By fork: its own default, spawn, cannot run what a cell has defined.
 PEER = """
 import sys, time
 import torch_xla
@@ -39,7 +43,8 @@ def first_line(index, path):
     began = time.perf_counter()
     with open(path, "a") as file:
         file.write(f"{began}\\n")
-
+"""
+SCRIPT = f"""{PEER}
 if __name__ == "__main__":
     began = time.perf_counter()
     torch_xla.launch(first_line, args=(sys.argv[1],), start_method="fork")
@@ -55,15 +60,16 @@ def main() -> None:
     warn_if_busy()
     os.environ |= {"PJRT_DEVICE": "CPU", "NOTEBOOK_ACCEL_DEVICE": "tpu", "CPU_NUM_DEVICES": str(RANKS)}
     launches(rounds)
+    fresh_kernels(1 if rounds == 3 else 3)
     graphs()
 
 
 def launches(rounds: int) -> None:
-    """From the call until the function has begun on every rank, one of each in turn."""
+    """From the call until the function has begun on every rank, one of each in turn, with everything imported."""
     ours, peers = [], []
     with tempfile.TemporaryDirectory() as folder, Kernel(TIMEOUT) as kernel:
         script = Path(folder) / "peer.py"
-        script.write_text(PEER)
+        script.write_text(SCRIPT)
         kernel.run(OURS)
         kernel.run(f"notebook_launcher(first_line, ({str(Path(folder) / 'warm')!r},))")
         for number in range(rounds):
@@ -82,11 +88,44 @@ def launches(rounds: int) -> None:
             peers.append(_last(theirs) - float(said.stdout))
     mine, other = Spread(ours), Spread(peers)
     table(
-        f"From the call to the first line on {RANKS} ranks, ms: median (least-most)",
+        f"The call alone, from a warm server and in a script that has imported torch_xla, to the first line on {RANKS} "
+        "ranks, ms: median (least-most)",
         ("", "time"),
-        [("notebook_launcher, warm", mine.text()), ("torch_xla.launch by fork", other.text())],
+        [("notebook_launcher", mine.text()), ("torch_xla.launch by fork", other.text())],
     )
     goal("ratio, median of pairs", mine.over(other).median, 0.3)
+
+
+def fresh_kernels(rounds: int) -> None:
+    """From a fresh kernel's first cell, imports and all, to the first line on every rank; and again for later cells."""
+    cells = {
+        "notebook_launcher": (OURS, "notebook_launcher(first_line, ({path!r},))"),
+        "torch_xla.launch by fork": (PEER, "torch_xla.launch(first_line, args=({path!r},), start_method='fork')"),
+    }
+    first: dict[str, list[float]] = {name: [] for name in cells}
+    later: dict[str, list[float]] = {name: [] for name in cells}
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(rounds):
+            for name, (imports, call) in cells.items():
+                with Kernel(TIMEOUT) as kernel:
+                    for launch in range(LAUNCHES):
+                        path = Path(folder) / f"{name} {number} {launch}"
+                        began = time.perf_counter()
+                        if launch == 0:
+                            kernel.run(imports)
+                        kernel.run(call.format(path=str(path)))
+                        (later if launch else first)[name].append(_last(path) - began)
+                        time.sleep(PAUSE)
+    spreads = [{name: Spread(values) for name, values in times.items()} for times in (first, later)]
+    mine, other = cells
+    table(
+        f"In a fresh kernel, from the cell to the first line on {RANKS} ranks, s: median (least-most)",
+        ("", "imports and first launch", "a later launch"),
+        [
+            *((name, *(times[name].text(1, 2) for times in spreads)) for name in cells),
+            ("ratio", *(times[mine].over(times[other]).ratio() for times in spreads)),
+        ],
+    )
 
 
 def _last(path: Path) -> float:

@@ -1,5 +1,5 @@
 """`python -m notebook_accel`."""
 
-from notebook_accel.cli.main import run
+from notebook_accel.cli.entry import run
 
 run()

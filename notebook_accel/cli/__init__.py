@@ -2,18 +2,22 @@
 
 Each command is a file, and what it needs beside it:
 
-main.py       ─ the group of commands; which errors end with which exit code
+entry.py      ─ the way in; a launch begins to import torch here
+main.py       ─ the group of commands; which errors end with which exit code (codes.py)
 
-launch.py     ─ a script, a module or a notebook on every rank:
+launch.py     ─ a script, a module or a notebook on every rank: the command and its help
 options.py    ─ its options, one row each
 refusals.py   ─ options of the peer that are not here, and what to use instead
 choices.py    ─ their values, and which exclude each other
-program.py    ─ what is to run
+start.py      ─ from the options to the end of the launch
 request.py    ─ from options, file and hardware to what to start
+program.py    ─ what is to run
 placement.py  ─ how many ranks, on which devices
 meeting.py    ─ how they find each other
-agent.py      ─ the process that torch's elastic launcher runs in, and who watches over it
-watched.py    ─ in a terminal: a rank that tells how far it is
+agent.py      ─ who watches over the process that torch's elastic launcher runs in,
+elastic.py    ─ and that process, whose ranks end with it
+one_node.py   ─ how the ranks of one machine meet there
+watched.py    ─ in a terminal: a rank that tells how far it is (begun by wrapper.py)
 telling.py    ─ its thread that does
 watcher.py    ─ who hears the ranks
 screen.py     ─ and draws them

@@ -1,30 +1,14 @@
-"""`notebook-accel launch`: a script, a module or a notebook on every rank."""
+"""`notebook-accel launch`, its options and its help: a script, a module or a notebook on every rank."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
-from notebook_accel import hardware
-from notebook_accel.cli import request
-from notebook_accel.cli.agent import Agent, Order
-from notebook_accel.cli.choices import Choices
-from notebook_accel.cli.main import USER_ERROR
+from notebook_accel.cli.agent import Agent
 from notebook_accel.cli.options import FLAG, GROUPS, OPTIONS, TRUTH, Option
 from notebook_accel.cli.refusals import alternative
-from notebook_accel.cli.request import Request
-from notebook_accel.config.layers import merge
-from notebook_accel.config.resolve import below
-from notebook_accel.config.translation import from_config
-from notebook_accel.launch import frontend
-
-if TYPE_CHECKING:
-    from notebook_accel.cli.watcher import Watcher
 
 
 class _Launch(click.Command):
@@ -73,64 +57,11 @@ def _param(option: Option) -> click.Option:
     return click.Option(declared, type=kind, multiple=option.several, default=None, metavar=option.metavar)
 
 
-def _start(target: str, arguments: tuple[str, ...], **options: Any) -> NoReturn:
-    agent = Agent()
-    try:
-        wanted = request.make(target, arguments, _choices(options), hardware.detect(), os.environ)
-        for notice in () if wanted.quiet else wanted.notices:
-            click.echo(notice, err=True)
-        if wanted.options is None:
-            agent.dismiss()
-            _become(wanted)
-        watcher = _watcher(target, wanted) if _can_watch(wanted) else None
-        sys.exit(agent.run(_order(wanted, watched=watcher is not None), watcher))
-    finally:
-        agent.dismiss()
+@click.pass_obj
+def _start(agent: Agent, /, target: str, arguments: tuple[str, ...], **options: Any) -> NoReturn:
+    from notebook_accel.cli import start  # which help and completion need not
 
-
-def _choices(options: Mapping[str, Any]) -> Choices:
-    """The command line, laid over the settings below it."""
-    given = {name: value for name, value in options.items() if value not in (None, ())}
-    file = given.get("config_file")
-    config = merge(below(os.environ, None if file is None else Path(file)))
-    told = {_OPTION_OF.get(key, key): each.value for key, each in from_config(config).items()}
-    return Choices(given, told, config.notices)
-
-
-_OPTION_OF = {"use_cpu": "cpu"}
-"""Options that the file has under another name."""
-
-
-def _order(wanted: Request, *, watched: bool) -> Order:
-    arguments = wanted.elastic(watched=watched)
-    return Order(arguments, wanted.environment, wanted.quiet, wanted.debug, wanted.world_size)
-
-
-def _watcher(target: str, wanted: Request) -> Watcher:
-    """Who draws the ranks."""
-    from notebook_accel.cli.watcher import Subject, Watcher
-
-    is_module = wanted.launched[0] == "--module" and not target.endswith(".ipynb")
-    path = Path(target).resolve()
-    name = f"-m {target}" if is_module else path.name + "/" * path.is_dir()
-    return Watcher(Subject(name, wanted.placement.words, wanted.placement.size, wanted.world_size))
-
-
-def _can_watch(wanted: Request) -> bool:
-    """Whether ranks can be drawn: in a terminal, if they run Python, unless the user wants the script's lines alone."""
-    return frontend.can_draw() and sys.stdout.isatty() and wanted.launched[0] != "--no-python" and not wanted.quiet
-
-
-def _become(wanted: Request) -> NoReturn:
-    """Runs the program in place of this process: its exit code, its signals, its terminal are its own."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    environment = {**os.environ, **wanted.environment}
-    try:
-        os.execvpe(wanted.program[0], wanted.program, environment)
-    except OSError as error:
-        click.echo(f"error: {wanted.program[0]} cannot be run: {error.strerror}", err=True)
-        sys.exit(USER_ERROR)
+    start.start(agent, target, arguments, options)
 
 
 command = _Launch(

@@ -6,17 +6,16 @@ import difflib
 import importlib
 import os
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from notebook_accel import __version__
+from notebook_accel.cli.codes import INTERRUPTED, USER_ERROR
 from notebook_accel.errors import NotebookAccelError
 
-USER_ERROR = 2
-"""The exit code for what the user can put right: an option, a file, a setting."""
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it."""
+if TYPE_CHECKING:
+    from notebook_accel.cli.agent import Agent
 
 COMMANDS = {
     "config": ("config.command", "Ask for the settings of this machine, show them, change them."),
@@ -75,13 +74,14 @@ def main() -> None:
     """
 
 
-def run(arguments: list[str] | None = None) -> NoReturn:
-    """Runs the command line to its end.
+def run(agent: Agent | None) -> NoReturn:
+    """Runs the command line to its end, and tells by the exit code how that was.
 
-    The exit code is 0, 2 for what the user can put right, 130 after an interrupt, or that of the script that failed.
+    Args:
+        agent: Starts the ranks, where this is a launch.
     """
     try:
-        main.main(args=arguments, prog_name="notebook-accel", standalone_mode=False)
+        main.main(prog_name="notebook-accel", standalone_mode=False, obj=agent)
     except click.ClickException as error:
         error.show()
         sys.exit(USER_ERROR)

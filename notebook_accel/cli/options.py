@@ -119,7 +119,7 @@ OPTIONS = (
     Option("main_process_ip", DISTRIBUTED, "Address of the machine with rank 0.", metavar="HOST"),
     Option("main_process_port", DISTRIBUTED, "Port on which the ranks meet; 0 on one machine: any free one.", int),
     Option("rdzv_backend", DISTRIBUTED, "How machines meet: c10d needs no machine_rank.", MEETINGS),
-    Option("rdzv_conf", DISTRIBUTED, "More on how they meet: timeout=900,…", metavar="KEY=VALUE,…", torch="rdzv_conf"),
+    Option("rdzv_conf", DISTRIBUTED, "More on how they meet: timeout=900,…", metavar="KEY=VALUE,…"),
     Option("max_restarts", DISTRIBUTED, "How often all ranks start again after a failure.", int, torch="max_restarts"),
     Option(
         "monitor_interval",

@@ -74,6 +74,8 @@ def _cells(path: Path, choices: Choices) -> dict[str, Any]:
     tags = [each.removeprefix("tag:") for each in cells]
     Notebook(path).chosen(tags)
     output = choices.get("output")
+    if output and Path(output).is_dir():
+        raise ConfigurationError(f"--output {output} is a folder: give the name of the notebook to write in it")
     if output and not os.access(Path(output).parent, os.W_OK):
         raise ConfigurationError(f"--output {output}: there is no folder {Path(output).parent} that can be written to")
     return {"tags": tags, "output": output}

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from notebook_accel.config import LaunchConfig, keys
+from notebook_accel.config.settings import LOOPBACK
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
 
@@ -56,15 +57,18 @@ def ask(found: Hardware, now: LaunchConfig, told: Mapping[str, Any]) -> dict[str
     """
     answers: dict[str, Any] = {}
 
-    def question(key: str, text: str, offered: Any) -> Any:
+    def question(key: str, text: str, offered: Any, most: int | None = None) -> Any:
         if key not in told:
-            answers[key] = _ask(key, text, offered)
+            answers[key] = _ask(key, text, offered, most)
         return answers.get(key, told.get(key))
 
     try:
-        if question("num_machines", "Machines that take part", now.num_nodes) > 1:
-            question("machine_rank", "Which of them is this, from 0", now.node_rank)
-            question("main_process_ip", "Address of the one with rank 0", now.master_addr)
+        count = question("num_machines", "Machines that take part", now.num_nodes)
+        if count > 1:
+            last = count - 1
+            question("machine_rank", f"Which of them is this, 0 to {last}", min(now.node_rank, last), last)
+            known = None if now.master_addr in LOOPBACK else now.master_addr
+            question("main_process_ip", "Address of the one with rank 0, for the others", known)
             question("main_process_port", "Port on which the ranks meet", now.port)
         machines = int(answers.get("num_machines", told.get("num_machines", 1)))
         _ask_for_ranks(found, now, told, machines, question)
@@ -102,13 +106,16 @@ def _ask_for_ranks(
         question("num_processes", f"Ranks on the CPU{on_all}", (now.num_processes or 1) * machines)
 
 
-def _ask(key: str, text: str, offered: Any) -> Any:
-    """Asks until the answer can work."""
+def _ask(key: str, text: str, offered: Any, most: int | None) -> Any:
+    """Asks until the answer can work: a number is to be no more than `most`."""
 
     def checked(answer: Any) -> Any:
         try:
-            return keys.check(key, keys.KEYS[key].read(str(answer)), key)
+            value = keys.check(key, keys.KEYS[key].read(str(answer)), key)
         except ConfigurationError as error:
             raise click.UsageError(str(error)) from None
+        if most is not None and value > most:
+            raise click.UsageError(f"{key} must be at most {most}")
+        return value
 
     return click.prompt(text, default=offered, value_proc=checked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from notebook_accel.cli import placement
 from notebook_accel.cli.choices import Choices, refuse_contradictions
@@ -15,6 +16,7 @@ from notebook_accel.cli.program import program
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import Hardware
 
+_WRAPPER = Path(__file__).with_name("wrapper.py")
 _NEEDS_ELASTIC = ("tee", "max_restarts")
 """Options that only torch's launcher can follow, even for one rank."""
 
@@ -52,7 +54,7 @@ class Request:
             watched: The ranks are to tell how far they are.
         """
         assert self.options is not None
-        wrapper = ("--module", "notebook_accel.cli.watched") if watched else ()
+        wrapper = (str(_WRAPPER),) if watched else ()
         return (*self.options, *wrapper, *self.launched)
 
 
@@ -84,7 +86,9 @@ def make(
     options = None
     binding, unbound = _binding(choices, placed)
     if placed.size * machines > 1 or binding or any(choices.get(name) for name in _NEEDS_ELASTIC):
-        options = (f"--nproc-per-node={placed.size}", *meeting(choices, machines), *_torch_options(choices), *binding)
+        met = meeting(choices, machines)
+        options = (f"--nproc-per-node={placed.size}", *met.options, *_torch_options(choices), *binding)
+        variables = {**{name: value for name, value in met.environment.items() if name not in environ}, **variables}
     notices = (*choices.notices, *placed.notices, *unbound)
     if machines > 1 and choices.get("rdzv_backend") == "c10d" and choices.given.get("machine_rank") is not None:
         notices = (*notices, "machine_rank has no effect with rdzv_backend c10d, which numbers the machines itself")

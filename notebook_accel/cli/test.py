@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+import tempfile
+from collections.abc import Iterator
 
 import click
 
 from notebook_accel import hardware
 from notebook_accel.cli.checks import CHECKS, Finding
+from notebook_accel.config.variables import FILE_VARIABLE
 
 _MARKS = {"ok": ("ok", "green"), "slow": ("slow", "yellow"), "wrong": ("WRONG", "red")}
 
@@ -19,9 +24,32 @@ def command(ranks: int | None) -> None:
 
     Starts ranks on all GPUs, or two on the CPU: as a notebook does, and as a script does. They exchange tensors,
     compute in 16 bits, save and load a checkpoint. Says what is slow or wrong, and what to do about it; the exit code
-    is 1 if something is wrong.
+    is 1 if something is wrong. Saved settings have no say in it: they may be of several machines.
     """
-    ranks = ranks or len(hardware.detect().gpus) or 2
+    with _without_settings():
+        found = _check(ranks or len(hardware.detect().gpus) or 2)
+    wrong, slow = (sum(each.grade == grade for each in found) for grade in ("wrong", "slow"))
+    if wrong:
+        click.echo("\nThis machine cannot train on several ranks until that is put right.")
+        sys.exit(1)
+    click.echo("\nThis machine is ready" + (f"; {slow} of these cost time." if slow else "."))
+
+
+@contextlib.contextmanager
+def _without_settings() -> Iterator[None]:
+    before = os.environ.get(FILE_VARIABLE)
+    with tempfile.NamedTemporaryFile(suffix=".yaml") as empty:
+        os.environ[FILE_VARIABLE] = empty.name
+        try:
+            yield
+        finally:
+            del os.environ[FILE_VARIABLE]
+            if before is not None:
+                os.environ[FILE_VARIABLE] = before
+
+
+def _check(ranks: int) -> list[Finding]:
+    """Makes the checks, and shows what each finds."""
     found: list[Finding] = []
     for check in CHECKS.values():
         for finding in check(ranks):
@@ -29,11 +57,7 @@ def command(ranks: int | None) -> None:
             _show(finding)
         if any(each.grade == "wrong" for each in found):
             break  # the others build on it
-    wrong, slow = (sum(each.grade == grade for each in found) for grade in ("wrong", "slow"))
-    if wrong:
-        click.echo("\nThis machine cannot train on several ranks until that is put right.")
-        sys.exit(1)
-    click.echo("\nThis machine is ready" + (f"; {slow} of these cost time." if slow else "."))
+    return found
 
 
 def _show(finding: Finding) -> None:

@@ -1,4 +1,4 @@
-"""A rank that the command line watches: `python -m notebook_accel.cli.watched SCRIPT|--module NAME [ARGUMENTS]`.
+"""A rank that the command line watches: `python …/wrapper.py SCRIPT|--module NAME [ARGUMENTS]`.
 
     command line ◀─ what it writes, and events ─ this ─▶ the script, as `python SCRIPT` would run it
       (watcher)     ─ the answer to input() ──▶
@@ -9,7 +9,6 @@ Without a watcher the script runs all the same.
 from __future__ import annotations
 
 import builtins
-import ctypes
 import io
 import os
 import runpy
@@ -24,14 +23,13 @@ from types import TracebackType
 from notebook_accel import events
 from notebook_accel.cli.telling import Teller
 from notebook_accel.events import Event, Exited, Returned
-from notebook_accel.launch import bars, frameworks, rich_bars
+from notebook_accel.launch import bars, frameworks, libc, rich_bars
 from notebook_accel.launch.imports import when_imported
 from notebook_accel.launch.stream import Channel
 
 VARIABLE = "NOTEBOOK_ACCEL_WATCHER"
 """Where the watcher's socket is, in the environment of ranks and of torch's launcher."""
 STREAMS = {1: "stdout", 2: "stderr"}
-_LINE_BUFFERED = 1  # _IOLBF
 
 
 def call(address: str, streams: Sequence[str], pipes: Sequence[int], **who: int) -> Channel:
@@ -81,9 +79,8 @@ def _connect(address: str) -> Channel | None:
     for fd, (_, writing) in zip(taken, pipes, strict=True):
         os.dup2(writing, fd)
         os.close(writing)
-    if 1 in taken and sys.platform == "linux":  # what C code prints is to appear line by line, as in a terminal
-        libc = ctypes.CDLL(None)
-        libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, 0)
+    if 1 in taken:
+        libc.print_by_line()  # as in a terminal
     return channel
 
 
@@ -117,11 +114,15 @@ def _hide_frames() -> None:
     show = sys.excepthook  # torch has its own, and the script may
 
     def without_ours(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>", runpy.__file__):
+        while trace is not None and _is_how_it_is_run(trace.tb_frame.f_code.co_filename):
             trace = trace.tb_next
         show(kind, error.with_traceback(trace), trace)
 
     sys.excepthook = without_ours
+
+
+def _is_how_it_is_run(filename: str) -> bool:
+    return os.path.dirname(filename) == os.path.dirname(__file__) or filename in ("<frozen runpy>", runpy.__file__)
 
 
 def _program(words: Sequence[str]) -> Callable[[], object]:
@@ -130,14 +131,14 @@ def _program(words: Sequence[str]) -> Callable[[], object]:
     sys.modules["__main__"] = main
     if words[0] == "--module":
         sys.argv = list(words[1:])
+        _find_first(os.getcwd())
         return lambda: runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]  # what `python -m` does
     sys.argv = list(words)
     script = os.path.abspath(words[0])
     if not os.path.isfile(script):  # a folder
-        sys.path[0] = script
+        sys.path.insert(0, script)
         return lambda: runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
-    if not getattr(sys.flags, "safe_path", False):
-        sys.path[0] = os.path.dirname(os.path.realpath(script))
+    _find_first(os.path.dirname(os.path.realpath(script)))
     main.__dict__.update(__builtins__=builtins, __file__=script, __cached__=None)
 
     def run() -> None:
@@ -146,6 +147,11 @@ def _program(words: Sequence[str]) -> Callable[[], object]:
         exec(code, main.__dict__)
 
     return run
+
+
+def _find_first(folder: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, folder)
 
 
 def main() -> None:
@@ -175,7 +181,3 @@ def _failure(error: BaseException) -> Event:
     from notebook_accel.launch import report
 
     return replace(report.describe(error, "running"), exception=())
-
-
-if __name__ == "__main__":
-    main()

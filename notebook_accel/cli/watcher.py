@@ -77,6 +77,8 @@ class Watcher:
     def attend(self, over: int) -> None:
         """Shows what the ranks do until `over` is at its end."""
         self._register(over, self._on_end)
+        from notebook_accel.cli import screen  # noqa: F401  # while torch's launcher imports torch
+
         while not self._is_over:
             for key, _ in self._selector.select(_TICK):
                 key.data()
@@ -153,7 +155,7 @@ class Watcher:
             os.set_blocking(fd, False)
             self._register(fd, partial(self._on_output, rank, fd, stream))
         if self._screen is None:
-            from notebook_accel.cli.screen import Screen  # with what it draws with, while the ranks import torch
+            from notebook_accel.cli.screen import Screen
 
             self._screen = Screen(self._subject, self)
         self._screen.welcome(rank, who)

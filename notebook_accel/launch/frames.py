@@ -11,12 +11,11 @@ import site
 import sysconfig
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from notebook_accel.events import Frame, ThreadStack
 from notebook_accel.launch import frontend
 
-_PACKAGE = str(Path(__file__).parent.parent)
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _CONTEXT = 2
 _SHOWN_FRAMES = 20
 """How many frames at each end of a long stack are shown."""

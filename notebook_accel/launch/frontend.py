@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from notebook_accel.launch import summary
-
 if TYPE_CHECKING:
     from notebook_accel.launch.job import Job
 
@@ -80,6 +78,8 @@ class LateView:
         return lambda job: cls(job, open_view)
 
     def refresh(self) -> None:
+        from notebook_accel.launch import summary  # ranks import this module, and show nothing
+
         if self._view is not None:
             self._view.refresh()
         elif not summary.is_brief(self._job):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
@@ -25,7 +24,7 @@ def when_imported(changes: dict[str, Change]) -> None:
         sys.meta_path.insert(0, _Finder(later))
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     """Finds the modules where they are, and has them changed once they are loaded."""
 
     def __init__(self, changes: dict[str, Change]) -> None:

@@ -7,7 +7,6 @@ import fcntl
 import os
 import socket
 import struct
-from typing import Any
 
 _SIOCGIFADDR = 0x8915
 _LOOPBACK = "127.0.0.1"
@@ -26,8 +25,18 @@ def of(address: str) -> str | None:
 
 def towards(host: str, port: int) -> str | None:
     """The interface through which this machine reaches another, if that can be told."""
-    address: Any = ""
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    with contextlib.suppress(OSError):
+        return of(own_address(host, port))
+    return None
+
+
+def own_address(host: str, port: int) -> str:
+    """The IPv4 address of this machine that another sees.
+
+    Raises:
+        OSError: The other is unknown, or there is no way to it.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, port))  # sends nothing
-        address = probe.getsockname()[0]
-    return of(address)
+        found: str = probe.getsockname()[0]
+    return found

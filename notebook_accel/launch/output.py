@@ -21,7 +21,7 @@ PARTIAL_WINDOW = 0.5
 REDRAW_WINDOW = 5.0
 """The same for a line that is drawn over with carriage returns, such as a progress bar."""
 _LOOK = 0.2
-"""Seconds between two looks at what has been written, or more: while nobody looks, no line waits in vain for its end."""
+"""Seconds between two looks at what has been written, or more; a line does not wait for its end while nobody looks."""
 MAX_LINE = 64 * 1024
 """Characters after which a line that does not end is broken."""
 _MAX_HELD = 20_000

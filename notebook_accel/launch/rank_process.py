@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import gc
 import importlib
 import os
-import signal
 import socket
 import sys
 import threading
 import time
 import traceback
-import types
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +26,9 @@ from notebook_accel.launch import (
     frameworks,
     jax_cluster,
     keras_bars,
+    libc,
+    mirror,
+    own_process,
     payload,
     pickling,
     resolver,
@@ -38,8 +38,6 @@ from notebook_accel.launch import (
 from notebook_accel.launch.rank import Rank
 from notebook_accel.launch.stream import Channel, Message, pair
 
-_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
-_LINE_BUFFERED = 1  # _IOLBF
 _PARTING = 0.03
 """Seconds between a rank's last word and its end."""
 
@@ -69,15 +67,8 @@ class RankStart:
 
 def prepare() -> None:
     """Does, once and before the forks, what every rank would do."""
-    global _blas
-    with contextlib.suppress(ImportError):
-        from threadpoolctl import ThreadpoolController
-
-        _blas = ThreadpoolController()
-    if sys.platform == "linux":
-        # What C code prints is to appear line by line too, although standard output is a pipe.
-        libc = ctypes.CDLL(None)
-        libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, 0)
+    own_process.find_pools()
+    libc.print_by_line()
     if "torch.distributed.rendezvous" in sys.modules:
         resolver.keep_local(sys.modules["torch.distributed.rendezvous"])
     asking.install()
@@ -87,6 +78,7 @@ def prepare() -> None:
     jax_cluster.install()
     frameworks.install()
     importlib.invalidate_caches()  # imports what it needs for it, once
+    mirror.keep_listings()
     # What the server's imports want done at the end is the server's affair: torch takes its libraries of operators
     # apart, which would take every rank 40 ms.
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
@@ -96,25 +88,22 @@ def prepare() -> None:
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
 
 
-_blas: Any = None
-
-
 def stand_by(server: Channel, parent: int) -> NoReturn:
     """Waits, in a fork of the server, to become a rank."""
-    _settle(parent)
+    settle(parent)
     _rehearse()
     message = next(server.messages(), None)
     if message is None:
         os._exit(0)
     server.close()
     start = RankStart.from_message(message)
-    take_environment(start.environment)
+    own_process.take_environment(start.environment)
     _live(start)
 
 
 def _rehearse() -> None:
     """Runs an empty call, so that the pages that every call writes to are this process's own before one comes."""
-    _take_threads()
+    own_process.take_threads()
     ours, theirs = map(Channel, pair())
     with contextlib.suppress(ConfigurationError), payload.pack(_nothing, (), {}) as call:  # the folder may be gone
         payload.send(call, ours)
@@ -131,8 +120,8 @@ def _nothing() -> None:
 
 def become(start: RankStart, parent: int) -> NoReturn:
     """Turns a fork of the server into a rank."""
-    _settle(parent)
-    take_environment(start.environment)
+    settle(parent)
+    own_process.take_environment(start.environment)
     _live(start)
 
 
@@ -140,43 +129,24 @@ def main(channel: int, out: int, err: int, options: Mapping[str, Any]) -> NoRetu
     """A rank that was spawned: a fresh interpreter in a session of its own, its environment already in place."""
     environment = dict(os.environ)
     prepare()
-    _settle(os.getppid())
-    take_environment(environment)  # imports may have added to it
+    settle(os.getppid())
+    own_process.take_environment(environment)  # imports may have added to it
     _live(RankStart(options["rank"], environment, options["heartbeat"], options["pace"], (channel, out, err)))
 
 
-def _settle(parent: int) -> None:
-    """Does what does not depend on the launch: a session, signals and a `__main__` of its own."""
-    if os.getsid(0) != os.getpid():
-        os.setsid()
-    die_with(parent)
-    gc.enable()
-    _take_signals()
-    _take_main()
+def settle(parent: int) -> None:
+    """Makes a process one of ranks, as far as that does not depend on the launch."""
+    own_process.settle(parent)
     workers.install()
     pickling.rank_device = _device
-
-
-def die_with(parent: int) -> None:
-    """Has this process killed when its parent ends, which has one thread; at once, if it has ended already."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-
-def outlive_parent() -> None:
-    """Takes `die_with` back."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, 0, 0, 0, 0)
 
 
 def _live(start: RankStart) -> NoReturn:
     code = 1
     try:
         channel = Channel(socket.socket(fileno=start.fds[0]))
-        _take_streams(*start.fds[1:])
-        _take_threads()
+        own_process.take_streams(*start.fds[1:])
+        own_process.take_threads()
         # A worker that the user's code forks must not speak for the rank, nor keep its channel open.
         os.register_at_fork(after_in_child=channel.close)
         os.register_at_fork(after_in_child=lambda: events.listen(None))
@@ -184,7 +154,7 @@ def _live(start: RankStart) -> NoReturn:
         rank.serve()
         code = int(rank.failed)
         _leave(wait=not rank.failed)
-        _flush()
+        own_process.flush()
         if not rank.failed and os.environ.get("NOTEBOOK_ACCEL_DEVICE") == "cpu":
             # The system takes milliseconds to take this process apart: the launch need not wait for that, nor compete
             # with it. (With a device it must wait, for its memory.)
@@ -193,64 +163,8 @@ def _live(start: RankStart) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        _flush()
+        own_process.flush()
         os._exit(code)
-
-
-def _flush() -> None:
-    with contextlib.suppress(Exception):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        ctypes.CDLL(None).fflush(None)
-
-
-def take_environment(environment: Mapping[str, str]) -> None:
-    """Makes the environment of this process the given one, with as few changes as that takes."""
-    for name in os.environ.keys() - environment.keys():
-        del os.environ[name]
-    for name, value in environment.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
-
-
-def _take_streams(out: int, err: int) -> None:
-    """Everything that is written to descriptors 1 and 2 goes to the kernel, line by line, whoever writes it."""
-    with open(os.devnull) as nothing:
-        os.dup2(nothing.fileno(), 0)
-    for source, target in ((out, 1), (err, 2)):
-        os.dup2(source, target)
-        os.close(source)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # lives as long as the process
-    for fd, name in ((1, "stdout"), (2, "stderr")):
-        stream = open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-
-
-def _take_signals() -> None:
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for signum in (signal.SIGTERM, signal.SIGCHLD):
-        signal.signal(signum, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def _take_threads() -> None:
-    """Limits the thread pools that are loaded already; those loaded later read the environment."""
-    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # one number for each level of nesting
-    threads = max(1, int(first)) if first.isdecimal() else 1
-    if _blas is not None:
-        _blas.limit(limits=threads, user_api="blas")
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.set_num_threads(threads)
-
-
-def _take_main() -> None:
-    """A `__main__` of its own, like a notebook's: empty, and without a file that workers could try to run."""
-    main = types.ModuleType("__main__")
-    main.__dict__["__builtins__"] = __builtins__
-    sys.modules["__main__"] = main
 
 
 def _device() -> str:

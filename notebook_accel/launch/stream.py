@@ -17,10 +17,12 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from notebook_accel.errors import StreamError
-from notebook_accel.events import Blobs
+
+if TYPE_CHECKING:
+    from notebook_accel.events import Blobs
 
 MAX_HEADER = 16 * 2**20
 """The longest JSON object that is accepted, in bytes; tracebacks and environments are far below."""

@@ -114,7 +114,7 @@ def test_a_choice_of_ranks_is_offered_again(config: Callable[..., Result], path:
 
 
 def test_machines_bring_questions_of_their_own(config: Callable[..., Result], path: Path) -> None:
-    assert config(answers="2\n1\n10.0.0.1\n29501\n8\n\n").exit_code == 0
+    assert config(answers="2\n2\n1\n\n10.0.0.1\n29501\n8\n\n").exit_code == 0
     assert saved(path) == {
         **ON_CPU,
         "num_machines": 2,

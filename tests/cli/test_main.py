@@ -83,7 +83,7 @@ def test_an_exit_code_tells_what_went_wrong(
 
     monkeypatch.setattr(command_line.main, "main", fail)
     with pytest.raises(SystemExit) as ended:
-        command_line.run([])
+        command_line.run(None)
     assert ended.value.code == code
     assert capsys.readouterr().err == said
 

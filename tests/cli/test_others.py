@@ -67,7 +67,11 @@ def test_a_lab_has_the_examples_and_leaves_what_is_there(tmp_path: Path, monkeyp
     assert lab.copy(tmp_path) == []
 
 
-def test_this_machine_passes_its_test() -> None:
+def test_this_machine_passes_its_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the settings say of others, for which it would wait."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("num_machines: 2\nnum_processes: 4\nmachine_rank: 1\nmain_process_ip: 10.0.0.1\n")
+    monkeypatch.setenv("NOTEBOOK_ACCEL_CONFIG_FILE", str(settings))
     result = CliRunner().invoke(main, ["test", "--num_processes", "2"])
     assert result.exit_code == 0, result.output
     names = [line[6:].partition(":")[0] for line in result.output.splitlines() if line[:5].strip() in ("ok", "slow")]

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from notebook_accel.cli import request
+from notebook_accel.cli import request, wrapper
 from notebook_accel.cli.choices import Choices
 from notebook_accel.cli.request import Request
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import FixedProbe, Gpu, Hardware, detect
+from notebook_accel.launch import interfaces
 
 FOUR_GPUS = detect({}, FixedProbe([Gpu("H100", f"GPU-{index}", 80 << 30) for index in range(4)]))
 SIX_CORES = Hardware(gpus=(), cuda_ids=(), hidden_gpus="", mps=False, cores=6)
@@ -47,12 +48,27 @@ def test_a_program_runs_without_python(train: str) -> None:
 
 def test_several_ranks_meet_at_a_free_port(train: str) -> None:
     made = make(train, num_processes=2)
-    assert made.elastic() == ("--nproc-per-node=2", "--standalone", "train.py", "--lr", "1")
+    assert made.elastic() == (
+        "--nproc-per-node=2",
+        "--rdzv-backend=one-node",
+        "--rdzv-endpoint=127.0.0.1",
+        "train.py",
+        "--lr",
+        "1",
+    )
 
 
 def test_restarts_of_one_rank_need_the_launcher(train: str) -> None:
     made = make(train, num_processes=1, max_restarts=2)
-    assert made.elastic() == ("--nproc-per-node=1", "--standalone", "--max-restarts=2", "train.py", "--lr", "1")
+    assert made.elastic() == (
+        "--nproc-per-node=1",
+        "--rdzv-backend=one-node",
+        "--rdzv-endpoint=127.0.0.1",
+        "--max-restarts=2",
+        "train.py",
+        "--lr",
+        "1",
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,15 +79,23 @@ def test_restarts_of_one_rank_need_the_launcher(train: str) -> None:
             ("--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=29500"),
         ),
         (
-            {"rdzv_backend": "c10d", "main_process_port": 4000},
-            ("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:4000"),
+            {"rdzv_backend": "c10d", "main_process_port": 4000, "rdzv_conf": "timeout=9"},
+            (
+                *("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:4000", "--local-addr=10.0.0.2"),
+                "--rdzv-conf=timeout=9,is_host=false",
+            ),
         ),
     ],
 )
-def test_machines_share_the_processes(train: str, given: dict[str, Any], meeting: tuple[str, ...]) -> None:
+def test_machines_share_the_processes(
+    train: str, given: dict[str, Any], meeting: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interfaces, "own_address", lambda host, port: "10.0.0.2")
+    monkeypatch.setattr(interfaces, "of", {"10.0.0.2": "eth7"}.get)
     made = make(train, num_processes=8, num_machines=2, main_process_ip="10.0.0.1", **given)
     assert made.elastic() == ("--nproc-per-node=4", *meeting, "train.py", "--lr", "1")
     assert made.world_size == 8
+    assert made.environment["GLOO_SOCKET_IFNAME"] == "eth7"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +176,7 @@ def test_ranks_are_kept_next_to_their_gpus(train: str) -> None:
 
 def test_watched_ranks_run_in_a_wrapper(train: str) -> None:
     made = make(train, num_processes=2)
-    assert made.elastic(watched=True)[-5:] == ("--module", "notebook_accel.cli.watched", "train.py", "--lr", "1")
+    assert made.elastic(watched=True)[-4:] == (wrapper.__file__, "train.py", "--lr", "1")
 
 
 def test_a_notebook_runs_its_cells_on_every_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +190,9 @@ def test_a_notebook_runs_its_cells_on_every_rank(tmp_path: Path, monkeypatch: py
         make("a.ipynb", cells=("tag:other",))
     with pytest.raises(ConfigurationError, match="no folder nowhere"):
         make("a.ipynb", output="nowhere/b.ipynb")
+    Path("b").mkdir()
+    with pytest.raises(ConfigurationError, match="--output b is a folder"):
+        make("a.ipynb", output="b")
 
 
 @pytest.mark.parametrize(
@@ -208,6 +235,7 @@ def test_what_is_no_notebook_is_refused(tmp_path: Path, content: str, says: str)
         ("train.py", {"main_process_port": 70000}, "ports are 0 to 65535"),
         ("train.py", {"mixed_precision": "fp16"}, "needs a GPU"),
         ("train.py", {"tee": "9"}, "--tee 9: write 1 for stdout"),
+        ("train.py", {"num_processes": 2, "rdzv_conf": "timeout=9"}, "--rdzv_conf has no effect on one machine"),
         ("train.py", {"rdzv_conf": "foo"}, "--rdzv_conf foo: write pairs"),
         ("train.py", {"monitor_interval": 0.0}, "above 0"),
         ("train.py", {"use_fsdp": True, "fsdp_reshard_after_forward": "maybe"}, "'MAYBE' is unknown"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from notebook_accel.cli import screen, watched
+from notebook_accel.cli import screen, watched, wrapper
 from notebook_accel.cli.screen import Screen
 from notebook_accel.cli.watcher import LAUNCHER, Subject, Watcher
 from notebook_accel.events import Asked, Bar, Exited, Failed, Notice, Phase, Raised, Returned, to_wire
@@ -102,15 +102,16 @@ if len(sys.argv) > 1:
 
 
 @pytest.mark.parametrize(
-    "how", [["train.py"], ["train.py", "fail"], ["package"], ["-m", "package.inner", "fail"]], ids=str
+    "how", [["train.py"], ["package/inner.py", "fail"], ["package"], ["-m", "package.inner", "fail"]], ids=str
 )
 def test_a_script_runs_as_python_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: list[str]) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "package").mkdir()
     for path in ("train.py", "package/__main__.py", "package/inner.py"):
         (tmp_path / path).write_text(TELLS)
+    (tmp_path / "queue.py").write_text("raise ImportError('this is not the standard library')")
     theirs = ["--module" if word == "-m" else word for word in how]
-    wrapped = run("-m", "notebook_accel.cli.watched", *theirs, NOTEBOOK_ACCEL_WATCHER="/nowhere", RANK="0")
+    wrapped = run(wrapper.__file__, *theirs, NOTEBOOK_ACCEL_WATCHER="/nowhere", RANK="0")
     own = run(*how)
     assert wrapped[:2] == own[:2]
     assert wrapped[2] == re.sub(r'  File "<frozen runpy>".*\n', "", own[2])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import signal
 import sys
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
@@ -39,3 +41,13 @@ def shares_session(pid: int) -> bool:
         return os.getsid(pid) == os.getsid(0)
     except ProcessLookupError:
         return False
+
+
+def kill_all() -> None:
+    """Kills and reaps them all. Whoever adopts orphans is then rid of all its descendants."""
+    while found := pids():
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)

@@ -16,7 +16,7 @@ from notebook_accel.launch.engines.preloading import end_threads
 _MADV_COLLAPSE = 25
 _HUGE = 2 * 2**20
 _NEVER = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
-"""What a system says that cannot do it; it is busy or short of memory otherwise."""
+"""What is said where it cannot be done: of memory whose owner does not want it, or of all; else the system is busy."""
 
 
 class Unwind(BaseException):
@@ -63,7 +63,7 @@ def use_huge_pages() -> Iterator[None]:
     """Moves this process's memory into huge pages, one at each step, where Linux 6.1 or later is willing.
 
     A fork copies one entry for a huge page where it copies 512 for small ones, and ends as much faster. All of it takes
-    about half a second.
+    about a second.
     """
     if sys.platform != "linux":
         return
@@ -73,14 +73,14 @@ def use_huge_pages() -> Iterator[None]:
     for begin, end in spans:
         for page in range(-(-begin // _HUGE) * _HUGE, end // _HUGE * _HUGE, _HUGE):
             if collapse(ctypes.c_void_p(page), ctypes.c_size_t(_HUGE), _MADV_COLLAPSE) and ctypes.get_errno() in _NEVER:
-                return
+                break
             yield
 
 
 def _private(line: str) -> tuple[int, int]:
     """The bounds of a line of `/proc/self/maps`; empty unless it is private, writable memory of no file."""
-    span, access, _, _, inode, *name = line.split(maxsplit=5)
-    if access != "rw-p" or inode != "0" or (name and name[0] != "[heap]"):
+    span, access, _, _, inode, *name = line.split()
+    if access != "rw-p" or inode != "0" or name not in ([], ["[heap]"]):
         return 0, 0
     begin, end = span.split("-")
     return int(begin, 16), int(end, 16)

@@ -20,9 +20,9 @@ from notebook_accel.errors import LaunchError
 from notebook_accel.events import Exited
 from notebook_accel.launch.engines.base import GroupSpec
 from notebook_accel.launch.engines.store import host
+from notebook_accel.launch.own_process import take_environment
 from notebook_accel.launch.payload import Payload
 from notebook_accel.launch.rank import Rank
-from notebook_accel.launch.rank_process import take_environment
 from notebook_accel.launch.stream import Channel, pair
 
 _LOOK = 0.1

@@ -21,10 +21,11 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from notebook_accel.launch import rank_process
+from notebook_accel.launch import libc, own_process, rank_process
 from notebook_accel.launch.engines import children, forking
 from notebook_accel.launch.engines.children import adopt_orphans
 from notebook_accel.launch.engines.groups import Group, close_all
@@ -41,6 +42,26 @@ PRELOADED: Mapping[str, Sequence[str]] = {
     "fork": _MODULES,
     "spawn": (),  # a fresh interpreter inherits nothing
     "xla": (*_MODULES, *supervisor.MODULES),
+}
+"""By the method."""
+
+
+@dataclass(frozen=True)
+class _Forked:
+    """What a fork of the server becomes."""
+
+    become: Callable[[RankStart, int], object]
+    """At once."""
+    stand_by: Callable[[Channel, int], object]
+    """As a spare."""
+    spares: int
+    """How many of those there are at first."""
+
+
+_FORKED = {
+    "fork": _Forked(rank_process.become, rank_process.stand_by, 2),
+    "xla": _Forked(supervisor.become, supervisor.stand_by, 1),
+    "spawn": _Forked(rank_process.become, rank_process.stand_by, 0),  # which has no forks
 }
 """By the method."""
 _QUIET = 0.02
@@ -61,7 +82,8 @@ class Server:
         self._opened = 0
         self._retired = False
         self._inbox: deque[Message] = deque()
-        self._spares = Spares()
+        self._forked = _FORKED[method]
+        self._spares = Spares(self._forked.stand_by, self._forked.spares)
         self._pages: Iterator[None] | None = forking.use_huge_pages()
         self._rehearsed = False
         self._successors: set[int] = set()
@@ -99,7 +121,7 @@ class Server:
             return self._take_page
         if not self._store.is_up:
             return self._store.start
-        if self._method == "fork" and self._spares.are_few:
+        if self._spares.are_few:
             return self._spares.add
         return None if self._rehearsed else self._rehearse
 
@@ -250,10 +272,8 @@ class Server:
         self._spares.expect(len(group.pids) + 1)
         if self._method == "spawn":
             pid = spawn(f"{rank_process.__name__}:main", start.fds, start.environment, start.options())
-        elif self._method == "xla":
-            pid = forking.fork(partial(supervisor.become, start))
         else:
-            pid = self._spares.become(message) or forking.fork(partial(rank_process.become, start))
+            pid = self._spares.become(message) or forking.fork(partial(self._forked.become, start))
         group.pids[start.rank] = pid
         close_all(message.fds)
 
@@ -299,8 +319,8 @@ class Server:
 
         def succeed(parent: int) -> None:
             # While it imports, it hears nobody: it goes with this server then.
-            rank_process.die_with(parent)
-            rank_process.take_environment(wanted["env"])  # what the notebook's own imports have seen
+            libc.die_with(parent)
+            own_process.take_environment(wanted["env"])  # what the notebook's own imports have seen
             forking.before_imports()
             serve(self._method, Channel(socket.socket(fileno=fd)), wanted["kernel"], wanted["modules"])
 
@@ -315,7 +335,7 @@ def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) ->
     if method != "spawn":
         rank_process.prepare()
         forking.prepare()
-    rank_process.outlive_parent()
+    libc.outlive_parent()
     control.send({"ready": broken is None, "broken": broken})
     if broken is not None:
         os._exit(0)

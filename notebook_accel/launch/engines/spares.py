@@ -1,24 +1,29 @@
-"""Forks of the server that wait to become ranks, so that a launch need not wait for forks."""
+"""Forks of the server that wait to become ranks, or to supervise some, so that a launch need not wait for forks."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
-from notebook_accel.launch import rank_process
 from notebook_accel.launch.engines import forking
 from notebook_accel.launch.stream import Channel, Message, pair
 
-_FIRST_GOAL = 2
 _MOST = 8
 
 
 class Spares:
-    """As many as the largest launch has needed, up to 8. They are the server's children like the ranks."""
+    """As many as the largest launch has needed, up to 8. They are the server's children like the ranks.
 
-    def __init__(self) -> None:
+    Args:
+        stand_by: What a spare does, with the channel on which it hears what it is to become, and with its parent.
+        first: How many there are before a launch has told how many it needs.
+    """
+
+    def __init__(self, stand_by: Callable[[Channel, int], object], first: int) -> None:
+        self._stand_by = stand_by
         self._channels: dict[int, Channel] = {}
         """By process: where each hears what it is to become."""
-        self._goal = _FIRST_GOAL
+        self._goal = first
 
     @property
     def are_few(self) -> bool:
@@ -28,7 +33,7 @@ class Spares:
     def add(self) -> None:
         """Forks one more."""
         ours, theirs = pair()
-        pid = forking.fork(lambda parent: rank_process.stand_by(Channel(theirs), parent), without=ours)
+        pid = forking.fork(lambda parent: self._stand_by(Channel(theirs), parent), without=ours)
         theirs.close()
         self._channels[pid] = Channel(ours)
 

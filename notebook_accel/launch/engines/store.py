@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any
 
-from notebook_accel.launch.rank_process import die_with
+from notebook_accel.launch.libc import die_with
 from notebook_accel.launch.resolver import without_name_server
 from notebook_accel.launch.stream import Channel
 

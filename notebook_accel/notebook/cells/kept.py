@@ -65,7 +65,8 @@ class KeptRanks:
         if self.plan.threaded:
             raise LaunchError(
                 f"the {self.plan.size} ranks on {self.plan.place} are threads of one process, with one set of "
-                "variables for all: cells need a process for each. Put the code into a function, and launch that"
+                "variables for all: cells need a process for each. Put the code into a function, and launch that; or "
+                "run cells on one rank, which has a process to itself: %%accelerate -n 1"
             )
         self.variables = variables(self.plan.size)
         self.lines: list[deque[str]] = [deque(maxlen=_KEPT_LINES) for _ in self.members]

@@ -58,8 +58,9 @@ class Session:
             frontend.current.notice(f"starting {ranks} instead of {self.ranks.size}: what the old held is gone")
             self.stop()
         if self.ranks is None:
-            self._wanted = size or self._wanted
-            self.ranks = KeptRanks(_settings(self._wanted), self._variables)
+            wanted = size or self._wanted
+            self.ranks = KeptRanks(_settings(wanted), self._variables)
+            self._wanted = wanted  # a number that could not be started is not asked for again
         return self.ranks
 
     def running(self) -> KeptRanks:

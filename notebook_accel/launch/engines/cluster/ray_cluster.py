@@ -13,8 +13,7 @@ from typing import Any
 
 from notebook_accel.launch import clusters
 from notebook_accel.launch.engines.base import Machine, Machines
-from notebook_accel.launch.engines.cluster import ray_advice
-from notebook_accel.launch.engines.cluster.agent import versions
+from notebook_accel.launch.engines.cluster import ray_advice, software
 from notebook_accel.launch.engines.cluster.frames import WAIT, Frame
 from notebook_accel.launch.engines.cluster.transport import ClusterError, Node
 
@@ -83,7 +82,7 @@ class RayCluster:
             for node in ray.nodes()
             if node["Alive"]
         ]
-        return sorted(found, key=lambda machine: _order(machine.address))
+        return sorted(found, key=lambda machine: software.order(machine.address, machine.host))
 
     def start(self, machines: Machines, environ: Mapping[str, str]) -> tuple[Any, list[Node]]:
         from ray.util.placement_group import placement_group
@@ -98,13 +97,13 @@ class RayCluster:
             actors += [_actor(placed, index, machines, environ) for index in range(machines.count)]
             nodes = [_node(actor, self._later.put) for actor in actors]
             for node in nodes:
-                _compare(node)
+                software.compare(node.host, node.address, node.versions)
         except Exception as error:
             self.stop((placed, actors))
             if isinstance(error, ClusterError):
                 raise
             raise ClusterError(ray_advice.explain(self._address, error)) from error
-        return (placed, actors), sorted(nodes, key=lambda node: _order(node.address))
+        return (placed, actors), sorted(nodes, key=lambda node: software.order(node.address, node.host))
 
     def share(self, data: bytes) -> Any:
         if len(data) < _LARGE:
@@ -192,22 +191,3 @@ def _node(actor: Any, later: Callable[[Callable[[], object]], object]) -> RayNod
     asked = time.time()
     info = ray.get(actor.info.remote(), timeout=_BEGINNING)
     return RayNode(actor, info, info["clock"] - (asked + time.time()) / 2, later)
-
-
-def _compare(node: RayNode) -> None:
-    mine = versions()
-    differ = [
-        f"{name} {node.versions.get(name) or 'is not there'} (here {mine[name]})"
-        for name in mine
-        if node.versions.get(name) != mine[name]
-    ]
-    if differ:
-        raise ClusterError(
-            f"{node.host} ({node.address}) has {', '.join(differ)}: what is pickled here can't be relied on there. "
-            "Install the same versions on every machine, such as from one constraints file or image."
-        )
-
-
-def _order(address: str) -> tuple[int, ...] | tuple[str, ...]:
-    parts = address.split(".")
-    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else (address,)

@@ -26,7 +26,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import IO, Any
 
-from notebook_accel.launch import clusters
+from notebook_accel.launch import clusters, interfaces
 from notebook_accel.launch.engines.base import Machine, Machines
 from notebook_accel.launch.engines.cluster import software, wire
 from notebook_accel.launch.engines.cluster.frames import Frame
@@ -41,6 +41,7 @@ _BEGINNING = 120.0
 """Seconds that the agents have to call, once they are placed."""
 _ENDING = 5.0
 """Seconds that agents have to end once they are let go."""
+_ANY_PORT = 9
 _USABLE = ("idle", "mix", "alloc", "comp")
 _FORMAT = "%N|%o|%c|%G|%t"
 _TIMES = re.compile(r"(\d+)(?:\(x(\d+)\))?")
@@ -84,7 +85,7 @@ class SlurmCluster:
         except BaseException:
             self.stop(step)
             raise
-        return step, [*nodes]
+        return step, list(nodes)
 
     def share(self, data: bytes) -> Any:
         return data
@@ -214,7 +215,7 @@ class SlurmNode:
     def tell(self, frames: Sequence[Frame]) -> None:
         self._told.put(frames)
 
-    def listen(self, hear: Callable[[Sequence[Frame]], None], lose: Callable[[str], None]) -> None:
+    def listen(self, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
         threading.Thread(target=self._send, name="notebook-accel-send", daemon=True).start()
         threading.Thread(target=self._receive, args=(hear, lose), name="notebook-accel-hear", daemon=True).start()
 
@@ -228,7 +229,7 @@ class SlurmNode:
                 self._line.send(frames)
         self._line.close()
 
-    def _receive(self, hear: Callable[[Sequence[Frame]], None], lose: Callable[[str], None]) -> None:
+    def _receive(self, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
         try:
             while True:
                 hear(self._line.receive())
@@ -258,9 +259,8 @@ def _ask(command: Sequence[str]) -> str:
 def _towards(addresses: Sequence[str]) -> str:
     """The address of this machine from which it reaches others."""
     for address in addresses:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((address, 9))  # sends nothing
-            return str(probe.getsockname()[0])
+        with contextlib.suppress(OSError):
+            return interfaces.own_address(address, _ANY_PORT)
     raise ClusterError(f"none of Slurm's machines has an address that this one can resolve: {', '.join(addresses)}")
 
 

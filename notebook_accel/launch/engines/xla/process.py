@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel import events, rank_local
-from notebook_accel.launch import coalesce, rank_process
+from notebook_accel.launch import coalesce, own_process
 from notebook_accel.launch.engines.xla import streams
 from notebook_accel.launch.rank import Rank
 from notebook_accel.launch.stream import Channel
@@ -68,11 +68,11 @@ class Process:
                 for fd in (seat.channel, seat.out, seat.err):
                     os.close(fd)
         first = seats[min(self._ordinals)]
-        rank_process._take_threads()
+        own_process.take_threads()
         if len(self._ordinals) > 1:
             streams.share(first.out, first.err)
         else:
-            rank_process._take_streams(first.out, first.err)
+            own_process.take_streams(first.out, first.err)
             os.environ.update(first.environment)
         os.register_at_fork(after_in_child=self._forget)
         self._report({"pid": os.getpid(), "ranks": self._ordinals})

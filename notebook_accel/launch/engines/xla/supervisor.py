@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
 import socket
 import sys
 import traceback
 from collections.abc import Mapping
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 from notebook_accel.hardware import tpus
-from notebook_accel.launch import rank_process
+from notebook_accel.launch import libc, own_process, rank_process
 from notebook_accel.launch.engines.xla import process
 from notebook_accel.launch.engines.xla.environment import cleaned
 from notebook_accel.launch.engines.xla.watch import Watch
@@ -62,21 +64,46 @@ class Crew:
     """The process of ranks that this process is, once it is one."""
 
 
+def stand_by(server: Channel, parent: int) -> NoReturn:
+    """Waits, in a fork of the server, to become a supervisor; until then it asks nothing about this machine's chips."""
+    rank_process.settle(parent)
+    _rehearse()
+    message = next(server.messages(), None)
+    if message is None:
+        os._exit(0)
+    server.close()
+    _live(RankStart.from_message(message))
+
+
+def _rehearse() -> None:
+    """Has a pool like torch_xla's start a process, so that what every pool writes to is this process's own already."""
+    fork = multiprocessing.get_context("fork")
+    with (
+        contextlib.suppress(OSError, BrokenProcessPool),
+        ProcessPoolExecutor(1, fork, initializer=libc.die_with, initargs=(os.getpid(),)) as pool,
+    ):
+        pool.submit(os.getpid).result()
+
+
 def become(start: RankStart, parent: int) -> NoReturn:
     """Turns a fork of the server into a supervisor, and supervises to the end."""
+    rank_process.settle(parent)
+    _live(start)
+
+
+def _live(start: RankStart) -> NoReturn:
     code = 1
     try:
-        rank_process._settle(parent)
         control = Channel(socket.socket(fileno=start.fds[0]))
-        rank_process._take_streams(*start.fds[1:])
+        own_process.take_streams(*start.fds[1:])
         spmd = start.environment.get("NOTEBOOK_ACCEL_STRATEGY") == "spmd"
-        rank_process.take_environment(cleaned(start.environment))
+        own_process.take_environment(cleaned(start.environment))
         _supervise(control, start.heartbeat, spmd=spmd)
         code = 0
     except BaseException:
         traceback.print_exc()
     finally:
-        rank_process._flush()
+        own_process.flush()
         os._exit(code)
 
 

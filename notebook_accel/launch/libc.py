@@ -1,0 +1,35 @@
+"""What only the C library can do for a process: how it ends with its parent, and how C code's output is buffered."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_library = ctypes.CDLL(None)
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+_LINE_BUFFERED = 1  # _IOLBF
+
+
+def die_with(parent: int) -> None:
+    """Has this process killed when its parent ends, which has one thread; at once, if it has ended already.
+
+    What this process becomes through `exec` is killed too.
+    """
+    if sys.platform == "linux":
+        _library.prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def outlive_parent() -> None:
+    """Takes `die_with` back."""
+    if sys.platform == "linux":
+        _library.prctl(_PARENT_DEATH_SIGNAL, 0, 0, 0, 0)
+
+
+def print_by_line() -> None:
+    """Has what C code prints appear line by line, although standard output is a pipe."""
+    if sys.platform == "linux":
+        _library.setvbuf(ctypes.c_void_p.in_dll(_library, "stdout"), None, _LINE_BUFFERED, 0)
