@@ -139,10 +139,7 @@ class _Bridge:
 
     def obituary(self) -> str:
         """Why it has ended, as far as it has said."""
-        said = processes.obituary(_WHAT, self._log)
-        if "No module named 'ray'" in said:
-            return "a cluster is reached through Ray, which is not installed: pip install 'notebook-accel[cluster]'"
-        return said
+        return processes.obituary(_WHAT, self._log)
 
     def close(self) -> None:
         """Ends it, and all that it has started."""

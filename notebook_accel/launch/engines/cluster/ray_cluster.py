@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import queue
 import secrets
@@ -47,6 +48,11 @@ class RayCluster:
             self._later.get()()
 
     def connect(self) -> None:
+        if importlib.util.find_spec("ray") is None:
+            raise ClusterError(
+                f"cluster={self._address!r} is reached through Ray, which is not installed: pip install "
+                '"notebook-accel[cluster]"'
+            )
         address = ray_advice.locate(self._address)
         ray_advice.check_token(self._address, address, insecure=self._insecure)
         ray_advice.check_reachable(address)
