@@ -16,6 +16,7 @@ from typing import Any
 from notebook_accel.errors import StreamError
 from notebook_accel.events import Call, Hello
 from notebook_accel.launch.engines.base import Machines
+from notebook_accel.launch.engines.client import allow_descriptors
 from notebook_accel.launch.engines.cluster import folders
 from notebook_accel.launch.engines.cluster.fleet import Fleet
 from notebook_accel.launch.engines.cluster.frames import Frame, weight
@@ -26,6 +27,8 @@ from notebook_accel.launch.stream import Channel, Message
 
 _TELL_READ = 2**16
 """Bytes that the kernel takes before the agent is told."""
+_DESCRIPTORS = 6
+"""Of each rank: its channel, twice, two pipes, its stacks, and one on its way to the kernel."""
 
 
 @dataclass
@@ -94,6 +97,7 @@ class Relay:
         operation, header = message.header["op"], message.header
         if operation == "meet":
             self._order = header
+            allow_descriptors(_DESCRIPTORS * header["size"] + 64)
             for fd in message.fds:  # the machines meet elsewhere
                 os.close(fd)
         elif operation == "rank":
