@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import re
 import resource
 import tempfile
@@ -15,10 +14,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pretended
 import psutil
 from common import CellError, Kernel, goal, table, warn_if_busy
+from live import BEGIN, READ, WATCH, said
+
+from tests.browser import chromium, kernels
+from tests.browser.page import Cell, Page
+from tests.browser.server import Server
 
 MANY, FEW = 1000, 64
 _BRIDGE = "cluster.bridge:main"
@@ -43,6 +48,8 @@ class Launched:
 
     first_line: float = float("nan")
     """From the call to the first line of the last rank, as a front end sees it."""
+    starting: float = float("nan")
+    """Processor time of kernel and bridge until then."""
     kernel: float = float("nan")
     """Percent of a core, in between."""
     bridge: float = float("nan")
@@ -61,6 +68,7 @@ class Launched:
         return [
             name,
             f"{self.first_line:.2f}",
+            f"{self.starting:.2f}",
             f"{self.kernel:.1f}",
             f"{self.bridge:.1f}",
             f"{self.end:.2f}",
@@ -68,7 +76,12 @@ class Launched:
         ]
 
 
-_HEAD = ["", "to the last first line, s", "kernel %", "bridge %", "to the cell's end, s", "CPU of the end, s"]
+_SEE_FAILURE = """() => {
+    const paint = () => requestAnimationFrame(() => setTimeout(() => { seen.failed ??= Date.now() / 1000; }));
+    const look = () => { if (document.querySelector(".na-panel [data-phase=failed]")) paint(); };
+    new MutationObserver(look).observe(document, {attributes: true, childList: true, subtree: true});
+}"""
+_HEAD = ["", "first line s", "its CPU s", "kernel %", "bridge %", "end s", "its CPU s"]
 
 
 class Driver:
@@ -79,8 +92,9 @@ class Driver:
         self._at = (0.0, 0.0, 0.0)
 
     @property
-    def bridge(self) -> psutil.Process:
-        return next(each for each in self.kernel.children() if _BRIDGE in " ".join(each.cmdline()))
+    def bridge(self) -> psutil.Process | None:
+        """`None` before the first launch."""
+        return next((each for each in self.kernel.children() if _BRIDGE in " ".join(each.cmdline())), None)
 
     def begin(self) -> None:
         self._at = self._now()
@@ -94,7 +108,9 @@ class Driver:
         return time.monotonic(), _cpu_seconds(self.kernel), _cpu_seconds(self.bridge)
 
 
-def _cpu_seconds(process: psutil.Process) -> float:
+def _cpu_seconds(process: psutil.Process | None) -> float:
+    if process is None:
+        return 0.0
     times = process.cpu_times()
     return float(times.user + times.system)
 
@@ -104,6 +120,7 @@ def launch(kernel: Kernel, driver: Driver, ranks: int, rate: float, seconds: flo
     found = Launched()
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
+        driver.begin()
         cell = kernel.begin(f"launch({ranks}, {ranks // pretended.CPUS}, {rate}, {folder!r})")
         heard = kernel.heard(cell)
         lines = 0
@@ -114,6 +131,7 @@ def launch(kernel: Kernel, driver: Driver, ranks: int, rate: float, seconds: flo
             if lines == ranks:
                 break
         found.first_line = time.monotonic() - began
+        found.starting = sum(driver.used()[1:])
         time.sleep(1)  # in which everything is heard at once
         driver.begin()
         time.sleep(seconds)
@@ -181,13 +199,78 @@ def in_kernel(seconds: float) -> None:
     goal("metrics lost, 64 ranks", few.told - arrived, 0)
 
 
+def in_browser(seconds: float) -> None:
+    """The 1,000 in JupyterLab in chromium."""
+    with contextlib.ExitStack() as stack:
+        browser = stack.enter_context(chromium.launch())
+        with _usual_limits():
+            server = stack.enter_context(Server("lab", [kernels.NEWEST]))
+        context = browser.new_context(viewport=chromium.VIEWPORT)
+        context.add_init_script(WATCH)
+        notebook = server.new_notebook("many", "1,000 pretended ranks", kernels.NEWEST)
+        page = Page(context, server, notebook, Path(".screenshots") / "scale")
+        driver = Driver(int(said(page.run(_SETUP))))
+        seen, used = _watch(page, driver, seconds)
+        painted = _fail(page)
+    took = seen["seconds"]
+    kernel, bridge = (100 * each / took for each in used)
+    frames, longest = seen["frames"] / took, max(seen["long"], default=0.0)
+    messages, kilobytes = seen["messages"] / took, seen["bytes"] / took / 1000
+    table(
+        "1,000 ranks in JupyterLab",
+        ["messages/s", "kB/s", "kernel %", "bridge %", "frames/s", "longest task ms"],
+        [[f"{each:.1f}" for each in (messages, kilobytes, kernel, bridge, frames, longest)]],
+    )
+    print()
+    goal("the driver's CPU, 1,000 ranks in a browser", kernel + bridge, 30, "%")
+    goal("messages to the browser, 1,000 ranks", messages, 15, "/s")
+    goal("kB to the browser, 1,000 ranks", kilobytes, 60, "/s")
+    goal("from a rank's failure to the panel, 1,000 ranks", painted, 1.5, " s")
+
+
+def _watch(page: Page, driver: Driver, seconds: float) -> tuple[dict[str, Any], tuple[float, float]]:
+    """What the browser has seen of a launch, and the processor time of kernel and bridge meanwhile."""
+    with tempfile.TemporaryDirectory() as gates:
+        cell = _begin(page, gates)
+        page.tab.wait_for_timeout(1000)
+        page.evaluate(BEGIN)
+        driver.begin()
+        page.tab.wait_for_timeout(1000 * seconds)
+        _, kernel, bridge = driver.used()
+        seen: dict[str, Any] = page.evaluate(READ)
+        page.screenshot(str(MANY))
+        Path(gates, "end").touch()
+        cell.wait_for_end()
+    return seen, (kernel, bridge)
+
+
+def _fail(page: Page) -> float:
+    """Seconds from a rank's failure to the frame that shows it."""
+    with tempfile.TemporaryDirectory() as gates:
+        cell = _begin(page, gates)
+        page.evaluate(_SEE_FAILURE)
+        Path(gates, "fail").touch()
+        cell.wait_for_end()
+        return float(page.evaluate("() => seen.failed")) - float(Path(gates, "failed").read_text())
+
+
+def _begin(page: Page, gates: str) -> Cell:
+    cell = page.begin(f"launch({MANY}, {MANY // pretended.CPUS}, 1, {gates!r})")
+    for rank in (0, MANY - 1):
+        cell.box(rank).and_(page.tab.locator("[data-phase=running]")).wait_for()
+    return cell
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="shorter")
     quick = parser.parse_args().quick
     warn_if_busy()
+    if chromium.PATH is None:
+        parser.error(chromium.MISSING)
     with pretended.slurm():
         in_kernel(10 if quick else 30)
+        in_browser(10 if quick else 30)
 
 
 if __name__ == "__main__":
