@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import subprocess
 import sys
 import tempfile
@@ -74,7 +73,6 @@ class ClusterEngine:
             with theirs:
                 bridge = self._say({"op": "survey"}, [theirs.fileno()])
             # Waits on a socket, not in the cluster's library: an interrupt is heard, and harms nothing.
-            select.select([answer], [], [])
             for message in answer.receive(wait=True) or ():
                 if "error" in message.header:
                     self.close()  # the next one reads the environment anew
