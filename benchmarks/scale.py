@@ -29,7 +29,7 @@ MANY, FEW = 1000, 64
 _BRIDGE = "cluster.bridge:main"
 _SETUP = """
 import os
-from notebook_accel import attach, notebook_launcher
+from notebook_accel import attach, notebook_launcher, set_view
 
 def train(): raise AssertionError("a pretended rank runs nothing")
 
@@ -37,6 +37,7 @@ def launch(ranks, nodes, rate, gates):
     env = {"PRETEND_GATES": gates, "PRETEND_RATE": str(rate)}
     notebook_launcher(train, num_processes=ranks, num_nodes=nodes, cluster="slurm", device="cpu", env=env)
 
+set_view("widget")  # which draws whether a browser looks or not
 print(os.getpid())
 """
 _COUNT = "print(len(attach().metrics))"
@@ -248,6 +249,7 @@ def _fail(page: Page) -> float:
     """Seconds from a rank's failure to the frame that shows it."""
     with tempfile.TemporaryDirectory() as gates:
         cell = _begin(page, gates)
+        page.tab.wait_for_timeout(3000)  # until all that comes of the start is drawn
         page.evaluate(_SEE_FAILURE)
         Path(gates, "fail").touch()
         cell.wait_for_end()

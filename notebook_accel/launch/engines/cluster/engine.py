@@ -17,6 +17,7 @@ from notebook_accel.launch import processes
 from notebook_accel.launch.engines.base import GroupSpec, Machine
 from notebook_accel.launch.engines.client import allow_descriptors
 from notebook_accel.launch.engines.cluster import folders
+from notebook_accel.launch.engines.cluster.relay import DESCRIPTORS
 from notebook_accel.launch.engines.server_ranks import ServerRanks
 from notebook_accel.launch.stream import Channel, pair
 
@@ -82,7 +83,7 @@ class ClusterEngine:
         raise LaunchError(bridge.obituary())
 
     def start(self, spec: GroupSpec) -> ServerRanks:
-        allow_descriptors(4 * spec.size + 64)
+        allow_descriptors(DESCRIPTORS * spec.size)  # the bridge needs as many, and has this process's hard limit
         ours, theirs = pair()
         with theirs:
             self._say({"op": "environment", "env": dict(spec.environments[0])})

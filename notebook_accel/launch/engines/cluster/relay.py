@@ -27,7 +27,7 @@ from notebook_accel.launch.stream import Channel, Message
 
 _TELL_READ = 2**16
 """Bytes that the kernel takes before the agent is told."""
-_DESCRIPTORS = 6
+DESCRIPTORS = 6
 """Of each rank: its channel, twice, two pipes, its stacks, and one on its way to the kernel."""
 
 
@@ -99,9 +99,9 @@ class Relay:
         operation, header = message.header["op"], message.header
         if operation == "meet":
             self._order = header
-            allow_descriptors(_DESCRIPTORS * header["size"] + 64)
             for fd in message.fds:  # the machines meet elsewhere
                 os.close(fd)
+            allow_descriptors(DESCRIPTORS * header["size"])
         elif operation == "rank":
             self._add_rank(message)
             if len(self._ranks) == self._order["size"]:
