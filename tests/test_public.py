@@ -18,6 +18,8 @@ KEYWORD_ONLY = {
     "env": None,
     "timeout": None,
     "stall_after": 60.0,
+    "cluster": None,
+    "insecure": None,
     "block": None,
     "detach": False,
 }

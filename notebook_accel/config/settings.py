@@ -42,8 +42,8 @@ class LaunchConfig:
     node_rank: int = 0
     num_nodes: int = 1
     cluster: str = ""
-    """Where the machines come from: `auto`, `ray://host:port` or `host:port`; empty for this machine, or for machines that
-    each make the same call. On a cluster `num_processes` counts the ranks on all machines."""
+    """Where the machines come from: `auto`, `ray://host:port` or `host:port`; empty for this machine, or for machines
+    that each make the same call. On a cluster `num_processes` counts the ranks on all machines."""
     insecure: bool = False
     """Whether a cluster that asks nobody for a token will do."""
     rdzv_backend: str = "static"

@@ -1,4 +1,4 @@
-"""From a configuration and a cluster's machines to the ranks to start on them, and what is theirs of the environment."""
+"""From a configuration and a cluster's machines to the ranks to start there, and what these have of the environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,29 @@ from notebook_accel.launch.engines.base import Machine, Machines
 
 _DEVICES = ("cpu", "cuda")
 _OF_A_MACHINE = frozenset(
-    ["CUDA_VISIBLE_DEVICES", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "HOME", "HOST", "HOSTNAME", "LOGNAME", "MAIL", "OLDPWD", "PATH", "PWD", "SHELL", "SHLVL", "TEMP", "TERM", "TMP", "TMPDIR", "USER", "USERNAME", "VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT"]
+    [
+        "CUDA_VISIBLE_DEVICES",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "DISPLAY",
+        "HOME",
+        "HOST",
+        "HOSTNAME",
+        "LOGNAME",
+        "MAIL",
+        "OLDPWD",
+        "PATH",
+        "PWD",
+        "SHELL",
+        "SHLVL",
+        "TEMP",
+        "TERM",
+        "TMP",
+        "TMPDIR",
+        "USER",
+        "USERNAME",
+        "VIRTUAL_ENV",
+        "VIRTUAL_ENV_PROMPT",
+    ]
 )
 _OF_A_MACHINE_BEGIN = ("CONDA_", "JPY_", "LD_", "PYTHONHOME", "PYTHONPATH", "RAY_", "SLURM_", "SSH_", "XDG_", "_")
 _WITHOUT_EFFECT = {

@@ -105,6 +105,8 @@ def _format_main(threads: Sequence[ThreadStack]) -> str:
 
 
 def _has_failed(state: RankState) -> bool:
+    if _is_lost(state):
+        return True  # whatever it was told meanwhile
     # A rank that was stopped on purpose has not failed by that.
     if state.failed is not None:
         return state.phase is not Phase.STOPPED
@@ -117,7 +119,7 @@ def _is_lost(state: RankState) -> bool:
 
 
 def _order(state: RankState) -> tuple[int, float, int]:
-    """The cause first: a machine that was lost; what came first; at last what merely tells that another rank has gone."""
+    """The cause first: a machine that was lost; what came first; last what merely tells that another rank has gone."""
     if state.failed is not None:
         return 2 if state.failed.from_peer else 1, state.failed.at, state.rank
     assert state.exited is not None

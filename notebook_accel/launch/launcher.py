@@ -56,14 +56,14 @@ def notebook_launcher(
     Args:
         function: What to run. Any callable that cloudpickle can pickle.
         args: Its positional arguments.
-        num_processes: Ranks on this machine; with `cluster`, on all machines together. By default one for each accelerator, else one for each physical core up to
-            4.
+        num_processes: Ranks on this machine; with `cluster`, on all machines together. By default one for each
+            accelerator, else one for each physical core up to 4.
         mixed_precision: `no`, `fp16`, `bf16` or `fp8`: the default of every `Accelerator` on the ranks.
         use_port: The port on which the ranks meet. With one machine, 29500 stands for any free port.
         master_addr: With several machines, the address of the one with `node_rank=0`.
         node_rank: Which of the machines this is, from 0.
-        num_nodes: How many machines take part. Without `cluster` each makes the same call, with its own `node_rank`, and
-            gets its own ranks' results.
+        num_nodes: How many machines take part. Without `cluster` each makes the same call, with its own `node_rank`,
+            and gets its own ranks' results.
         rdzv_backend: Only `static`: the meeting point is known beforehand.
         rdzv_endpoint: `host:port`, instead of `master_addr` and `use_port`.
         rdzv_conf: `{"timeout": seconds}` to wait for the other machines; 300 by default.
@@ -79,8 +79,8 @@ def notebook_launcher(
         timeout: Seconds after which the ranks are ended, and the error shows where each of them was.
         stall_after: Seconds without progress, while ranks wait for others, after which it is shown where each rank is;
             `None` for never.
-        cluster: Where `num_nodes` machines are to be had: `auto` for the Ray cluster that this machine is a node of, or the
-            address of one, `ray://host:10001` or `host:6379`. The one call here then starts the ranks on all of them.
+        cluster: Where `num_nodes` machines are to be had: `auto` for the Ray cluster that this machine is a node of, or
+            the address of one, `ray://host:10001` or `host:6379`. The one call here starts the ranks on all of them.
         insecure: With `True`, a cluster of other machines is used though it asks nobody for a token.
         block: With `False`, returns a `Job` at once, and the notebook stays free.
         detach: With `True`, the same, and the job goes on whatever becomes of the notebook's kernel; `attach` finds it

@@ -23,7 +23,7 @@ getattr(importlib.import_module(module), name)(*arguments)
 
 
 def command(entry: str, arguments: Sequence[Any], *, detached: bool = False) -> list[str]:
-    """The command line that calls `entry`, written `module:function`, with JSON arguments; detached: as nobody's child."""
+    """The command line that calls `entry`, written `module:function`, with JSON arguments; detached: nobody's child."""
     try:
         here = os.getcwd()
     except FileNotFoundError:

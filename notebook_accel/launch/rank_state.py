@@ -101,7 +101,7 @@ class RankState:
         elif isinstance(event, Exited):
             self.exited = event
             if not self.answered:
-                self.phase = Phase.STOPPED if self.stopped else Phase.FAILED
+                self.phase = Phase.STOPPED if self.stopped and not event.lost else Phase.FAILED
 
     def events(self) -> Iterator[Event]:
         """The fewest events whose fold is this very state."""

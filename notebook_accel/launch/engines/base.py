@@ -69,7 +69,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Machines:
-    """The machines of a cluster that the ranks of a group are spread over, as many on each, in the order of their numbers."""
+    """Machines of a cluster that a group's ranks are spread over: equally many on each, in the order of their numbers."""
 
     count: int
     cpus: int

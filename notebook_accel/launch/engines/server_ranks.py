@@ -6,17 +6,24 @@ import contextlib
 import os
 import sys
 from collections.abc import Mapping
+from typing import Protocol
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Call, Exited, to_wire
 from notebook_accel.launch import coalesce
 from notebook_accel.launch.engines.base import GroupSpec
-from notebook_accel.launch.engines.connection import Server
 from notebook_accel.launch.payload import Payload
 from notebook_accel.launch.stream import Channel, pair
 
 _PIPE = 2**20
 """Bytes of output that a rank may be ahead of the notebook, where the system allows it."""
+
+
+class Server(Protocol):
+    """What starts the ranks."""
+
+    def obituary(self) -> str:
+        """Why it has ended, as far as it has said."""
 
 
 class ServerRanks:

@@ -107,10 +107,7 @@ class KeptRanks:
     @property
     def dead(self) -> dict[int, str]:
         """The ranks that have ended, each with how."""
-        return {
-            rank: _how(exited)
-            for rank, exited in sorted(self._group.exited.items())
-        }
+        return {rank: _how(exited) for rank, exited in sorted(self._group.exited.items())}
 
     @property
     def stuck(self) -> set[int]:

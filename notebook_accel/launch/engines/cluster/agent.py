@@ -153,7 +153,7 @@ class NodeAgent:
                 self._on_frame(header, blobs)
 
     def _on_frame(self, header: dict[str, Any], blobs: Sequence[Any]) -> None:
-        operation, number = header["op"], header.get("group")
+        operation, number = header["op"], header.get("group", 0)
         if operation == "open":
             self._open(header)
         elif operation == "folder":
@@ -161,9 +161,8 @@ class NodeAgent:
         elif operation == "preload":
             self._engine.preload(header["modules"])
         elif operation == "close":
-            group = self._groups.pop(number, None)
-            if group is not None:
-                group.close()
+            if number in self._groups:
+                self._groups.pop(number).close()
         elif number in self._groups:
             self._groups[number].on_frame(header, blobs)
 

@@ -1,7 +1,7 @@
 """The process beside the kernel that reaches a cluster's machines for it.
 
-To the kernel it speaks as the fork server does. It alone imports the cluster's library, whose faults and signal handlers
-so stay out of the kernel. It ends with the kernel, and everything that it has started with it.
+To the kernel it speaks as the fork server does. It alone imports the cluster's library, whose faults and signal
+handlers so stay out of the kernel. It ends with the kernel, and everything that it has started with it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The notebook's own folders on other machines: its working directory, and what it imports its own modules from.
 
-A folder that is the same there, because machines share a file system, is used as it is. Of any other the files are sent,
-and later those that have changed.
+A folder that is the same there, because machines share a file system, is used as it is. Of any other the files are
+sent, and later those that have changed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Stamp = tuple[int, int, int]
 
 
 def own(cwd: str, path: Sequence[str]) -> list[str]:
-    """The folders that are the user's own: the working directory, and those of the search path that hold no packages."""
+    """The folders that are the user's own: the working one, and those of the search path that hold no packages."""
     installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     installed += [os.path.expanduser("~/.ipython"), _home()]
     found = [cwd]

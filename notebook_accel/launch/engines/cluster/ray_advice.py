@@ -13,37 +13,25 @@ from notebook_accel.launch.engines.cluster.transport import ClusterError
 _CLIENT = "ray://"
 _REACH = 5.0
 """Seconds to wait for a head to accept a connection."""
-_TABLE = (
-    (
-        "version mismatch",
-        "the cluster runs another version of Ray or Python than this notebook. Install the same on every machine.",
-    ),
-    (
-        "unauthenticated|authentication|invalid token|token",
-        "the cluster did not accept this notebook's token. Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or "
-        "RAY_AUTH_TOKEN_PATH to the cluster's own, in the environment of the notebook.",
-    ),
-    (
-        "no module named '?notebook_accel",
-        "notebook-accel is not installed on every machine of the cluster: pip install 'notebook-accel[cluster]' there.",
-    ),
-    (
-        "no module named '?torch",
-        "torch is not installed on every machine of the cluster: install the version that this notebook has.",
-    ),
-    (
-        "node_ip_address.json|can't find.*node|no available node|failed to get node info|not.*a node|"
-        "must be running on the same node|could not find.*raylet",
-        "this machine is no node of the cluster. Join it by `ray start --address=HOST:PORT`, or connect through the "
-        "head's client server: cluster='ray://HOST:10001'.",
-    ),
-    (
-        "timed out|timeout|unavailable|failed to connect|connection",
-        "it did not answer as a Ray head does. Check the address and the port (6379 for HOST:PORT, 10001 for "
-        "ray://HOST:PORT), the firewall between, and that the notebook has the cluster's token (RAY_AUTH_MODE=token "
-        "and RAY_AUTH_TOKEN): a wrong one looks the same.",
-    ),
-)
+_SAYS = {
+    "version mismatch": """
+        the cluster runs another version of Ray or Python than this notebook. Install the same on every machine.""",
+    "unauthenticated|authentication|authorization|token": """
+        the cluster did not accept this notebook's token. Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or
+        RAY_AUTH_TOKEN_PATH to the cluster's own, in the environment of the notebook.""",
+    "no module named '?notebook_accel": """
+        notebook-accel is not installed on every machine: pip install 'notebook-accel[cluster]' there.""",
+    "no module named '?torch": """
+        torch is not installed on every machine of the cluster: install the version that this notebook has.""",
+    "node_ip_address.json|can't find.*node|no available node|node info|not.*a node|same node|find.*raylet": """
+        this machine is no node of the cluster. Join it by `ray start --address=HOST:PORT`, or connect through the
+        head's client server: cluster='ray://HOST:10001'.""",
+    "timed out|timeout|unavailable|failed to connect|connect": """
+        it did not answer as a Ray head does. Check the address and the port (6379 for HOST:PORT, 10001 for
+        ray://HOST:PORT), the firewall between, and that the notebook has the cluster's token (RAY_AUTH_MODE=token and
+        RAY_AUTH_TOKEN): a wrong one looks the same.""",
+}
+"""What an error of Ray's means, by what it says."""
 
 
 def locate(address: str) -> str:
@@ -122,9 +110,9 @@ def check_reachable(address: str) -> None:
 def explain(address: str, error: Exception) -> str:
     """What Ray's own error means."""
     text = f"{type(error).__name__}: {error}"
-    for pattern, advice in _TABLE:
+    for pattern, advice in _SAYS.items():
         if re.search(pattern, text, re.IGNORECASE | re.DOTALL):
-            return f"the Ray cluster at {address} can't be used: {advice}\nRay said: {_short(text)}"
+            return f"the Ray cluster at {address} can't be used: {' '.join(advice.split())}\nRay said: {_short(text)}"
     return f"the Ray cluster at {address} can't be used: {_short(text)}"
 
 

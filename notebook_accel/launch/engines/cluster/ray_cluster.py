@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import queue
 import secrets
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from notebook_accel.launch import clusters
@@ -13,7 +16,6 @@ from notebook_accel.launch.engines.base import Machine, Machines
 from notebook_accel.launch.engines.cluster import ray_advice
 from notebook_accel.launch.engines.cluster.agent import versions
 from notebook_accel.launch.engines.cluster.frames import WAIT, Frame
-from notebook_accel.launch.engines.cluster.ray_actor import RayAgent
 from notebook_accel.launch.engines.cluster.transport import ClusterError, Node
 
 _LARGE = 100_000
@@ -37,6 +39,13 @@ class RayCluster:
     def __init__(self, address: str, *, insecure: bool) -> None:
         self._address = address
         self._insecure = insecure
+        self._later: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        threading.Thread(target=self._do_later, name="asking", daemon=True).start()
+
+    def _do_later(self) -> None:
+        """Asks. Where an answer comes in, Ray's client may not ask: it would wait for itself."""
+        while True:
+            self._later.get()()
 
     def connect(self) -> None:
         address = ray_advice.locate(self._address)
@@ -77,7 +86,6 @@ class RayCluster:
         return sorted(found, key=lambda machine: _order(machine.address))
 
     def start(self, machines: Machines, environ: Mapping[str, str]) -> tuple[Any, list[Node]]:
-        import ray
         from ray.util.placement_group import placement_group
 
         self._check(machines)
@@ -88,7 +96,7 @@ class RayCluster:
             if not placed.wait(_PLACING):
                 raise ClusterError(ray_advice.busy(machines, _PLACING))
             actors += [_actor(placed, index, machines, environ) for index in range(machines.count)]
-            nodes = [_node(actor) for actor in actors]
+            nodes = [_node(actor, self._later.put) for actor in actors]
             for node in nodes:
                 _compare(node)
         except Exception as error:
@@ -96,7 +104,6 @@ class RayCluster:
             if isinstance(error, ClusterError):
                 raise
             raise ClusterError(ray_advice.explain(self._address, error)) from error
-        del ray
         return (placed, actors), sorted(nodes, key=lambda node: _order(node.address))
 
     def share(self, data: bytes) -> Any:
@@ -125,40 +132,51 @@ class RayCluster:
 class RayNode:
     """A machine on which an actor hosts the agent."""
 
-    def __init__(self, actor: Any, info: Mapping[str, Any], offset: float) -> None:
+    def __init__(
+        self,
+        actor: Any,
+        info: Mapping[str, Any],
+        offset: float,
+        later: Callable[[Callable[[], object]], object],
+    ) -> None:
         self.host = str(info["host"])
         self.address = str(info["address"])
         self.versions: Mapping[str, str] = info["versions"]
         self.offset = offset
         self._actor = actor
+        self._later = later
         self._told = 0
 
     def tell(self, frames: Sequence[Frame]) -> None:
-        self._actor.tell.options(concurrency_group="tell").remote(self._told, list(frames))
+        self._actor.tell.remote(self._told, list(frames))
         self._told += 1
 
-    def listen(self, hear: Callable[[Sequence[Frame]], None], lose: Callable[[str], None]) -> None:
+    def listen(self, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
         self._ask(0, hear, lose)
 
-    def _ask(self, after: int, hear: Callable[[Sequence[Frame]], None], lose: Callable[[str], None]) -> None:
+    def _ask(self, after: int, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
         def answer(future: Any) -> None:
             try:
                 reached, frames = future.result()
             except Exception as error:
                 lose(ray_advice.why_lost(error))
                 return
-            self._ask(reached, hear, lose)  # before all else: the way takes a millisecond
+            self._later(partial(self._ask, reached, hear, lose))  # before all else: the way takes a millisecond
             hear(frames)
 
-        question = self._actor.poll.options(concurrency_group="poll").remote(after, WAIT)
-        question.future().add_done_callback(answer)
+        try:
+            self._actor.poll.remote(after, WAIT).future().add_done_callback(answer)
+        except Exception as error:
+            lose(ray_advice.why_lost(error))
 
 
 def _actor(placed: Any, index: int, machines: Machines, environ: Mapping[str, str]) -> Any:
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    make: Any = ray.remote(concurrency_groups={"tell": 1, "poll": 1})(RayAgent)
+    from notebook_accel.launch.engines.cluster.ray_actor import CONCURRENCY, RayAgent
+
+    make: Any = ray.remote(concurrency_groups=CONCURRENCY)(RayAgent)
     return make.options(
         num_cpus=machines.cpus,
         num_gpus=machines.gpus,
@@ -167,16 +185,13 @@ def _actor(placed: Any, index: int, machines: Machines, environ: Mapping[str, st
     ).remote(dict(environ))
 
 
-def _node(actor: Any) -> RayNode:
+def _node(actor: Any, later: Callable[[Callable[[], object]], object]) -> RayNode:
     import ray
 
-    before = time.time()
-    info = ray.get(actor.info.remote(), timeout=_BEGINNING)
+    ray.get(actor.info.remote(), timeout=_BEGINNING)  # waits for its process
     asked = time.time()
-    info = ray.get(actor.info.remote(), timeout=_BEGINNING)  # the first waited for its process
-    offset = info["clock"] - (asked + time.time()) / 2
-    del before
-    return RayNode(actor, info, offset)
+    info = ray.get(actor.info.remote(), timeout=_BEGINNING)
+    return RayNode(actor, info, info["clock"] - (asked + time.time()) / 2, later)
 
 
 def _compare(node: RayNode) -> None:

@@ -61,7 +61,7 @@ class Relay:
         number: int,
         kernel: Channel,
         selector: selectors.BaseSelector,
-        find: Callable[[Machines, Relay], Fleet],
+        find: Callable[[Machines, Relay], object],
         share: Callable[[bytes], Any],
     ) -> None:
         self.number = number

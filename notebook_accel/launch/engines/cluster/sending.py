@@ -1,4 +1,4 @@
-"""What one rank has said and written, on its way to the kernel: in order, and without waiting for who is slow to read."""
+"""What one rank has said and written, on its way to the kernel: in order, without waiting for who is slow to read."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Node(Protocol):
     def tell(self, frames: Sequence[Frame]) -> None:
         """Sends frames, which arrive in their order. Does not wait. A machine that is lost hears nothing."""
 
-    def listen(self, hear: Callable[[Sequence[Frame]], None], lose: Callable[[str], None]) -> None:
+    def listen(self, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
         """Has `hear` called with what comes, at least every few seconds, and `lose` once with why nothing more does.
 
         Both are called on a thread of the transport's.

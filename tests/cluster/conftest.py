@@ -1,0 +1,156 @@
+"""What needs Ray. `scripts/test-cluster` runs this in an environment of its own; elsewhere it is left out."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kernel.conftest import end, nothing_is_left
+from tests.notebook import Notebook
+
+_HERE = Path(__file__).parent
+_BOUND = 110.0
+"""Seconds for the first launch, which waits for the agents."""
+
+PRELUDE = """
+from notebook_accel import *
+import os, signal, subprocess, sys, time
+
+def wait():
+    print("waiting", flush=True)
+    while True:
+        time.sleep(0.01)
+
+def place():
+    print("rank", os.environ["RANK"], flush=True)
+    names = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    return [int(os.environ[name]) for name in names]
+"""
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leaves all of it out where there is no Ray, without a word for each test."""
+    return True if collection_path != _HERE and importlib.util.find_spec("ray") is None else None
+
+
+class Cluster:
+    """Two Ray nodes, each of which stands for a machine."""
+
+    def __init__(self, home: str) -> None:
+        # Ray's sockets have long names, so the folder has a short one. Without the second it would look for an
+        # address that others could reach this machine at.
+        self.environ = {"RAY_TMPDIR": home, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"{__package__}.head"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **self.environ},
+            text=True,
+        )
+        try:
+            self.address, self.client = self._read().split()
+        except BaseException:
+            self.close()
+            raise
+        self.setting = f"%accelerate --cluster {self.address} --nodes 2 -n 4 --device cpu"
+        """The magic's line by which a notebook's launches go there."""
+        self.is_whole = True
+
+    def tell(self, word: str) -> None:
+        """Removes the second node, or adds one."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{word}\n")
+        self._process.stdin.flush()
+        assert self._read() == word
+        self.is_whole = word == "add"
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        assert line, "the cluster has ended"
+        return line
+
+    def close(self) -> None:
+        with self._process:  # closes its pipes, and waits
+            pass
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    with (
+        tempfile.TemporaryDirectory(prefix="r-", ignore_cleanup_errors=True) as home,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        found = Cluster(home)
+        for name, value in found.environ.items():
+            patch.setenv(name, value)  # kernels and bridges inherit these
+        try:
+            yield found
+        finally:
+            found.close()
+
+
+class Shared:
+    """A kernel that many tests share, and whose launches go to the cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._notebook: Notebook | None = None
+
+    def get(self) -> Notebook:
+        if not self._cluster.is_whole:
+            self._cluster.tell("add")
+        if self._notebook is not None and not self._notebook.is_usable():
+            self.drop()
+        if self._notebook is None:
+            self._notebook = Notebook()
+            self._notebook.check(PRELUDE + self._cluster.setting)
+        self._notebook.check("notebook_launcher(int)", timeout=_BOUND)  # which no test should wait for
+        return self._notebook
+
+    def drop(self) -> None:
+        notebook, self._notebook = self._notebook, None
+        if notebook is not None:
+            end(notebook, 10)
+
+
+@pytest.fixture(scope="session")
+def shared(cluster: Cluster) -> Iterator[Shared]:
+    found = Shared(cluster)
+    yield found
+    found.drop()
+
+
+@pytest.fixture
+def notebook(shared: Shared) -> Iterator[Notebook]:
+    found = shared.get()
+    yield found
+    try:
+        if found.is_usable():
+            nothing_is_left(found)
+    except AssertionError:
+        shared.drop()
+        raise
+
+
+@pytest.fixture
+def open_notebook() -> Iterator[Callable[..., Notebook]]:
+    """Opens kernels for one test. After it nothing of theirs may be left."""
+    opened: list[Notebook] = []
+
+    def open_one(**options: Any) -> Notebook:
+        opened.append(Notebook(**options))
+        return opened[-1]
+
+    yield open_one
+    for notebook in opened:
+        end(notebook, 10)

@@ -1,0 +1,33 @@
+"""A Ray cluster of two nodes on this machine's loopback interface; does what it is told, a word a line."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+from ray.cluster_utils import Cluster
+
+NODE = {"num_cpus": 4, "object_store_memory": 100_000_000, "node_ip_address": "127.0.0.1"}
+
+
+def main() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        client = free.getsockname()[1]
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"include_dashboard": False, "ray_client_server_port": client, **NODE}
+    )
+    try:
+        second = cluster.add_node(**NODE)
+        print(cluster.address, f"ray://127.0.0.1:{client}", flush=True)
+        for word in map(str.strip, sys.stdin):
+            if word == "remove":
+                cluster.remove_node(second, allow_graceful=False)
+            elif word == "add":
+                second = cluster.add_node(**NODE)
+            print(word, flush=True)
+    finally:
+        cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""What can't work is said before anything is started, with what to do about it."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from notebook_accel.config import LaunchConfig
+from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
+from notebook_accel.hardware import detect
+from notebook_accel.launch import engines, plan
+from notebook_accel.launch.engines.base import Machine, Machines
+from notebook_accel.launch.engines.cluster import ray_advice, ray_cluster
+from notebook_accel.launch.engines.cluster.engine import ClusterEngine
+from notebook_accel.launch.engines.cluster.transport import ClusterError
+from tests.cluster.conftest import Cluster
+
+
+@pytest.fixture(scope="module")
+def engine(cluster: Cluster):
+    found = engines.of_cluster(cluster.address)
+    yield found
+    found.close()
+
+
+def make(engine: ClusterEngine, **given: object) -> plan.Plan:
+    return plan.make(LaunchConfig(cluster=engine.address, **given), detect(), engine)  # type: ignore[arg-type]
+
+
+def test_a_plan_counts_what_is_there(engine: ClusterEngine):
+    found = make(engine, num_nodes=2)
+    assert (found.size, found.device, found.machines, found.backend) == (8, "cpu", Machines(2, cpus=4), "gloo")
+    assert found.place == "2 machines with 4 CPUs each"
+    assert make(engine, num_nodes=2, num_processes=2, device="cpu").machines == Machines(2, cpus=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"num_nodes": 3}, "asked for 3 machines with 4 CPUs each, found 2"),
+        ({"num_nodes": 2, "num_processes": 64}, "asked for 2 machines with 32 CPUs each, found 2"),
+        ({"num_nodes": 2, "num_processes": 2, "device": "cuda"}, "asked for 2 machines with 1 GPU each, found 2"),
+    ],
+)
+def test_too_little_is_told_with_what_was_found(engine: ClusterEngine, given: dict[str, object], text: str):
+    with pytest.raises(HardwareError) as caught:
+        make(engine, **given)
+    assert text in str(caught.value)
+    assert "4 CPUs, 0 GPUs" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"num_nodes": 2, "num_processes": 3}, "3 ranks can't be shared equally by num_nodes=2"),
+        ({"num_nodes": 2, "node_rank": 1}, "node_rank=1 has no effect with cluster="),
+        ({"num_nodes": 2, "gpus": (0, 1)}, "gpus=(0, 1) has no effect with cluster="),
+        ({"device": "tpu"}, "device='tpu' is not for a cluster"),
+        ({"device": "cpu", "mixed_precision": "fp16"}, "mixed_precision='fp16' needs a GPU"),
+    ],
+)
+def test_what_contradicts_a_cluster_is_refused(engine: ClusterEngine, given: dict[str, object], text: str):
+    with pytest.raises(ConfigurationError) as caught:
+        make(engine, **given)
+    assert text in str(caught.value)
+
+
+def test_a_head_that_is_not_there_is_told_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    engine = ClusterEngine(f"127.0.0.1:{port}")
+    with pytest.raises(LaunchError, match=r"can't be reached: .*refused"):
+        engine.survey()
+    engine.close()
+
+
+def test_a_cluster_of_other_machines_needs_a_token():
+    engine = ClusterEngine("ray://192.0.2.55:10001")
+    with pytest.raises(LaunchError, match=r"without a token.*RAY_AUTH_MODE=token.*insecure=True"):
+        engine.survey()
+    engine.close()
+
+
+def test_with_a_token_or_where_it_is_meant_it_is_tried(monkeypatch: pytest.MonkeyPatch):
+    ray_advice.check_token("10.0.0.1:6379", "10.0.0.1:6379", insecure=True)
+    ray_advice.check_token("auto", "127.0.0.1:6379", insecure=False)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    ray_advice.check_token("10.0.0.1:6379", "10.0.0.1:6379", insecure=False)
+
+
+def test_another_version_is_refused_by_name():
+    versions = {**ray_cluster.versions(), "torch": "2.1.0", "cloudpickle": ""}
+    node = ray_cluster.RayNode(None, {"host": "node-b", "address": "10.0.0.2", "versions": versions}, 0.0, print)
+    with pytest.raises(ClusterError, match=r"node-b \(10.0.0.2\) has torch 2.1.0 \(here .*\), cloudpickle is not"):
+        ray_cluster._compare(node)
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("Version mismatch: The cluster was started with: Ray: 2.9", "another version of Ray or Python"),
+        ("ModuleNotFoundError: No module named 'notebook_accel'", "pip install 'notebook-accel[cluster]' there"),
+        ("Unauthenticated: InvalidAuthToken", "did not accept this notebook's token"),
+        ("ConnectionError: Could not connect, timed out", "Check the address and the port"),
+    ],
+)
+def test_rays_own_errors_become_advice(said: str, advice: str):
+    text = ray_advice.explain("10.0.0.1:6379", RuntimeError(said))
+    assert advice in text
+    assert said in text
+
+
+def test_machines_are_told_apart():
+    assert str(Machines(2, cpus=4)) == "4 CPUs"
+    assert str(Machines(2, cpus=1, gpus=1)) == "1 GPU"
+    assert vars(Machine("a", "10.0.0.1", 4, 0)) == {"host": "a", "address": "10.0.0.1", "cpus": 4, "gpus": 0}

@@ -1,0 +1,181 @@
+"""Launches from a real kernel onto two machines: what one machine does, two do."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster.conftest import PRELUDE, Cluster
+from tests.notebook import Cell, Notebook, wait_until
+
+
+def test_ranks_are_spread_over_the_machines(notebook: Notebook):
+    cell = notebook.check("notebook_launcher(place)")
+    assert cell.value is not None
+    assert eval(cell.value) == [[rank, rank % 2, rank // 2, 4, 2] for rank in range(4)]
+    assert sorted(cell.lines[:4]) == [f"[{rank}] rank {rank}" for rank in range(4)]
+
+
+def test_arguments_override_what_the_magic_has_set(notebook: Notebook):
+    assert notebook.value("[found[2] for found in notebook_launcher(place, num_processes=2)]") == [0, 1]
+
+
+def test_ranks_of_two_machines_form_one_group(notebook: Notebook):
+    notebook.check("""
+    def add():
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        total = torch.tensor(float(dist.get_rank()))
+        dist.all_reduce(total)
+        return total
+    """)
+    assert notebook.value("[value.item() for value in notebook_launcher(add)]") == [6.0] * 4
+
+
+def test_a_large_capture_and_a_large_value_travel(notebook: Notebook):
+    notebook.check("""
+    import numpy as np
+    data = np.arange(4_000_000.0)
+
+    def double():
+        data[0] = 7.0  # each rank has its own
+        return data * 2
+    """)
+    assert notebook.value("[(float(each[0]), float(each[-1])) for each in notebook_launcher(double)]") == (
+        [(14.0, 2 * 3_999_999.0)] * 4
+    )
+    assert notebook.value("float(data[0])") == 0.0
+
+
+def test_much_output_is_neither_lost_nor_out_of_order(notebook: Notebook):
+    """More than a pipe, and what may be on its way, hold."""
+    notebook.check("""
+    def speak():
+        for number in range(40_000):
+            print(number, "x" * 60)
+    """)
+    cell = notebook.check("notebook_launcher(speak, num_processes=2)")
+    for rank in range(2):
+        own = [line for line in cell.lines if line.startswith((f"[{rank}] ", "[0-1] "))]
+        assert [line.split()[1] for line in own[:40_000]] == [str(number) for number in range(40_000)]
+
+
+def test_progress_arrives(notebook: Notebook):
+    notebook.check("""
+    def train():
+        from tqdm import tqdm
+
+        for step in tqdm(range(50)):
+            report(loss=1 / (step + 1))
+            time.sleep(0.01)
+
+    job = notebook_launcher(train, block=False)
+    job.wait(30)
+    """)
+    assert notebook.value("[state.metrics['loss'] for state in job.ranks]") == [1 / 50] * 4
+    assert notebook.value("[next(iter(state.bars.values())).n for state in job.ranks]") == [50] * 4
+
+
+def test_the_users_own_modules_and_folder_are_there_as_they_are_now(notebook: Notebook):
+    notebook.check("""
+    def read():
+        import own_module
+
+        return own_module.VALUE, os.getcwd()
+    """)
+    for value in (1, 2):
+        notebook.check(f"open('own_module.py', 'w').write('VALUE = {value}')")
+        assert notebook.value("{found[0] for found in notebook_launcher(read)}") == {value}
+    assert notebook.value("{found[1] for found in notebook_launcher(read)} == {os.getcwd()}")
+
+
+def test_the_environment_is_the_notebooks_but_for_what_is_the_machines(notebook: Notebook):
+    notebook.check("os.environ['OF_THE_NOTEBOOK'] = 'yes'; os.environ['PATH'] += ':/of/the/notebook'")
+    try:
+        found = notebook.value(
+            "notebook_launcher(lambda: [os.environ.get(name) for name in ('OF_THE_NOTEBOOK', 'PATH', 'GIVEN')], "
+            "env={'GIVEN': '1'})"
+        )
+    finally:
+        notebook.check("del os.environ['OF_THE_NOTEBOOK']")
+    for mine, path, given in found:
+        assert (mine, given) == ("yes", "1")
+        assert "/of/the/notebook" not in path
+
+
+def test_a_job_leaves_the_notebook_free_and_tells_where_its_ranks_are(notebook: Notebook):
+    cell = notebook.check("job = notebook_launcher(wait, block=False)")
+    notebook.read_until(cell, "waiting")
+    assert notebook.value("6 * 7") == 42
+    wait_until(lambda: notebook.value("all(state.phase.value == 'running' for state in job.ranks)"), 10)
+    assert notebook.value("sorted(job.stacks().threads)") == [0, 1, 2, 3]
+    assert notebook.value("len({state.host for state in job.ranks})") == 2
+    notebook.check("job.cancel(); job.wait(10)")
+    assert notebook.value("job.status.value") == "cancelled"
+
+
+def test_cells_run_on_the_machines_and_keep_their_names(notebook: Notebook):
+    notebook.check("%%accelerate\nkept = rank * 10")
+    cell = notebook.check("""%%accelerate
+    import torch, torch.distributed as dist
+    total = torch.tensor(float(kept)); dist.all_reduce(total)
+    total.item()
+    """)
+    assert "60.0" in cell.text
+    notebook.check("%accelerate restart")
+    cell = notebook.run("%%accelerate\nkept")
+    assert "NameError" in f"{cell.error} {cell.error_text}"
+    notebook.check("%accelerate stop")
+
+
+def test_a_failure_starts_the_whole_group_again(notebook: Notebook):
+    notebook.check("""
+    def train():
+        if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "3":
+            raise ValueError("the first time")
+        return int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    """)
+    cell = notebook.check("notebook_launcher(train, max_restarts=1)")
+    assert cell.value == "[1, 1, 1, 1]"
+    assert "starting again (attempt 2 of 2)" in cell.text
+
+
+def test_a_detached_job_runs_on_the_machines(notebook: Notebook):
+    notebook.check("job = notebook_launcher(place, detach=True)")
+    assert notebook.value("len(job.result(90))", timeout=100) == 4
+
+
+def first_line(notebook: Notebook, call: str) -> float:
+    cell: Cell = notebook.begin(call)
+    notebook.read_until(cell, "rank ")
+    notebook.finish(cell)
+    return cell.arrived - cell.began
+
+
+def test_a_warm_launch_is_about_as_fast_as_on_one_machine(notebook: Notebook):
+    """A bound of their ratio, since machines differ: what a cluster adds is two ways there and back."""
+    here = "notebook_launcher(place, cluster='', num_nodes=1)"
+    first_line(notebook, here)
+    times = [(first_line(notebook, here), first_line(notebook, "notebook_launcher(place)")) for _ in range(9)]
+    local, spread = (statistics.median(column) for column in zip(*times, strict=True))
+    assert spread < 5 * local + 0.05, times
+
+
+@pytest.mark.parametrize("way", ["auto", "client"])
+def test_a_cluster_is_found_in_other_ways(cluster: Cluster, open_notebook: Callable[..., Notebook], way: str):
+    """`auto` is the one that this machine is a node of; through the head's client server it need not be one."""
+    address = cluster.client if way == "client" else way
+    notebook = open_notebook()
+    notebook.check(PRELUDE)
+    call = f"notebook_launcher(place, num_processes=2, num_nodes=2, device='cpu', cluster={address!r})"
+    cell = notebook.check(call, timeout=110)
+    assert cell.value == "[[0, 0, 0, 2, 1], [1, 0, 1, 2, 1]]"
+    cell = notebook.begin(call.replace("place", "wait"))
+    notebook.read_until(cell, "waiting")
+    notebook.interrupt()
+    assert notebook.finish(cell, timeout=10).error == "KeyboardInterrupt"
+    notebook.check("import sys; assert 'ray' not in sys.modules")
