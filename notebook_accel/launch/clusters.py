@@ -73,8 +73,13 @@ def size(config: LaunchConfig, device: str, found: Sequence[Machine]) -> int:
         if getattr(config, name) != default:
             raise ConfigurationError(
                 f"{name}={getattr(config, name)!r}{config.told(name)} has no effect with cluster={config.cluster!r}: "
-                "the cluster's machines find each other, and Ray gives out their GPUs. Leave it out."
+                "the cluster's machines find each other, and it gives out their GPUs. Leave it out."
             )
+    if config.insecure and config.cluster == "slurm":
+        raise ConfigurationError(
+            f"insecure=True{config.told('insecure')} has no effect with cluster='slurm', whose agents always prove who "
+            "they are. Leave it out."
+        )
     nodes = config.num_nodes
     if config.num_processes is None:
         has = sorted(each.gpus if device == "cuda" else min(each.cpus, DEFAULT_CPU_RANKS) for each in found)[-nodes:]

@@ -20,6 +20,8 @@ PARTIAL_WINDOW = 0.5
 """Seconds after which a line that has not ended is shown as far as it goes."""
 REDRAW_WINDOW = 5.0
 """The same for a line that is drawn over with carriage returns, such as a progress bar."""
+_LOOK = 0.2
+"""Seconds between two looks at what has been written, or more: while nobody looks, no line waits in vain for its end."""
 MAX_LINE = 64 * 1024
 """Characters after which a line that does not end is broken."""
 _MAX_HELD = 20_000
@@ -48,6 +50,11 @@ class LineReader:
     def is_open(self) -> bool:
         """Whether there is a line that has not ended."""
         return self._since is not None
+
+    def excuse(self, seconds: float, now: float) -> None:
+        """Does not count some seconds in which its end may have come, unheard."""
+        if self._since is not None:
+            self._since = min(now, self._since + seconds)
 
     def overdue(self, now: float) -> list[str]:
         """A line that has not ended, once it has waited long enough."""
@@ -193,6 +200,7 @@ class Output:
         self._readers = {(rank, stream): LineReader() for rank in ranks for stream in ("stdout", "stderr")}
         self._open: dict[tuple[int, str], LineReader] = {}
         """Those with a line that has not ended."""
+        self._looked = 0.0
 
     def feed(self, rank: int, stream: str, data: bytes, now: float) -> list[str]:
         """Takes in what a rank wrote; returns the lines that it completes."""
@@ -226,6 +234,9 @@ class Output:
 
     def show(self, now: float, *, all_of_it: bool = False) -> None:
         """Writes the lines that are due, runs of one stream at once."""
+        away, self._looked = now - self._looked - _LOOK, now
+        for reader in self._open.values() if away > 0 else ():
+            reader.excuse(away, now)
         for (rank, stream), reader in list(self._open.items()):
             self._merger.add(rank, stream, reader.overdue(now), now)
             if not reader.is_open:

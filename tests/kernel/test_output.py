@@ -208,19 +208,17 @@ def test_output_before_an_error_is_not_lost(notebook: Notebook):
     assert sorted(cell.lines) == ["[0] last words of 0", "[1] last words of 1"]
 
 
-@pytest.mark.timeout(60)
 def test_a_million_lines_of_one_rank_arrive(notebook: Notebook):
     notebook.check("""
     def flood():
         for number in range(1_000_000):
             print(number)
     """)
-    cell = notebook.check("notebook_launcher(flood, num_processes=1)", timeout=40)
+    cell = notebook.check("notebook_launcher(flood, num_processes=1)", timeout=100)
     assert cell.stdout == "".join(f"{number}\n" for number in range(1_000_000))
     assert notebook.value("1 + 1") == 2
 
 
-@pytest.mark.timeout(60)
 def test_many_lines_of_two_ranks_arrive_in_the_order_of_each(notebook: Notebook):
     notebook.check("""
     def flood():
@@ -228,7 +226,7 @@ def test_many_lines_of_two_ranks_arrive_in_the_order_of_each(notebook: Notebook)
         for number in range(200_000):
             print(f"{rank} says {number}")
     """)
-    cell = notebook.check("notebook_launcher(flood, num_processes=2)", timeout=40)
+    cell = notebook.check("notebook_launcher(flood, num_processes=2)", timeout=100)
     found = lines_by_rank(cell.stdout)
     for rank in (0, 1):
         assert found[rank] == [f"{rank} says {number}" for number in range(200_000)]

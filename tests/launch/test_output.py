@@ -308,10 +308,23 @@ def test_a_line_that_does_not_end_is_shown_in_its_time() -> None:
     screen = Screen()
     output = Output([0], labelled, screen)
     output.feed(0, "stdout", b"loading", 0.0)
-    output.show(0.9 * PARTIAL_WINDOW)
-    assert screen.writes == []
+    for tenth in range(10):
+        assert screen.writes == []
+        output.show(tenth / 10 * PARTIAL_WINDOW)
     output.show(PARTIAL_WINDOW)
     assert screen.writes == [("stdout", "[0] loading\n")]
+
+
+def test_a_line_waits_for_its_end_while_the_launch_is_busy_with_others() -> None:
+    screen = Screen()
+    output = Output([0], labelled, screen)
+    output.show(0.0)
+    output.feed(0, "stdout", b"who", 0.1)
+    output.show(0.1 + 10 * PARTIAL_WINDOW)
+    assert screen.writes == []
+    output.feed(0, "stdout", b"le\n", 0.1 + 10 * PARTIAL_WINDOW)
+    output.show(0.1 + 10 * PARTIAL_WINDOW)
+    assert screen.writes == [("stdout", "[0] whole\n")]
 
 
 def test_nothing_waits_at_the_end() -> None:

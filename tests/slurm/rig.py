@@ -36,10 +36,11 @@ MpiDefault=none
 ReturnToService=2
 KillWait=1
 SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
 SchedulerParameters=batch_sched_delay=0,sched_interval=1
 GresTypes=gpu
-NodeName=ada NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4 RealMemory=1000 State=UNKNOWN
-NodeName=bob NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4 RealMemory=1000 State=UNKNOWN
+NodeName=ada NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=32 RealMemory=1000 State=UNKNOWN
+NodeName=bob NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=32 RealMemory=1000 State=UNKNOWN
 PartitionName=main Nodes=ada,bob Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -84,7 +85,8 @@ class Slurm:
 
     def kill(self, node: str) -> None:
         """Ends a machine at once, with all that runs on it."""
-        daemon = psutil.Process(self._processes.pop(node).pid)
+        running = self._processes.pop(node)
+        daemon = psutil.Process(running.pid)
         found = [daemon, *daemon.children(recursive=True), *self._steps(node)]
         for process in found:
             try:
@@ -96,7 +98,7 @@ class Slurm:
                 process.kill()
             except psutil.Error:
                 continue
-        daemon.wait()
+        running.wait(10)
 
     def close(self) -> None:
         """Ends all."""

@@ -18,6 +18,7 @@ from notebook_accel.launch.engines.base import GroupSpec, Meeting
 from notebook_accel.launch.engines.client import ServerEngine
 from notebook_accel.launch.engines.cluster.frames import UNREAD, Frame, weight
 from notebook_accel.launch.engines.cluster.stack_files import StackFiles
+from notebook_accel.launch.engines.cluster.tails import Tails
 from notebook_accel.launch.engines.server_ranks import ServerRanks
 from notebook_accel.launch.rank import STACKS_SIGNAL
 
@@ -65,6 +66,7 @@ class LocalGroup:
         self._unread = [0] * len(self._members)
         self._heard: set[int] = set()
         """Descriptors that are listened to."""
+        self._tails = Tails()
         self._stacks = StackFiles(self._tell_stacks)
         self.folders: Mapping[str, str] = {}
         """Where the notebook's folders are here."""
@@ -101,11 +103,14 @@ class LocalGroup:
 
     def pause(self) -> float:
         """Seconds until `look` has something to do."""
-        return self._stacks.pause()
+        return self._tails.pause(self._stacks.pause())
 
     def look(self) -> None:
         """Does what is due."""
         self._stacks.look()
+        for local, stream in self._tails.due():
+            if self._unread[local] <= UNREAD:  # else the rest of the line is not read either
+                self._write(local, stream, self._tails.take((local, stream)))
 
     def close(self) -> None:
         """Ends the ranks that are left."""
@@ -249,15 +254,20 @@ class LocalGroup:
         if not data:
             self._forget(fd)
             return False
-        self._of(local, "wrote", [data], stream=stream)
+        self._write(local, stream, self._tails.add((local, stream), data))
         self._rest(local)
         return True
+
+    def _write(self, local: int, stream: str, data: bytes) -> None:
+        if data:
+            self._of(local, "wrote", [data], stream=stream)
 
     def _take_output(self, local: int) -> None:
         assert self._ranks is not None
         for fd, stream in zip(self._ranks.outputs[local], ("stdout", "stderr"), strict=True):
             while self._on_output(local, fd, stream):
                 pass
+            self._write(local, stream, self._tails.take((local, stream)))
 
     def _on_changes(self) -> None:
         assert self._ranks is not None

@@ -1,6 +1,6 @@
 """The process that hosts an agent on a machine of Slurm's: `srun` starts it, and it calls the bridge.
 
-What it needs to call comes on its standard input, one line of JSON: the bridge's addresses, its port, and the secret.
+What it needs to call comes on its standard input, one line of JSON: the bridge's address and port, and the secret.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ def main() -> None:
     for name in list(os.environ):
         if name.startswith(_OF_STEP) and name not in _KEPT:
             del os.environ[name]
-    line = _call(order)
+    try:
+        line = wire.call(order["host"], order["port"], bytes.fromhex(order["secret"]))
+    except (OSError, EOFError, wire.AuthenticationError) as error:
+        sys.exit(f"{host} can't reach the notebook's machine at {order['host']}:{order['port']}: {error}")
     agent = NodeAgent(line.address, order["environ"])
     try:
         line.send([({**agent.info(), "host": host}, ())])
@@ -42,19 +45,6 @@ def main() -> None:
         agent.close()
 
 
-def _call(order: dict[str, object]) -> Wire:
-    """Calls the bridge at the first of its addresses that answers."""
-    hosts, port, secret = order["hosts"], order["port"], order["secret"]
-    assert isinstance(hosts, list) and isinstance(port, int) and isinstance(secret, str)
-    tried = []
-    for host in hosts:
-        try:
-            return wire.call(host, port, bytes.fromhex(secret))
-        except (OSError, EOFError, wire.AuthenticationError) as error:
-            tried.append(f"{host}:{port} ({type(error).__name__}: {error})")
-    sys.exit(f"{os.uname().nodename} can't reach the notebook's machine at {', '.join(tried)}")
-
-
 def _tell(agent: NodeAgent, line: Wire) -> None:
     """Passes on what the agent has to say; nothing, too, now and then, so that each side knows of the other."""
     after = 0
@@ -63,7 +53,7 @@ def _tell(agent: NodeAgent, line: Wire) -> None:
             after, frames = agent.poll(after, WAIT)
             line.send(frames)
     except Exception as error:
-        print(f"{os.uname().nodename}: {type(error).__name__}: {error}", file=sys.stderr)
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
         line.close()
 
 

@@ -1,7 +1,7 @@
 """Machines that Slurm gives: one task of `srun` on each, which hosts our agent and calls back.
 
-In an allocation (a notebook that runs in `salloc` or a batch job) the agents are a step of it, at once; elsewhere `srun`
-asks for machines of its own.
+In an allocation (a notebook that runs in `salloc` or a batch job) the agents are a step of it, at once; elsewhere
+`srun` asks for machines of its own.
 
 Source: `man srun`, `man sinfo` of Slurm 22.05.
 """
@@ -22,6 +22,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
 from typing import IO, Any
 
 from notebook_accel.launch import clusters
@@ -40,6 +42,8 @@ _BEGINNING = 120.0
 _ENDING = 5.0
 """Seconds that agents have to end once they are let go."""
 _USABLE = ("idle", "mix", "alloc", "comp")
+_FORMAT = "%N|%o|%c|%G|%t"
+_TIMES = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 _GPUS = re.compile(r"gpu:(?:[^:(,]+:)?(\d+)")
 
 
@@ -54,15 +58,18 @@ class SlurmCluster:
             )
 
     def survey(self) -> list[Machine]:
-        where = ["--nodes", nodes] if (nodes := os.environ.get("SLURM_JOB_NODELIST")) else []
-        said = _ask(["sinfo", "--noheader", "--Node", *where, "--format", "%N|%o|%c|%G|%t"])
-        found = {}
-        for line in said.splitlines():
-            name, address, cpus, resources, state = line.split("|")
-            if state.startswith(_USABLE):
-                gpus = sum(map(int, _GPUS.findall(resources)))
-                found[name] = Machine(name, address, int(cpus), gpus)  # one line for each partition that it is in
-        return list(found.values())
+        nodes = os.environ.get("SLURM_JOB_NODELIST")
+        where = ["--nodes", nodes] if nodes else []
+        found = parse(_ask(["sinfo", "--noheader", "--Node", *where, "--format", _FORMAT]))
+        if not nodes:
+            return list(found.values())
+        mine = _ask(["scontrol", "show", "hostnames", nodes]).split()
+        allotted = per_node(os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
+        return [
+            replace(found[name], cpus=min(cpus, found[name].cpus))
+            for name, cpus in zip_longest(mine, allotted[: len(mine)], fillvalue=sys.maxsize)
+            if name in found
+        ]
 
     def start(self, machines: Machines, environ: Mapping[str, str]) -> tuple[Any, list[Node]]:
         found = self.survey()
@@ -77,13 +84,28 @@ class SlurmCluster:
         except BaseException:
             self.stop(step)
             raise
-        return step, list(nodes)
+        return step, [*nodes]
 
     def share(self, data: bytes) -> Any:
         return data
 
     def stop(self, started: Any) -> None:
         started.end()
+
+
+def parse(said: str) -> dict[str, Machine]:
+    """The machines that `sinfo` tells of in our format, by name; one that is in several partitions is there once."""
+    found = {}
+    for line in said.splitlines():
+        name, address, cpus, resources, state = line.split("|")
+        if state.startswith(_USABLE):
+            found[name] = Machine(name, address, int(cpus), sum(map(int, _GPUS.findall(resources))))
+    return found
+
+
+def per_node(text: str) -> list[int]:
+    """What `SLURM_JOB_CPUS_PER_NODE` says of each machine: `4(x2),8` is 4, 4 and 8."""
+    return [int(count) for count, times in _TIMES.findall(text) for _ in range(int(times or 1))]
 
 
 class _Step:
@@ -105,7 +127,7 @@ class _Step:
         secret = secrets.token_bytes(32)
         with socket.create_server((self._host, 0), backlog=self._machines.count + 16) as listener:
             host, port = listener.getsockname()[:2]
-            order = {"hosts": [host], "port": port, "secret": secret.hex(), "environ": dict(environ)}
+            order = {"host": host, "port": port, "secret": secret.hex(), "environ": dict(environ)}
             self._process = subprocess.Popen(
                 self._command(), stdin=subprocess.PIPE, stdout=self._said, stderr=self._said, start_new_session=True
             )

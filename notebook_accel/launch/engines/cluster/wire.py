@@ -1,8 +1,8 @@
 """A connection between the bridge and an agent that has called it: authenticated both ways, and made of frames.
 
-Who calls proves that it knows the secret of this one start, and is shown the same, before anything else is read; nothing
-is ever unpickled. What is said afterwards travels in the clear, as between the ranks themselves: the network is to be
-private.
+Who calls proves that it knows the secret of this one start, and is shown the same, before anything else is read; and
+nothing is ever unpickled. What is said afterwards travels in the clear, as between the ranks themselves: the network is
+to be private.
 
 Source: the challenge and answer are those of `multiprocessing.connection`.
 """
