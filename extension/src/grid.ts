@@ -1,4 +1,5 @@
-import { make, percent, setAttribute, setText } from "./dom";
+import { make, percent, setAttribute, setChildren, setText } from "./dom";
+import { Machines } from "./machines";
 import type { Rank } from "./model";
 
 /** How many cells are drawn in one frame: more would keep the browser from all else for too long. */
@@ -8,6 +9,8 @@ const AT_ONCE = 64;
 export class Grid {
   readonly element = make("div", "na-grid", { role: "group", "aria-label": "Ranks; arrow keys move between them" });
   #cells = new Map<string, Cell>();
+  #machines = new Machines();
+  #hosts = "";
   /** Where the next frame goes on. */
   #next = 0;
 
@@ -41,13 +44,19 @@ export class Grid {
 
   /** All cells take their places at once, so that nothing moves when they are drawn. */
   #build(ranks: Record<string, Rank>): void {
-    const made = Object.keys(ranks).filter((number) => !this.#cells.has(number));
-    for (const number of made) {
-      const cell = new Cell(number);
-      cell.element.tabIndex = this.#cells.size === 0 ? 0 : -1;
+    const hosts = Object.entries(ranks)
+      .map(([number, rank]) => `${number} ${rank.host}`)
+      .join();
+    if (hosts === this.#hosts) return;
+    this.#hosts = hosts;
+    const placed: [HTMLElement, string][] = [];
+    for (const [number, rank] of Object.entries(ranks)) {
+      const cell = this.#cells.get(number) ?? new Cell(number);
+      if (!this.#cells.has(number)) cell.element.tabIndex = this.#cells.size === 0 ? 0 : -1;
       this.#cells.set(number, cell);
+      placed.push([cell.element, rank.host]);
     }
-    this.element.append(...made.map((number) => (this.#cells.get(number) as Cell).element));
+    setChildren(this.element, this.#machines.divide(placed));
   }
 
   focus(rank: string): void {
@@ -61,7 +70,7 @@ export class Grid {
   }
 
   #move(event: KeyboardEvent): void {
-    const cells = [...this.element.children] as HTMLElement[];
+    const cells = [...this.#cells.values()].map((cell) => cell.element as HTMLElement);
     const at = cells.indexOf(event.target as HTMLElement);
     if (at < 0) return;
     const steps: Record<string, number> = {

@@ -57,6 +57,8 @@ export interface Bar {
 
 export interface Rank {
   phase: Phase;
+  /** Its machine; empty where all are on one. */
+  host: string;
   /** What it does in that phase. */
   detail: string;
   done: Done;

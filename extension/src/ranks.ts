@@ -1,5 +1,6 @@
 import { make, setChildren } from "./dom";
 import { Grid } from "./grid";
+import { Machines } from "./machines";
 import type { State } from "./model";
 import { Row } from "./row";
 
@@ -11,6 +12,10 @@ export class Ranks {
   readonly element = make("div", "na-ranks");
   #failed = make("div", "na-rows", { role: "list", "aria-label": "Ranks that failed" });
   #list = make("div", "na-rows", { role: "list", "aria-label": "Ranks" });
+  #machines = new Map<HTMLElement, Machines>([
+    [this.#failed, new Machines("listitem")],
+    [this.#list, new Machines("listitem")],
+  ]);
   #grid: Grid | undefined;
   #rows = new Map<string, Row>();
   #open = new Set<string>();
@@ -44,7 +49,7 @@ export class Ranks {
   }
 
   #drawRows(list: HTMLElement, ranks: State["ranks"], order: string[]): void {
-    const elements: Element[] = [];
+    const elements: [HTMLElement, string][] = [];
     for (const rank of order) {
       const state = ranks[rank];
       if (state === undefined) continue;
@@ -54,9 +59,9 @@ export class Ranks {
         this.#rows.set(rank, row);
       }
       row.update(state, this.#open.has(rank));
-      elements.push(row.element);
+      elements.push([row.element, state.host]);
     }
-    setChildren(list, elements);
+    setChildren(list, this.#machines.get(list)?.divide(elements) ?? []);
     list.hidden = elements.length === 0;
   }
 

@@ -31,6 +31,7 @@ export function aState(size: number, head: Partial<Head> = {}): State {
 export function aRank(): Rank {
   return {
     phase: "running",
+    host: "",
     detail: "",
     done: 250,
     text: "epoch 1/4",

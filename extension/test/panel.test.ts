@@ -195,6 +195,37 @@ describe("charts", () => {
   });
 });
 
+describe("several machines", () => {
+  const order = (panel: HTMLElement, of: string) =>
+    [...panel.querySelectorAll<HTMLElement>(`.na-machine, ${of}`)].map((each) => each.dataset.rank ?? each.textContent);
+  const told = (size: number) =>
+    Object.fromEntries([...Array(size).keys()].map((rank) => [rank, { host: rank < size / 2 ? "ada" : "bob" }]));
+
+  it("head the ranks that live on them, those that failed above all", async () => {
+    const store = aStore(4);
+    const panel = show(store);
+    store.apply({ seq: 1, patch: { ranks: told(4) } });
+    await drawn();
+    expect(order(panel, ".na-row")).toEqual(["ada", "0", "1", "bob", "2", "3"]);
+    store.apply({ seq: 2, patch: { head: { failed: [3] }, ranks: { "3": { phase: "failed" } } } });
+    await drawn();
+    expect(order(panel, ".na-row")).toEqual(["bob", "3", "ada", "0", "1", "bob", "2"]);
+  });
+
+  it("head the cells of a grid, which arrow keys pass over", async () => {
+    const store = aStore(20);
+    const panel = show(store);
+    store.apply({ seq: 1, patch: { ranks: told(20) } });
+    await drawn();
+    const ranks = [...Array(20).keys()].map(String);
+    expect(order(panel, ".na-cell")).toEqual(["ada", ...ranks.slice(0, 10), "bob", ...ranks.slice(10)]);
+    const ninth = find(panel, '.na-cell[data-rank="9"]');
+    ninth.focus();
+    ninth.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
+    expect((document.activeElement as HTMLElement).dataset.rank).toBe("10");
+  });
+});
+
 describe("the grid", () => {
   it("takes the place of rows where ranks are many, and still unfolds", async () => {
     const panel = show(aStore(64));

@@ -99,11 +99,7 @@ class LoaderBars:
 
     def take(self, drawn: list[Bar]) -> list[Bar]:
         """What there is to tell, given what is told of the user's bars."""
-        for bar in drawn:
-            if bar.closed:
-                self._drawn.pop(bar.bar, None)
-            else:
-                self._drawn[bar.bar] = bar.total
+        self._drawn |= {bar.bar: bar.total for bar in drawn if not bar.closed}
         counted = {bar.total for bar in drawn} | {*self._drawn.values()}
         found = []
         for number in list(self._latest):
@@ -117,6 +113,9 @@ class LoaderBars:
                 found.append(replace(bar, closed=True, leave=False))
             if bar.closed:
                 self._hidden.discard(number)
+        for bar in drawn:
+            if bar.closed:  # only now: a loader's last word is from within it
+                self._drawn.pop(bar.bar, None)
         return found
 
     def _place(self, bar: Bar) -> Bar:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Phase
@@ -26,9 +27,9 @@ def describe(job: Job, *, metrics: bool = True) -> str:
         return headline(job)
     lines = heading(job, metrics=metrics)
     if len(job.ranks) < summary.COMPACT_FROM:
-        lines += [_rank(state) for state in summary.in_order(job)]
+        lines += _rows(job, summary.in_order(job))
     else:
-        lines += [_rank(state) for state in summary.in_order(job)[:_MOST_FAILED] if state.phase is Phase.FAILED]
+        lines += _rows(job, [state for state in summary.in_order(job)[:_MOST_FAILED] if state.phase is Phase.FAILED])
         lines += _grid(job)
     return "\n".join(lines)
 
@@ -81,6 +82,14 @@ def _metrics(job: Job) -> list[str]:
     if len(found) > _MOST_METRICS:
         lines.append(f"and {len(found) - _MOST_METRICS} more metrics")
     return lines
+
+
+def _rows(job: Job, states: Sequence[RankState]) -> list[str]:
+    rows = []
+    for host, ranks in summary.by_host(job, states):
+        rows += [f"on {host}:"] if host else []
+        rows += [_rank(state) for state in ranks]
+    return rows
 
 
 def _rank(state: RankState) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Bar, Phase
@@ -140,6 +141,18 @@ def in_order(job: Job) -> list[RankState]:
 def failed(job: Job) -> list[RankState]:
     """The ranks that failed, the first failure at the head."""
     return sorted((state for state in job.ranks if state.phase is Phase.FAILED), key=_failed_at)
+
+
+def is_spread(job: Job) -> bool:
+    """Whether its ranks live on several machines."""
+    return len({state.host for state in job.ranks if state.host}) > 1
+
+
+def by_host(job: Job, states: Sequence[RankState]) -> list[tuple[str, list[RankState]]]:
+    """The ranks in their order, those that follow each other on one machine together; all, if there is only one."""
+    if not is_spread(job):
+        return [("", list(states))] if states else []
+    return [(host, list(each)) for host, each in groupby(states, key=lambda state: state.host)]
 
 
 def _failed_at(state: RankState) -> float:

@@ -68,8 +68,11 @@ def draw(job: Job) -> RenderableType:
     if len(job.ranks) >= summary.COMPACT_FROM:
         return Text(describe.describe(job))
     rows = Table.grid(padding=(0, 2))
-    for state in summary.in_order(job):
-        rows.add_row(*_cells(state))
+    for host, states in summary.by_host(job, summary.in_order(job)):
+        if host:
+            rows.add_row(Text(host, style="dim"))
+        for state in states:
+            rows.add_row(*_cells(state))
     first, *others = describe.heading(job)
     return Group(Text(first, style="bold"), *map(Text, others), rows)
 

@@ -14,7 +14,7 @@ from traitlets.config import Config
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAID = {
-    "01_first_launch": ["rank 1: accuracy 9", "lr 0.001: last loss"],
+    "01_first_launch": ["rank 1: accuracy 9", "lr 0.001: accuracy 9"],
     "04_fine_tuning": ["epoch 4: loss 1.", "gradients of 2 batches", "needed for something else", "True"],
     "05_fsdp2": ["'whole'", "(Shard(dim=0),)", "wrote 28 tensors", "% of 200 rows are sorted"],
     "06_plain_torch": ["differ by at most 0", "[12.0, 12.0]", "[120.0, 120.0]", "rank 1 of 2 raised AttributeError"],

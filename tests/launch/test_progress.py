@@ -118,7 +118,9 @@ def test_the_bar_of_a_loader_stands_below_those_of_the_user() -> None:
     assert told(loaders) == [(-2, 2, False, True)]
     for number in (-2, -1):
         loaders.add(Bar(number, n=5, total=5, closed=True))
-    assert told(loaders, Bar(0, n=3, total=3, closed=True)) == [(-2, 1, True, True), (-1, 0, True, True)]
+    assert told(loaders, Bar(0, n=3, total=3, closed=True)) == [(-2, 2, True, True), (-1, 1, True, True)]
+    loaders.add(Bar(-1, n=1, total=20))
+    assert told(loaders) == [(-1, 0, False, True)]
 
 
 def test_a_loader_that_a_bar_of_the_user_counts_is_not_told() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -27,6 +28,7 @@ from notebook_accel.events import (
     Returned,
     Stalled,
 )
+from notebook_accel.launch import describe
 from notebook_accel.launch.job import Job, Status
 from notebook_accel.notebook import views
 from notebook_accel.notebook.views import elements, html, page
@@ -41,11 +43,11 @@ _ALLOWED_STYLES = {
 }  # fmt: skip
 
 
-def a_job(size: int, *, ended: bool = False, failing: int | None = None) -> Job:
+def a_job(size: int, *, ended: bool = False, failing: int | None = None, hosts: Sequence[str] = ("host",)) -> Job:
     job = Job("train<script>", 0, size, "2 × GPU")
     job.started -= 100
     for rank in range(size):
-        job.apply(rank, Hello(1, "host"))
+        job.apply(rank, Hello(1, hosts[rank * len(hosts) // size]))
         job.apply(rank, PhaseChanged(Phase.RUNNING))
         job.apply(rank, Bar(0, n=50 + rank, total=200, description="<i>epoch", rate=10.0))
         job.apply(rank, Heartbeat(2**29, 2**31, 2**33))
@@ -140,6 +142,23 @@ def a_stall(job: Job) -> Stalled:
     return Stalled(places, since=job.started)
 
 
+@pytest.mark.parametrize("told", [set(), {"Progress"}, {"Metrics"}])
+def test_in_the_end_there_are_only_columns_that_hold_something(told: set[str]) -> None:
+    job = Job("train", 0, 2)
+    job.started -= 100
+    said = {"Progress": Bar(0, n=1, total=2), "Metrics": Metrics({"loss": 1.0})}
+    for rank in range(2):
+        job.apply(rank, Returned())
+    for column in told:
+        job.apply(1, said[column])
+    titles = re.compile("<th[^>]*>([^<]*)")
+    assert titles.findall(page.draw(job)) == ["Rank", "Phase", "Progress", "Metrics", "Memory"]
+    job.finish(Status.DONE)
+    drawn = page.draw(job)
+    assert {*titles.findall(drawn)} == {"Rank", "Phase", "Memory"} | told
+    assert all(row.count("<td") == len(told) + 3 for row in drawn.split("<tr")[2:])
+
+
 def test_a_stall_takes_the_place_of_an_empty_line() -> None:
     job = a_job(2)
     job.apply(1, PhaseChanged(Phase.WAITING, "barrier< at In[5] line 1"))
@@ -168,6 +187,26 @@ def test_a_chart_is_a_picture_of_the_metric() -> None:
     picture = ElementTree.fromstring(base64.b64decode(source.partition("base64,")[2]))
     assert [child.tag.rpartition("}")[2] for child in picture] == ["path", "polygon", "polyline"]
     assert found.attributes["alt"] == ["loss<: 1.5 → 0.52 (0.02 to 1.02 over ranks)"]
+
+
+def on_two_machines(size: int) -> Job:
+    return a_job(size, ended=True, failing=size - 1, hosts=("ada", "bob"))
+
+
+def test_ranks_of_several_machines_stand_below_their_names() -> None:
+    names = r"<b>(ada|bob|\d+)</b>"
+    assert re.findall(names, page.draw(on_two_machines(4))) == ["bob", "3", "ada", "0", "1", "bob", "2"]
+    found = re.findall(r"<b>(ada|bob)</b>", page.draw(on_two_machines(20)).partition("<details>")[0])
+    assert found == ["bob", "ada", "bob"]  # the one that failed, then the grid
+    lines = describe.describe(on_two_machines(4), metrics=False).splitlines()
+    assert [line.split(":")[0].split("  ")[0] for line in lines[1:]] == [
+        *("on bob", "rank 3", "on ada", "rank 0", "rank 1", "on bob", "rank 2")
+    ]
+
+
+def test_a_single_machine_is_not_named() -> None:
+    job = a_job(4)
+    assert "host" not in page.draw(job) + describe.describe(job)
 
 
 def test_a_brief_job_is_one_line() -> None:

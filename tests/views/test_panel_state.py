@@ -54,6 +54,15 @@ def merged(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+def test_machines_are_told_where_there_are_several() -> None:
+    job = a_job(4)
+    maker = StateMaker(job)
+    assert {rank["host"] for rank in maker.whole()["ranks"].values()} == {""}
+    for rank in (2, 3):
+        job.apply(rank, Hello(1, "another"))
+    assert [rank["host"] for rank in maker.make()["ranks"].values()] == ["host", "host", "another", "another"]
+
+
 def words(cls: type[Enum]) -> list[str]:
     return [each.value for each in cls]
 

@@ -12,7 +12,8 @@ from notebook_accel.launch.wording import duration, percent, spark, value
 from notebook_accel.notebook.views import charts
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, table, text
 
-_COLUMNS = (("Rank", "4em"), ("Phase", "6em"), ("Progress", "auto"), ("Metrics", "26%"), ("Memory", "11em"))
+_PROGRESS, _METRICS = ("Progress", "auto"), ("Metrics", "26%")
+_COLUMNS = (("Rank", "4em"), ("Phase", "6em"), _PROGRESS, _METRICS, ("Memory", "11em"))
 _SPARK_WIDTH = 24
 _CHART_PLACES = 110
 _MOST_METRICS = 12
@@ -105,26 +106,41 @@ _CHART_STYLE = f"display:inline-block;vertical-align:top;margin:0 16px 8px 0;wid
 def _ranks(job: Job, found: Overview, grid: bool) -> str:
     ordered, wrap = summary.in_order(job), job.status.ended
     if len(ordered) < summary.COMPACT_FROM:
-        return _table(ordered, found, wrap=wrap)
+        return _table(job, ordered, found, wrap=wrap)
     failed = [state for state in ordered[:_MOST_FAILED] if state.phase is Phase.FAILED]
-    drawn = _table(failed, found, wrap=wrap) if failed else ""
+    drawn = _table(job, failed, found, wrap=wrap) if failed else ""
     if not grid:
         return drawn
-    drawn += element("div", "".join(_box(state, found) for state in job.ranks), "margin:4px 0")
+    for host, states in summary.by_host(job, job.ranks):
+        drawn += element("b", text(host)) if host else ""
+        drawn += element("div", "".join(_box(state, found) for state in states), "margin:4px 0")
     if job.status.ended:  # what unfolds would fold again each time that it is drawn
-        whole = _table(ordered, found, wrap=True)
+        whole = _table(job, ordered, found, wrap=True)
         drawn += element("details", element("summary", f"All {len(ordered)} ranks") + whole)
     return drawn
 
 
-def _table(states: list[RankState], found: Overview, *, wrap: bool) -> str:
+def _table(job: Job, states: list[RankState], found: Overview, *, wrap: bool) -> str:
+    empty = _empty(states) if wrap else set()
+    columns = [column for column in _COLUMNS if column not in empty]
     rows: list[list[str]] = []
-    for state in states:
-        rows.append(_row(state, found))
-        reason = summary.why_failed(state)
-        if reason:
-            rows.append([f"{badge('error', RED)} {element('span', text(reason), 'font-family:monospace')}"])
-    return table(_COLUMNS, rows, wrap=wrap)
+    for host, there in summary.by_host(job, states):
+        rows += [[element("b", text(host))]] if host else []
+        for state in there:
+            cells = zip(_COLUMNS, _row(state, found), strict=True)
+            rows.append([cell for column, cell in cells if column not in empty])
+            reason = summary.why_failed(state)
+            if reason:
+                rows.append([f"{badge('error', RED)} {element('span', text(reason), 'font-family:monospace')}"])
+    if _PROGRESS in empty:  # something must be as wide as is left
+        columns[-1] = (columns[-1][0], "auto")
+    return table(columns, rows, wrap=wrap)
+
+
+def _empty(states: list[RankState]) -> set[tuple[str, str]]:
+    """The columns that nothing will come into any more."""
+    filled = {_PROGRESS: any(state.bars for state in states), _METRICS: any(state.metrics for state in states)}
+    return {column for column, has_something in filled.items() if not has_something}
 
 
 def _row(state: RankState, found: Overview) -> list[str]:
@@ -172,7 +188,5 @@ def _box(state: RankState, found: Overview) -> str:
 
 
 def _foot(job: Job) -> str:
-    """What it ran on. A machine's name is told where there are several: notebooks are shared."""
-    hosts = sorted({state.host for state in job.ranks if state.host})
-    words = " on ".join(part for part in (job.hardware, ", ".join(hosts) if len(hosts) > 1 else "") if part)
-    return element("div", text(words), "font-size:90%") if words else ""
+    """What it ran on. The names of machines stand above their ranks, where there are several: notebooks are shared."""
+    return element("div", text(job.hardware), "font-size:90%") if job.hardware else ""

@@ -65,6 +65,7 @@ class Rank(TypedDict):
     """A rank; `done` is in thousandths, or -1."""
 
     phase: str
+    host: str
     detail: str
     done: int
     text: str
@@ -133,24 +134,25 @@ class StateMaker:
         found = summary.overview(self._job, self._progress)
         in_full = {str(state.rank): self._rank(state) for state in turn}
         ranks = {}
+        spread = summary.is_spread(self._job)
         for state in self._job.ranks:
             name = str(state.rank)
             rank = in_full.get(name) or self._ranks.get(name)
             if rank is None or rank["phase"] != state.phase.value:
                 rank = self._rank(state)
-            ranks[name] = self._placed(rank, state, found)
+            ranks[name] = self._placed(rank, state, found, state.host if spread else "")
         self._ranks = ranks
         return {"head": _head(self._job, found), "ranks": ranks, "metrics": self._metrics}
 
-    def _placed(self, rank: Rank, state: RankState, found: Overview) -> Rank:
-        """The rank with how far it is, among the others; itself if that is as it was, which is quickly compared."""
+    def _placed(self, rank: Rank, state: RankState, found: Overview, host: str) -> Rank:
+        """The rank with its place among the others; itself if that is as it was, which is quickly compared."""
         done = _thousandths(found.fractions.get(state.rank))
         if len(self._job.ranks) >= summary.COMPACT_FROM:
             done -= done % 10  # a grid shows no more, and need not be drawn for less
         behind = found.is_behind(state.rank) and not state.phase.ended
-        if rank["done"] == done and rank["behind"] == behind:
+        if (rank["done"], rank["behind"], rank["host"]) == (done, behind, host):
             return rank
-        return {**rank, "done": done, "behind": behind}
+        return {**rank, "done": done, "behind": behind, "host": host}
 
     def _metric_names(self) -> list[str]:
         names = {name: None for state in self._job.ranks for name in list(state.history)}
@@ -160,6 +162,7 @@ class StateMaker:
         shown = summary.progress(state)
         return {
             "phase": state.phase.value,
+            "host": "",
             "detail": state.detail,
             "done": -1,
             "text": shown.text[:_TEXT_LIMIT],
