@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -192,16 +192,12 @@ def srun(count: int) -> None:
     """So many agents, until the bridge hangs up."""
     order = json.loads(sys.stdin.readline())
     secret = bytes.fromhex(order["secret"])
-    agents = [
-        Agent(f"node{index:03}", wire.call(order["hosts"][0], order["port"], secret)) for index in range(count)
-    ]
+    agents = [Agent(f"node{index:03}", wire.call(order["hosts"][0], order["port"], secret)) for index in range(count)]
     with selectors.DefaultSelector() as selector:
         for agent in agents:
             selector.register(agent.line, selectors.EVENT_READ, agent.hear)
-        try:
+        with suppress(OSError, EOFError):  # the bridge has ended, or wants no more
             _serve(selector, agents)
-        except (OSError, EOFError):
-            pass  # the bridge has ended, or wants no more
 
 
 def _serve(selector: selectors.BaseSelector, agents: Sequence[Agent]) -> None:

@@ -128,8 +128,9 @@ class RankGroup:
             channel.finish()
         deadline = time.monotonic() + _PARTING
         with contextlib.suppress(Exception), selectors.DefaultSelector() as selector:
-            for source in (self.ranks, *self.ranks.channels):
-                selector.register(source, selectors.EVENT_READ)
+            selector.register(self.ranks, selectors.EVENT_READ)
+            for channel in self.ranks.channels:
+                selector.register(channel, selectors.EVENT_READ)
             while len(self.exited) < self.size and not self.busy and (left := deadline - time.monotonic()) > 0:
                 selector.select(left)
                 self.catch_up()

@@ -154,4 +154,6 @@ def allow_descriptors(count: int) -> None:
             "hard limit (ulimit -Hn, or LimitNOFILE= of the service that runs Jupyter), or launch fewer"
         )
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard))
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard)
+        )

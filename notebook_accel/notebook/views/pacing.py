@@ -37,4 +37,5 @@ class Pacer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         took = time.thread_time() - self._began
-        self._due = time.monotonic() + max(self._interval, took / self._share, min(_MOST_SPARED, self._sent / self._rate))
+        spared = min(_MOST_SPARED, self._sent / self._rate)
+        self._due = time.monotonic() + max(self._interval, took / self._share, spared)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TypedDict
 
 from notebook_accel import events
-from notebook_accel.events import Phase
 from notebook_accel.launch import describe, stalls, summary
 from notebook_accel.launch.job import Job
 from notebook_accel.launch.output import spans
