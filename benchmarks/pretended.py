@@ -192,7 +192,7 @@ def srun(count: int) -> None:
     """So many agents, until the bridge hangs up."""
     order = json.loads(sys.stdin.readline())
     secret = bytes.fromhex(order["secret"])
-    agents = [Agent(f"node{index:03}", wire.call(order["hosts"][0], order["port"], secret)) for index in range(count)]
+    agents = [Agent(f"node{index:03}", wire.call(order["host"], order["port"], secret)) for index in range(count)]
     with selectors.DefaultSelector() as selector:
         for agent in agents:
             selector.register(agent.line, selectors.EVENT_READ, agent.hear)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections.abc import Mapping, Sequence
 
 from notebook_accel.errors import LaunchError
+from notebook_accel.launch.engines import descriptors
 from notebook_accel.launch.engines.base import GroupSpec
 from notebook_accel.launch.engines.connection import Server, load_time
 from notebook_accel.launch.engines.server_ranks import ServerRanks
 from notebook_accel.launch.stream import Channel, pair
-
-_SPARE_DESCRIPTORS = 64
-"""Beside those that ranks need."""
 
 
 class ServerEngine:
@@ -59,7 +56,7 @@ class ServerEngine:
 
     def _open(self, spec: GroupSpec) -> tuple[Server, Channel]:
         """Opens a group on the server, for ranks with this environment."""
-        allow_descriptors(4 * spec.size)
+        descriptors.allow(4 * spec.size)
         with self._lock:
             server = self._current(spec.environments[0])
             ours, theirs = pair()
@@ -133,27 +130,3 @@ class ServerEngine:
                 self._discard()
                 return
             self._preloaded, self._wanted = self._wanted, []
-
-
-def allow_descriptors(count: int) -> None:
-    """Raises this process's soft limit of open files, which is often 1024, if so many more need it.
-
-    Raises:
-        LaunchError: It may not be raised that far.
-    """
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    there = len(os.listdir("/dev/fd"))
-    needed = there + count + _SPARE_DESCRIPTORS
-    if soft == resource.RLIM_INFINITY or needed <= soft:
-        return
-    if hard != resource.RLIM_INFINITY and there + count > hard:
-        raise LaunchError(
-            f"so many ranks need {there + count} open files in one process, and this system allows {hard}: raise the "
-            "hard limit (ulimit -Hn, or LimitNOFILE= of the service that runs Jupyter), or launch fewer"
-        )
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard)
-        )

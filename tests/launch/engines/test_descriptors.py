@@ -8,7 +8,7 @@ import resource
 import pytest
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch.engines.client import allow_descriptors
+from notebook_accel.launch.engines import descriptors
 
 
 @pytest.fixture
@@ -23,13 +23,18 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_the_soft_limit_is_raised_as_far_as_ranks_need(limits: list[int]):
     soft, hard = limits
-    allow_descriptors(20)
+    descriptors.allow(20)
     assert limits == [soft, hard]
-    allow_descriptors(1000)
+    descriptors.allow(1000)
     assert soft + 900 <= limits[0] < hard
     assert limits[1] == hard
 
 
 def test_what_the_hard_limit_forbids_is_an_error_that_says_what_to_raise(limits: list[int]):
     with pytest.raises(LaunchError, match=r"open files in one process.*ulimit -Hn"):
-        allow_descriptors(5000)
+        descriptors.allow(5000)
+
+
+def test_who_does_not_know_how_many_it_needs_may_have_all(limits: list[int]):
+    descriptors.allow_most()
+    assert limits[0] == limits[1]

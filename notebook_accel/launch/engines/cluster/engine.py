@@ -14,8 +14,8 @@ from typing import IO, Any
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.launch import processes
+from notebook_accel.launch.engines import descriptors
 from notebook_accel.launch.engines.base import GroupSpec, Machine
-from notebook_accel.launch.engines.client import allow_descriptors
 from notebook_accel.launch.engines.cluster import folders
 from notebook_accel.launch.engines.cluster.relay import DESCRIPTORS
 from notebook_accel.launch.engines.server_ranks import ServerRanks
@@ -83,7 +83,7 @@ class ClusterEngine:
         raise LaunchError(bridge.obituary())
 
     def start(self, spec: GroupSpec) -> ServerRanks:
-        allow_descriptors(DESCRIPTORS * spec.size)  # the bridge needs as many, and has this process's hard limit
+        descriptors.allow(DESCRIPTORS * spec.size)  # the bridge needs as many, and has this process's hard limit
         ours, theirs = pair()
         with theirs:
             self._say({"op": "environment", "env": dict(spec.environments[0])})

@@ -15,8 +15,8 @@ from typing import Any
 
 from notebook_accel.errors import StreamError
 from notebook_accel.events import Call, Hello
+from notebook_accel.launch.engines import descriptors
 from notebook_accel.launch.engines.base import Machines
-from notebook_accel.launch.engines.client import allow_descriptors
 from notebook_accel.launch.engines.cluster import folders
 from notebook_accel.launch.engines.cluster.fleet import Fleet
 from notebook_accel.launch.engines.cluster.frames import Frame, weight
@@ -101,7 +101,7 @@ class Relay:
             self._order = header
             for fd in message.fds:  # the machines meet elsewhere
                 os.close(fd)
-            allow_descriptors(DESCRIPTORS * header["size"])
+            descriptors.allow(DESCRIPTORS * header["size"])
         elif operation == "rank":
             self._add_rank(message)
             if len(self._ranks) == self._order["size"]:
