@@ -54,7 +54,9 @@ def normal(name: str) -> str:
 
 
 def test_what_is_imported_is_declared_and_nothing_else() -> None:
-    always = imported() - IF_THERE - WITH_IPYKERNEL - declared("notebook") - declared("tpu") - declared("cluster") | {"torch"}
+    always = imported() - IF_THERE - WITH_IPYKERNEL - declared("notebook") - declared("tpu") - declared("cluster") | {
+        "torch"
+    }
     assert declared() == always
     assert declared("cluster") == {"ray"} <= imported()
     assert declared("notebook") - imported() == {"ipykernel", *ONLY_FOR_SHOW}

@@ -60,5 +60,8 @@ def ask(said: str, prompt: str) -> str | None:
     """Asks the user for a line, and waits for it; `None` where nobody can be asked."""
     if not is_heard():
         return None
+    given = answers()
+    while not given.empty():
+        given.get()  # an interrupt came before it, when something else was asked
     emit(Asked(said, prompt))
-    return answers().get().text
+    return given.get().text

@@ -10,11 +10,11 @@ from notebook_accel.events.base import Event
 
 @dataclass(frozen=True)
 class Call(Event):
-    """Run this. The payload's file descriptor travels with it."""
+    """Run this. The payload's parts travel with it, or the descriptor of a file that has them."""
 
     kind = "call"
     layout: Sequence[int]
-    """Lengths in bytes of the payload's parts; each part begins on a page boundary."""
+    """Lengths in bytes of the payload's parts; in a file, each part begins on a page boundary."""
 
 
 @dataclass(frozen=True)

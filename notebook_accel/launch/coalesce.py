@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 
 from notebook_accel.events import Bar, Event, Metrics
@@ -12,7 +13,7 @@ from notebook_accel.launch import bars, rich_bars
 
 PACE = 0.1
 """Seconds between two times that it is told."""
-_MOST_AT_ONCE = 8
+_MOST_KEPT = 7
 _ALL_AT_PACE = 10
 """Up to so many ranks of one machine tell at `PACE`; more tell less often, and all of them together no more than these.
 
@@ -24,21 +25,12 @@ def pace(ranks: int) -> float:
     return PACE * max(1.0, ranks / _ALL_AT_PACE)
 
 
-_Reported = tuple[dict[str, float], int | None, float]
-"""The values, their step, and when that was."""
-
-
 class Latest:
-    """Holds metrics and the bars of loaders until they are told. Any thread adds; one takes.
-
-    All metrics are kept while they are few. What comes beyond that until they are told is merged into the last, so that
-    of each name the latest value always arrives.
-    """
+    """Holds metrics and the bars of loaders until they are told. Any thread adds; one takes."""
 
     def __init__(self, pace: float = PACE) -> None:
         self._pace = pace
-        self._metrics: deque[_Reported] = deque()
-        self.add_metrics = _adding(self._metrics)
+        self.add_metrics, self._take_metrics = _metrics()
         """Takes in what the event `Metrics` tells, as `(values, step)`."""
         self._loaders = LoaderBars()
         self._due = 0.0
@@ -59,27 +51,41 @@ class Latest:
         self._due = now + self._pace
         drawn = [*bars.take(), *rich_bars.take()]
         told: list[Bar | Metrics] = [*drawn, *self._loaders.take(drawn)]
-        while self._metrics:
-            told.append(Metrics(*self._metrics.popleft()))
-        return [*told]
+        return [*told, *self._take_metrics()]
 
 
-def _adding(metrics: deque[_Reported]) -> MetricsSink:
-    """What adds to the metrics. A closure, since that is faster than a method: loops call it at every step."""
-    pop, append, now = metrics.pop, metrics.append, time.time
+def _metrics() -> tuple[MetricsSink, Callable[[], list[Metrics]]]:
+    """What adds metrics, and what takes those that were added.
+
+    All are kept while they are few. What comes beyond that until they are taken is merged, and told as of that moment,
+    so that of each name the latest value always arrives. Closures, since they are faster than methods: loops call the
+    first at every step.
+    """
+    kept: deque[tuple[dict[str, float], int | None, float]] = deque()
+    append, now = kept.append, time.time
+    merged: dict[str, float] = {}
+    last_step: int | None = None
 
     def add(values: dict[str, float], step: int | None) -> None:
-        if len(metrics) >= _MOST_AT_ONCE:
-            try:
-                last, _, _ = pop()
-            except IndexError:  # they have been taken just now
-                pass
-            else:
-                last.update(values)
-                values = last
+        nonlocal last_step
+        if len(kept) >= _MOST_KEPT:
+            mine = merged
+            mine.update(values)
+            last_step = step
+            if mine is merged:
+                return
+            # They have been taken just now, perhaps without these.
         append((values, step, now()))
 
-    return add
+    def take() -> list[Metrics]:
+        nonlocal merged
+        found = [Metrics(*kept.popleft()) for _ in range(len(kept))]
+        if merged:
+            mine, merged = merged, {}
+            found.append(Metrics(dict(mine), last_step, now()))
+        return found
+
+    return add, take
 
 
 class LoaderBars:

@@ -7,9 +7,10 @@ import pickle
 import select
 import tempfile
 from collections.abc import Mapping
+from typing import Any
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch import attaching, frontend, payload, processes
+from notebook_accel.launch import attaching, frontend, payload, plan, processes
 from notebook_accel.launch.driver import Order
 from notebook_accel.launch.job import Job
 from notebook_accel.launch.journal import records
@@ -29,7 +30,6 @@ def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str
     Raises:
         LaunchError: The process that is to run it can't be started, or can't write the job's journal.
     """
-    assert packed.fd is not None
     cells = {file: (frontend.current.place(file), text) for file, text in payload.sources(packed).items()}
     order = Order(planned, dict(environ), packed.layout, name, frontend.current.origin(), cells)
     ours, theirs = pair()
@@ -39,18 +39,28 @@ def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str
         except OSError as error:
             raise LaunchError(f"{_WHAT} can't be started: {error}") from error
         with contextlib.suppress(OSError):  # it has ended already, and its log says why
-            channel.send({}, blobs=[pickle.dumps(order)], fds=[packed.fd])
+            channel.send({}, blobs=[pickle.dumps(order), *packed.parts], fds=packed.fds)
         process.wait()  # it leaves a child behind that is nobody's
-        folder = _answer(channel)
-        if folder is None:
+        answer = _answer(channel)
+        if answer is None:
             raise LaunchError(processes.obituary(_WHAT, log))
-        job = attaching.follow(records.Record(records.folder() / folder))
-        channel.send({"go": True})
+        job = attaching.follow(records.Record(records.folder() / answer["folder"]))
+        _let_go(channel, planned, answer["pid"], environ)
         return job
 
 
-def _answer(channel: Channel) -> str | None:
-    """The name of the job's folder; `None` if none comes."""
+def _let_go(channel: Channel, planned: Plan, pid: int, environ: Mapping[str, str]) -> None:
+    """Has the process begin, with what this one has that starts ranks at once, if there is such a thing."""
+    control = plan.engine_of(planned).bequeath(pid, environ)
+    if control is None:
+        channel.send({"go": True})
+        return
+    with contextlib.closing(control):
+        channel.send({"go": True}, fds=[control.fileno()])
+
+
+def _answer(channel: Channel) -> dict[str, Any] | None:
+    """The name of the job's folder, and the process's number; `None` if none comes."""
     while select.select([channel], [], [], _PATIENCE)[0]:
         messages = channel.receive(wait=False)
         if messages is None:
@@ -58,5 +68,5 @@ def _answer(channel: Channel) -> str | None:
         for message in messages:
             if "error" in message.header:
                 raise LaunchError(message.header["error"])
-            return str(message.header["folder"])
+            return message.header
     raise LaunchError(f"{_WHAT} has not begun within {_PATIENCE:g} s")

@@ -24,7 +24,7 @@ from notebook_accel.launch.stream import Channel
 
 @dataclass(frozen=True)
 class Order:
-    """A job to run. The payload's descriptor travels beside it."""
+    """A job to run. The payload's parts travel beside it, or its descriptor."""
 
     plan: Plan
     environ: Mapping[str, str]
@@ -69,11 +69,12 @@ def main(fd: int) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     channel = Channel(socket.socket(fileno=fd))
     message = next(channel.messages())
-    order: Order = pickle.loads(message.blobs[0])
+    first, *parts = message.blobs
+    order: Order = pickle.loads(first)
     front_end = Unseen(order)
     frontend.use(front_end)
     frames.keep_cells({filename: text for filename, (_, text) in order.cells.items()})
-    payload = Payload(message.fds[0], order.layout)
+    payload = Payload(next(iter(message.fds), None), order.layout, [bytes(part) for part in parts])
     engine = plan.engine_of(order.plan)
     launch = Launch(engine, order.plan, order.environ, payload, order.name, NoView, detached=True)
     front_end.job = launch.job
@@ -83,10 +84,13 @@ def main(fd: int) -> None:
         channel.send({"error": f"a detached job is followed by its journal, and that can't be written: {error}"})
         return
     launch.collect = Results(record.results, launch.job).collect
-    channel.send({"folder": record.path.name})
-    if next(channel.messages(), None) is None:
+    channel.send({"folder": record.path.name, "pid": os.getpid()})
+    go = next(channel.messages(), None)
+    if go is None:
         record.remove()  # the launch was interrupted
         return
+    for fd in go.fds:
+        engine.inherit(Channel(socket.socket(fileno=fd)), order.environ)
     channel.close()
     _take_log(record)
     signal.signal(signal.SIGTERM, lambda *_: launch.requests.ask(Reason.CANCEL))

@@ -6,8 +6,7 @@ ranks that tell how far they are, and nothing else, are heard together at a pace
 
 from __future__ import annotations
 
-import contextlib
-import selectors
+import select
 import time
 from collections.abc import Callable
 
@@ -22,45 +21,58 @@ _LIVELY = 1.0
 
 
 class Hearing:
-    """Calls what belongs to each source that has something to be read."""
+    """Calls what belongs to each source that has something to be read.
+
+    By `poll`, which costs nothing to set up: one of these is made for each cell that the ranks run.
+    """
 
     def __init__(self) -> None:
-        self._all = selectors.DefaultSelector()
-        self._urgent = selectors.DefaultSelector()
-        self._patient = 0
+        self._all = select.poll()
+        self._urgent = select.poll()
+        self._heard: dict[int, Callable[[], object]] = {}
+        """By descriptor."""
+        self._descriptors: dict[Source, int] = {}
+        self._patient: set[int] = set()
         self._lively_until = time.monotonic() + _LIVELY
         self._due = 0.0
         """When the patient are heard next."""
 
     def register(self, source: Source, heard: Callable[[], object]) -> None:
         """Has `heard` called as soon as there is something."""
-        for selector in (self._all, self._urgent):
-            selector.register(source, selectors.EVENT_READ, heard)
+        self._urgent.register(self._keep(source, heard), select.POLLIN)
 
     def register_patient(self, source: Source, heard: Callable[[], bool]) -> None:
         """Has `heard` called, which returns whether it can wait if there is more."""
-        self._all.register(source, selectors.EVENT_READ, heard)
-        self._patient += 1
+        self._patient.add(self._keep(source, heard))
+
+    def _keep(self, source: Source, heard: Callable[[], object]) -> int:
+        descriptor = source if isinstance(source, int) else source.fileno()
+        self._descriptors[source] = descriptor
+        self._heard[descriptor] = heard
+        self._all.register(descriptor, select.POLLIN)
+        return descriptor
 
     def forget(self, source: Source) -> None:
         """Undoes that, if it was done."""
-        for selector in (self._all, self._urgent):
-            with contextlib.suppress(KeyError, ValueError):
-                selector.unregister(source)
+        descriptor = self._descriptors.pop(source, None)
+        if descriptor is None:
+            return
+        del self._heard[descriptor]
+        self._all.unregister(descriptor)
+        if descriptor not in self._patient:
+            self._urgent.unregister(descriptor)
 
     def wait(self, timeout: float) -> None:
         """Waits until something has been heard, for at most so many seconds."""
         left = self._due - time.monotonic()
         if left > 0:
-            for key, _ in self._urgent.select(min(left, timeout)):
-                key.data()
+            self._hear(self._urgent, min(left, timeout))
             return
-        answers = [key.data() for key, _ in self._all.select(timeout)]
+        answers = self._hear(self._all, timeout)
         now = time.monotonic()
         if now >= self._lively_until and False not in answers:
-            self._due = now + min(_LONGEST_PACE, _PACE * self._patient)
+            self._due = now + min(_LONGEST_PACE, _PACE * len(self._patient))
 
-    def close(self) -> None:
-        """Frees what it holds."""
-        self._all.close()
-        self._urgent.close()
+    def _hear(self, poll: select.poll, timeout: float) -> list[object]:
+        found = poll.poll(timeout * 1000)
+        return [heard() for descriptor, _ in found if (heard := self._heard.get(descriptor)) is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 from typing import Any
@@ -36,8 +37,12 @@ def has_changed(before: Heartbeat, now: Heartbeat) -> bool:
 
 def _resident() -> int:
     try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+        # Without a file object, which takes several times as long: this is done ten times a second.
+        fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return int(os.read(fd, 256).split()[1]) * mmap.PAGESIZE
+        finally:
+            os.close(fd)
     except OSError:
         import psutil
 

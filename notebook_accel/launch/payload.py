@@ -1,4 +1,7 @@
-"""A call as it travels to the ranks: written once, to a memory file that every rank maps copy-on-write."""
+"""A call as it travels to the ranks: a small one in the message; a large one written once, to a memory file.
+
+Every rank maps the file copy-on-write.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from notebook_accel.errors import PayloadError
+from notebook_accel.events import Call, to_wire
 from notebook_accel.launch import diagnose, frames, mirror, pickling
 from notebook_accel.launch.pickling import CallPickler, ReturnPickler, load
+from notebook_accel.launch.stream import Channel, Message
 
 _WRITE = 2**30
+_SMALL = 16 * 1024
+"""Bytes up to which a call is sent as it is: to make a file, and to map it in each rank, takes longer."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +46,18 @@ class Payload:
     """A call, ready for the ranks. Close it after the last launch of it."""
 
     fd: int | None
-    """The memory file; `None` for a call that stays in this process."""
+    """The memory file, if there is one."""
     layout: tuple[int, ...]
-    """Lengths in bytes of the file's parts: the mirrored state, the call, then the out-of-band buffers."""
+    """Lengths in bytes of its parts: the mirrored state, the call, then the out-of-band buffers."""
+    parts: Sequence[bytes] = ()
+    """The parts themselves, of a small call."""
     held: Unpacked | None = None
     """The call itself, when it stays in this process."""
+
+    @property
+    def fds(self) -> list[int]:
+        """What goes along as a descriptor."""
+        return [] if self.fd is None else [self.fd]
 
     def close(self) -> None:
         if self.fd is not None:
@@ -60,7 +74,7 @@ def hold(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """A call for a rank in this very process: nothing is copied."""
     main = vars(sys.modules["__main__"])
     names = (name for name, value in main.items() if getattr(value, "__module__", None) == "__main__")
-    return Payload(None, (), Unpacked(function, tuple(args), dict(kwargs), frozenset(names)))
+    return Payload(None, (), held=Unpacked(function, tuple(args), dict(kwargs), frozenset(names)))
 
 
 def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
@@ -93,10 +107,13 @@ def write(pickler: CallPickler, state: mirror.State | None) -> Payload:
     """
     head = pickle.dumps((state, pickler.sources()), protocol=5)
     parts = [memoryview(head), pickler.stream.getbuffer(), *pickler.buffers]
+    layout = tuple(part.nbytes for part in parts)
+    if sum(layout) <= _SMALL:
+        return Payload(None, layout, [bytes(part) for part in parts])
     try:
-        return Payload(_write(parts), tuple(part.nbytes for part in parts))
+        return Payload(_write(parts), layout)
     except (OSError, MemoryError) as error:
-        size = sum(part.nbytes for part in parts)
+        size = sum(layout)
         raise PayloadError(
             f"the call captures {size / 1e9:.1f} GB, and no memory file of that size could be written ({error}). "
             "Load large data inside the function or the cell, or free memory in the notebook."
@@ -105,20 +122,27 @@ def write(pickler: CallPickler, state: mirror.State | None) -> Payload:
 
 def sources(packed: Payload) -> dict[str, str]:
     """The text of the cells that the functions of a call come from, by file name."""
-    assert packed.fd is not None
-    _, found = pickle.loads(os.pread(packed.fd, packed.layout[0], 0))
+    head = packed.parts[0] if packed.fd is None else os.pread(packed.fd, packed.layout[0], 0)
+    _, found = pickle.loads(head)
     return dict(found)
 
 
-def unpack(fd: int, layout: Sequence[int]) -> Unpacked:
-    """Maps a payload, takes on the notebook's state, and unpickles the call. Runs in the rank; closes `fd`.
+def send(packed: Payload, channel: Channel) -> None:
+    """Sends a call to a rank.
+
+    Raises:
+        OSError: The rank is gone.
+    """
+    header, _ = to_wire(Call(packed.layout))
+    channel.send(header, packed.parts, packed.fds)
+
+
+def receive(message: Message, layout: Sequence[int]) -> Unpacked:
+    """Takes on the notebook's state, and unpickles the call. Runs in the rank; closes the memory file.
 
     What was written between the call and the definitions is added to the function's arguments.
     """
-    offsets = _offsets(layout)
-    with contextlib.closing(os.fdopen(fd, "rb")) as file:
-        view = memoryview(_map(file.fileno(), offsets[-1]))
-    parts = [view[start : start + length] for start, length in zip(offsets[:-1], layout, strict=True)]
+    parts: Sequence[Any] = message.blobs or _mapped(message.fds[0], layout)
     state, sources = pickle.loads(parts[0])
     if state is not None:
         mirror.apply(state)
@@ -130,6 +154,14 @@ def unpack(fd: int, layout: Sequence[int]) -> Unpacked:
     pickling.received |= frozenset(definitions) - {name}
     definitions_here.update(sent)
     return Unpacked(function, (*args, *more), kwargs, definitions_here)
+
+
+def _mapped(fd: int, layout: Sequence[int]) -> list[memoryview]:
+    """The parts of a memory file, which it closes."""
+    offsets = _offsets(layout)
+    with contextlib.closing(os.fdopen(fd, "rb")) as file:
+        view = memoryview(_map(file.fileno(), offsets[-1]))
+    return [view[start : start + length] for start, length in zip(offsets[:-1], layout, strict=True)]
 
 
 definitions_here: set[str] = set()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from notebook_accel.config import DEFAULT_PORT, LaunchConfig, checks, variables
 from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
-from notebook_accel.launch import chips, clusters, engines, interfaces, output, rendezvous
+from notebook_accel.launch import capacity, chips, clusters, engines, interfaces, output, rendezvous
 from notebook_accel.launch.engines.base import Engine, Machines, Meeting
 from notebook_accel.launch.engines.cluster.engine import ClusterEngine
 
@@ -125,6 +125,8 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
             f"the {engine.name} engine runs at most {engine.max_ranks} rank, not {size}{told}: pass num_processes="
             f"{engine.max_ranks}, or choose another engine"
         )
+    if engine.isolated:
+        capacity.check(size, engine.name, config.told("num_processes"))
     _check_precision(config, device)
     return Plan(
         config=config,

@@ -67,6 +67,7 @@ class Rank:
         self._isolated = isolated
         self._calls: queue.SimpleQueue[Callable[[], Unpacked] | None] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[tuple[Event, Sequence[int]]] = queue.SimpleQueue()
+        self._speaking = threading.Lock()
         self._wakeup = os.pipe()
         self._done = threading.Event()
         self._latest = Latest(pace)
@@ -142,18 +143,30 @@ class Rank:
             self._beat()
         if waker in readable:
             os.read(waker, 4096)
-        now = time.monotonic()
-        self._tell(self._latest.take(now))
-        if self.is_running:
-            self._tell(self._waiting.look(now))
-        while not self._outbox.empty():
-            event, fds = self._outbox.get()
-            if isinstance(event, (Returned, Failed)):
-                self._tell(self._latest.take_all(time.monotonic()))  # they are part of the call
-                self._waiting.forget()
-            self._channel.send(*to_wire(event), fds)
+        self._speak(time.monotonic())
         if speaker in readable:
             self._hear(self._channel.receive(wait=True))
+
+    def _speak(self, now: float) -> None:
+        """Sends what there is to say, on either thread."""
+        with self._speaking:
+            self._tell(self._latest.take(now))
+            if self.is_running:
+                self._tell(self._waiting.look(now))
+            said = []
+            while not self._outbox.empty():
+                said.append(self._outbox.get())
+            # Of a rank that lives on, most calls are over at once: how far they were is old news then.
+            is_over = self._calls_begun > 1 and any(isinstance(event, (Returned, Failed)) for event, _ in said)
+            for event, fds in said:
+                if not (is_over and isinstance(event, PhaseChanged)):
+                    self._send(event, fds)
+
+    def _send(self, event: Event, fds: Sequence[int]) -> None:
+        if isinstance(event, (Returned, Failed)):
+            self._tell(self._latest.take_all(time.monotonic()))  # they are part of the call
+            self._waiting.forget()
+        self._channel.send(*to_wire(event), fds)
 
     def _hear(self, messages: list[Message] | None) -> None:
         for message in messages or ():
@@ -168,7 +181,7 @@ class Rank:
                 events.answers().put(said)
             else:
                 assert isinstance(said, Call)
-                self.submit(functools.partial(payload.unpack, message.fds[0], said.layout))
+                self.submit(functools.partial(payload.receive, message, said.layout))
         if messages is None:
             self._calls.put(None)
 
@@ -209,14 +222,19 @@ class Rank:
             with contextlib.suppress(Exception):
                 stream.flush()
         self.failed = isinstance(outcome, Failed)
-        self._say(outcome)
+        if not self._isolated:
+            self._say(outcome)
+            return
+        # No interrupt comes any more, so that this thread can speak: the other need not wake up for it.
+        self._outbox.put((outcome, ()))
+        with contextlib.suppress(ConnectionError):  # nobody listens any more
+            self._speak(time.monotonic())
 
     def _run(self, load: Callable[[], Unpacked]) -> Returned | Failed:
         stage = "loading"
         sent: Set[str] = frozenset()
         self._calls_begun += 1
-        # Of a rank that lives on, most calls are over at once: how they begin is then told with how they ended.
-        at_once = self._calls_begun == 1
+        at_once = self._calls_begun == 1  # later ones may be over before the other thread wakes up
         try:
             self._say(PhaseChanged(Phase.LOADING), at_once=at_once)
             call = load()

@@ -22,8 +22,9 @@ from typing import Any, NoReturn
 
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.events import Call, Exited, to_wire
+from notebook_accel.events import Exited, to_wire
 from notebook_accel.launch import (
+    asking,
     bars,
     frameworks,
     jax_cluster,
@@ -79,6 +80,7 @@ def prepare() -> None:
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, 0)
     if "torch.distributed.rendezvous" in sys.modules:
         resolver.keep_local(sys.modules["torch.distributed.rendezvous"])
+    asking.install()
     bars.install()
     rich_bars.install()
     keras_bars.install()
@@ -115,8 +117,7 @@ def _rehearse() -> None:
     _take_threads()
     ours, theirs = map(Channel, pair())
     with contextlib.suppress(ConfigurationError), payload.pack(_nothing, (), {}) as call:  # the folder may be gone
-        assert call.fd is not None
-        ours.send(to_wire(Call(call.layout))[0], fds=[call.fd])
+        payload.send(call, ours)
     ours.finish()
     rank = Rank(theirs, heartbeat=1.0, isolated=False)
     rank.serve()

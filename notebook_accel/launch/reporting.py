@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, SupportsFloat, cast
+from typing import Any, SupportsFloat
 
 from notebook_accel import rank_local
 from notebook_accel.events.emitting import METRICS_SINK
@@ -43,17 +43,21 @@ def report(
             break
     space = rank_local.space()
     try:
-        latest, readable = space[_LATEST]
+        known: _Known = space[_LATEST]
     except KeyError:
-        latest, readable = space[_LATEST] = _nothing_yet()
+        known = space[_LATEST] = _nothing_yet()
+    latest, readable = known
     latest.update(found)
     sink = space.get(METRICS_SINK)
     if sink is not None and found:
         sink(found, step if step is None or type(step) is int else int(step))
-    return cast(Mapping[str, float], readable)
+    return readable
 
 
-def _nothing_yet() -> tuple[dict[str, float], Mapping[str, float]]:
+_Known = tuple[dict[str, float], Mapping[str, float]]
+
+
+def _nothing_yet() -> _Known:
     latest: dict[str, float] = {}
     return latest, MappingProxyType(latest)
 

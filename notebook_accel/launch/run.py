@@ -39,7 +39,7 @@ from notebook_accel.launch.payload import Payload
 from notebook_accel.launch.rank_state import RankState
 from notebook_accel.launch.stacks import Asking, Told
 from notebook_accel.launch.stalls import StallWatch
-from notebook_accel.launch.stopping import ONE_CALL, Life, Reason, StopRequests
+from notebook_accel.launch.stopping import ONE_CALL, Life, Reason, StopRequests, raising
 from notebook_accel.launch.stream import Message
 
 _READ = 2**20
@@ -126,7 +126,7 @@ class Run:
         self._held: list[int] = []
         """Those that have answered, and are not to end yet."""
         self._shown = 0.0
-        self._ooms = _oom_kills()
+        self._ooms = 0
 
     def __call__(self, payload: Payload) -> Attempt:
         """Calls the payload on every member; returns when it is over on the last.
@@ -134,11 +134,13 @@ class Run:
         Raises:
             LaunchError: The ranks could not be started.
         """
-        self._listen()
-        self._job.on_stacks(self._asking.wish)
         try:
             for rank in self._members:
                 self._group.call(rank, payload)
+            # They begin; what it takes to hear them is made ready meanwhile.
+            self._ooms = _oom_kills()
+            self._listen()
+            self._job.on_stacks(self._asking.wish)
             while not self._is_over():
                 self._hearing.wait(self._pause())
                 self._look_at_clock()
@@ -154,7 +156,6 @@ class Run:
             self._job.on_stacks(None)
             self._asking.close()
             self._output.show(time.monotonic(), all_of_it=True)
-            self._hearing.close()
 
     def _states(self) -> Iterator[tuple[int, RankState]]:
         """The members, by their number on this machine."""
@@ -279,7 +280,15 @@ class Run:
             self._output.interpose(self._global(rank), partial(show, update=event.update), time.monotonic())
         else:
             self._output.show(time.monotonic(), all_of_it=True)
-            self._group.answer(rank, frontend.current.ask(event.said, event.prompt))
+            self._group.answer(rank, self._ask(event))
+
+    def _ask(self, question: Asked) -> str | None:
+        try:
+            with raising():
+                return frontend.current.ask(question.said, question.prompt)
+        except KeyboardInterrupt:
+            self._requests.ask(Reason.INTERRUPT)
+            return None
 
     def _on_answer(self, rank: int) -> None:
         self._running.discard(rank)

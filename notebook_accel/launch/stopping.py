@@ -105,6 +105,19 @@ class StopRequests:
 
 
 @contextlib.contextmanager
+def raising() -> Iterator[None]:
+    """Within `interrupts`: has SIGINT raise `KeyboardInterrupt` after all, where the main thread waits for a person."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
 def interrupts(requests: StopRequests) -> Iterator[None]:
     """Turns SIGINT into requests, on the main thread; elsewhere an interrupt is not for us.
 

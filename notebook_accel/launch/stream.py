@@ -160,6 +160,8 @@ class Channel:
             OSError: The other side is gone.
         """
         raw = encode({**header, "fds": len(fds)} if fds else header, blobs)
+        if blobs and sum(memoryview(blob).nbytes for blob in blobs) < CHUNK:
+            raw, blobs = b"".join((raw, *blobs)), ()  # whoever waits for it is woken once
         with self._sending:
             if fds:
                 sent = socket.send_fds(self._sock, [raw], list(fds))

@@ -71,6 +71,11 @@ def test_what_it_sets_holds_for_launches_and_the_accelerators_on_their_ranks(not
         ("-n two", "ConfigurationError", "must be a whole number, not 'two'"),
         ("-n 2 -n 3", "ConfigurationError", "-n is given twice"),
         ("-n", "ConfigurationError", "-n needs a value"),
+        (
+            "-n 1000000 --device cpu",
+            "ConfigurationError",
+            "1000000 ranks (from %accelerate --num-processes) are more than",
+        ),
         ("--mixed bf16", "ConfigurationError", "did you mean --mixed-precision?"),
         ("--env COLOUR", "ConfigurationError", "--env NAME=VALUE"),
         ("-n 1 stop", "ConfigurationError", "'stop' belongs to no option"),

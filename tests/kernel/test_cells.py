@@ -292,6 +292,7 @@ def test_ranks_live_on_if_others_cannot_be_started(cells: Cells, tmp_path: Path)
     found = cells.fails("1", "-n 3")
     cells.notebook.check("import os\ndel os.environ['NOTEBOOK_ACCEL_CONFIG_FILE']")
     assert found.error == "ConfigurationError"
+    assert "more than this machine can hold" in cells.fails("1", "-n 1000000").error_text
     assert cells.lines("dear") == ["[0-1] 2"]
 
 
@@ -393,6 +394,20 @@ def test_variables_are_pushed_and_pulled(cells: Cells):
     assert "rank 0 has no variable nowhere" in cells.notebook.run("%accelerate pull nowhere").error_text
 
 
+def test_tab_completes_variables_and_ranks(cells: Cells):
+    cells("on_ranks = 1")
+    cells.notebook.check("%config IPCompleter.use_jedi = False\non_notebook = 1")
+
+    def found(code: str) -> list[str]:
+        matches: list[str] = cells.notebook.client.complete(code, reply=True, timeout=20)["content"]["matches"]
+        return matches
+
+    assert found("%accelerate pull on_") == ["on_ranks"]
+    assert found("%accelerate push on_") == ["on_notebook"]
+    assert found("%accelerate pull on_ranks --r") == ["--ranks"]
+    assert found("%accelerate debug ") == found("%accelerate logs ") == ["0", "1"]
+
+
 def test_the_last_lines_of_a_rank_are_kept(cells: Cells):
     cells("print('said by', rank)")
     assert cells.notebook.check("%accelerate logs 1").lines[-1] == "[1] said by 1"
@@ -404,6 +419,13 @@ def test_a_cell_in_the_background_is_interrupted(cells: Cells):
     cells.notebook.check("%accelerate interrupt")
     assert cells.notebook.value("job.status.value") == "cancelled"
     assert cells.lines("1") == ["[0-1] 1"]
+
+
+def test_ranks_that_run_a_cell_in_the_background_can_be_stopped(cells: Cells):
+    cells.notebook.check(cell("time.sleep(600)", "--no-block"))
+    cells.notebook.check("job = _")
+    cells.notebook.check("%accelerate stop")
+    assert cells.notebook.run("job.result(20)").error == "JobCancelledError"
 
 
 def test_stacks_show_where_each_rank_is(cells: Cells):
@@ -442,11 +464,11 @@ def test_another_number_of_ranks_starts_them_anew(cells: Cells):
     cells(IMPORTS, "-n 2")
 
 
-def answer(notebook: Notebook, lines: list[str]) -> None:
+def answer(notebook: Notebook, lines: list[str], prompt: str = "rank 1 (Pdb)") -> None:
     """Types lines, each when it is asked for."""
     for line in lines:
         asked = notebook.client.get_stdin_msg(timeout=20)
-        assert asked["content"]["prompt"].startswith("rank 1 (Pdb)")
+        assert asked["content"]["prompt"].startswith(prompt)
         notebook.client.input(line)
 
 
@@ -467,6 +489,24 @@ def test_a_breakpoint_stops_one_rank_while_the_others_wait(cells: Cells):
     cells.notebook.finish(found)
     assert found.error is None, found.traceback
     assert found.lines[-2:] == ["[0] 1", "[1] 7"]
+
+
+def test_a_rank_can_ask_the_user(cells: Cells):
+    found = cells.notebook.begin(cell("said = input('and now? ') if rank else 'nothing'\nsaid"))
+    answer(cells.notebook, ["go on"], "[1] and now? ")
+    cells.notebook.finish(found)
+    assert found.lines == ["[0] 'nothing'", "[1] 'go on'"]
+    cells.notebook.check(cell("input()", "--no-block"))
+    assert "there is nobody to ask" in cells.notebook.run("_.result(20)").error_text
+
+
+def test_a_question_can_be_interrupted(cells: Cells):
+    found = cells.notebook.begin(cell("left = 'here'\nif rank: input('well? ')"))
+    assert cells.notebook.client.get_stdin_msg(timeout=20)["content"]["prompt"] == "[1] well? "
+    cells.notebook.interrupt()
+    cells.notebook.finish(found)
+    assert found.error == "KeyboardInterrupt"
+    assert cells.lines("left") == ["[0-1] 'here'"]
 
 
 # Growth

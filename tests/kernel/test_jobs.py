@@ -111,15 +111,18 @@ def test_a_rank_in_the_rendezvous_is_cancelled_with_those_it_waits_for(free: Not
 def test_a_second_cancel_kills(free: Notebook):
     free.check("""
     def stubborn():
-        signal.signal(signal.SIGINT, lambda *_: print("not now"))
+        rank = os.environ["RANK"]
+        signal.signal(signal.SIGINT, lambda *_: print(rank, "not now"))
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        print("ready")
+        print(rank, "ready")
         wait_for("never")
     """)
     cell = free.check("job = notebook_launcher(stubborn, num_processes=2, block=False)")
-    free.read_until(cell, "[0-1] ready", timeout=10)
+    for rank in range(2):
+        free.read_until(cell, f"[{rank}] {rank} ready", timeout=10)
     free.check("job.cancel()")
-    free.read_until(cell, "[0-1] not now", timeout=10)
+    for rank in range(2):
+        free.read_until(cell, f"[{rank}] {rank} not now", timeout=10)
     assert free.value("job.cancel(), job.wait(2), job.status.value") == (True, True, "cancelled")
 
 

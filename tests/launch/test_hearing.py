@@ -39,7 +39,7 @@ def sources() -> Iterator[list[Source]]:
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch, sources: list[Source]) -> Iterator[Hearing]:
+def heard(monkeypatch: pytest.MonkeyPatch, sources: list[Source]) -> Hearing:
     """The first source is urgent, and nobody waits for the others for less than an hour."""
     monkeypatch.setattr(hearing, "_LIVELY", 0.0)
     monkeypatch.setattr(hearing, "_PACE", 3600.0)
@@ -48,8 +48,7 @@ def heard(monkeypatch: pytest.MonkeyPatch, sources: list[Source]) -> Iterator[He
     found.register(sources[0], sources[0].hear)
     for source in sources[1:]:
         found.register_patient(source, source.hear)
-    yield found
-    found.close()
+    return found
 
 
 def test_the_patient_are_heard_together_and_then_wait(heard: Hearing, sources: list[Source]) -> None:
@@ -87,7 +86,6 @@ def test_all_are_heard_at_once_in_the_beginning(
         sources[1].say()
         beginning.wait(3600.0)
     assert sources[1].times == 2
-    beginning.close()
 
 
 def test_who_is_forgotten_is_heard_no_more(heard: Hearing, sources: list[Source]) -> None:

@@ -69,7 +69,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Machines:
-    """Machines of a cluster that a group's ranks are spread over: equally many on each, in the order of their numbers."""
+    """Machines of a cluster, over which the ranks of a group are spread: equally many on each, in their order."""
 
     count: int
     cpus: int
@@ -159,6 +159,20 @@ class Engine(Protocol):
 
     def preload(self, modules: Sequence[str]) -> None:
         """Begins to import installed modules where later ranks will find them, without waiting."""
+
+    def bequeath(self, heir: int, environment: Mapping[str, str]) -> Channel | None:
+        """Gets ready for another process to start ranks as fast as this one does.
+
+        Args:
+            heir: That process, with which it all ends.
+            environment: What its ranks will have.
+
+        Returns:
+            What it is to `inherit`, to be closed here; `None` where there is nothing that it could.
+        """
+
+    def inherit(self, control: Channel, environment: Mapping[str, str]) -> None:
+        """Takes over, in a process that has started nothing yet, what another has bequeathed."""
 
     def start(self, spec: GroupSpec) -> Ranks:
         """Starts ranks; does not wait until they are there.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 
@@ -50,6 +51,17 @@ class ServerEngine:
             self._known |= dict.fromkeys(modules)
             self._take_over()
             self._ask()
+
+    def bequeath(self, heir: int, environment: Mapping[str, str]) -> Channel | None:
+        if self._method != "fork":
+            return None
+        with self._lock, contextlib.suppress(OSError):
+            return self._current(environment).successor((), heir).give_away()
+        return None
+
+    def inherit(self, control: Channel, environment: Mapping[str, str]) -> None:
+        log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the server
+        self._server = Server(control, log, load_time(environment))
 
     def start(self, spec: GroupSpec) -> ServerRanks:
         return ServerRanks(*self._open(spec), spec)

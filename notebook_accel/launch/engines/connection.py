@@ -49,10 +49,20 @@ class Server:
             raise LaunchError(f"{_WHAT} can't be started: {error}") from error
         return server
 
-    def successor(self, modules: Sequence[str]) -> Server:
-        """Asks for a copy that has imported more; it says later whether it is ready."""
+    def successor(self, modules: Sequence[str], kernel: int | None = None) -> Server:
+        """Asks for a copy that has imported more; it says later whether it is ready.
+
+        Args:
+            modules: What it is to import.
+            kernel: The process that it ends with; by default this one.
+        """
         ours, theirs = pair()
-        request = {"op": "preload", "modules": list(modules), "env": dict(os.environ)}
+        request = {
+            "op": "preload",
+            "modules": list(modules),
+            "env": dict(os.environ),
+            "kernel": os.getpid() if kernel is None else kernel,
+        }
         try:
             self.control.send(request, fds=[theirs.fileno()])
         except OSError:
@@ -61,6 +71,11 @@ class Server:
         finally:
             theirs.close()
         return Server(Channel(ours), os.fdopen(os.dup(self._log.fileno()), "rb"), self.settings)
+
+    def give_away(self) -> Channel:
+        """Lets go of it; the control socket is another's from now on."""
+        self._log.close()
+        return self.control
 
     def news(self) -> dict[str, object] | None:
         """What the server has said: whether it is ready. `None` while it has said nothing.

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Exited
@@ -44,6 +44,12 @@ class InProcessEngine:
 
     def preload(self, modules: Sequence[str]) -> None:
         pass
+
+    def bequeath(self, heir: int, environment: Mapping[str, str]) -> None:
+        pass  # nothing of it could be in another process
+
+    def inherit(self, control: Channel, environment: Mapping[str, str]) -> None:
+        raise NotImplementedError
 
     def start(self, spec: GroupSpec) -> InProcessRanks:
         if spec.size > 1 or spec.meeting.num_nodes > 1:

@@ -22,6 +22,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from notebook_accel.launch import rank_process
 from notebook_accel.launch.engines import children, forking
@@ -174,7 +175,7 @@ class Server:
         if operation == "group":
             self._open(message.fds[0])
         elif operation == "preload":
-            self._preload(message.header["modules"], message.header["env"], message.fds[0])
+            self._preload(message.header, message.fds[0])
         elif operation == "retire":
             self._retired = True
 
@@ -293,15 +294,15 @@ class Server:
 
     # The next server
 
-    def _preload(self, modules: Sequence[str], environment: Mapping[str, str], fd: int) -> None:
-        """Forks a successor, which imports while this server goes on serving."""
+    def _preload(self, wanted: Mapping[str, Any], fd: int) -> None:
+        """Forks a successor, which imports while this server goes on serving; perhaps for another process."""
 
         def succeed(parent: int) -> None:
             # While it imports, it hears nobody: it goes with this server then.
             rank_process.die_with(parent)
-            rank_process.take_environment(environment)  # what the notebook's own imports have seen
+            rank_process.take_environment(wanted["env"])  # what the notebook's own imports have seen
             forking.before_imports()
-            serve(self._method, Channel(socket.socket(fileno=fd)), self._kernel, modules)
+            serve(self._method, Channel(socket.socket(fileno=fd)), wanted["kernel"], wanted["modules"])
 
         self._successors.add(forking.fork(succeed))
         os.close(fd)

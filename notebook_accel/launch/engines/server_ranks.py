@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.events import Call, Exited, to_wire
-from notebook_accel.launch import coalesce
+from notebook_accel.events import Exited
+from notebook_accel.launch import coalesce, payload
 from notebook_accel.launch.engines.base import GroupSpec
 from notebook_accel.launch.payload import Payload
 from notebook_accel.launch.stream import Channel, pair
@@ -77,8 +77,8 @@ class ServerRanks:
             ended.append((header["rank"], exited))
         return ended
 
-    def call(self, rank: int, payload: Payload) -> None:
-        hand(self.channels[rank], payload)
+    def call(self, rank: int, packed: Payload) -> None:
+        hand(self.channels[rank], packed)
 
     def signal(self, rank: int, signum: int) -> None:
         with contextlib.suppress(OSError):
@@ -142,12 +142,10 @@ class ServerRanks:
             os.close(err[1])
 
 
-def hand(channel: Channel, payload: Payload) -> None:
+def hand(channel: Channel, packed: Payload) -> None:
     """Sends a call to a rank."""
-    assert payload.fd is not None
-    header, _ = to_wire(Call(payload.layout))
     with contextlib.suppress(OSError):  # this rank has died already: `changes` tells
-        channel.send(header, fds=[payload.fd])
+        payload.send(packed, channel)
 
 
 def pipe() -> tuple[int, int]:

@@ -114,6 +114,31 @@ def debug(shell: InteractiveShell, words: Sequence[str]) -> None:
     found.ask(worker.debug, members=[member])
 
 
+# For Tab: what may stand after a subcommand
+
+
+def ranks(shell: InteractiveShell, words: Sequence[str], prefix: str) -> list[str]:
+    """A rank."""
+    del prefix
+    found = sessions.current(shell).ranks
+    return [] if found is None or words else list(map(str, found.members))
+
+
+def variables_here(shell: InteractiveShell, words: Sequence[str], prefix: str) -> list[str]:
+    """Variables of the notebook."""
+    del prefix
+    return [name for name in sessions.current(shell).variables() if name not in words]
+
+
+def variables_there(shell: InteractiveShell, words: Sequence[str], prefix: str) -> list[str]:
+    """Variables that the ranks have bound, or an option."""
+    found = sessions.current(shell).ranks
+    if prefix.startswith("-") or (words and words[-1].startswith("-")) or found is None:
+        return options.complete(_PULL_OPTIONS, list(words), prefix)
+    own = dict.fromkeys(name for known in found.variables.known for name in known.own())
+    return [name for name in own if name not in words]
+
+
 def _no_words(name: str, words: Sequence[str]) -> None:
     if words:
         raise ConfigurationError(f"%accelerate {name} takes nothing more, not {words[0]!r}")

@@ -18,7 +18,7 @@ from typing import Any
 from notebook_accel import events
 
 _OURS = re.compile(rf"^{re.escape(str(Path(__file__).parents[2]))}|/IPython/core/")
-_NOBODY = "There is nobody to ask: this front end, or a cell in the background, takes no input.\n"
+_NOBODY = "Nobody answers: this was interrupted, or the front end, or a cell in the background, takes no input.\n"
 
 
 class Relay(pdb.Pdb):

@@ -76,7 +76,7 @@ class KeptRanks:
         self.cells = 0
         """How many have run."""
         self.failed: frozenset[int] = frozenset()
-        """The ranks on which the last cell has failed."""
+        """The ranks on which the last cell that failed has done so."""
         self._generation = 0
         self._is_suspect = False
         """The process group may be torn."""
@@ -176,7 +176,8 @@ class KeptRanks:
         finally:
             for rank in members:
                 self.lines[rank].extend(line.text for line in job.ranks[rank].lines)
-        self.failed = frozenset(rank for rank in members if job.ranks[rank].failed and not job.ranks[rank].interrupted)
+        failed = frozenset(rank for rank in members if job.ranks[rank].failed and not job.ranks[rank].interrupted)
+        self.failed = failed or self.failed
         self._is_suspect |= attempt.disturbed or attempt.ending is Ending.FAILED
         self._conclude(job, attempt, members, requests, digest or (lambda values: values))
         return job
@@ -290,7 +291,11 @@ class KeptRanks:
         self._group.ranks.signal(rank, signum)
 
     def stop(self) -> None:
-        """Ends the ranks, those that are free as a program ends."""
+        """Ends the ranks, those that are free as a program ends, and a cell that they run in the background."""
+        job = self.running
+        if job is not None and job.cancel():
+            job.cancel()  # a second time: nobody waits for the ranks any more
+            job.wait()
         self._group.stop()
 
     def push(self, names: Mapping[str, str]) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 import contextvars
+import keyword
+import re
 import shlex
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from IPython.core.macro import Macro
 
 from notebook_accel.errors import ConfigurationError, RankError, RankFailure
 from notebook_accel.launch import attaching, frontend
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 _MAGIC = "%%accelerate"
+_FIRST_WORD = re.compile(r"[^\W\d]\w*")
 
 
 def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
@@ -223,11 +228,18 @@ def _python(shell: Any, body: str) -> str:
     code = body.lstrip("\n")
     blank = body[: len(body) - len(code)]  # which IPython would take away
     try:
-        plain = "\n" in code.strip() and bool(ast.parse(code).body)
+        plain = bool(ast.parse(code).body) and ("\n" in code.strip() or not _may_be_magic(shell, code))
     except (SyntaxError, ValueError):
         plain = False
-    # What is Python already stays as it is; but a single line may be a magic without its sign.
     return body if plain else blank + str(shell.transform_cell(code))
+
+
+def _may_be_magic(shell: Any, line: str) -> bool:
+    """Whether IPython may read a single line that is Python, such as `ls -l`, as something else."""
+    word = _FIRST_WORD.match(line)
+    if word is None or keyword.iskeyword(word[0]):
+        return False
+    return bool(shell.autocall or shell.find_magic(word[0]) or isinstance(shell.user_ns.get(word[0]), Macro))
 
 
 def _not_python(error: SyntaxError, filename: str, text: str) -> RankError:

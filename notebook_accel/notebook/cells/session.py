@@ -40,6 +40,10 @@ class Session:
         found: dict[str, Any] = self.shell.user_ns
         return found
 
+    def variables(self) -> list[str]:
+        """The names of the notebook's variables that are the user's."""
+        return [name for name, value in self.namespace.items() if not self._is_hidden(name, value)]
+
     def ready(self, size: int | None = None) -> KeptRanks:
         """The ranks; started, or started anew if there is another number of them.
 

@@ -56,6 +56,12 @@ class ClusterEngine:
             if self._bridge is not None:
                 self._bridge.control.send({"op": "preload", "modules": list(modules)})
 
+    def bequeath(self, heir: int, environment: Mapping[str, str]) -> None:
+        pass  # a process has machines of its own
+
+    def inherit(self, control: Channel, environment: Mapping[str, str]) -> None:
+        raise NotImplementedError
+
     def survey(self) -> list[Machine]:
         """The machines of the cluster, as they were within the last half minute.
 

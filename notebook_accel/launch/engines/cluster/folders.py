@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from notebook_accel import errors
 from notebook_accel.launch.engines.cluster.frames import Frame
 from notebook_accel.launch.engines.cluster.transport import ClusterError
 
@@ -46,9 +47,7 @@ def own(cwd: str, path: Sequence[str]) -> list[str]:
 
 def _home() -> str:
     """Where this package is imported from, which every machine has its own of."""
-    import notebook_accel
-
-    return os.path.dirname(os.path.dirname(os.path.abspath(notebook_accel.__file__)))
+    return os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
 
 
 # On an agent's machine

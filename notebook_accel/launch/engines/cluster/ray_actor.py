@@ -41,4 +41,4 @@ CONCURRENCY = {"tell": 1, "poll": 1}
 
 
 def _here(blob: Any) -> Any:
-    return blob if isinstance(blob, bytes) else ray.get(blob)
+    return blob if isinstance(blob, (bytes, bytearray)) else ray.get(blob)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from notebook_accel.errors import StreamError
-from notebook_accel.events import Call, Hello
+from notebook_accel.events import Hello
 from notebook_accel.launch.engines import descriptors
 from notebook_accel.launch.engines.base import Machines
 from notebook_accel.launch.engines.cluster import folders
@@ -135,7 +135,7 @@ class Relay:
         except StreamError:
             messages = None
         for message in messages or ():
-            if message.header.get("kind") == Call.kind:
+            if message.fds:  # a call that is no small one
                 self._bring(message.fds[0])
             frame = self._frame("say", message.blobs, rank=number, header=message.header, payload=bool(message.fds))
             self._tell(number, frame)
