@@ -10,7 +10,7 @@ import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,18 +84,24 @@ class Kernel:
 
     def finish(self, message: str) -> str:
         """Waits for a cell to end. The wait is over as soon as the front end would show it as ended."""
-        printed, error, deadline = "", "", time.monotonic() + self._timeout
-        while (found := self._next(message, deadline)) is not None:
-            kind, content = found
+        printed, error = "", ""
+        for kind, content in self.heard(message):
             if kind == "stream" and content["name"] == "stdout":
                 printed += content["text"]
             elif kind == "error":
                 error = f"{content['ename']}: {content['evalue']}"
-            elif kind == "status" and content["execution_state"] == "idle":
-                break
         if error:
             raise CellError(error)
         return printed
+
+    def heard(self, message: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What the front end hears of a cell from now on, until it ends, each by its kind and content."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            kind, content = self._next(message, deadline)
+            if kind == "status" and content["execution_state"] == "idle":
+                return
+            yield kind, content
 
     def _next(self, message: str, deadline: float) -> tuple[str, dict[str, Any]]:
         while True:

@@ -66,7 +66,7 @@ def pretend(ranks):
     job.finish(Status.DONE)
     view.finish()
 """
-_WATCH = """(() => {
+WATCH = """(() => {
     const seen = window.seen = {messages: 0, bytes: 0, frames: 0, long: [], painted: null};
     const size = data => typeof data === "string" ? data.length : data.byteLength ?? data.size ?? 0;
     window.WebSocket = class extends WebSocket {
@@ -84,8 +84,8 @@ _WATCH = """(() => {
     const isDue = () => seen.painted === null && document.querySelector(".na-panel [data-rank]");
     new MutationObserver(() => { if (isDue()) paint(); }).observe(document, {childList: true, subtree: true});
 })()"""
-_BEGIN = "() => { Object.assign(seen, {messages: 0, bytes: 0, frames: 0, long: [], from: performance.now()}); }"
-_READ = "() => ({...seen, seconds: (performance.now() - seen.from) / 1000})"
+BEGIN = "() => { Object.assign(seen, {messages: 0, bytes: 0, frames: 0, long: [], from: performance.now()}); }"
+READ = "() => ({...seen, seconds: (performance.now() - seen.from) / 1000})"
 _STEPS = """
 from notebook_accel import notebook_launcher
 
@@ -156,17 +156,17 @@ _HEAD = ["", "messages/s", "kB/s", "kernel CPU %", "frames/s", "longest task ms"
 
 def watch(page: Page, call: str, ranks: int, seconds: float) -> Watched:
     """Runs a call whose job shows so many ranks and ends when the file `end` appears."""
-    kernel = psutil.Process(int(_said(page.run("print(os.getpid())"))))
+    kernel = psutil.Process(int(said(page.run("print(os.getpid())"))))
     page.evaluate("() => { seen.painted = null; }")  # of the launch before
     cell = page.begin(f"launched = time.time()\n{call}")
     page.tab.wait_for_selector(".na-panel [data-rank]")
     for rank in (0, ranks - 1):
         cell.box(rank).and_(page.tab.locator("[data-phase=running]")).wait_for()
-    page.evaluate(_BEGIN)
+    page.evaluate(BEGIN)
     used = _cpu_seconds(kernel)
     page.tab.wait_for_timeout(1000 * seconds)
     used = _cpu_seconds(kernel) - used
-    seen: dict[str, Any] = page.evaluate(_READ)
+    seen: dict[str, Any] = page.evaluate(READ)
     page.screenshot(f"{ranks}")
     page.open_gate("end")
     cell.wait_for_end()
@@ -177,11 +177,11 @@ def watch(page: Page, call: str, ranks: int, seconds: float) -> Watched:
         100 * used / took,
         seen["frames"] / took,
         max(seen["long"], default=0.0),
-        seen["painted"] - float(_said(page.run("print(launched)"))),
+        seen["painted"] - float(said(page.run("print(launched)"))),
     )
 
 
-def _said(cell: Cell) -> str:
+def said(cell: Cell) -> str:
     """The last line that a cell has printed."""
     return cell.output.locator(".jp-RenderedText").last.inner_text().split()[-1]
 
@@ -201,7 +201,7 @@ def in_browser(seconds: float) -> dict[str, Watched]:
     with chromium.launch() as browser, Server("lab", [kernels.NEWEST]) as server:
         for name, code, call, ranks in jobs:
             context = browser.new_context(viewport=chromium.VIEWPORT)
-            context.add_init_script(_WATCH)
+            context.add_init_script(WATCH)
             notebook = server.new_notebook(name.replace(" ", "-"), name, kernels.NEWEST)
             page = Page(context, server, notebook, Path(".screenshots") / "live")
             page.run(code)

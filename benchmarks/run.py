@@ -21,8 +21,8 @@ from pathlib import Path
 import psutil
 
 FOLDER = Path(__file__).parent
-NAMES = ("launch", "payload", "cells", "progress", "stalls", "step", "train", "metrics", "cli", "live")
-"""In the order of the README; `live` needs chromium."""
+NAMES = ("launch", "payload", "cells", "progress", "stalls", "step", "train", "metrics", "cli", "live", "scale")
+"""In the order of the README; `live` and `scale` need chromium."""
 SHORTER = {"cli": ["--rounds", "2"], "launch": ["--picture", os.devnull]}
 """What stands for `--quick`, or comes with it, where that alone would not do."""
 PACKAGES = ("torch", "accelerate", "lightning-fabric", "ipyparallel", "ipykernel", "jupyterlab", "numpy")

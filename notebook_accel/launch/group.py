@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import selectors
 import time
 from collections.abc import Iterator, Sequence
 
 from notebook_accel.events import Answer, Event, Exited, Failed, Heartbeat, Hello, Returned, Sever, from_wire, to_wire
 from notebook_accel.launch.engines.base import Engine, GroupSpec
 from notebook_accel.launch.payload import Payload
-from notebook_accel.launch.stream import HasFileno
 
 _PARTING = 2.0
 """Seconds that ranks have to end by themselves, with all that they have registered for that moment."""
@@ -128,10 +127,12 @@ class RankGroup:
         for channel in self.ranks.channels:
             channel.finish()
         deadline = time.monotonic() + _PARTING
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), selectors.DefaultSelector() as selector:
+            selector.register(self.ranks, selectors.EVENT_READ)
+            for channel in self.ranks.channels:
+                selector.register(channel, selectors.EVENT_READ)
             while len(self.exited) < self.size and not self.busy and (left := deadline - time.monotonic()) > 0:
-                sources: list[HasFileno] = [self.ranks, *self.ranks.channels]
-                select.select(sources, [], [], left)
+                selector.select(left)
                 self.catch_up()
         self.close()
 

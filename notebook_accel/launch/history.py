@@ -45,7 +45,7 @@ class Series:
         """Those that are kept, in their order; or evenly about so many of them, and the last."""
         every = max(1, len(self._values) // most)
         kept = (self._steps[::every], self._times[::every], self._values[::every])
-        found = [Point(*each) for each in zip(*kept, strict=False)]  # another thread may just add one
+        found = list(map(Point._make, zip(*kept, strict=False)))  # another thread may just add one
         if self._last is not None and (not found or found[-1].at != self._last.at):
             found.append(self._last)
         return found
@@ -100,26 +100,29 @@ def spread(series: Iterable[Sequence[Point]], places: int) -> list[Spread]:
     """
     ranks = [[point for point in points if math.isfinite(point.value)] for points in series]
     by_step = all(point.step is not None for points in ranks for point in points)
-    located = [[(_x(point, by_step), point.value) for point in points] for points in ranks]
-    xs = [x for points in located for x, _ in points]
-    if not xs:
+    column = 0 if by_step else 1
+    located = [([point[column] or 0 for point in points], points) for points in ranks if points]
+    if not located:
         return []
-    first, width = min(xs), (max(xs) - min(xs)) / places
+    first = float(min(min(xs) for xs, _ in located))
+    width = (max(max(xs) for xs, _ in located) - first) / places
     at: dict[int, list[float]] = {}
-    for points in located:
+    for xs, points in located:
         own: dict[int, list[float]] = {}
-        for x, value in points:
-            own.setdefault(min(places - 1, int((x - first) / width)) if width else 0, []).append(value)
+        numbers = [int((x - first) / width) for x in xs] if width else [0] * len(xs)
+        for number, point in zip(numbers, points, strict=True):
+            if number in own:
+                own[number].append(point[2])
+            else:
+                own[number] = [point[2]]
+        if places in own:  # where the last place ends
+            own[places - 1] = own.get(places - 1, []) + own.pop(places)
         for place, values in own.items():
             at.setdefault(place, []).append(sum(values) / len(values))
     return [
         Spread(first + (place + 0.5) * width, sum(means) / len(means), min(means), max(means))
         for place, means in sorted(at.items())
     ]
-
-
-def _x(point: Point, by_step: bool) -> float:
-    return float(point.step or 0) if by_step else point.at
 
 
 def rows(histories: Iterable[tuple[int, dict[str, Series]]], began: float) -> list[dict[str, float | int | None]]:

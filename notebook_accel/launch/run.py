@@ -119,6 +119,12 @@ class Run:
         self._stalls = StallWatch(job, stall_after, elsewhere, self._asking.wish, time.monotonic())
         self._stalls_due = 0.0
         self._ladder = Ladder(group, job, life, self._members)
+        self._running = set(self._members)
+        """Those that have neither answered nor ended."""
+        self._left = set(self._members)
+        """Those on which the call is not over."""
+        self._held: list[int] = []
+        """Those that have answered, and are not to end yet."""
         self._shown = 0.0
         self._ooms = 0
 
@@ -156,9 +162,7 @@ class Run:
         return ((rank, self._job.ranks[rank]) for rank in self._members)
 
     def _is_over(self) -> bool:
-        if self._ladder.given_up:
-            return True
-        return all(state.exited or (state.answered and not self._life.ends) for _, state in self._states())
+        return self._ladder.given_up or not self._left
 
     def _take_the_rest(self) -> None:
         """What a rank has written before it answered may still be on its way."""
@@ -204,6 +208,8 @@ class Run:
             return  # it has said so itself
         self._drain(rank)
         self._job.apply(rank, exited)
+        self._running.discard(rank)
+        self._left.discard(rank)
         if not self._job.ranks[rank].answered:
             self._on_failure()
 
@@ -263,7 +269,7 @@ class Run:
         if isinstance(event, Failed):
             self._on_failure()
         if isinstance(event, (Returned, Failed)):
-            self._release()
+            self._on_answer(rank)
 
     def _on_user(self, rank: int, event: Shown | Asked) -> None:
         """Something for the user alone, at its place in what the rank has written."""
@@ -284,17 +290,23 @@ class Run:
             self._requests.ask(Reason.INTERRUPT)
             return None
 
+    def _on_answer(self, rank: int) -> None:
+        self._running.discard(rank)
+        if self._life.ends:
+            self._held.append(rank)
+            self._release()
+        else:
+            self._left.discard(rank)
+
     def _release(self) -> None:
         """Lets ranks end: all at once when all have returned, so that none takes a connection from another.
 
         A rank that returns right after the rendezvous would else be gone before the others have all connected to it.
         """
-        if not self._life.ends:
-            return
-        if self._ladder.reason is not None or all(state.answered or state.exited for state in self._job.ranks):
-            for channel, state in zip(self._ranks.channels, self._job.ranks, strict=True):
-                if state.answered and not state.exited:
-                    channel.finish()
+        if self._ladder.reason is not None or not self._running:
+            for rank in self._held:
+                self._ranks.channels[rank].finish()
+            self._held.clear()
 
     def _on_output(self, fd: int, rank: int, stream: str) -> bool:
         """Takes what has been written; returns whether there may be more."""

@@ -63,20 +63,20 @@ class StallWatch:
             self._job.apply(None, Stalled(where, since, self._elsewhere))
 
     def _has_stalled(self, now: float) -> bool:
-        alive = [rank for rank, state in enumerate(self._job.ranks) if not state.phase.ended]
         standing = self._standing(now)
         waiting = [rank for rank in standing if self._job.ranks[rank].phase is Phase.WAITING]
         # Whoever moves may be who they wait for, unless one stands still that waits for nobody.
-        return bool(waiting) and (len(waiting) == len(alive) or len(standing) > len(waiting))
+        return bool(waiting) and (len(standing) > len(waiting) or len(waiting) == self._alive())
+
+    def _alive(self) -> int:
+        return sum(not state.phase.ended for state in self._job.ranks)
 
     def _standing(self, now: float) -> list[int]:
         """The ranks that are not at their end, and have made no progress for long."""
         assert self._after is not None
-        return [
-            rank
-            for rank, state in enumerate(self._job.ranks)
-            if not state.phase.ended and now - self._moved[rank] >= self._after
-        ]
+        latest = now - self._after
+        ranks = self._job.ranks
+        return [rank for rank, at in enumerate(self._moved) if at <= latest and not ranks[rank].phase.ended]
 
 
 def _is_progress(event: Event, state: RankState) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -39,7 +39,7 @@ class Progress:
             part = min(1.0, (bar.n + (part or 0.0)) / bar.total) if bar.total else part if bar.depth else None
         return part
 
-    @property
+    @cached_property
     def remaining(self) -> float | None:
         """Seconds, as far as can be told."""
         if not self.bars or self.bars[0].closed:
@@ -92,13 +92,13 @@ class Overview:
     remaining: float | None
     """Seconds until the last rank is there."""
 
-    @property
+    @cached_property
     def median(self) -> float:
         ordered = sorted(self.fractions.values())
         middle = len(ordered) // 2
         return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
-    @property
+    @cached_property
     def slowest(self) -> int:
         return min(self.fractions, key=lambda rank: (self.fractions[rank], rank))
 
@@ -107,11 +107,11 @@ class Overview:
         return len(self.fractions) > 1 and self.fractions.get(rank, 1.0) < _BEHIND * self.median
 
 
-def overview(job: Job) -> Overview:
+def overview(job: Job, look: Callable[[RankState], Progress] = progress) -> Overview:
     """Brings the ranks' progress together."""
     fractions, times = {}, []
     for state in job.ranks:
-        found = progress(state)
+        found = look(state)
         if found.fraction is not None:
             fractions[state.rank] = found.fraction
         if found.remaining is not None and not state.phase.ended:
@@ -119,9 +119,28 @@ def overview(job: Job) -> Overview:
     return Overview(fractions, max(times) if times else None)
 
 
+class Remembered:
+    """`progress` for who looks often at many ranks, of which few have gone on since."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[list[Bar], Progress]] = {}
+
+    def __call__(self, state: RankState) -> Progress:
+        bars = list(state.bars.values())
+        known = self._known.get(state.rank)
+        if known is None or known[0] != bars:
+            known = self._known[state.rank] = bars, progress(state)
+        return known[1]
+
+
 def in_order(job: Job) -> list[RankState]:
     """The ranks, those that failed first, the first failure at the head."""
-    return sorted(job.ranks, key=lambda state: (state.phase is not Phase.FAILED, _failed_at(state), state.rank))
+    return failed(job) + [state for state in job.ranks if state.phase is not Phase.FAILED]
+
+
+def failed(job: Job) -> list[RankState]:
+    """The ranks that failed, the first failure at the head."""
+    return sorted((state for state in job.ranks if state.phase is Phase.FAILED), key=_failed_at)
 
 
 def is_spread(job: Job) -> bool:
@@ -137,8 +156,6 @@ def by_host(job: Job, states: Sequence[RankState]) -> list[tuple[str, list[RankS
 
 
 def _failed_at(state: RankState) -> float:
-    if state.phase is not Phase.FAILED:
-        return 0.0
     return state.failed.at if state.failed else state.exited.at if state.exited else 0.0
 
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from notebook_accel.errors import LaunchError
+from notebook_accel.launch.engines import descriptors
 from notebook_accel.launch.engines.base import GroupSpec
 from notebook_accel.launch.engines.connection import Server, load_time
 from notebook_accel.launch.engines.server_ranks import ServerRanks
@@ -68,7 +69,7 @@ class ServerEngine:
 
     def _open(self, spec: GroupSpec) -> tuple[Server, Channel]:
         """Opens a group on the server, for ranks with this environment."""
-        allow_descriptors(4 * spec.size + 64)
+        descriptors.allow(4 * spec.size)
         with self._lock:
             server = self._current(spec.environments[0])
             ours, theirs = pair()
@@ -142,15 +143,3 @@ class ServerEngine:
                 self._discard()
                 return
             self._preloaded, self._wanted = self._wanted, []
-
-
-def allow_descriptors(count: int) -> None:
-    """Raises this process's soft limit of open files, which is often 1024, if so many more need it."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = len(os.listdir("/dev/fd")) + count
-    if soft != resource.RLIM_INFINITY and needed > soft:
-        top = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (top, hard))

@@ -14,6 +14,7 @@ import threading
 import time
 from typing import Any
 
+from notebook_accel.launch.engines import descriptors
 from notebook_accel.launch.libc import die_with
 from notebook_accel.launch.resolver import without_name_server
 from notebook_accel.launch.stream import Channel
@@ -24,6 +25,7 @@ _CONNECT_PAUSE = 0.2
 def main(fd: int) -> None:
     """Serves until the other side closes: `open` takes over a listener and joins the machines, `close` ends a store."""
     die_with(os.getppid())  # while it imports torch, it hears nobody
+    descriptors.allow_most()  # every rank of every machine connects
     channel = Channel(socket.socket(fileno=fd))
     stores: dict[int, Any] = {}
     for message in channel.messages():

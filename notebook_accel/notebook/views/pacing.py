@@ -7,6 +7,8 @@ from types import TracebackType
 
 SHARE = 0.04
 """The most of a processor's time that drawing takes, of the thread that draws."""
+_MOST_SPARED = 1.0
+"""Seconds for which a receiver is spared at most: by then there is news that it must not wait for longer."""
 
 
 class Pacer:
@@ -35,4 +37,5 @@ class Pacer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         took = time.thread_time() - self._began
-        self._due = time.monotonic() + max(self._interval, took / self._share, self._sent / self._rate)
+        spared = min(_MOST_SPARED, self._sent / self._rate)
+        self._due = time.monotonic() + max(self._interval, took / self._share, spared)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TypedDict
 
 from notebook_accel import events
-from notebook_accel.events import Phase
 from notebook_accel.launch import describe, stalls, summary
 from notebook_accel.launch.job import Job
 from notebook_accel.launch.output import spans
@@ -106,6 +105,7 @@ class StateMaker:
         self._bars: dict[int, dict[int, tuple[events.Bar, Bar]]] = {}
         """By rank, what was made of each bar, and of which of its states."""
         self._metrics: dict[str, Metric] = {}
+        self._progress = summary.Remembered()
         self._next_metric = 0
         self._metric_pacer = Pacer(_METRIC_SECONDS, _METRIC_SHARE)
 
@@ -130,7 +130,7 @@ class StateMaker:
                 self._metrics = {**self._metrics, name: _metric(self._job, name)}
 
     def _make(self, turn: list[RankState]) -> State:
-        found = summary.overview(self._job)
+        found = summary.overview(self._job, self._progress)
         in_full = {str(state.rank): self._rank(state) for state in turn}
         ranks = {}
         spread = summary.is_spread(self._job)
@@ -139,14 +139,19 @@ class StateMaker:
             rank = in_full.get(name) or self._ranks.get(name)
             if rank is None or rank["phase"] != state.phase.value:
                 rank = self._rank(state)
-            rank = ranks[name] = rank.copy()
-            rank["host"] = state.host if spread else ""
-            rank["done"] = _thousandths(found.fractions.get(state.rank))
-            if len(self._job.ranks) >= summary.COMPACT_FROM:
-                rank["done"] -= rank["done"] % 10  # a grid shows no more, and need not be drawn for less
-            rank["behind"] = found.is_behind(state.rank) and not state.phase.ended
+            ranks[name] = self._placed(rank, state, found, state.host if spread else "")
         self._ranks = ranks
         return {"head": _head(self._job, found), "ranks": ranks, "metrics": self._metrics}
+
+    def _placed(self, rank: Rank, state: RankState, found: Overview, host: str) -> Rank:
+        """The rank with its place among the others; itself if that is as it was, which is quickly compared."""
+        done = _thousandths(found.fractions.get(state.rank))
+        if len(self._job.ranks) >= summary.COMPACT_FROM:
+            done -= done % 10  # a grid shows no more, and need not be drawn for less
+        behind = found.is_behind(state.rank) and not state.phase.ended
+        if (rank["done"], rank["behind"], rank["host"]) == (done, behind, host):
+            return rank
+        return {**rank, "done": done, "behind": behind, "host": host}
 
     def _metric_names(self) -> list[str]:
         names = {name: None for state in self._job.ranks for name in list(state.history)}
@@ -201,7 +206,7 @@ def _head(job: Job, found: Overview) -> Head:
         "brief": summary.is_brief(job),
         "blocking": job.blocking,
         "stopping": job.stopping,
-        "failed": [state.rank for state in summary.in_order(job) if state.phase is Phase.FAILED],
+        "failed": [state.rank for state in summary.failed(job)],
     }
 
 

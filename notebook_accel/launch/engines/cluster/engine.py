@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import subprocess
 import sys
 import tempfile
@@ -15,9 +14,10 @@ from typing import IO, Any
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.launch import processes
+from notebook_accel.launch.engines import descriptors
 from notebook_accel.launch.engines.base import GroupSpec, Machine
-from notebook_accel.launch.engines.client import allow_descriptors
 from notebook_accel.launch.engines.cluster import folders
+from notebook_accel.launch.engines.cluster.relay import DESCRIPTORS
 from notebook_accel.launch.engines.server_ranks import ServerRanks
 from notebook_accel.launch.stream import Channel, pair
 
@@ -80,7 +80,6 @@ class ClusterEngine:
             with theirs:
                 bridge = self._say({"op": "survey"}, [theirs.fileno()])
             # Waits on a socket, not in the cluster's library: an interrupt is heard, and harms nothing.
-            select.select([answer], [], [])
             for message in answer.receive(wait=True) or ():
                 if "error" in message.header:
                     self.close()  # the next one reads the environment anew
@@ -90,7 +89,7 @@ class ClusterEngine:
         raise LaunchError(bridge.obituary())
 
     def start(self, spec: GroupSpec) -> ServerRanks:
-        allow_descriptors(4 * spec.size + 64)
+        descriptors.allow(DESCRIPTORS * spec.size)  # the bridge needs as many, and has this process's hard limit
         ours, theirs = pair()
         with theirs:
             self._say({"op": "environment", "env": dict(spec.environments[0])})

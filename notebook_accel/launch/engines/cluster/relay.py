@@ -15,6 +15,7 @@ from typing import Any
 
 from notebook_accel.errors import StreamError
 from notebook_accel.events import Hello
+from notebook_accel.launch.engines import descriptors
 from notebook_accel.launch.engines.base import Machines
 from notebook_accel.launch.engines.cluster import folders
 from notebook_accel.launch.engines.cluster.fleet import Fleet
@@ -26,6 +27,8 @@ from notebook_accel.launch.stream import Channel, Message
 
 _TELL_READ = 2**16
 """Bytes that the kernel takes before the agent is told."""
+DESCRIPTORS = 6
+"""Of each rank: its channel, twice, two pipes, its stacks, and one on its way to the kernel."""
 
 
 @dataclass
@@ -71,6 +74,8 @@ class Relay:
         self._order: dict[str, Any] = {}
         """What the kernel has said of the whole group."""
         self._links: list[Link] = []
+        self._members: dict[Link, list[int]] = {}
+        """The numbers of the ranks on each."""
         self._asked: dict[str, str] = {}
         self._opened: dict[Link, Frame] = {}
         self._started = False
@@ -96,6 +101,7 @@ class Relay:
             self._order = header
             for fd in message.fds:  # the machines meet elsewhere
                 os.close(fd)
+            descriptors.allow(DESCRIPTORS * header["size"])
         elif operation == "rank":
             self._add_rank(message)
             if len(self._ranks) == self._order["size"]:
@@ -154,10 +160,9 @@ class Relay:
         if not self._started:
             self._waiting.append((number, frame))
             return
-        rank = None if number is None else self._ranks[number]
-        for link in self._links:
-            if rank is None or link is rank.link:
-                link.tell(frame)
+        link = None if number is None else self._ranks[number].link
+        for each in self._links if link is None else [link]:
+            each.tell(frame)
 
     def _frame(self, operation: str, blobs: Sequence[Any] = (), **more: Any) -> Frame:
         return {"op": operation, "group": self.number, **more}, blobs
@@ -178,7 +183,8 @@ class Relay:
             return
         unknown = {name for link in self._links for name in link.shipping.unknown(self._order["folders"])}
         self._asked = self._markers.enter_context(folders.marked(sorted(unknown)))
-        for index, (link, numbers) in enumerate(zip(self._links, members, strict=True)):
+        self._members = dict(zip(self._links, members, strict=True))
+        for index, (link, numbers) in enumerate(self._members.items()):
             for number in numbers:
                 self._ranks[number].link = link
             asked = {name: self._asked[name] for name in link.shipping.unknown(self._order["folders"])}
@@ -200,7 +206,7 @@ class Relay:
             link.shipping.learn(list(self._asked), self._opened[link][0]["lacking"])
             for frame in link.shipping.news(self._order["folders"], scans):
                 link.tell(frame)
-            environments = [rank.environment for rank in self._ranks.values() if rank.link is link]
+            environments = [self._ranks[number].environment for number in self._members[link]]
             link.tell(
                 self._frame(
                     "start",

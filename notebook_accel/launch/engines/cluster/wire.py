@@ -35,6 +35,9 @@ class Wire:
         self.address = address
         """This end's, where the other has reached it."""
 
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
     def send(self, frames: Sequence[Frame]) -> None:
         """Sends frames together, perhaps none.
 

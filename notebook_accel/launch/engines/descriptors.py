@@ -1,0 +1,41 @@
+"""How many files a process may have open: 1,024 on most systems, until it asks for more. Each socket is one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+
+from notebook_accel.errors import LaunchError
+
+_SPARE = 64
+"""Beside those that ranks need."""
+
+
+def allow(count: int) -> None:
+    """Raises this process's soft limit of open files, which is often 1024, if so many more need it.
+
+    Raises:
+        LaunchError: It may not be raised that far.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    there = len(os.listdir("/dev/fd"))
+    needed = there + count + _SPARE
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return
+    if hard != resource.RLIM_INFINITY and there + count > hard:
+        raise LaunchError(
+            f"so many ranks need {there + count} open files in one process, and this system allows {hard}: raise the "
+            "hard limit (ulimit -Hn, or LimitNOFILE= of the service that runs Jupyter), or launch fewer"
+        )
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard)
+        )
+
+
+def allow_most() -> None:
+    """Raises the limit as far as it goes, for a process that does not know how many will connect to it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS names a limit that it does not grant
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
