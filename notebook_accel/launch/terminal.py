@@ -88,7 +88,7 @@ def _cells(state: RankState) -> list[RenderableType]:
         f"rank {state.rank}",
         Text(state.phase.value, style=_COLOURS.get(state.phase, "")),
         bar,
-        Text(reason or found.text),
-        Text(metrics),
+        Text(reason) if reason else Text(found.text, no_wrap=True, overflow="ellipsis"),
+        Text(metrics, no_wrap=True, overflow="ellipsis"),
         describe.memory(state),
     ]

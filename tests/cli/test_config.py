@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -14,6 +15,7 @@ from notebook_accel import hardware
 from notebook_accel.cli.config import command
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import Gpu, Hardware
+from tests.notebook import wait_until
 
 NO_GPU = Hardware((), (), "", False, 8)
 
@@ -240,6 +242,8 @@ def test_an_interrupt_leaves_nothing(path: Path) -> None:
         seen = b""
         while b"]: " not in seen:
             seen += asked.stdout.read1()
+        # Before it has begun to read, it would not hear the signal until there is something to read.
+        wait_until(lambda: psutil.Process(asked.pid).status() == psutil.STATUS_SLEEPING, 20)
         asked.send_signal(signal.SIGINT)
         said = asked.communicate(timeout=20)[1]
     assert (asked.returncode, b"interrupted" in said) == (130, True), said

@@ -55,6 +55,13 @@ def test_each_rank_has_a_row() -> None:
     assert "━" in rows[0]
 
 
+def test_a_row_keeps_its_height_whatever_is_in_it() -> None:
+    job = running(2)
+    job.apply(1, Bar(bar=1, description="a long description " * 5, n=1, total=4, rate=43782.1))
+    job.apply(1, Metrics(values={f"a metric with a name {number}": 0.5 for number in range(5)}))
+    assert [row[:6] for row in drawn(job).splitlines()[-2:]] == ["rank 0", "rank 1"]
+
+
 def test_many_ranks_are_a_grid() -> None:
     assert len(drawn(running(64)).splitlines()) < 20
 
