@@ -13,7 +13,7 @@ settings.register_profile("steady", deadline=None, derandomize=True, database=No
 settings.load_profile("steady")
 
 _HERE = Path(__file__).parent
-_APART = {_HERE / name for name in ("browser", "documents", "frameworks", "hosts")}
+_APART = {_HERE / name for name in ("browser", "documents", "frameworks", "hosts", "slurm")}
 """Folders whose tests take minutes: they run where they are named, as by `scripts/test-browser`."""
 
 
