@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.kernel.conftest import end, nothing_is_left
@@ -63,7 +64,15 @@ class Cluster:
             raise
         self.setting = f"%accelerate --cluster {self.address} --nodes 2 -n 4 --device cpu"
         """The magic's line by which a notebook's launches go there."""
+        name = os.uname().nodename
+        self.machines = (f"{name}#0", f"{name}#1")
+        """What they are called in errors and on the panel."""
         self.is_whole = True
+
+    @staticmethod
+    def agents() -> list[psutil.Process]:
+        """The agents that run."""
+        return [process for process in psutil.process_iter() if "ray::RayAgent" in " ".join(_words(process))]
 
     def tell(self, word: str) -> None:
         """Removes the second node, or adds one."""
@@ -82,6 +91,14 @@ class Cluster:
     def close(self) -> None:
         with self._process:  # closes its pipes, and waits
             pass
+
+
+def _words(process: psutil.Process) -> list[str]:
+    """The command line of a process; empty if it has ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 @pytest.fixture(scope="session")

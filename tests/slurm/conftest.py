@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,16 +19,30 @@ class Cluster:
     """The machines, as the tests of clusters know them."""
 
     address = "slurm"
+    machines = NODES
     setting = "%accelerate --cluster slurm --nodes 2 -n 4 --device cpu"
 
     def __init__(self, slurm: Slurm) -> None:
         self.slurm = slurm
         self.is_whole = True
 
+    @staticmethod
+    def agents() -> list[psutil.Process]:
+        """The agents that run."""
+        return [process for process in psutil.process_iter() if _is_agent(process)]
+
     def tell(self, word: str) -> None:
         """Removes the second machine, or adds it again."""
         (self.slurm.kill if word == "remove" else self.slurm.start)(NODES[1])
         self.is_whole = word == "add"
+
+
+def _is_agent(process: psutil.Process) -> bool:
+    try:
+        command = process.cmdline()
+    except psutil.Error:
+        return False
+    return command[:1] == [sys.executable] and command[-1].endswith(".slurm_agent")
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +69,7 @@ def notebook(shared: Shared) -> Iterator[Notebook]:  # noqa: F811
     yield found
 
     def ranks() -> list[psutil.Process]:
-        kept = {process.pid for process in agents()}
+        kept = {process.pid for process in shared._cluster.agents()}
         return [process for process in found.launched() if process.pid not in kept]
 
     try:
@@ -64,15 +78,3 @@ def notebook(shared: Shared) -> Iterator[Notebook]:  # noqa: F811
     except TimeoutError:
         shared.drop()
         raise
-
-
-def agents() -> list[psutil.Process]:
-    """The agents that run, and what holds them."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if any(part.endswith(".slurm_agent") for part in process.cmdline()) and process.pid != os.getpid():
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
