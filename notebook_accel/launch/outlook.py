@@ -11,7 +11,7 @@ def outlook(planned: Plan) -> str:
     steps = config.gradient_accumulation_steps
     parts = {
         f"{planned.size} rank{'s' if planned.size > 1 else ''} on {planned.place}": True,
-        f"machine {config.node_rank} of {config.num_nodes}": config.num_nodes > 1,
+        f"machine {config.node_rank} of {config.num_nodes}": config.num_nodes > 1 and not config.cluster,
         planned.backend: planned.world_size > 1,
         config.mixed_precision: config.mixed_precision != "no",
         config.strategy.upper(): config.strategy != "ddp",

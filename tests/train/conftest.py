@@ -47,7 +47,7 @@ def launch(function: Callable[..., Any], *args: Any, size: int = 2, **options: A
 
     Ranks that hang are shown with their stacks, before pytest would end the test without.
     """
-    options.setdefault("timeout", 60)
+    options.setdefault("timeout", 100)
     accelerates = {name: "" for name in os.environ if name.startswith("ACCELERATE_")}
     found = notebook_launcher(function, args, num_processes=size, device="cpu", env=accelerates, **options)
     return [None] * size if found is None else found

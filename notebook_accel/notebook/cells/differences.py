@@ -29,4 +29,4 @@ def differences(alive: Plan, now: Plan) -> list[str]:
 
 
 def _words(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value) or "none"
