@@ -11,7 +11,8 @@ from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import detect
 from notebook_accel.launch import engines, plan
 from notebook_accel.launch.engines.base import Machine, Machines
-from notebook_accel.launch.engines.cluster import ray_advice, ray_cluster
+from notebook_accel.launch.engines.cluster import ray_advice, software
+from notebook_accel.launch.engines.cluster.agent import versions
 from notebook_accel.launch.engines.cluster.engine import ClusterEngine
 from notebook_accel.launch.engines.cluster.transport import ClusterError
 from tests.cluster.conftest import Cluster
@@ -90,10 +91,9 @@ def test_with_a_token_or_where_it_is_meant_it_is_tried(monkeypatch: pytest.Monke
 
 
 def test_another_version_is_refused_by_name():
-    versions = {**ray_cluster.versions(), "torch": "2.1.0", "cloudpickle": ""}
-    node = ray_cluster.RayNode(None, {"host": "node-b", "address": "10.0.0.2", "versions": versions}, 0.0, print)
+    theirs = {**versions(), "torch": "2.1.0", "cloudpickle": ""}
     with pytest.raises(ClusterError, match=r"node-b \(10.0.0.2\) has torch 2.1.0 \(here .*\), cloudpickle is not"):
-        ray_cluster._compare(node)
+        software.compare("node-b", "10.0.0.2", theirs)
 
 
 @pytest.mark.parametrize(
