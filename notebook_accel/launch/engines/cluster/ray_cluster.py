@@ -24,7 +24,6 @@ _PLACING = 60.0
 """Seconds to wait for machines that others use."""
 _BEGINNING = 120.0
 """Seconds that an agent has to begin."""
-_STUCK = "Starting Ray client server failed"
 _LOCAL_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Set to 0, Ray does not look for an address that others could reach this machine at."""
 
@@ -62,7 +61,12 @@ class RayCluster:
         import ray
 
         try:
-            _join(address)
+            ray.init(
+                address=address,
+                namespace=f"notebook-accel-{secrets.token_hex(8)}",
+                log_to_driver=False,
+                logging_level="ERROR",
+            )
         except Exception as error:
             raise ClusterError(ray_advice.explain(address, error)) from error
         if not self._insecure and not ray_advice.has_token():
@@ -169,29 +173,6 @@ class RayNode:
             self._actor.poll.remote(after, WAIT).future().add_done_callback(answer)
         except Exception as error:
             lose(ray_advice.why_lost(error))
-
-
-def _join(address: str) -> None:
-    """Connects; once more where the head's client server could not start what serves this client.
-
-    It forks for that while its own threads are at work, which now and then leaves the fork stuck for half a minute.
-    """
-    import ray
-
-    for attempt in range(2):
-        try:
-            ray.init(
-                address=address,
-                namespace=f"notebook-accel-{secrets.token_hex(8)}",
-                log_to_driver=False,
-                logging_level="ERROR",
-            )
-        except ConnectionAbortedError as error:
-            if attempt or _STUCK not in str(error):
-                raise
-            ray.shutdown()
-        else:
-            return
 
 
 def _actor(placed: Any, index: int, machines: Machines, environ: Mapping[str, str]) -> Any:
