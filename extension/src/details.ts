@@ -10,20 +10,25 @@ export class Details {
   readonly element: HTMLElement;
   #bars = make("div", "na-subbars");
   #values = make("div", "na-all-values");
+  #stack: HTMLPreElement;
   #lines: HTMLPreElement;
   #bar = new Map<string, Subbar>();
   #drawn: Partial<Rank> = {};
 
   constructor(rank: string, id: string) {
+    const stack = { tabindex: "0", role: "group", "aria-label": `Python stack of rank ${rank}` };
+    this.#stack = make("pre", "na-stack", stack);
+    this.#stack.hidden = true;
     this.#lines = make("pre", "na-lines", { tabindex: "0", role: "log", "aria-live": "off" });
     this.#lines.setAttribute("aria-label", `Last lines of rank ${rank}`);
     const label = { id, role: "group", "aria-label": `Details of rank ${rank}` };
-    this.element = make("div", "na-details", label, this.#bars, this.#values, this.#lines);
+    this.element = make("div", "na-details", label, this.#bars, this.#values, this.#stack, this.#lines);
   }
 
   update(rank: Rank): void {
     if (rank.bars !== this.#drawn.bars) this.#drawBars(rank.bars);
     this.#drawValues(rank);
+    if (rank.stack !== this.#drawn.stack) this.#drawStack(rank.stack);
     if (rank.lines !== this.#drawn.lines) this.#drawLines(rank.lines);
     this.#drawn = rank;
   }
@@ -45,6 +50,12 @@ export class Details {
   #drawValues(rank: Rank): void {
     const words = Object.entries(rank.values).map(([name, value]) => `${name} ${value}`);
     setText(this.#values, [rank.detail, ...words, rank.memory].filter(Boolean).join("  ·  "));
+  }
+
+  #drawStack(stack: string): void {
+    setText(this.#stack, stack);
+    this.#stack.hidden = stack === "";
+    this.#stack.scrollTop = this.#stack.scrollHeight; // the innermost frame is the last
   }
 
   #drawLines(lines: Record<string, string>): void {

@@ -18,6 +18,7 @@ from typing import Any
 
 from notebook_accel import events, rank_local
 from notebook_accel.events import Bar
+from notebook_accel.launch.wording import plain
 
 _FRONT_ENDS = ("tqdm.notebook", "tqdm.rich", "tqdm.gui", "tqdm.tk")
 _THEIR_METHODS = (
@@ -157,11 +158,11 @@ def _describe(bar: Any) -> Bar:
         bar=bar._accel_number,
         n=_plain(n * scale),
         total=_plain(total * scale) if total else None,
-        description=str(state["prefix"] or "").strip().removesuffix(":"),
+        description=plain(str(state["prefix"] or "")).strip().removesuffix(":"),
         unit=str(state["unit"]),
         rate=float(rate * scale) if rate else None,
         elapsed=float(elapsed),
-        postfix=str(state["postfix"] or ""),
+        postfix=plain(str(state["postfix"] or "")),
         depth=abs(bar.pos),
         closed=bool(bar.disable),
         leave=bar.pos == 0 if bar.leave is None else bool(bar.leave),

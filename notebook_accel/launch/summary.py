@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from notebook_accel.events import Bar, Phase
 from notebook_accel.launch.history import Spread, spread
 from notebook_accel.launch.rank_state import RankState
-from notebook_accel.launch.wording import count, rate
+from notebook_accel.launch.wording import count, plain, rate
 
 if TYPE_CHECKING:
     from notebook_accel.launch.job import Job
@@ -164,7 +164,7 @@ def why_failed(state: RankState) -> str:
     if state.phase is not Phase.FAILED:
         return ""
     if state.failed is not None and state.failed.chain:
-        return next(iter(state.failed.chain[-1].text.splitlines()), state.failed.chain[-1].type_name)
+        return next(iter(plain(state.failed.chain[-1].text).splitlines()), state.failed.chain[-1].type_name)
     if state.exited is None:
         return ""
     if state.exited.lost:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _SPARKS = "▁▂▃▄▅▆▇█"
+_FOR_TERMINALS = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\].*?(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x00-\x08\x0b-\x1f\x7f]"
+)
+"""Colours, links and moves of the cursor (ECMA-48), and characters that draw nothing."""
 _NO_FUNCTION = ("]", ".py", ".ipynb", "/")
 """How the name ends of what is a cell, a script, a notebook or a folder."""
 
@@ -13,6 +18,16 @@ _NO_FUNCTION = ("]", ".py", ".ipynb", "/")
 def title(name: str) -> str:
     """A job by what it runs: `train()`, or `In[3]` for a cell, `train.py` or `-m train` for a script."""
     return name if " " in name or name.endswith(_NO_FUNCTION) else f"{name}()"
+
+
+def plain(text: str) -> str:
+    """Words of the user's without what only a terminal understands."""
+    return _FOR_TERMINALS.sub("", text)
+
+
+def shortened(text: str, most: int) -> str:
+    """No more than so many characters; where some are missing, the last is an ellipsis."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def duration(seconds: float) -> str:

@@ -12,7 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_accel.events import Bar, Exited, Failed, Heartbeat, Hello, Line, Metrics, Phase, PhaseChanged, Raised
+from notebook_accel.events import (
+    Bar,
+    Exited,
+    Failed,
+    Frame,
+    Heartbeat,
+    Hello,
+    Line,
+    Metrics,
+    Phase,
+    PhaseChanged,
+    Place,
+    Raised,
+    Stalled,
+)
 from notebook_accel.launch.job import Job, Status
 from notebook_accel.notebook.views import panel_state
 from notebook_accel.notebook.views.merge_patch import diff
@@ -146,6 +160,46 @@ def test_a_new_line_does_not_send_the_others_again() -> None:
     before = maker.whole()
     job.apply(0, Line("stdout", "two"))
     assert diff(before, maker.make())["ranks"]["0"]["lines"] == {"1": "two"}
+
+
+def test_words_for_terminals_are_told_as_words_and_long_ones_say_that_they_are_cut() -> None:
+    job = a_job(1)
+    link = "\x1b]8;;https://x.org\x1b\\here\x1b]8;;\x1b\\"
+    job.apply(0, Line("stderr", f"\x1b[1;31mred\x1b[0m {link}\x07 \t|"))
+    job.apply(0, Line("stdout", "x" * 1000))
+    job.apply(0, Failed([Raised("E", "\x1b[31mE\x1b[0m: no\nmore", [])], at=1.0))
+    rank = StateMaker(job).whole()["ranks"]["0"]
+    assert list(rank["lines"].values()) == ["red here \t|", "x" * 299 + "…"]
+    assert rank["error"] == "E: no"
+
+
+def a_stall(job: Job, depth: int) -> Stalled:
+    frames = [Frame("In[3]", number, "train", f"call_{number}()") for number in range(depth)]
+    ranks = range(len(job.ranks))
+    return Stalled([Place(rank, Phase.WAITING, "barrier", "In[3] line 5", frames) for rank in ranks], job.started)
+
+
+def test_a_rank_of_a_job_that_has_stalled_tells_its_stack_until_it_goes_on() -> None:
+    job = a_job(2)
+    maker = StateMaker(job)
+    assert maker.whole()["ranks"]["1"]["stack"] == ""
+    job.apply(None, a_stall(job, 2))
+    state = maker.make()
+    assert state["ranks"]["1"]["stack"] == "In[3] line 0 in train: call_0()\nIn[3] line 1 in train: call_1()"
+    assert state["head"]["note"].endswith("in another group. Unfold a rank to see its Python stack.")
+    job.apply(None, Stalled(()))
+    assert maker.make()["ranks"]["1"]["stack"] == ""
+    job.apply(None, Stalled([Place(0, Phase.WAITING), Place(1, Phase.WAITING)], job.started))
+    assert "Unfold" not in maker.make()["head"]["note"]
+
+
+def test_of_deep_stacks_of_many_ranks_the_innermost_frames_are_told() -> None:
+    job = a_job(64)
+    job.apply(None, a_stall(job, 40))
+    first, *frames = StateMaker(job).whole()["ranks"]["63"]["stack"].splitlines()
+    assert first == "…"
+    assert 10 < len(frames) < 40
+    assert frames[-1] == "In[3] line 39 in train: call_39()"
 
 
 def test_what_is_no_number_can_be_told() -> None:
