@@ -47,7 +47,9 @@ class Progress:
         outer, part = self.bars[0], self.fraction
         if len(self.bars) == 1 and outer.total and outer.rate:
             return max(0.0, (outer.total - outer.n) / outer.rate)
-        return outer.elapsed * (1 - part) / part if part else None
+        # What has moved last may be an inner bar, long after the outer one was told.
+        elapsed = outer.elapsed + max(bar.at for bar in self.bars) - outer.at
+        return elapsed * (1 - part) / part if part else None
 
     @property
     def text(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from notebook_accel.launch.history import Spread
 
-WIDTH, HEIGHT = 220, 64
+WIDTH, HEIGHT = 196, 64
 _EDGE = 3
 _LINE = "#2f81d0"
 """At least 3:1 on white and on black."""

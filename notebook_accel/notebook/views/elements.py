@@ -39,7 +39,7 @@ def bar(fraction: float, colour: str = BLUE, height: str = "0.6em") -> str:
     """How much is done."""
     inner = element("div", "", f"width:{100 * min(1.0, max(0.0, fraction)):.1f}%;height:100%;background-color:{colour}")
     style = f"height:{height};border:1px solid {_EDGE};border-radius:2px;overflow:hidden;box-sizing:border-box"
-    return element("div", inner, style)
+    return element("div", inner, f"{style};margin:3px 0 2px")
 
 
 def table(head: Iterable[tuple[str, str]], rows: Iterable[Iterable[str]], *, wrap: bool) -> str:

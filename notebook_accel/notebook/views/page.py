@@ -32,7 +32,10 @@ def draw(job: Job, *, grid: bool = True) -> str:
     found = summary.overview(job)
     parts = [_head(job, found)]
     if not summary.is_brief(job):
-        parts += [_total(job, found), _stall(job), _metrics(job), _ranks(job, found, grid), _stacks(job), _foot(job)]
+        middle = [_metrics(job), _ranks(job, found, grid)]
+        if job.status is Status.FAILED:
+            middle.reverse()  # the rank that failed comes first, with its error
+        parts += [_total(job, found), _stall(job), *middle, _stacks(job), _foot(job)]
     return element("div", "".join(parts), "max-width:64em;line-height:1.4")
 
 
@@ -91,18 +94,19 @@ def _spark(job: Job, name: str, means: list[float]) -> str:
 
 
 def _chart(job: Job, name: str, places: list[Spread]) -> str:
-    words = describe.between(job, name)
-    if len(places) > 1:
-        words = f"{value(places[0].mean)} → {words}"
-    drawn = element("b", text(name))
+    mean, low, high = summary.latest(job, name)
+    words = f"{value(places[0].mean)} → {value(mean)}" if len(places) > 1 else value(mean)
+    over = f"{value(low)} to {value(high)} over ranks" if low != high else ""
+    drawn = element("div", element("b", text(name)), _ONE_LINE, title=name)
     if places:  # else none of its values was a number that can be drawn
         size = f'width="{charts.WIDTH}" height="{charts.HEIGHT}"'
-        picture = f'<img src="{charts.source(places)}" {size} alt="{text(f"{name}: {words}")}">'
-        drawn += element("div", picture)
-    return element("div", drawn + element("div", text(words)), _CHART_STYLE)
+        alternative = text(f"{name}: {words}{', ' if over else ''}{over}")
+        drawn += element("div", f'<img src="{charts.source(places)}" {size} alt="{alternative}">')
+    drawn += element("div", text(words)) + (element("div", text(over), "font-size:90%") if over else "")
+    return element("div", drawn, _CHART_STYLE)
 
 
-_CHART_STYLE = f"display:inline-block;vertical-align:top;margin:0 16px 8px 0;width:{charts.WIDTH}px"
+_CHART_STYLE = f"display:inline-block;vertical-align:top;margin:0 14px 8px 0;width:{charts.WIDTH}px"
 
 
 def _ranks(job: Job, found: Overview, grid: bool) -> str:
