@@ -1,6 +1,7 @@
 import { ProgressBar } from "./bar";
 import { make, percent, setAttribute, setChildren, setText } from "./dom";
 import type { Bar, Rank } from "./model";
+import { drawPairs } from "./pairs";
 
 /** How near to its end, in pixels, a list of lines counts as scrolled to it. */
 const NEAR = 12;
@@ -9,6 +10,7 @@ const NEAR = 12;
 export class Details {
   readonly element: HTMLElement;
   #bars = make("div", "na-subbars");
+  #doing = make("div", "na-doing");
   #values = make("div", "na-all-values");
   #stack: HTMLPreElement;
   #lines: HTMLPreElement;
@@ -22,7 +24,7 @@ export class Details {
     this.#lines = make("pre", "na-lines", { tabindex: "0", role: "log", "aria-live": "off" });
     this.#lines.setAttribute("aria-label", `Last lines of rank ${rank}`);
     const label = { id, role: "group", "aria-label": `Details of rank ${rank}` };
-    this.element = make("div", "na-details", label, this.#bars, this.#values, this.#stack, this.#lines);
+    this.element = make("div", "na-details", label, this.#bars, this.#doing, this.#values, this.#stack, this.#lines);
   }
 
   update(rank: Rank): void {
@@ -48,8 +50,9 @@ export class Details {
   }
 
   #drawValues(rank: Rank): void {
-    const words = Object.entries(rank.values).map(([name, value]) => `${name} ${value}`);
-    setText(this.#values, [rank.detail, ...words, rank.memory].filter(Boolean).join("  ·  "));
+    setText(this.#doing, rank.detail);
+    const memory: [string, string][] = rank.memory ? [["memory", rank.memory]] : [];
+    drawPairs(this.#values, [...Object.entries(rank.values), ...memory]);
   }
 
   #drawStack(stack: string): void {

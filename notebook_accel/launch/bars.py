@@ -28,6 +28,10 @@ _THEIR_METHODS = (
 _THEIR_OPTIONS = ("display", "gui", "options", "progress", "grab", "tk_parent", "cancel_callback")
 _FILE = 4
 """Where `file` stands among the positional arguments of a bar."""
+_MININTERVAL = 6
+"""And `mininterval`, which `miniters` follows."""
+_SELDOM = 0.1
+"""Seconds between two times that a bar would draw, at most: that it is drawn seldom is meant for a terminal."""
 
 _numbers = itertools.count()
 _MARKED = f"{__name__}.marked"
@@ -116,6 +120,9 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
                 else:
                     kwargs["file"] = _NOWHERE
                 kwargs["dynamic_ncols"] = False
+                if len(args) <= _MININTERVAL:
+                    kwargs["mininterval"] = min(_SELDOM, kwargs.get("mininterval", _SELDOM))
+                    kwargs["miniters"] = None
                 if kwargs.get("disable", False) is None:
                     kwargs["disable"] = False  # it meant: unless this is a terminal
         original(self, *args, **kwargs)

@@ -74,7 +74,7 @@ def memory(state: RankState) -> str:
 def between(job: Job, name: str) -> str:
     """A metric's latest value: the mean over ranks, and between which values they lie."""
     mean, low, high = summary.latest(job, name)
-    return value(mean) + (f" ({value(low)} to {value(high)} over ranks)" if low != high else "")
+    return value(mean) + (f" ({value(low)} to {value(high)} over ranks)" if low < high else "")
 
 
 def _metrics(job: Job) -> list[str]:

@@ -116,7 +116,7 @@ def overview(job: Job, look: Callable[[RankState], Progress] = progress) -> Over
         found = look(state)
         if found.fraction is not None:
             fractions[state.rank] = found.fraction
-        if found.remaining is not None and not state.phase.ended:
+        if found.remaining is not None and not state.phase.ended and job.stalled is None:
             times.append(found.remaining)
     return Overview(fractions, max(times) if times else None)
 

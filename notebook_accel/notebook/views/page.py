@@ -96,7 +96,7 @@ def _spark(job: Job, name: str, means: list[float]) -> str:
 def _chart(job: Job, name: str, places: list[Spread]) -> str:
     mean, low, high = summary.latest(job, name)
     words = f"{value(places[0].mean)} → {value(mean)}" if len(places) > 1 else value(mean)
-    over = f"{value(low)} to {value(high)} over ranks" if low != high else ""
+    over = f"{value(low)} to {value(high)} over ranks" if low < high else ""
     drawn = element("div", element("b", text(name)), _ONE_LINE, title=name)
     if places:  # else none of its values was a number that can be drawn
         size = f'width="{charts.WIDTH}" height="{charts.HEIGHT}"'

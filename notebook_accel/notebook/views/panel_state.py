@@ -128,12 +128,14 @@ class StateMaker:
         return self._make(turn)
 
     def look_at_metrics(self) -> None:
-        """Makes the chart of one metric anew, the next in its turn, unless the last was just made."""
+        """Makes the charts of new metrics, else the next one in its turn anew, unless that was just done."""
         if self._metric_pacer.is_due() and (names := self._metric_names()):
             with self._metric_pacer:
-                name = names[self._next_metric % len(names)]
-                self._next_metric += 1
-                self._metrics = {**self._metrics, name: _metric(self._job, name)}
+                chosen = [name for name in names if name not in self._metrics]
+                if not chosen:
+                    chosen = [names[self._next_metric % len(names)]]
+                    self._next_metric += 1
+                self._metrics = {**self._metrics, **{name: _metric(self._job, name) for name in chosen}}
 
     def _make(self, turn: list[RankState]) -> State:
         found = summary.overview(self._job, self._progress)
@@ -172,7 +174,7 @@ class StateMaker:
             "detail": state.detail,
             "done": -1,
             "text": shortened(shown.text, _TEXT_LIMIT),
-            "left": "" if shown.remaining is None or state.phase.ended else clock(shown.remaining),
+            "left": "" if shown.remaining is None or state.phase.ended or self._stalled else clock(shown.remaining),
             "behind": False,
             "error": shortened(summary.why_failed(state), _TEXT_LIMIT),
             "memory": describe.memory(state),
@@ -275,7 +277,7 @@ def _metric(job: Job, name: str) -> Metric:
     bottom, height = _extent([edge for place in places for edge in (place.low, place.high)])
     return {
         "now": value(mean),
-        "range": f"{value(low)} to {value(high)}" if low != high else "",
+        "range": f"{value(low)} to {value(high)}" if low < high else "",
         "points": [
             [round(1000 * (place.x - left) / width)]
             + [round(1000 * (each - bottom) / height) for each in (place.mean, place.low, place.high)]
@@ -287,7 +289,8 @@ def _metric(job: Job, name: str) -> Metric:
 def _extent(values: list[float]) -> tuple[float, float]:
     """Where they begin, and how far they go; those that are all the same are in the middle."""
     low, high = min(values, default=0.0), max(values, default=0.0)
-    return (low, high - low) if low < high else (low - 0.5, 1.0)
+    width = abs(low) or 1.0
+    return (low, high - low) if low < high else (low - width / 2, width)
 
 
 def _thousandths(fraction: float | None) -> int:
