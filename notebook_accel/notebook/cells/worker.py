@@ -61,8 +61,9 @@ def make_equal() -> str:
     return replicas.make_equal()
 
 
-def run_cell(cell: Cell, *variables: Variable) -> Reply:
-    """Runs a cell in the names of this rank, which it first adds the notebook's variables to."""
+def run_cell(fields: tuple[Any, ...], *variables: Variable) -> tuple[Any, ...]:
+    """Runs a cell in the names of this rank, which it first adds the notebook's variables to; returns a `Reply`."""
+    cell = Cell(*fields)
     main, number = _main(), int(os.environ["RANK"])
     receive(*variables)
     before = dict(main)
@@ -83,7 +84,7 @@ def run_cell(cell: Cell, *variables: Variable) -> Reply:
     )
     _shell.value = None
     _unreported.clear()
-    return reply
+    return tuple(reply)
 
 
 def receive(*variables: Variable) -> None:
