@@ -100,11 +100,11 @@ def receive(*variables: Variable) -> None:
             pickling.received |= {name}  # workers of this rank need it for their tasks
 
 
-def debug() -> None:
-    """Opens the debugger where the last cell has failed."""
+def debug(commands: str = "") -> None:
+    """Opens the debugger where the last cell has failed; given commands, it obeys these and closes."""
     from notebook_accel.notebook.cells import debugger
 
-    debugger.look_back()
+    debugger.look_back(commands)
 
 
 def pull(names: Sequence[str]) -> dict[str, Any]:
