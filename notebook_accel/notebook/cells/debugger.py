@@ -63,13 +63,15 @@ def install() -> None:
     sys.breakpointhook = _stop_here
 
 
-def look_back() -> None:
-    """Opens the debugger at the frame in which the last cell has failed."""
+def look_back(commands: str) -> None:
+    """Opens the debugger at the frame in which the last cell has failed; given commands, it obeys these and closes."""
     trace = _users(getattr(sys, "last_traceback", None))
     if trace is None:
         sys.stdout.write("no cell has failed here\n")
         return
     relay = Relay()
+    # Pdb itself puts what follows a ;; at the end of its queue, behind the last command.
+    relay.cmdqueue = [*(each.strip() for each in commands.split(";;")), "quit"] if commands else []
     relay.reset()
     relay.interaction(None, trace)
 
