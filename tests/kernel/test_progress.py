@@ -95,7 +95,6 @@ def test_a_description_and_a_postfix_arrive_although_nothing_follows(prepared: N
     prepared.check(f"""
     def work():
         for outer in tqdm(range(3), desc="seldom", mininterval=60, miniters=9):  # in a terminal
-            time.sleep(0.11)
             if outer < 2:
                 continue
             bar = tqdm(total=10)
