@@ -58,6 +58,7 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
         source=source,
         text=text,
         filename=filename,
+        place=frontend.current.place(filename),
         shown=frozenset(parse_ranks("--show", wanted.show, ranks.size))
         if wanted.show
         else frozenset(list(members)[:1]),

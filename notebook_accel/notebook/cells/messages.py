@@ -19,6 +19,8 @@ class Cell(NamedTuple):
     """The cell as the user has written it, for tracebacks and `inspect.getsource`."""
     filename: str
     """Under which the notebook knows it."""
+    place: str
+    """What the user calls it: `In[3]`."""
     shown: frozenset[int]
     """The ranks whose figures, tables and other rich values are shown."""
     wants_value: bool = False
