@@ -49,8 +49,12 @@ BROUGHT_ABOUT = {
     "there is nobody to ask": "input()",
 }
 """The body of a function that ends so, by what `docs/troubleshooting.md` quotes of its error."""
-OPTIONS = {"did not finish within": ", timeout=1", "CUDA out of memory": ", gpus=[0]"}
-"""What the launch has to be told beside, where that is not `device='cpu'` alone."""
+OPTIONS = {
+    "did not finish within": ", timeout=1",
+    "CUDA out of memory": ", gpus=[0]",
+    "there is nobody to ask": ", block=False",
+}
+"""What else the launch has to be told."""
 NEEDS_NO_GPU = "GPUs were asked for, and torch can use none here"
 STALLS = "rank 0 waits in all_reduce"
 
@@ -89,7 +93,8 @@ def test_an_error_reads_so(text: str, notebook: Notebook) -> None:
         options += ", device='cpu', num_processes=2"
     elif not notebook.value("torch.cuda.is_available()"):
         pytest.skip("there is no GPU")
-    cell = notebook.run(f"def train():\n    {BROUGHT_ABOUT[text].strip()}\n\nnotebook_launcher(train{options})")
+    wait = ".result()" if "block" in options else ""
+    cell = notebook.run(f"def train():\n    {BROUGHT_ABOUT[text].strip()}\n\nnotebook_launcher(train{options}){wait}")
     assert text in cell.error_text
 
 
@@ -111,5 +116,6 @@ def test_ranks_that_wait_for_ever_are_shown(notebook: Notebook) -> None:
     job = notebook_launcher(train, num_processes=2, device="cpu", block=False, stall_after=0.5)
     """)
     notebook.read_until(cell, STALLS)
-    assert "stalled" in cell.text
+    assert "no progress for" in cell.text
+    assert "stalled" in cell.bundles[-1]["text/html"]
     notebook.check("job.cancel()\njob.wait()")
