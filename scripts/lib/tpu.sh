@@ -6,7 +6,7 @@
 # PYTHON=python3.12  chooses the interpreter that a new .venv-tpu is made from: 3.10 to 3.13.
 . scripts/lib/environment.sh
 
-tools=(pytest pytest-timeout hypothesis jupyter_client nbclient nbformat accelerate matplotlib)
+tools=(pytest pytest-timeout hypothesis jupyter_client nbclient nbformat accelerate matplotlib pandas scikit-learn)
 
 wanted() {
     printf '%s\n' "${tools[@]}"
