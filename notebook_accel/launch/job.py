@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import enum
-import secrets
+import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -61,7 +61,7 @@ class Job:
         self._hearers: list[Hearer] = []
         self._take(
             JobStarted(
-                id=secrets.token_hex(3),
+                id=os.urandom(3).hex(),
                 name=name,
                 first=first,
                 size=size,
