@@ -55,7 +55,7 @@ class Follower:
         """Shows the job until it ends."""
         job = self.job
         ranks = [state.rank for state in job.ranks]
-        label = partial(output.label, job.label, ranks[0], job.world_size)
+        label = partial(output.label, job.label, ranks[0], job.local_size, job.world_size)
         shown = Output(ranks, label, frontend.current.write)
         view = frontend.Views(job, frontend.current.choose_view())
         pause, looks = threading.Event(), 0
