@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
+import pytest
+
 from tests.cluster.conftest import PRELUDE, Cluster
 from tests.notebook import Cell, Notebook, wait_until
 
@@ -163,15 +165,13 @@ def test_a_warm_launch_is_about_as_fast_as_on_one_machine(notebook: Notebook):
     assert spread < 5 * local + 0.05, times
 
 
-def test_a_cluster_is_found_in_other_ways(cluster: Cluster, open_notebook: Callable[..., Notebook]):
-    """`auto` is the one that this machine is a node of.
-
-    Through the head's client server it need not be one. That is no test: Ray forks there while its own threads are in
-    gRPC, and now and then what is to serve a client does not come up.
-    """
+@pytest.mark.parametrize("way", ["auto", "client"])
+def test_a_cluster_is_found_in_other_ways(cluster: Cluster, open_notebook: Callable[..., Notebook], way: str):
+    """`auto` is the one that this machine is a node of; through the head's client server it need not be one."""
+    address = cluster.client if way == "client" else way
     notebook = open_notebook()
     notebook.check(PRELUDE)
-    call = "notebook_launcher(place, num_processes=2, num_nodes=2, device='cpu', cluster='auto')"
+    call = f"notebook_launcher(place, num_processes=2, num_nodes=2, device='cpu', cluster={address!r})"
     cell = notebook.check(call, timeout=110)
     assert cell.value == "[[0, 0, 0, 2, 1], [1, 0, 1, 2, 1]]"
     cell = notebook.begin(call.replace("place", "wait"))
