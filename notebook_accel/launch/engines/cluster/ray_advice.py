@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import re
@@ -50,7 +51,9 @@ def locate(address: str) -> str:
         return address
     from ray._private import services
 
-    found = services.get_ray_address_from_environment("auto", None)
+    found = None
+    with contextlib.suppress(ConnectionError):  # it says no more than that there is none
+        found = services.get_ray_address_from_environment("auto", None)
     if not found or found == "local":
         raise ClusterError(
             "cluster='auto' is the Ray cluster that this machine is a node of, and it is of none. Start one by `ray "
