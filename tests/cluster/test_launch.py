@@ -93,6 +93,11 @@ def test_the_users_own_modules_and_folder_are_there_as_they_are_now(notebook: No
     assert notebook.value("{found[1] for found in notebook_launcher(read)} == {os.getcwd()}")
 
 
+def test_what_ranks_will_need_is_imported_on_the_machines_beforehand(notebook: Notebook):
+    call = "notebook_launcher(lambda: 'notebook_accel.train.accelerator' in sys.modules)"
+    wait_until(lambda: all(notebook.value(call)), 60)
+
+
 def test_the_environment_is_the_notebooks_but_for_what_is_the_machines(notebook: Notebook):
     notebook.check("os.environ['OF_THE_NOTEBOOK'] = 'yes'; os.environ['PATH'] += ':/of/the/notebook'")
     try:
