@@ -63,7 +63,7 @@ class Follower:
         """Shows what becomes of the job, until it ends."""
         job, view = self.job, self._view
         ranks = [state.rank for state in job.ranks]
-        label = partial(output.label, job.label, ranks[0], job.world_size)
+        label = partial(output.label, job.label, ranks[0], job.local_size, job.world_size)
         shown = Output(ranks, label, frontend.current.write)
         pause, looks = threading.Event(), 0
         try:
