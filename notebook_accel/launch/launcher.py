@@ -135,7 +135,7 @@ def debug_launcher(function: Callable[..., Any], args: Sequence[Any] = (), num_p
 
     See `notebook_launcher`.
     """
-    return notebook_launcher(function, args, num_processes, mixed_precision="no", num_nodes=1, device="cpu")
+    return notebook_launcher(function, args, num_processes, mixed_precision="no", num_nodes=1, device="cpu", cluster="")
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -65,7 +65,7 @@ class Plan:
 
     def label(self, rank: int | str) -> str:
         """The label of output lines: of a global rank, or of several such as `0-3`."""
-        return output.label(self.config.label, self.first, self.world_size, rank)
+        return output.label(self.config.label, self.first, self.local_size, self.world_size, rank)
 
 
 _NO_AFFINITY = (
