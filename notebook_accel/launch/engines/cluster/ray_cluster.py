@@ -22,6 +22,7 @@ _LARGE = 100_000
 """Bytes from which a blob goes through the object store."""
 _PLACING = 60.0
 """Seconds to wait for machines that others use."""
+_LOOK = 2.0
 _BEGINNING = 120.0
 """Seconds that an agent has to begin."""
 _LOCAL_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -58,6 +59,7 @@ class RayCluster:
         ray_advice.check_reachable(address)
         if ray_advice.is_loopback(address):
             os.environ[_LOCAL_ONLY] = "0"
+        ray_advice.check_accepted(address)
         import ray
 
         try:
@@ -98,8 +100,7 @@ class RayCluster:
         placed = placement_group([bundle] * machines.count, strategy="STRICT_SPREAD")
         actors: list[Any] = []
         try:
-            if not placed.wait(_PLACING):
-                raise ClusterError(ray_advice.busy(machines, _PLACING))
+            self._wait_for(placed, machines)
             actors += [_actor(placed, index, machines, environ) for index in range(machines.count)]
             nodes = [_node(actor, self._later.put) for actor in actors]
             for node in nodes:
@@ -110,6 +111,14 @@ class RayCluster:
                 raise
             raise ClusterError(ray_advice.explain(self._address, error)) from error
         return (placed, actors), sorted(nodes, key=lambda node: software.order(node.address, node.host))
+
+    def _wait_for(self, placed: Any, machines: Machines) -> None:
+        """Waits for machines that others use; not for one of which Ray finds out meanwhile that it has gone."""
+        deadline = time.monotonic() + _PLACING
+        while not placed.wait(_LOOK):
+            self._check(machines)
+            if time.monotonic() > deadline:
+                raise ClusterError(ray_advice.busy(machines, _PLACING))
 
     def share(self, data: bytes) -> Any:
         if len(data) < _LARGE:
