@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
@@ -162,9 +163,20 @@ def in_turn(
 
 def warn_if_busy() -> None:
     """Says so if the machine has other work, which slows whatever needs all cores at once."""
-    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
-    if load > cores / 2:
-        print(f"The machine is busy (load {load:.1f} on {cores} cores): read no goal off this run.")
+    if (busy := busy_part()) > QUIET:
+        print(f"The machine has other work ({busy:.0%} of its time): read no goal off this run.")
+
+
+QUIET = 0.15
+"""The part of a machine's time that may go to something else."""
+
+
+def busy_part() -> float:
+    """The part of all cores' time that goes to whatever runs now, over three seconds.
+
+    The load average would still count a benchmark that ended a minute ago.
+    """
+    return psutil.cpu_percent(interval=3) / 100
 
 
 def free_port() -> int:

@@ -1,24 +1,27 @@
 """Every benchmark, one after the other, and `RESULTS.md` and `results.svg` from what they print.
 
-.venv/bin/python benchmarks/run.py            # a quarter of an hour, on a machine that does nothing else
+.venv/bin/python benchmarks/run.py            # twenty minutes, on a machine that does nothing else
+.venv/bin/python benchmarks/run.py cells      # this one alone; the others keep what `results.json` has of them
 .venv/bin/python benchmarks/run.py --quick    # some minutes; shows that all of them run
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 import psutil
+from common import QUIET, busy_part
 
 FOLDER = Path(__file__).parent
 NAMES = ("launch", "payload", "cells", "progress", "stalls", "step", "train", "metrics", "cli", "live", "scale")
@@ -40,6 +43,12 @@ class Goal:
     limit: float
     unit: str
 
+    def share(self) -> float:
+        """The value as a part of its limit, up to 2; 2 too for none at all."""
+        if self.value <= 0:
+            return 0
+        return min(self.value / self.limit, 2) if self.limit and self.value == self.value else 2
+
 
 @dataclass(frozen=True)
 class Run:
@@ -49,8 +58,10 @@ class Run:
     code: int
     said: str
     seconds: float
-    load: float
-    """Of the machine before it, in processes."""
+    busy: float
+    """The part of the machine's time that went to something else, before it."""
+    quick: bool
+    date: str
 
     def goals(self) -> list[Goal]:
         return [
@@ -69,17 +80,37 @@ def main() -> int:
     unknown = set(arguments.names) - set(NAMES)
     if unknown:
         parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
-    runs = [run(name, arguments.quick) for name in arguments.names or NAMES]
-    (arguments.folder / "results.svg").write_text(draw([each for done in runs for each in done.goals()]))
-    (arguments.folder / "RESULTS.md").write_text("\n".join(report(runs, arguments.quick)))
-    return int(any(each.code for each in runs))
+    names = arguments.names or NAMES
+    kept = read(arguments.folder) if arguments.names else {}
+    for name in names:
+        kept[name] = run(name, arguments.quick)
+        write(arguments.folder, kept)  # after each, so that nothing is lost if one is interrupted
+    return int(any(kept[name].code for name in names))
+
+
+def read(folder: Path) -> dict[str, Run]:
+    """What came of each benchmark the last time."""
+    try:
+        found = json.loads((folder / "results.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return {each["name"]: Run(**each) for each in found}
+
+
+def write(folder: Path, kept: Mapping[str, Run]) -> None:
+    """Writes what is known of each, for machines and for people."""
+    runs = [kept[name] for name in NAMES if name in kept]
+    (folder / "results.json").write_text(json.dumps([asdict(each) for each in runs], indent=1) + "\n")
+    (folder / "results.svg").write_text(draw([each for done in runs for each in done.goals()]))
+    (folder / "RESULTS.md").write_text("\n".join(report(runs)))
 
 
 def run(name: str, quick: bool) -> Run:
     """Runs one in a process of its own."""
     options = (["--quick"] if quick and name != "cli" else []) + (SHORTER.get(name, []) if quick else [])
     print(f"{name} …", flush=True)
-    began, load = time.monotonic(), os.getloadavg()[0]
+    busy = busy_part()
+    began = time.monotonic()
     done = subprocess.run(
         [sys.executable, str(FOLDER / f"{name}.py"), *options],
         cwd=FOLDER.parent,
@@ -89,16 +120,17 @@ def run(name: str, quick: bool) -> Run:
         check=False,
     )
     said = done.stdout if done.returncode == 0 else f"{done.stdout}\n{done.stderr[-2000:]}"
-    return Run(name, done.returncode, said.strip("\n"), time.monotonic() - began, load)
+    seconds = round(time.monotonic() - began, 1)
+    return Run(name, done.returncode, said.strip("\n"), seconds, busy, quick, time.strftime("%Y-%m-%d"))
 
 
-def report(runs: Sequence[Run], quick: bool) -> list[str]:
+def report(runs: Sequence[Run]) -> list[str]:
     """The lines of `RESULTS.md`."""
     cores = len(os.sched_getaffinity(0))
-    busy = [each.name for each in runs if each.load > cores / 2]
+    busy = [each.name for each in runs if each.busy > QUIET]
     lines = ["# Results", ""]
-    if quick:
-        lines += ["**A quick run**, which shows that the benchmarks run. Read no goal off it.", ""]
+    if quick := [each.name for each in runs if each.quick]:
+        lines += [f"**A quick run** of {', '.join(quick)}, which shows that they run. Read no goal off it.", ""]
     if busy:
         lines += [f"**The machine had other work** before {', '.join(busy)}: their figures tell little.", ""]
     lines += ["| | |", "|---|---|"]
@@ -110,7 +142,8 @@ def report(runs: Sequence[Run], quick: bool) -> list[str]:
         lines.append(f"| {goal.benchmark} | {goal.what} | {goal.value:g} {goal.unit} | {goal.limit:g} | {word} |")
     for done in runs:
         failed = f", **ended with {done.code}**" if done.code else ""
-        lines += ["", f"## {done.name}", "", f"{done.seconds:.0f} s{failed}", "", "```text", done.said, "```"]
+        took = f"{done.date}, {done.seconds:.0f} s{failed}"
+        lines += ["", f"## {done.name}", "", took, "", "```text", done.said, "```"]
     return [*lines, ""]
 
 
@@ -119,7 +152,6 @@ def machine(cores: int) -> dict[str, str]:
     told = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(":")[2].strip() for line in told if line.startswith("model name")]
     return {
-        "date": time.strftime("%Y-%m-%d"),
         "processor": f"{names[0] if names else platform.machine()}, {cores} cores",
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         "system": f"{platform.system()}, Python {platform.python_version()}",
@@ -138,7 +170,7 @@ def draw(goals: Sequence[Goal]) -> str:
     ]
     for index, goal in enumerate(goals):
         top = index * row + 4
-        share = min(max(goal.value / goal.limit, 0), 2) if goal.value == goal.value else 2
+        share = goal.share()
         colour = "#2e7d32" if goal.met else "#b3261e"
         text = f"{goal.benchmark}: {goal.what}".replace("&", "&amp;").replace("<", "&lt;")
         parts += [

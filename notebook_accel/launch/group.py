@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import select
 import selectors
 import time
 from collections.abc import Iterator, Sequence
@@ -43,6 +45,7 @@ class RankGroup:
         """Descriptors of the files that ranks write their stacks to."""
         self._hellos: dict[int, Hello] = {}
         self._beats: dict[int, Heartbeat] = {}
+        self._ooms = _oom_kills()
 
     # To a rank
 
@@ -100,15 +103,28 @@ class RankGroup:
         Raises:
             LaunchError: What starts the ranks has ended.
         """
-        for rank, channel in enumerate(self.ranks.channels):
-            while channel.is_open and channel.has_data():
-                for message in channel.receive(wait=False) or ():
+        while heard := self._with_news():
+            for rank in heard:
+                for message in self.ranks.channels[rank].receive(wait=False) or ():
                     self.heard(rank, from_wire(message.header, message.blobs), message.fds)
         self.changes()
+
+    def _with_news(self) -> list[int]:
+        """The ranks that have said something, or closed their channel. One look, however many there are."""
+        poll = select.poll()
+        ranks = {channel.fileno(): rank for rank, channel in enumerate(self.ranks.channels) if channel.is_open}
+        for fd in ranks:
+            poll.register(fd, select.POLLIN)
+        return [ranks[fd] for fd, _ in poll.poll(0)]
 
     def known(self, rank: int) -> Iterator[Event]:
         """What is known of a rank when a call begins."""
         yield from (said[rank] for said in (self._hellos, self._beats) if rank in said)
+
+    def oom_killed(self) -> bool:
+        """Whether the system has ended a process for want of memory since the ranks started, or this was asked."""
+        before, self._ooms = self._ooms, _oom_kills()
+        return self._ooms > before
 
     def pipes(self, rank: int) -> Iterator[tuple[int, str]]:
         """The descriptors that a rank's output comes from, each with the name of its stream."""
@@ -143,3 +159,13 @@ class RankGroup:
         for fd in self.stacks.values():
             os.close(fd)
         self.stacks.clear()
+
+
+def _oom_kills() -> int:
+    """How many processes the system has ended so far because memory had run out."""
+    try:
+        with open("/proc/vmstat", "rb", buffering=0) as file:
+            found = re.search(rb"^oom_kill (\d+)", file.read(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0

@@ -100,7 +100,7 @@ class _MainByValue(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, _MainNamespace):
             return _main_namespace, ()
-        if isinstance(obj, types.FunctionType):
+        if isinstance(obj, types.FunctionType) and not _is_of_file(obj):
             self.filenames.add(obj.__code__.co_filename)
         if isinstance(obj, (types.FunctionType, type, _Cached)) and obj.__module__ == "__main__":
             if find(obj.__qualname__) is obj:
@@ -115,6 +115,11 @@ class _MainByValue(cloudpickle.Pickler):  # type: ignore[misc]
         """The text of the cells that the pickled functions come from, by file name."""
         cells = {name: "".join(linecache.getlines(name)) for name in self.filenames if not os.path.exists(name)}
         return {name: text for name, text in cells.items() if text}
+
+
+def _is_of_file(function: types.FunctionType) -> bool:
+    """Whether it comes from the file of its module, and so is no cell's. Costs less than to look for the file."""
+    return getattr(sys.modules.get(function.__module__), "__file__", None) == function.__code__.co_filename
 
 
 class CallPickler(_MainByValue, _OutOfBand):

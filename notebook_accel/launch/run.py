@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import json
 import os
-import re
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -126,7 +125,6 @@ class Run:
         self._held: list[int] = []
         """Those that have answered, and are not to end yet."""
         self._shown = 0.0
-        self._ooms = 0
 
     def __call__(self, payload: Payload) -> Attempt:
         """Calls the payload on every member; returns when it is over on the last.
@@ -138,7 +136,6 @@ class Run:
             for rank in self._members:
                 self._group.call(rank, payload)
             # They begin; what it takes to hear them is made ready meanwhile.
-            self._ooms = _oom_kills()
             self._listen()
             self._job.on_stacks(self._asking.wish)
             while not self._is_over():
@@ -150,7 +147,7 @@ class Run:
             if ending is Ending.RETURNED and self._life.ends:
                 self._ranks.part()
             stacks = [self._group.read_stacks(rank) for rank in range(len(self._job.ranks))]
-            oom_killed = ending is Ending.FAILED and _oom_kills() > self._ooms
+            oom_killed = ending is Ending.FAILED and self._group.oom_killed()
             return Attempt(ending, stacks, self._told, oom_killed, self._ladder.disturbed)
         finally:
             self._job.on_stacks(None)
@@ -383,13 +380,3 @@ def _placed(event: Event) -> Event:
     if isinstance(event, PhaseChanged) and event.frame is not None:
         return replace(event, detail=f"{event.detail} at {frames.where(event.frame)}")
     return event
-
-
-def _oom_kills() -> int:
-    """How many processes the system has ended so far because memory had run out."""
-    try:
-        with open("/proc/vmstat", "rb", buffering=0) as file:
-            found = re.search(rb"^oom_kill (\d+)", file.read(), re.MULTILINE)
-    except OSError:
-        return 0
-    return int(found[1]) if found else 0

@@ -78,10 +78,12 @@ def run(shell: InteractiveShell, line: str) -> Any:
         NotebookAccelError: It has a word or an option too many, or a value that cannot work.
     """
     try:
-        words = _words(line)
-        if words and not words[0].startswith("-"):
-            return subcommands.get(words[0]).load()(shell, words[1:])
-        return configuring.run(words)
+        first = line.split(maxsplit=1)[:1]
+        if first and not first[0].startswith("-"):
+            subcommand = subcommands.get(first[0])
+            words = line.split(maxsplit=2) if subcommand.takes_code else _words(line)
+            return subcommand.load()(shell, words[1:])
+        return configuring.run(_words(line))
     except NotebookAccelError as error:
         tracebacks.shorten(error)  # the line is before the user's eyes
         raise

@@ -151,7 +151,7 @@ def _value(name: str, value: Any, planned: Plan | None) -> str:
         return f"{open_to[name]}, as found" if name in open_to else "–"
     if name == "env":
         return ", ".join(value) or "–"  # the names only: values may be secret, and notebooks are shared
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return (", ".join(map(str, value)) if isinstance(value, tuple) else str(value)) or "–"
 
 
 def _cells(rows: Sequence[Sequence[str]]) -> list[list[str]]:

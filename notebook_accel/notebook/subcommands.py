@@ -28,6 +28,8 @@ class Subcommand:
     words that follow; what it returns is what the magic returns."""
     complete: str = ""
     """Likewise, for Tab: called with the shell, the words before the cursor, and the beginning of the one there."""
+    takes_code: bool = False
+    """What follows its first word is code, given whole and as it was written."""
 
     def load(self) -> Callable[..., Any]:
         return _load(self.run)
@@ -62,10 +64,11 @@ SUBCOMMANDS: tuple[Subcommand, ...] = (
     Subcommand("stacks", "", "Shows where each rank is, while a cell runs.", "cells.commands.stacks"),
     Subcommand(
         "debug",
-        "[RANK]",
-        "Opens pdb where the last cell that failed has done so on a rank.",
+        "[RANK [COMMANDS]]",
+        "Opens pdb where the last cell that failed has done so on a rank; or gives it commands, as `p x ;; up ;; p x`.",
         "cells.commands.debug",
         "cells.commands.ranks",
+        takes_code=True,
     ),
     Subcommand("jobs", "", "Lists the last jobs, of every notebook.", "recorded.jobs"),
     Subcommand(

@@ -480,6 +480,9 @@ def test_the_frame_that_has_failed_can_be_looked_into(cells: Cells):
     assert found.error is None
     assert "42" in found.stdout
     assert "'seen'" in found.stdout
+    told = cells.notebook.check("%accelerate debug 1 p {'a b': secret}['a b'] ;; up ;; outer").lines
+    assert [line for line in told if ">" not in line] == ["[1] 41", "[1] 'seen'"]
+    assert told[0].startswith("[1] > In["), told
     assert cells.lines("outer") == ["[0-1] 'seen'"]
 
 

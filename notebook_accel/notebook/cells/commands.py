@@ -104,14 +104,17 @@ def stacks(shell: InteractiveShell, words: Sequence[str]) -> Any:
 
 
 def debug(shell: InteractiveShell, words: Sequence[str]) -> None:
-    """Looks with pdb at where the last cell has failed on a rank."""
+    """Looks with pdb at where the last cell has failed on a rank; does there what it is told, or asks for it."""
     found = sessions.current(shell).running()
-    if len(words) > 1:
-        raise ConfigurationError("%accelerate debug takes one rank: %accelerate debug 0")
+    if words and not words[0].isdecimal():
+        raise ConfigurationError(
+            "%accelerate debug takes one rank, and then what pdb is to do, in which ;; stands between two commands: "
+            "%accelerate debug 0 p loss ;; up ;; p batch.shape"
+        )
     failed = sorted(found.failed) or [0]
     member = parse_ranks("%accelerate debug", words[0], found.size)[0] if words else failed[0]
     found.get_ready([member])
-    found.ask(worker.debug, members=[member])
+    found.ask(worker.debug, *words[1:], members=[member])
 
 
 # For Tab: what may stand after a subcommand

@@ -16,6 +16,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from notebook_accel import events
+from notebook_accel.notebook.cells import shell
 
 _OURS = re.compile(rf"^{re.escape(str(Path(__file__).parents[2]))}|/IPython/core/")
 _NOBODY = "Nobody answers: this was interrupted, or the front end, or a cell in the background, takes no input.\n"
@@ -29,6 +30,12 @@ class Relay(pdb.Pdb):
         super().__init__(stdin=io.StringIO(), stdout=self._said, nosigint=True, readrc=False)
         self.use_rawinput = False
         self.prompt = f"rank {os.environ.get('RANK', '?')} (Pdb) "
+
+    def format_stack_entry(self, frame_lineno: tuple[FrameType, int], lprefix: str = ": ") -> str:
+        """A frame, with the user's own name for its cell."""
+        told = super().format_stack_entry(frame_lineno, lprefix)
+        filename = frame_lineno[0].f_code.co_filename
+        return told.replace(filename, shell.places.get(filename, filename), 1)
 
     def cmdloop(self, intro: Any = None) -> None:
         """Pdb's loop, with the notebook for a terminal."""
@@ -63,13 +70,15 @@ def install() -> None:
     sys.breakpointhook = _stop_here
 
 
-def look_back() -> None:
-    """Opens the debugger at the frame in which the last cell has failed."""
+def look_back(commands: str) -> None:
+    """Opens the debugger at the frame in which the last cell has failed; given commands, it obeys these and closes."""
     trace = _users(getattr(sys, "last_traceback", None))
     if trace is None:
         sys.stdout.write("no cell has failed here\n")
         return
     relay = Relay()
+    # Pdb itself puts what follows a ;; at the end of its queue, behind the last command.
+    relay.cmdqueue = [*(each.strip() for each in commands.split(";;")), "quit"] if commands else []
     relay.reset()
     relay.interaction(None, trace)
 

@@ -58,13 +58,14 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
         source=source,
         text=text,
         filename=filename,
+        place=frontend.current.place(filename),
         shown=frozenset(parse_ranks("--show", wanted.show, ranks.size))
         if wanted.show
         else frozenset(list(members)[:1]),
         wants_value=wanted.name is not None,
     )
     read = {name: _place(filename, text, number) for name, number in names.read_names(ast.parse(source)).items()}
-    packed, sent = ranks.variables.pack((worker.run_cell, (cell,), {}), read, members, ranks.news())
+    packed, sent = ranks.variables.pack((worker.run_cell, (tuple(cell),), {}), read, members, ranks.news())
     run = _CellRun(session, ranks, members, packed, sent, wanted.name, frontend.current.place(filename))
     if wanted.block:
         with interrupts(run.requests):
@@ -171,7 +172,7 @@ class _CellRun:
         show(self._members, replies, self._ranks.plan.label)
 
     def _take(self, found: list[Any], replies: list[Reply]) -> list[Any] | None:
-        replies += found
+        replies += [Reply(*fields) for fields in found]
         for rank, reply in zip(self._members, replies, strict=True):
             self._ranks.variables.known[rank].bind(reply.bound)
         if self._name is None:

@@ -20,6 +20,9 @@ from notebook_accel import events
 from notebook_accel.events import Shown
 from notebook_accel.notebook.cells.messages import Cell
 
+places: dict[str, str] = {}
+"""What the user calls the cells that have run here, by their file names."""
+
 
 class _Compiler(CachingCompiler):
     """Knows cells by the notebook's names for them."""
@@ -34,6 +37,7 @@ class _Compiler(CachingCompiler):
         # With no time stamp, the entry is never checked against the disk.
         entry = (len(cell.text), None, cell.text.splitlines(keepends=True), cell.filename)
         linecache.cache[cell.filename] = entry
+        places[cell.filename] = cell.place
         return cell.filename
 
 

@@ -61,8 +61,9 @@ def make_equal() -> str:
     return replicas.make_equal()
 
 
-def run_cell(cell: Cell, *variables: Variable) -> Reply:
-    """Runs a cell in the names of this rank, which it first adds the notebook's variables to."""
+def run_cell(fields: tuple[Any, ...], *variables: Variable) -> tuple[Any, ...]:
+    """Runs a cell in the names of this rank, which it first adds the notebook's variables to; returns a `Reply`."""
+    cell = Cell(*fields)
     main, number = _main(), int(os.environ["RANK"])
     receive(*variables)
     before = dict(main)
@@ -83,7 +84,7 @@ def run_cell(cell: Cell, *variables: Variable) -> Reply:
     )
     _shell.value = None
     _unreported.clear()
-    return reply
+    return tuple(reply)
 
 
 def receive(*variables: Variable) -> None:
@@ -99,11 +100,11 @@ def receive(*variables: Variable) -> None:
             pickling.received |= {name}  # workers of this rank need it for their tasks
 
 
-def debug() -> None:
-    """Opens the debugger where the last cell has failed."""
+def debug(commands: str = "") -> None:
+    """Opens the debugger where the last cell has failed; given commands, it obeys these and closes."""
     from notebook_accel.notebook.cells import debugger
 
-    debugger.look_back()
+    debugger.look_back(commands)
 
 
 def pull(names: Sequence[str]) -> dict[str, Any]:
