@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import math
 import os
 import platform
 import selectors
@@ -67,7 +68,8 @@ class NodeAgent:
         self._home = tempfile.mkdtemp(prefix="notebook-accel-")
         self._folders = Folders(self._home)
         self._environ = _own_environment()
-        self._asked = time.monotonic()
+        self._asked = math.inf
+        """When somebody last did, once somebody has."""
         self._closing = False
         self._broken = ""
         """How its own thread has failed."""
@@ -126,8 +128,9 @@ class NodeAgent:
                 turn(self._selector, min([_TICK, *pauses]))
                 for group in list(self._groups.values()):
                     group.look()
-                if self._groups and time.monotonic() - self._asked > LEASE:
-                    self._end_groups()  # nobody asks any more
+                if time.monotonic() - self._asked > LEASE:
+                    self._broken = f"nobody had asked for {LEASE:g} s, so it has ended"
+                    self._closing = True
         except BaseException:
             self._broken = traceback.format_exc()
             raise
