@@ -7,10 +7,13 @@ import sys
 
 from ray.cluster_utils import Cluster
 
+from tests.cluster import patience
+
 NODE = {"num_cpus": 4, "object_store_memory": 100_000_000, "node_ip_address": "127.0.0.1"}
 
 
 def main() -> None:
+    patience.take()
     with socket.create_server(("127.0.0.1", 0)) as free:
         client = free.getsockname()[1]
     cluster = Cluster(
