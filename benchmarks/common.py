@@ -95,6 +95,10 @@ class Kernel:
             raise CellError(error)
         return printed
 
+    def interrupt(self) -> None:
+        """Interrupts the cell that runs."""
+        self._manager.interrupt_kernel()
+
     def heard(self, message: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """What the front end hears of a cell from now on, until it ends, each by its kind and content."""
         deadline = time.monotonic() + self._timeout

@@ -171,11 +171,12 @@ class Agent:
 
     def _on_frame(self, header: dict[str, Any]) -> None:
         operation, group = header["op"], header.get("group")
-        if operation == "open":
-            self._members: list[int] = header["members"]
-            self.tell(({"op": "opened", "group": group, "host": self.line.address, "port": 9, "lacking": []}, ()))
+        if operation == "offer":
+            self.tell(({"op": "offered", "host": self.line.address, "port": 9}, ()))
+        elif operation == "compare":
+            self.tell(({"op": "compared", "group": group, "lacking": []}, ()))
         elif operation == "start":
-            for number, environ in zip(self._members, header["environments"], strict=True):
+            for number, environ in zip(header["members"], header["environments"], strict=True):
                 self.ranks[group, number] = Rank(self, group, number, environ, header["pace"])
         elif operation == "close":
             self.ranks = {key: rank for key, rank in self.ranks.items() if key[0] != group}

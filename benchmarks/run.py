@@ -24,8 +24,13 @@ import psutil
 from common import QUIET, busy_part
 
 FOLDER = Path(__file__).parent
-NAMES = ("launch", "payload", "cells", "progress", "stalls", "step", "train", "metrics", "cli", "live", "scale")
+NAMES = (
+    *("launch", "payload", "cells", "progress", "stalls", "step", "train", "metrics", "cli", "live", "scale"),
+    "cluster",
+)
 """In the order of the README; `live` and `scale` need chromium."""
+ELSEWHERE = {"cluster": (".venv-cluster", "scripts/test-cluster")}
+"""What runs in an environment of its own, and the command that makes it; left out where that is not there."""
 SHORTER = {"cli": ["--rounds", "2"], "launch": ["--picture", os.devnull]}
 """What stands for `--quick`, or comes with it, where that alone would not do."""
 PACKAGES = ("torch", "accelerate", "lightning-fabric", "ipyparallel", "ipykernel", "jupyterlab", "numpy")
@@ -107,12 +112,17 @@ def write(folder: Path, kept: Mapping[str, Run]) -> None:
 
 def run(name: str, quick: bool) -> Run:
     """Runs one in a process of its own."""
+    environment, maker = ELSEWHERE.get(name, ("", ""))
+    python = str(FOLDER.parent / environment / "bin" / "python") if environment else sys.executable
+    if not Path(python).exists():
+        said = f"left out: {environment} is not there, which {maker} makes"
+        return Run(name, 0, said, 0.0, 0.0, quick, time.strftime("%Y-%m-%d"))
     options = (["--quick"] if quick and name != "cli" else []) + (SHORTER.get(name, []) if quick else [])
     print(f"{name} …", flush=True)
     busy = busy_part()
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, str(FOLDER / f"{name}.py"), *options],
+        [python, str(FOLDER / f"{name}.py"), *options],
         cwd=FOLDER.parent,
         env={**os.environ, "PYTHONPATH": str(FOLDER.parent)},
         capture_output=True,

@@ -28,6 +28,7 @@ OLDER = {
         "widgetsnbextension==3.6.10",
         # What these need, and newer ones do not.
         "backcall==0.2.0",
+        "decorator==5.3.1",
         "entrypoints==0.4",
         "ipython-genutils==0.2.0",
         "nest-asyncio==1.6.0",

@@ -79,7 +79,8 @@ class Cell:
 
     @property
     def lines(self) -> list[str]:
-        return self.stdout.splitlines()
+        """Without what gloo of torch 2.9 says for itself, in C++, whenever ranks connect."""
+        return [line for line in self.stdout.splitlines() if "[Gloo] Rank " not in line]
 
     @property
     def text(self) -> str:

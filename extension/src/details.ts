@@ -1,6 +1,7 @@
 import { ProgressBar } from "./bar";
 import { make, percent, setAttribute, setChildren, setText } from "./dom";
 import type { Bar, Rank } from "./model";
+import { drawPairs } from "./pairs";
 
 /** How near to its end, in pixels, a list of lines counts as scrolled to it. */
 const NEAR = 12;
@@ -9,21 +10,27 @@ const NEAR = 12;
 export class Details {
   readonly element: HTMLElement;
   #bars = make("div", "na-subbars");
+  #doing = make("div", "na-doing");
   #values = make("div", "na-all-values");
+  #stack: HTMLPreElement;
   #lines: HTMLPreElement;
   #bar = new Map<string, Subbar>();
   #drawn: Partial<Rank> = {};
 
   constructor(rank: string, id: string) {
+    const stack = { tabindex: "0", role: "group", "aria-label": `Python stack of rank ${rank}` };
+    this.#stack = make("pre", "na-stack", stack);
+    this.#stack.hidden = true;
     this.#lines = make("pre", "na-lines", { tabindex: "0", role: "log", "aria-live": "off" });
     this.#lines.setAttribute("aria-label", `Last lines of rank ${rank}`);
     const label = { id, role: "group", "aria-label": `Details of rank ${rank}` };
-    this.element = make("div", "na-details", label, this.#bars, this.#values, this.#lines);
+    this.element = make("div", "na-details", label, this.#bars, this.#doing, this.#values, this.#stack, this.#lines);
   }
 
   update(rank: Rank): void {
     if (rank.bars !== this.#drawn.bars) this.#drawBars(rank.bars);
     this.#drawValues(rank);
+    if (rank.stack !== this.#drawn.stack) this.#drawStack(rank.stack);
     if (rank.lines !== this.#drawn.lines) this.#drawLines(rank.lines);
     this.#drawn = rank;
   }
@@ -43,8 +50,15 @@ export class Details {
   }
 
   #drawValues(rank: Rank): void {
-    const words = Object.entries(rank.values).map(([name, value]) => `${name} ${value}`);
-    setText(this.#values, [rank.detail, ...words, rank.memory].filter(Boolean).join("  ·  "));
+    setText(this.#doing, rank.detail);
+    const memory: [string, string][] = rank.memory ? [["memory", rank.memory]] : [];
+    drawPairs(this.#values, [...Object.entries(rank.values), ...memory]);
+  }
+
+  #drawStack(stack: string): void {
+    setText(this.#stack, stack);
+    this.#stack.hidden = stack === "";
+    this.#stack.scrollTop = this.#stack.scrollHeight; // the innermost frame is the last
   }
 
   #drawLines(lines: Record<string, string>): void {

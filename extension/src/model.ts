@@ -76,6 +76,8 @@ export interface Rank {
   bars: Record<string, Bar>;
   /** Its last lines by number, counted from its first one. */
   lines: Record<string, string>;
+  /** Its Python stack, a line a frame, while the job has stalled; else empty. */
+  stack: string;
 }
 
 export interface Metric {

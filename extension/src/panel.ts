@@ -111,6 +111,7 @@ export class Panel {
     setAttribute(this.element, "data-status", head.status);
     setAttribute(this.element, "data-layout", head.layout);
     setAttribute(this.element, "data-brief", head.brief ? "" : null);
+    setAttribute(this.element, "data-alone", Object.keys(state.ranks).length === 1 ? "" : null);
     this.#header.update(head);
     this.#announcer.update(state, this.#stopper.state);
     let isLeft = false;

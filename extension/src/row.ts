@@ -2,6 +2,7 @@ import { ProgressBar } from "./bar";
 import { Details } from "./details";
 import { make, newId, percent, setAttribute, setText } from "./dom";
 import type { Rank } from "./model";
+import { drawPairs } from "./pairs";
 
 /** One rank in one line, and what that unfolds to. */
 export class Row {
@@ -88,16 +89,7 @@ export class Row {
     if (values === this.#drawn?.values) return;
     const entries = Object.entries(values);
     setAttribute(this.#values, "title", entries.map(([name, value]) => `${name} ${value}`).join("\n") || null);
-    entries.forEach(([name, value], index) => {
-      let pair = this.#values.children[index] as HTMLElement | undefined;
-      if (pair === undefined) {
-        pair = make("span", "na-pair", {}, make("span", "na-key"), make("span", "na-number"));
-        this.#values.append(pair);
-      }
-      setText(pair.children[0] as HTMLElement, name);
-      setText(pair.children[1] as HTMLElement, value);
-    });
-    while (this.#values.children.length > entries.length) this.#values.lastElementChild?.remove();
+    drawPairs(this.#values, entries);
   }
 
   #unfold(rank: Rank, open: boolean): void {

@@ -43,6 +43,7 @@ export function aRank(): Rank {
     values: { loss: "0.5" },
     bars: { "0": aBar() },
     lines: { "7": "the last line" },
+    stack: "",
   };
 }
 

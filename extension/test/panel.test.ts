@@ -80,6 +80,21 @@ describe("the panel", () => {
     expect(panel.querySelector(".na-details")).toBeNull();
   });
 
+  it("unfolds to the stack of a rank, as long as there is one", async () => {
+    const store = aStore(2);
+    const panel = show(store);
+    find(panel, ".na-toggle").click();
+    await drawn();
+    expect(find(panel, ".na-stack").hidden).toBe(true);
+    store.apply({ seq: 1, patch: { ranks: { "0": { stack: "In[3] line 4 in train: <b>()" } } } });
+    await drawn();
+    expect(find(panel, ".na-stack").textContent).toBe("In[3] line 4 in train: <b>()");
+    expect(find(panel, ".na-stack").hidden).toBe(false);
+    store.apply({ seq: 2, patch: { ranks: { "0": { stack: "" } } } });
+    await drawn();
+    expect(find(panel, ".na-stack").hidden).toBe(true);
+  });
+
   it("shows the rank that failed first, with its error, and says so", async () => {
     const store = aStore(3);
     const panel = show(store);

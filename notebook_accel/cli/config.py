@@ -29,6 +29,7 @@ _UNSET = {
     "gpu_ids": "all",
     "gradient_accumulation_steps": "1",
     "num_machines": "1",
+    "cluster": "none",
     "dynamo_backend": "no",
     "debug": "false",
 }
@@ -161,7 +162,7 @@ def _flat(config: LaunchConfig) -> dict[str, Any]:
 
 def _lay(before: Mapping[str, Any], told: Mapping[str, Any], where: Path) -> LaunchConfig:
     """The configuration of some keys with others laid over them."""
-    machines = {key: before[key] for key in ("num_machines",) if key in before and "num_processes" in told}
+    machines = {key: before[key] for key in ("num_machines", "cluster") if key in before and "num_processes" in told}
     above = file.layer({**machines, **told}, where)  # processes are counted over all machines
     return merge([file.layer(before, where), Layer("file", above.values, above.places)])
 
@@ -190,6 +191,10 @@ def _save(where: Path, config: LaunchConfig) -> None:
 
 def _outlook(config: LaunchConfig) -> str:
     """What a launch would do here. The file may be meant for another machine, so what can't work is no error."""
+    if config.cluster:
+        ranks = "as many ranks as fit" if config.num_processes is None else f"{config.num_processes} ranks"
+        machines = f"{config.num_nodes} machine{'s' if config.num_nodes > 1 else ''}"
+        return f"a launch from a notebook: {ranks} on {machines} of the cluster {config.cluster}"
     try:
         found = hardware.detect({**os.environ, **config.env})
         return outlook(plan.make(config, found, plan.engine_for(config, found)))

@@ -30,8 +30,14 @@ def machines(choices: Choices) -> int:
     """How many take part, one of which is this.
 
     Raises:
-        ConfigurationError: This one's number is not among theirs.
+        ConfigurationError: This one's number is not among theirs, or they are said to be a cluster's.
     """
+    if choices.get("cluster") and choices.given.get("num_machines") is None:
+        raise ConfigurationError(
+            f"the settings name machines of the cluster {choices.get('cluster')!r}, which only a notebook's launches "
+            "use (notebook-accel config show tells where it is set). Pass --num_machines 1 for this machine alone, or "
+            "run the same command on each machine with --num_machines and --machine_rank."
+        )
     count = choices.get("num_machines") or 1
     rank = choices.get("machine_rank")
     if rank is not None and rank >= count:

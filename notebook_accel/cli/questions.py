@@ -64,7 +64,7 @@ def ask(found: Hardware, now: LaunchConfig, told: Mapping[str, Any]) -> dict[str
 
     try:
         count = question("num_machines", "Machines that take part", now.num_nodes)
-        if count > 1:
+        if count > 1 and not told.get("cluster", now.cluster):
             last = count - 1
             question("machine_rank", f"Which of them is this, 0 to {last}", min(now.node_rank, last), last)
             known = None if now.master_addr in LOOPBACK else now.master_addr

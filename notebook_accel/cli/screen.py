@@ -149,7 +149,7 @@ class Screen:
         """Begins a job whose ranks here have these numbers."""
         subject = self._subject
         self._job = Job(subject.name, first, subject.size, subject.place, world_size=subject.world_size)
-        self._label = partial(output.label, None, first, subject.world_size)
+        self._label = partial(output.label, None, first, subject.size, subject.world_size)
         self._view = self._open()
         self._try(None)
 

@@ -147,6 +147,11 @@ KEYS: dict[str, Key] = {
         checks.integer(1), checks.read_number, summary="Over how many batches gradients add up."
     ),
     "num_machines": Key(checks.integer(1), checks.read_number, summary="How many machines take part."),
+    "cluster": Key(
+        _absent(checks.cluster, None, ""),
+        summary="Where a notebook's launches have them from: auto, ray://HOST:10001, HOST:6379 or slurm.",
+    ),
+    "insecure": Key(_absent(checks.flag, None, False), checks.read_flag),
     "machine_rank": Key(checks.integer(0), checks.read_number, summary="Which of them this is, from 0."),
     "main_process_ip": Key(_absent(checks.address, None, ""), summary="The address of the one with rank 0."),
     "main_process_port": Key(_absent(checks.port, None, ""), summary="The port on it on which the ranks meet."),

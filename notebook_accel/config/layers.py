@@ -34,6 +34,8 @@ _OUTDATED: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("device", lambda device: device != "cuda", ("gpus",)),
     ("gpus", lambda gpus: True, ("device", "num_processes")),
     ("num_nodes", lambda count: count == 1, ("node_rank", "master_addr", "port", "join_timeout", "rdzv_backend")),
+    ("cluster", bool, ("gpus", "node_rank", "master_addr", "port", "join_timeout", "rdzv_backend", "run_id")),
+    ("cluster", lambda address: not address, ("insecure",)),
     ("strategy", lambda strategy: strategy != "fsdp", ("fsdp", "notices")),
     ("dynamo_backend", lambda backend: backend == "no", ("dynamo",)),
 )
@@ -67,6 +69,8 @@ def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         for name in outdated
     }
     values = {name: value for name, value in below.items() if name not in gone}
+    if above.get("cluster") and not below.get("cluster") and "num_processes" in values:
+        values["num_processes"] *= below.get("num_nodes", 1)  # from now on it counts those of all machines
     if "num_processes" in above and "gpus" in values:
         values["gpus"] = values["gpus"][: above["num_processes"]]  # the first of those to choose from
     joined = {name: {**values.get(name, {}), **above[name]} for name in _JOINED if name in above}

@@ -15,6 +15,8 @@ _SAME = {
     "device": "device",
     "gradient_accumulation_steps": "gradient_accumulation_steps",
     "num_machines": "num_nodes",
+    "cluster": "cluster",
+    "insecure": "insecure",
     "machine_rank": "node_rank",
     "main_process_ip": "master_addr",
     "main_process_port": "port",
@@ -44,7 +46,7 @@ def to_fields(keys: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
         if keys.get(key) is not None:
             _set(found, name, keys[key], key)
     if keys.get("num_processes") is not None:
-        _set(found, "num_processes", _on_each(keys), "num_processes")
+        _set(found, "num_processes", _count(keys), "num_processes")
     if keys.get("gpu_ids") is not None:
         chosen = tuple(map(int, keys["gpu_ids"].split(",")))
         if "num_processes" in found:
@@ -73,8 +75,10 @@ def _about_first_fsdp(asked: Mapping[str, Any]) -> str:
     )
 
 
-def _on_each(keys: Mapping[str, Any]) -> int:
-    """The file counts the processes of all machines."""
+def _count(keys: Mapping[str, Any]) -> int:
+    """The file counts the processes of all machines, a launch those of this one, unless a cluster has the machines."""
+    if keys.get("cluster"):
+        return int(keys["num_processes"])
     total, machines = int(keys["num_processes"]), int(keys.get("num_machines") or 1)
     if total % machines:
         raise ConfigurationError(
@@ -110,7 +114,8 @@ def from_config(config: LaunchConfig) -> dict[str, Told]:
         if name in config.sources or getattr(config, name) != getattr(default, name)
     }
     if config.num_processes is not None:
-        keys["num_processes"] = (config.num_processes * config.num_nodes, "num_processes")
+        machines = 1 if config.cluster else config.num_nodes
+        keys["num_processes"] = (config.num_processes * machines, "num_processes")
     if config.gpus is not None:
         keys["gpu_ids"] = (",".join(map(str, config.gpus)), "gpus")
     kind, name = _kind(config)

@@ -28,6 +28,8 @@ class JobStarted(Event):
     """The template for the label of output lines, if not the usual one."""
     at: float
     """Seconds since the epoch."""
+    local_size: int = 0
+    """Ranks on each machine of a cluster; 0 for all on this one."""
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ class Bar(Event):
     """Units a second."""
     elapsed: float = 0.0
     """Seconds."""
+    at: float = 0.0
+    """When it was told, in seconds on a clock of the rank's own."""
     postfix: str = ""
     depth: int = 0
     """How many bars enclose this one."""

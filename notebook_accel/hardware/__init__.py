@@ -13,15 +13,12 @@ import functools
 import importlib.util
 import itertools
 import os
-import platform
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
-
-import psutil
 
 from notebook_accel.hardware import tpus
 from notebook_accel.hardware.tpus import Tpu
@@ -167,6 +164,8 @@ def detect(environ: Mapping[str, str] | None = None, probe: Probe | None = None)
 
 def usable_cores() -> int:
     """Physical cores, within this process's affinity and its container's quota; at least 1."""
+    import psutil  # slow to import, as in other places: only who launches needs it
+
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
     cores = max(1, allowed // _threads_per_core())
     quota = _container_quota()
@@ -175,6 +174,8 @@ def usable_cores() -> int:
 
 @functools.cache
 def _threads_per_core() -> int:
+    import psutil
+
     logical = psutil.cpu_count() or 1
     return max(1, logical // (psutil.cpu_count(logical=False) or logical))
 
@@ -226,7 +227,7 @@ def _torch_cuda() -> str | None:
 
 
 def _has_mps() -> bool:
-    return sys.platform == "darwin" and platform.machine() == "arm64"
+    return sys.platform == "darwin" and os.uname().machine == "arm64"
 
 
 def _container_quota() -> float | None:

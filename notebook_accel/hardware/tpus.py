@@ -9,7 +9,6 @@ Sources: `torch_xla/_internal/tpu.py` and `torch_xla/__init__.py` of torch_xla 2
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -187,9 +186,11 @@ def _number(environ: Mapping[str, str], name: str) -> int:
 
 
 def _installed(name: str) -> str | None:
+    from importlib import metadata  # slow to import, and of use only where there may be a TPU
+
     try:
-        distribution = importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
+        distribution = metadata.distribution(name)
+    except metadata.PackageNotFoundError:
         return None
     # Each launch asks: `version` would take milliseconds to parse all that a package tells about itself.
     found = re.search(r"(?m)^Version: *(\S+)", distribution.read_text("METADATA") or "")

@@ -34,7 +34,7 @@ def attach(job: str | Job | None = None) -> Job:
         it was launched in this kernel with `block=False`, or anywhere with `detach=True`.
 
     Raises:
-        ConfigurationError: There is no such job.
+        ConfigurationError: There is no such job, or no such view as NOTEBOOK_ACCEL_VIEW names.
         JobLostError: What is on disk of it can't be read.
     """
     record = records.find(job.id if isinstance(job, Job) else job, frontend.current.origin())
@@ -45,6 +45,7 @@ def attach(job: str | Job | None = None) -> Job:
 def follow(record: Record) -> Job:
     """Shows a job below this cell, from now until it ends."""
     follower = Follower(record)
+    follower.open()  # at once, above what the cell shows next
     if follower.has_ended:
         follower.run()
     else:

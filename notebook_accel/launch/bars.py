@@ -3,8 +3,8 @@
 The methods of `tqdm.std.tqdm` itself are replaced, so that a name which was imported, captured or subclassed before
 means the new ones too. The classes of tqdm that draw by other means lose those, and draw as their base does.
 
-A bar that would draw only marks itself, and `take` looks later at those that did. So a bar costs its loop next to
-nothing, however often it is drawn, and one that has not moved since is not looked at.
+A bar that would draw only marks itself, and `take` looks later at those that ever did. So a bar costs its loop next to
+nothing, however often it is drawn; and one that draws seldom, or not before a long step that it is in, is told anyway.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import contextlib
 import functools
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from notebook_accel import events, rank_local
 from notebook_accel.events import Bar
+from notebook_accel.launch.wording import plain
 
 _FRONT_ENDS = ("tqdm.notebook", "tqdm.rich", "tqdm.gui", "tqdm.tk")
 _THEIR_METHODS = (
@@ -29,7 +31,7 @@ _FILE = 4
 """Where `file` stands among the positional arguments of a bar."""
 
 _numbers = itertools.count()
-_MARKED = f"{__name__}.marked"
+_MARKED, _FOLLOWED = f"{__name__}.marked", f"{__name__}.followed"
 
 
 class _Nowhere:
@@ -62,7 +64,9 @@ def install() -> None:
         return
     bar._accel_number = None
     bar._accel_draws = True
+    bar._accel_loop = None
     bar.__init__ = _init(bar.__init__)
+    bar.__iter__ = _iter(bar.__iter__)
     bar.display = _display(bar.display)
     bar.close = _close(bar.close)
     bar.__init_subclass__ = classmethod(_strip)
@@ -81,16 +85,26 @@ def tell(bar: Bar) -> None:
 
 
 def take() -> list[Bar]:
-    """The latest state of each bar that has marked itself since the last call."""
+    """The latest state of each bar that has marked itself or moved since the last call."""
     found = []
-    marked = _marked()
+    marked, followed = _marked(), _followed()
     for number in list(marked):
         state = marked.pop(number)
         if isinstance(state, Bar):
+            followed.pop(number, None)
             found.append(state)
         else:
-            with contextlib.suppress(Exception):  # a class of the user's may tell anything of itself
-                found.append(_describe(state))
+            followed[number] = weakref.ref(state), None
+    for number, (reference, told) in list(followed.items()):
+        del followed[number]
+        with contextlib.suppress(Exception):  # a class of the user's may tell anything of itself
+            bar = reference()
+            if bar is None or bar.disable:
+                continue
+            count = _count(bar)
+            if count != told:
+                found.append(_describe(bar, count))
+            followed[number] = reference, count
     return found
 
 
@@ -98,6 +112,25 @@ def _marked() -> dict[int, Any]:
     """By number, the bars of this rank that have something to tell; for one that has been closed, its last event."""
     found: dict[int, Any] = rank_local.space().setdefault(_MARKED, {})
     return found
+
+
+def _followed() -> dict[int, tuple[weakref.ref[Any], float | None]]:
+    """By number, the open bars of this rank that have ever marked themselves, and where each was told to be."""
+    found: dict[int, tuple[weakref.ref[Any], float | None]] = rank_local.space().setdefault(_FOLLOWED, {})
+    return found
+
+
+def _count(bar: Any) -> float:
+    """Where a bar is: a loop over it counts for itself, and tells the bar when that is to be drawn."""
+    loop = None if bar._accel_loop is None else bar._accel_loop()
+    frame = None if loop is None else loop.gi_frame
+    if frame is None or frame.f_trace is not None:  # a debugger may write its variables back
+        return _plain(bar.n)
+    variables = frame.f_locals
+    count = variables.get("n", 0)
+    if isinstance(variables, dict):
+        variables.clear()  # it is a copy, which would hold on to a batch
+    return max(_plain(bar.n), _plain(count))
 
 
 def _init(original: Callable[..., None]) -> Callable[..., None]:
@@ -120,6 +153,17 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
         original(self, *args, **kwargs)
 
     return __init__
+
+
+def _iter(original: Callable[..., Generator[Any, None, None]]) -> Callable[..., Generator[Any, None, None]]:
+    @functools.wraps(original)
+    def __iter__(self: Any) -> Generator[Any, None, None]:
+        loop = original(self)
+        if self._accel_number is not None:
+            self._accel_loop = weakref.ref(loop)  # the loop holds on to the bar
+        return loop
+
+    return __iter__
 
 
 def _display(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,10 +189,10 @@ def _close(original: Callable[..., None]) -> Callable[..., None]:
     return close
 
 
-def _describe(bar: Any) -> Bar:
+def _describe(bar: Any, count: float | None = None) -> Bar:
     state = bar.format_dict
     scale = state["unit_scale"] if state["unit_scale"] not in (True, False, None, 1) else 1
-    n, elapsed = state["n"], state["elapsed"]
+    n, elapsed = state["n"] if count is None else count, state["elapsed"]
     rate = state["rate"]
     if rate is None and elapsed:
         rate = (n - state["initial"]) / elapsed
@@ -157,11 +201,11 @@ def _describe(bar: Any) -> Bar:
         bar=bar._accel_number,
         n=_plain(n * scale),
         total=_plain(total * scale) if total else None,
-        description=str(state["prefix"] or "").strip().removesuffix(":"),
+        description=plain(str(state["prefix"] or "")).strip().removesuffix(":"),
         unit=str(state["unit"]),
         rate=float(rate * scale) if rate else None,
         elapsed=float(elapsed),
-        postfix=str(state["postfix"] or ""),
+        postfix=plain(str(state["postfix"] or "")),
         depth=abs(bar.pos),
         closed=bool(bar.disable),
         leave=bar.pos == 0 if bar.leave is None else bool(bar.leave),

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
-
 from notebook_accel.errors import ConfigurationError
 
 _SURELY = 32
@@ -65,6 +63,8 @@ def _limits(memory: int) -> Iterator[tuple[int, str]]:
 
 def _free_memory() -> int:
     """Bytes that this machine, or the container that this is, can still give."""
+    import psutil
+
     free = psutil.virtual_memory().available
     # What a control group has used says little: files that are only kept in memory are part of it.
     limits = (_number(folder / name) for folder in _cgroups() for name in ("memory.max", "memory.limit_in_bytes"))

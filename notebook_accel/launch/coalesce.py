@@ -50,7 +50,7 @@ class Latest:
         """The same, whatever the time."""
         self._due = now + self._pace
         drawn = [*bars.take(), *rich_bars.take()]
-        told: list[Bar | Metrics] = [*drawn, *self._loaders.take(drawn)]
+        told = [replace(bar, at=round(now, 2)) for bar in (*drawn, *self._loaders.take(drawn))]
         return [*told, *self._take_metrics()]
 
 

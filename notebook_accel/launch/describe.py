@@ -18,6 +18,7 @@ _WIDTH = 20
 _SPARK_WIDTH = 24
 _GRID_COLUMNS = 8
 _MOST_FAILED = 4
+_MOST_STACKS = 8
 _MOST_METRICS = 8
 
 
@@ -31,6 +32,8 @@ def describe(job: Job, *, metrics: bool = True) -> str:
     else:
         lines += _rows(job, [state for state in summary.in_order(job)[:_MOST_FAILED] if state.phase is Phase.FAILED])
         lines += _grid(job)
+    for ranks, stack in stalls.stacks(job)[:_MOST_STACKS]:
+        lines += [f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}:", *stack.splitlines()]
     return "\n".join(lines)
 
 
@@ -71,7 +74,7 @@ def memory(state: RankState) -> str:
 def between(job: Job, name: str) -> str:
     """A metric's latest value: the mean over ranks, and between which values they lie."""
     mean, low, high = summary.latest(job, name)
-    return value(mean) + (f" ({value(low)} to {value(high)} over ranks)" if low != high else "")
+    return value(mean) + (f" ({value(low)} to {value(high)} over ranks)" if low < high else "")
 
 
 def _metrics(job: Job) -> list[str]:

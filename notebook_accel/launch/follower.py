@@ -51,13 +51,20 @@ class Follower:
     def has_ended(self) -> bool:
         return self.job.outcome is not None
 
+    def open(self) -> None:
+        """Shows the job as it is.
+
+        Raises:
+            ConfigurationError: A view was asked for that there is none of.
+        """
+        self._view = frontend.Views(self.job, frontend.current.choose_view())
+
     def run(self) -> None:
-        """Shows the job until it ends."""
-        job = self.job
+        """Shows what becomes of the job, until it ends."""
+        job, view = self.job, self._view
         ranks = [state.rank for state in job.ranks]
-        label = partial(output.label, job.label, ranks[0], job.world_size)
+        label = partial(output.label, job.label, ranks[0], job.local_size, job.world_size)
         shown = Output(ranks, label, frontend.current.write)
-        view = frontend.Views(job, frontend.current.choose_view())
         pause, looks = threading.Event(), 0
         try:
             while not self.has_ended:

@@ -11,6 +11,7 @@ import site
 import sysconfig
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from notebook_accel.events import Frame, ThreadStack
 from notebook_accel.launch import frontend
@@ -81,6 +82,11 @@ def source(frame: Frame) -> str:
     return frame.line or linecache.getline(frame.filename, frame.lineno).strip()
 
 
+def placed(stack: Iterable[Frame]) -> list[Frame]:
+    """The frames with the names that the notebook has for places, and with their source: for who has neither."""
+    return [replace(frame, filename=frontend.current.place(frame.filename), line=source(frame)) for frame in stack]
+
+
 def parse_dump(dump: str) -> list[ThreadStack]:
     """What faulthandler wrote of the threads, but for those of this package and of none but it."""
     threads = [thread for thread in re.split(r"\n\n|^(?=Thread |Current thread )", dump, flags=re.MULTILINE) if thread]
@@ -111,6 +117,22 @@ def format_frames(frames: Sequence[Frame]) -> str:
         if times > 1:
             lines.append(f"  (repeated {times - 1} more times)")
     return "\n".join(lines)
+
+
+def outline(stack: Sequence[Frame]) -> str:
+    """Frames in a line each: `In[5] line 12 in train: loss.backward()`."""
+    lines = []
+    for frame, times in _runs(stack):
+        text = source(frame)
+        again = f" (repeated {times - 1} more times)" if times > 1 else ""
+        lines.append(f"{_short(where(frame))} in {frame.name}{again}{': ' if text else ''}{text}")
+    return "\n".join(lines)
+
+
+def _short(place: str) -> str:
+    """A place in what is installed, from where that is."""
+    paths = [path for path in _installed() if place.startswith(path)]
+    return place.removeprefix(max(paths, key=len)) if paths else place
 
 
 def _runs(frames: Sequence[Frame]) -> list[tuple[Frame, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import enum
-import secrets
+import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -56,12 +56,13 @@ class Job:
         hardware: str = "",
         *,
         world_size: int | None = None,
+        local_size: int = 0,
         label: str | None = None,
     ) -> None:
         self._hearers: list[Hearer] = []
         self._take(
             JobStarted(
-                id=secrets.token_hex(3),
+                id=os.urandom(3).hex(),
                 name=name,
                 first=first,
                 size=size,
@@ -69,6 +70,7 @@ class Job:
                 hardware=hardware,
                 label=label,
                 at=time.time(),
+                local_size=local_size,
             )
         )
         self.blocking = False
@@ -95,6 +97,8 @@ class Job:
         self.world_size = start.world_size
         self.label = start.label
         """The template for the label of output lines, if not the usual one."""
+        self.local_size = start.local_size or start.size
+        """Ranks on each machine."""
         self.started = start.at
         """Seconds since the epoch."""
         self.ended: float | None = None

@@ -57,6 +57,7 @@ class Launch:
             planned.size,
             planned.place,
             world_size=planned.world_size,
+            local_size=planned.local_size,
             label=planned.config.label,
         )
         self.journal = Journal(self.job, detached=detached)

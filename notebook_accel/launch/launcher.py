@@ -13,7 +13,7 @@ from notebook_accel.config import checks
 from notebook_accel.config.call import unset
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch import attaching, detaching, frontend, payload, plan
+from notebook_accel.launch import attaching, frontend, payload, plan
 from notebook_accel.launch.launch import Launch
 from notebook_accel.launch.stopping import Reason, interrupts
 
@@ -113,6 +113,8 @@ def notebook_launcher(
         )
     packed = payload.pack(*call) if engine.isolated else payload.hold(*call)
     if detach:
+        from notebook_accel.launch import detaching
+
         with packed:
             return detaching.launch(planned, environ, packed, _name(function))
     launch = Launch(engine, planned, environ, packed, _name(function), open_view)
@@ -133,7 +135,7 @@ def debug_launcher(function: Callable[..., Any], args: Sequence[Any] = (), num_p
 
     See `notebook_launcher`.
     """
-    return notebook_launcher(function, args, num_processes, mixed_precision="no", num_nodes=1, device="cpu")
+    return notebook_launcher(function, args, num_processes, mixed_precision="no", num_nodes=1, device="cpu", cluster="")
 
 
 def _name(function: Callable[..., Any]) -> str:

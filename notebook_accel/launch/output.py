@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import bisect
 import codecs
-import re
 import string
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 MERGE_WINDOW = 0.1
@@ -160,8 +159,7 @@ class LineMerger:
         shown = []
         while self._held:
             held = next(iter(self._held.values()))
-            complete = held.ranks >= self._live
-            if not (all_of_it or complete or held.deadline <= now or len(self._held) > _MAX_HELD):
+            if not (all_of_it or self._due_at(held) <= now or len(self._held) > _MAX_HELD):
                 break
             del self._held[held.number]
             same = self._same[held.stream, held.text]
@@ -172,9 +170,12 @@ class LineMerger:
         return shown
 
     @property
-    def deadline(self) -> float | None:
-        """When the next line becomes due."""
-        return next(iter(self._held.values())).deadline if self._held else None
+    def next_due(self) -> float | None:
+        """When the next line is to be shown, as far as is known; `None` if there is none."""
+        return self._due_at(next(iter(self._held.values()))) if self._held else None
+
+    def _due_at(self, held: _Held) -> float:
+        return 0.0 if held.ranks >= self._live else held.deadline
 
     def _find(self, rank: int, stream: str, text: str) -> _Held | None:
         """The first such line that the rank may join without its lines changing their order."""
@@ -232,6 +233,11 @@ class Output:
         self._merger.end(rank)
         return left
 
+    @property
+    def next_due(self) -> float | None:
+        """When there is something to `show` that is known of by now; `None` for nothing."""
+        return self._merger.next_due
+
     def show(self, now: float, *, all_of_it: bool = False) -> None:
         """Writes the lines that are due, runs of one stream at once."""
         away, self._looked = now - self._looked - _LOOK, now
@@ -257,13 +263,28 @@ class Output:
             self._write(stream, "".join(batch))
 
 
-def label(template: str | None, first: int, world_size: int, rank: int | str) -> str:
-    """The label of the lines of a global rank, or of several such as `0-3`; `first` is this machine's first."""
+def label(template: str | None, first: int, local_size: int, world_size: int, rank: int | str) -> str:
+    """The label of lines.
+
+    Args:
+        template: What the user has asked for, if not the usual one.
+        first: The first rank that this notebook has started.
+        local_size: Ranks on each machine.
+        world_size: Ranks on all machines.
+        rank: Whose lines: a global rank, or several such as `0-3`.
+    """
     if template is None:
         return f"[{rank}] " if world_size > 1 else ""
-    local = re.sub(r"\d+", lambda number: str(int(number[0]) - first), str(rank))
+    local = spans({(each - first) % local_size for each in _numbers(str(rank))})
     found = string.Template(template).substitute(role_name="default", rank=rank, local_rank=local)
     return f"{found} " if found else ""
+
+
+def _numbers(ranks: str) -> Iterator[int]:
+    """0, 1, 2 and 5 for `0-2,5`."""
+    for span in ranks.split(","):
+        first, _, last = span.partition("-")
+        yield from range(int(first), int(last or first) + 1)
 
 
 def spans(ranks: Iterable[int]) -> str:

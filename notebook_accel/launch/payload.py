@@ -18,7 +18,7 @@ from typing import Any
 
 from notebook_accel.errors import PayloadError
 from notebook_accel.events import Call, to_wire
-from notebook_accel.launch import diagnose, frames, mirror, pickling
+from notebook_accel.launch import frames, mirror, pickling
 from notebook_accel.launch.pickling import CallPickler, ReturnPickler, load
 from notebook_accel.launch.stream import Channel, Message
 
@@ -89,8 +89,12 @@ def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         # Dumped last and by the same pickler: by now all that the call needs of `__main__` has been seen.
         pickler.dump((dict(pickler.definitions), frozenset(pickler.sent)))
     except Exception as error:
+        from notebook_accel.launch import diagnose
+
         raise PayloadError(diagnose.explain_unpicklable(function, args, kwargs, error)) from error
     if pickler.device_bytes:
+        from notebook_accel.launch import diagnose
+
         warnings.warn(diagnose.describe_device_tensors(function, args, kwargs, pickler.device_bytes), stacklevel=4)
     return write(pickler, mirror.capture())
 
@@ -180,6 +184,8 @@ def pack_value(value: Any, sent: Set[str]) -> list[memoryview]:
     try:
         pickler.dump(value)
     except Exception as error:
+        from notebook_accel.launch import diagnose
+
         raise PayloadError(diagnose.explain_unreturnable(value, error)) from error
     return [pickler.stream.getbuffer(), *pickler.buffers]
 

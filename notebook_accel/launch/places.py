@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-from notebook_accel.events import Frame, Phase, Place, ThreadStack
+from notebook_accel.events import Phase, Place, ThreadStack
 from notebook_accel.launch import collectives, frames
 from notebook_accel.launch.output import spans
 from notebook_accel.launch.rank_state import RankState
@@ -32,8 +31,8 @@ def of(state: RankState, threads: Sequence[ThreadStack]) -> Place:
         return Place(state.rank, state.phase, doing, where)
     at = frames.of_user(main.frames)
     doing, _ = collectives.outermost((frame.filename, frame.name) for frame in reversed(main.frames))
-    stack = [_with_source(frame) for frame in main.frames]
-    return Place(state.rank, state.phase, doing or main.call, frames.where(at) if at else "", stack)
+    where = frames.where(at) if at else ""
+    return Place(state.rank, state.phase, doing or main.call, where, frames.placed(main.frames))
 
 
 def groups(places: Iterable[Place]) -> list[list[Place]]:
@@ -63,6 +62,10 @@ def sentence(group: Sequence[Place]) -> str:
     return words
 
 
-def _with_source(frame: Frame) -> Frame:
-    """A line of the user's with its text, for when it can't be looked up any more."""
-    return replace(frame, line=frames.source(frame)) if frames.is_users(frame.filename) else frame
+def stacks(places: Iterable[Place]) -> list[tuple[list[int], str]]:
+    """The stacks of their main threads, a line for each frame, with the ranks that have the same one."""
+    found: dict[str, list[int]] = {}
+    for place in places:
+        if place.frames:
+            found.setdefault(frames.outline(place.frames), []).append(place.rank)
+    return [(ranks, stack) for stack, ranks in found.items()]

@@ -65,7 +65,7 @@ class Plan:
 
     def label(self, rank: int | str) -> str:
         """The label of output lines: of a global rank, or of several such as `0-3`."""
-        return output.label(self.config.label, self.first, self.world_size, rank)
+        return output.label(self.config.label, self.first, self.local_size, self.world_size, rank)
 
 
 _NO_AFFINITY = (
@@ -146,7 +146,7 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
 
 
 def _make_on_cluster(config: LaunchConfig, engine: ClusterEngine) -> Plan:
-    found = engine.survey()
+    found = engine.survey(config.num_nodes)
     device = clusters.device(config, found)
     size = clusters.size(config, device, found)
     machines = clusters.machines(config, device, size, found)

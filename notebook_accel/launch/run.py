@@ -354,6 +354,8 @@ class Run:
         times = [now + _TICK]
         if (due := self._ladder.due()) is not None:
             times.append(due)
+        if (due := self._output.next_due) is not None:
+            times.append(max(due, self._shown + _SHOW))
         if self._deadline is not None and self._ladder.reason is None:
             times.append(self._deadline)
         return max(0.0, min(times) - now)

@@ -103,6 +103,11 @@ def explain(job: Job) -> str:
     return f"no progress for {seconds}: {text}{_verdict(groups, stalled.elsewhere)}"
 
 
+def stacks(job: Job) -> list[tuple[list[int], str]]:
+    """Of a job that has stalled, the stacks of its ranks as text, each with the ranks that are there."""
+    return [] if job.stalled is None else places.stacks(job.stalled.places)
+
+
 def _verdict(groups: Sequence[Sequence[Place]], elsewhere: int) -> str:
     """Why it is so, where that can be told: when nobody does anything but wait."""
     phases = {group[0].phase for group in groups}

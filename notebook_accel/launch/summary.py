@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from notebook_accel.events import Bar, Phase
 from notebook_accel.launch.history import Spread, spread
 from notebook_accel.launch.rank_state import RankState
-from notebook_accel.launch.wording import count, rate
+from notebook_accel.launch.wording import count, plain, rate
 
 if TYPE_CHECKING:
     from notebook_accel.launch.job import Job
@@ -47,7 +47,9 @@ class Progress:
         outer, part = self.bars[0], self.fraction
         if len(self.bars) == 1 and outer.total and outer.rate:
             return max(0.0, (outer.total - outer.n) / outer.rate)
-        return outer.elapsed * (1 - part) / part if part else None
+        # What has moved last may be an inner bar, long after the outer one was told.
+        elapsed = outer.elapsed + max(bar.at for bar in self.bars) - outer.at
+        return elapsed * (1 - part) / part if part else None
 
     @property
     def text(self) -> str:
@@ -114,7 +116,7 @@ def overview(job: Job, look: Callable[[RankState], Progress] = progress) -> Over
         found = look(state)
         if found.fraction is not None:
             fractions[state.rank] = found.fraction
-        if found.remaining is not None and not state.phase.ended:
+        if found.remaining is not None and not state.phase.ended and job.stalled is None:
             times.append(found.remaining)
     return Overview(fractions, max(times) if times else None)
 
@@ -164,7 +166,7 @@ def why_failed(state: RankState) -> str:
     if state.phase is not Phase.FAILED:
         return ""
     if state.failed is not None and state.failed.chain:
-        return next(iter(state.failed.chain[-1].text.splitlines()), state.failed.chain[-1].type_name)
+        return next(iter(plain(state.failed.chain[-1].text).splitlines()), state.failed.chain[-1].type_name)
     if state.exited is None:
         return ""
     if state.exited.lost:

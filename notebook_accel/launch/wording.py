@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _SPARKS = "▁▂▃▄▅▆▇█"
+_FOR_TERMINALS = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\].*?(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x00-\x08\x0b-\x1f\x7f]"
+)
+"""Colours, links and moves of the cursor (ECMA-48), and characters that draw nothing."""
+_ZEROS = re.compile(r"(e-?)[+0]+")
+"""What an exponent of Python's has too much."""
 _NO_FUNCTION = ("]", ".py", ".ipynb", "/")
 """How the name ends of what is a cell, a script, a notebook or a folder."""
 
@@ -13,6 +20,16 @@ _NO_FUNCTION = ("]", ".py", ".ipynb", "/")
 def title(name: str) -> str:
     """A job by what it runs: `train()`, or `In[3]` for a cell, `train.py` or `-m train` for a script."""
     return name if " " in name or name.endswith(_NO_FUNCTION) else f"{name}()"
+
+
+def plain(text: str) -> str:
+    """Words of the user's without what only a terminal understands."""
+    return _FOR_TERMINALS.sub("", text)
+
+
+def shortened(text: str, most: int) -> str:
+    """No more than so many characters; where some are missing, the last is an ellipsis."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def duration(seconds: float) -> str:
@@ -44,10 +61,13 @@ def count(number: float) -> str:
 
 
 def rate(per_second: float, unit: str) -> str:
-    """`12.1 it/s`, or `2.50 s/it` for what is slow."""
+    """`12.1 it/s`, `118.20 MB/s`, or `2.50 s/it` for what is slow."""
     if per_second < 1:
         return f"{1 / per_second:.2f} s/{unit}"
-    return f"{per_second:.1f} {unit}/s" if per_second < 1000 else f"{count(round(per_second))} {unit}/s"
+    number = f"{per_second:.1f}" if per_second < 1000 else count(round(per_second))
+    if unit == "B" and number[-1] in _PREFIXES:
+        return f"{number[:-1]} {number[-1]}{unit}/s"
+    return f"{number} {unit}/s"
 
 
 def percent(fraction: float) -> str:
@@ -56,8 +76,9 @@ def percent(fraction: float) -> str:
 
 
 def value(number: float) -> str:
-    """Four significant digits, and no exponent where people need none."""
-    return f"{number:.0f}" if 1e4 <= abs(number) < 1e7 else f"{number:.4g}"
+    """Four significant digits, and no exponent where people need none: `0.4881`, `12345`, `3e-5`."""
+    text = f"{number:.0f}" if 1e4 <= abs(number) < 1e7 else f"{number:.4g}"
+    return _ZEROS.sub(r"\1", text)
 
 
 def blocks(fraction: float, width: int) -> str:

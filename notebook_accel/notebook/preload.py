@@ -8,6 +8,7 @@ import sys
 import sysconfig
 from types import ModuleType
 
+from notebook_accel.launch import engines
 from notebook_accel.launch.engines.base import Engine
 
 # They serve the kernel itself, or need one.
@@ -59,6 +60,7 @@ class Preloader:
         self._seen.update(new)
         self._wanted += [name for name in new if self._is_installed(name, sys.modules.get(name))]
         self._engine.preload(self._wanted)
+        engines.preload_on_clusters(self._wanted)
         self._wanted = []
 
     def _is_installed(self, name: str, module: ModuleType | None) -> bool:

@@ -126,6 +126,17 @@ def test_machines_bring_questions_of_their_own(config: Callable[..., Result], pa
     }
 
 
+def test_a_cluster_has_its_ranks_counted_on_all_machines(config: Callable[..., Result], path: Path) -> None:
+    """It is not asked for, nor what a cluster sees to by itself."""
+    asked = config("--cluster", "ray://10.0.0.1:10001", answers="2\n8\n\n")
+    assert "8 ranks on 2 machines of the cluster ray://10.0.0.1:10001" in asked.output, "it is not called"
+    assert config("set", "num_processes=6", "insecure=true").exit_code == 0
+    expected = {"cluster": "ray://10.0.0.1:10001", "insecure": True, "num_machines": 2, "num_processes": 6}
+    assert saved(path) == {**ON_CPU, **expected}
+    shown = config("show").output
+    assert "6 ranks on 2 machines of the cluster" in shown
+
+
 def test_what_an_option_says_is_not_asked(config: Callable[..., Result], path: Path) -> None:
     result = config("--num_processes", "2", "--num_machines", "1", answers="bf16\n")
     assert result.output.count("]: ") == 1

@@ -59,6 +59,7 @@ def test_what_only_counts_with_another_names_one_that_is_there() -> None:
 
 def test_what_the_file_can_say_is_an_option_too() -> None:
     elsewhere = {"distributed_type", "use_cpu", "device", "env"}  # --use_fsdp, --cpu; the others need no option
+    elsewhere |= {"cluster", "insecure"}  # of a notebook alone
     assert set(keys.KEYS) - set(BY_NAME) == elsewhere
 
 

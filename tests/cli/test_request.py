@@ -263,6 +263,13 @@ def test_devices_that_are_not_there_are_missed(train: str, hardware: Hardware, g
         make(train, hardware, **given)
 
 
+def test_machines_of_a_cluster_are_left_to_notebooks(train: str) -> None:
+    below = {"cluster": "ray://10.0.0.1:10001", "num_machines": 2, "num_processes": 4}
+    with pytest.raises(ConfigurationError, match=r"the cluster 'ray://.*--num_machines 1 for this machine alone"):
+        make(train, below=below)
+    assert make(train, below=below, num_machines=1).world_size == 4
+
+
 def test_a_port_in_use_is_refused(train: str) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

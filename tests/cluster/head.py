@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 
@@ -14,6 +15,9 @@ NODE = {"num_cpus": 4, "object_store_memory": 100_000_000, "node_ip_address": "1
 
 def main() -> None:
     patience.take()
+    # The server for clients forks while gRPC's threads run. What gRPC itself does at a fork leaves some of them stuck;
+    # without that, none. Source: https://github.com/ray-project/ray/issues/63202
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     with socket.create_server(("127.0.0.1", 0)) as free:
         client = free.getsockname()[1]
     cluster = Cluster(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import detect
-from notebook_accel.launch import engines, plan
+from notebook_accel.launch import engines, frontend, plan
 from notebook_accel.launch.engines.base import Machine, Machines
+from notebook_accel.launch.engines.cluster import engine as engine_module
 from notebook_accel.launch.engines.cluster import ray_advice, software
 from notebook_accel.launch.engines.cluster.agent import versions
 from notebook_accel.launch.engines.cluster.engine import ClusterEngine
@@ -74,6 +76,33 @@ def test_a_head_that_is_not_there_is_told_at_once():
     with pytest.raises(LaunchError, match=r"can't be reached: .*refused"):
         engine.survey()
     engine.close()
+
+
+def test_where_no_cluster_is_there_is_advice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))  # where Ray notes which cluster a machine is a node of
+    monkeypatch.setattr("ray._private.services.find_gcs_addresses", set)  # which looks at all processes
+    with pytest.raises(ClusterError, match=r"it is of none.*ray start --head.*cluster='ray://HOST:10001'"):
+        ray_advice.locate("auto")
+
+
+def test_a_client_server_that_does_not_serve_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch):
+    """Something listens, and says nothing. Each attempt is a process of its own, since Ray's may never come back."""
+    told: list[str] = []
+    monkeypatch.setattr(frontend.current, "notice", told.append)
+    monkeypatch.setattr(engine_module, "_PATIENCE", (0.1, 0.2))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        engine = ClusterEngine(f"ray://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(LaunchError, match=r"not begun to serve.* within 0.2 s.*GRPC_ENABLE_FORK_SUPPORT=0"):
+            engine.survey()
+    assert ["within 0.1 s" in text for text in told] == [True]
+    assert engine._bridge is None
+
+
+@pytest.mark.parametrize("text", ["Starting Ray client server failed. See x.err", "Initialization failure from server"])
+def test_a_client_server_that_is_stuck_is_worth_another_attempt(text: str):
+    error = ConnectionAbortedError(text)
+    assert ray_advice.is_stuck(error)
+    assert "issues/63202" in ray_advice.explain("ray://10.0.0.1:10001", error)
 
 
 def test_a_cluster_of_other_machines_needs_a_token():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
+import pytest
+
 from tests.cluster.conftest import PRELUDE, Cluster
 from tests.notebook import Cell, Notebook, wait_until
 
@@ -91,6 +93,11 @@ def test_the_users_own_modules_and_folder_are_there_as_they_are_now(notebook: No
     assert notebook.value("{found[1] for found in notebook_launcher(read)} == {os.getcwd()}")
 
 
+def test_what_ranks_will_need_is_imported_on_the_machines_beforehand(notebook: Notebook):
+    call = "notebook_launcher(lambda: 'notebook_accel.train.accelerator' in sys.modules)"
+    wait_until(lambda: all(notebook.value(call)), 60)
+
+
 def test_the_environment_is_the_notebooks_but_for_what_is_the_machines(notebook: Notebook):
     notebook.check("os.environ['OF_THE_NOTEBOOK'] = 'yes'; os.environ['PATH'] += ':/of/the/notebook'")
     try:
@@ -163,15 +170,13 @@ def test_a_warm_launch_is_about_as_fast_as_on_one_machine(notebook: Notebook):
     assert spread < 5 * local + 0.05, times
 
 
-def test_a_cluster_is_found_in_other_ways(cluster: Cluster, open_notebook: Callable[..., Notebook]):
-    """`auto` is the one that this machine is a node of.
-
-    Through the head's client server it need not be one. That is no test: Ray forks there while its own threads are in
-    gRPC, and now and then what is to serve a client does not come up.
-    """
+@pytest.mark.parametrize("way", ["auto", "client"])
+def test_a_cluster_is_found_in_other_ways(cluster: Cluster, open_notebook: Callable[..., Notebook], way: str):
+    """`auto` is the one that this machine is a node of; through the head's client server it need not be one."""
+    address = cluster.client if way == "client" else way
     notebook = open_notebook()
     notebook.check(PRELUDE)
-    call = "notebook_launcher(place, num_processes=2, num_nodes=2, device='cpu', cluster='auto')"
+    call = f"notebook_launcher(place, num_processes=2, num_nodes=2, device='cpu', cluster={address!r})"
     cell = notebook.check(call, timeout=110)
     assert cell.value == "[[0, 0, 0, 2, 1], [1, 0, 1, 2, 1]]"
     cell = notebook.begin(call.replace("place", "wait"))

@@ -19,6 +19,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "gradient_accumulation_steps": st.integers(1, 4),
     "strategy": st.sampled_from(STRATEGIES),
     "fsdp": st.fixed_dictionaries({}, optional={"fsdp_offload_params": st.booleans()}),
+    "cluster": st.sampled_from(["", "auto", "10.0.0.1:6379", "ray://10.0.0.1:10001"]),
+    "insecure": st.booleans(),
     "num_nodes": st.integers(1, 3),
     "node_rank": st.integers(0, 2),
     "master_addr": st.sampled_from(["127.0.0.1", "10.0.0.1"]),

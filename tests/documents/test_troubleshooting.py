@@ -1,8 +1,9 @@
-"""The errors that the README lists are what a user reads: each is brought about, and begins with those words."""
+"""The errors that the documents list are what a user reads: each is brought about, and has those words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -28,23 +29,34 @@ class Half(nn.Module):
 """
 BROUGHT_ABOUT = {
     "can't be sent to the ranks: it uses": "lock.acquire()",
-    "killed by SIGKILL": "os.kill(os.getpid(), signal.SIGKILL)",
-    "Expected to have finished reduction": """
+    "were killed by SIGKILL": "os.kill(os.getpid(), signal.SIGKILL)",
+    "CUDA out of memory": "torch.empty(2**50, device='cuda')",
+    "Expected to have finished reduction in the prior iteration": """
     accelerator, model = Accelerator(), Half()
     model = accelerator.prepare(model)
     for _ in range(2):
         accelerator.backward(model(torch.ones(1, 2)).sum())""",
     "belongs to a prepared model, so it would train nothing": """
     Accelerator().prepare(nn.Linear(2, 2), torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1))""",
-    "gather needs tensors of the same shapes": """
+    "gather needs tensors of the same shapes and types on all ranks": """
     accelerator = Accelerator()
     accelerator.gather(torch.ones(accelerator.process_index + 1))""",
     "No module named": "import a_module_that_is_not_there",
-    "this process already has an Accelerator": "Accelerator(); Accelerator(mixed_precision='bf16')",
-    "needs a GPU, and this rank runs on the CPU": "Accelerator(mixed_precision='fp16')",
+    "but this process already has an Accelerator": "Accelerator(); Accelerator(mixed_precision='bf16')",
+    "needs a GPU, and this rank runs on the CPU: use 'bf16'": "Accelerator(mixed_precision='fp16')",
+    "trying to initialize the default process group twice": "Accelerator(); dist.init_process_group('gloo')",
     "did not finish within": "time.sleep(60)",
+    "there is nobody to ask": "input()",
 }
-NEEDS_NO_GPU = "torch can use none here"
+"""The body of a function that ends so, by what `docs/troubleshooting.md` quotes of its error."""
+OPTIONS = {
+    "did not finish within": ", timeout=1",
+    "CUDA out of memory": ", gpus=[0]",
+    "there is nobody to ask": ", block=False",
+}
+"""What else the launch has to be told."""
+NEEDS_NO_GPU = "GPUs were asked for, and torch can use none here"
+STALLS = "rank 0 waits in all_reduce"
 
 
 @pytest.fixture(scope="module")
@@ -55,23 +67,34 @@ def notebook() -> Iterator[Notebook]:
     end(found, within=30)
 
 
-def listed() -> list[str]:
-    """The texts in the README's table."""
-    _, _, rest = (ROOT / "README.md").read_text().partition("| the text |")
+def quoted(page: Path) -> list[str]:
+    """The texts in a page's table of them."""
+    _, _, rest = page.read_text().partition("| the text |")
     table, _, _ = rest.partition("\n\n")
-    return [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
+    rows = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
+    return [row.split("`")[-2].removesuffix(" …") for row in rows]
 
 
-def test_each_that_is_listed_is_brought_about() -> None:
-    assert set(listed()) == {*BROUGHT_ABOUT, NEEDS_NO_GPU}
-    assert len(listed()) >= 10
+def test_each_that_the_page_lists_is_brought_about() -> None:
+    assert set(quoted(ROOT / "docs" / "troubleshooting.md")) == {*BROUGHT_ABOUT, NEEDS_NO_GPU, STALLS}
+
+
+def test_the_readme_lists_ten_of_them() -> None:
+    listed = quoted(ROOT / "README.md")
+    assert len(listed) >= 10
+    there = "\n".join([*BROUGHT_ABOUT, NEEDS_NO_GPU])
+    assert [text for text in listed if text not in there] == []
 
 
 @pytest.mark.parametrize("text", BROUGHT_ABOUT)
 def test_an_error_reads_so(text: str, notebook: Notebook) -> None:
-    body = BROUGHT_ABOUT[text].strip()
-    timeout = ", timeout=1" if "finish" in text and "within" in text else ""
-    cell = notebook.run(f"def train():\n    {body}\n\nnotebook_launcher(train, num_processes=2, device='cpu'{timeout})")
+    options = OPTIONS.get(text, "")
+    if "gpus" not in options:
+        options += ", device='cpu', num_processes=2"
+    elif not notebook.value("torch.cuda.is_available()"):
+        pytest.skip("there is no GPU")
+    wait = ".result()" if "block" in options else ""
+    cell = notebook.run(f"def train():\n    {BROUGHT_ABOUT[text].strip()}\n\nnotebook_launcher(train{options}){wait}")
     assert text in cell.error_text
 
 
@@ -80,3 +103,19 @@ def test_a_gpu_that_is_not_there_is_named(notebook: Notebook) -> None:
         pytest.skip("there is a GPU")
     cell = notebook.run("notebook_launcher(print, gpus=[0])")
     assert NEEDS_NO_GPU in cell.error_text
+
+
+def test_ranks_that_wait_for_ever_are_shown(notebook: Notebook) -> None:
+    cell = notebook.check("""
+    def train():
+        dist.init_process_group("gloo")
+        if dist.get_rank() == 0:
+            dist.all_reduce(torch.ones(1))
+        time.sleep(1000)
+
+    job = notebook_launcher(train, num_processes=2, device="cpu", block=False, stall_after=0.5)
+    """)
+    notebook.read_until(cell, STALLS)
+    assert "no progress for" in cell.text
+    assert "stalled" in cell.bundles[-1]["text/html"]
+    notebook.check("job.cancel()\njob.wait()")

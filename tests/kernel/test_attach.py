@@ -53,7 +53,11 @@ def test_a_running_job_is_shown_again_and_followed(notebook: Notebook, go: Path)
     """As after a page reload: in another cell, from the beginning."""
     first = notebook.check("job = notebook_launcher(work, (go,), num_processes=2, block=False)")
     notebook.read_until(first, "rank 1 is ready", timeout=10)
+    refused = notebook.run("os.environ['NOTEBOOK_ACCEL_VIEW'] = 'panel'; attach()")
+    notebook.check("del os.environ['NOTEBOOK_ACCEL_VIEW']")
+    assert "there is no view 'panel'" in refused.traceback
     again = notebook.check("same = attach()")
+    assert again.bundles, "it comes after what the cell shows next"
     for text in ("[0] rank 0 is ready", "[1] rank 1 is ready", "work() on 2 ranks: running"):
         notebook.read_until(again, text, timeout=10)
     go.touch()

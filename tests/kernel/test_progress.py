@@ -94,16 +94,19 @@ def test_a_description_and_a_postfix_arrive_although_nothing_follows(prepared: N
     go_on = tmp_path / "go_on"
     prepared.check(f"""
     def work():
-        bar = tqdm(total=10)
-        bar.update(3)
-        for n in range(1000):
-            bar.set_description(f"step {{n}}")
-            bar.set_postfix(n=n)
-        while not os.path.exists({str(go_on)!r}):
-            time.sleep(0.01)
+        for outer in tqdm(range(3), desc="seldom", mininterval=60, miniters=9):  # in a terminal
+            if outer < 2:
+                continue
+            bar = tqdm(total=10)
+            bar.update(3)
+            for n in range(1000):
+                bar.set_description(f"\\x1b[34mstep {{n}}\\x1b[0m")  # in colour
+                bar.set_postfix(n=n)
+            while not os.path.exists({str(go_on)!r}):
+                time.sleep(0.01)
     """)
     cell = prepared.begin("notebook_launcher(work, num_processes=2)")
-    prepared.read_until(cell, "step 999 3/10", timeout=10)
+    prepared.read_until(cell, "seldom 2/3 › step 999 3/10", timeout=10)
     assert "n=999" in cell.text
     go_on.touch()
     prepared.finish(cell)

@@ -180,7 +180,7 @@ def test_no_line_is_lost_or_invented_and_none_overtakes(
         now += pause
         if look:
             shown += merger.due(now)
-            assert merger.deadline is None or merger.deadline > now
+            assert merger.next_due is None or merger.next_due > now
     for rank in ended:
         merger.end(rank)
     shown += merger.due(now, all_of_it=True)
@@ -214,7 +214,7 @@ def test_a_line_that_another_rank_has_in_another_place_stays_there() -> None:
 def test_a_line_waits_for_its_like_and_no_longer() -> None:
     merger = LineMerger([0, 1])
     merger.add(0, "stdout", ["x"], 0.0)
-    assert merger.deadline == MERGE_WINDOW
+    assert merger.next_due == MERGE_WINDOW
     assert merger.due(0.9 * MERGE_WINDOW) == []
     assert merger.due(MERGE_WINDOW) == [("stdout", "x", [0])]
     merger.add(1, "stdout", ["x"], MERGE_WINDOW)

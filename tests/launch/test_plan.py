@@ -11,7 +11,7 @@ from notebook_accel.config.settings import Source
 from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import FixedProbe, Gpu, Hardware, detect
 from notebook_accel.launch import engines, plan
-from notebook_accel.launch.engines.base import Meeting
+from notebook_accel.launch.engines.base import Machines, Meeting
 from notebook_accel.launch.plan import Plan
 
 FORKSERVER, INPROCESS = engines.get("forkserver"), engines.get("inprocess")
@@ -306,6 +306,27 @@ def test_lines_are_labelled(given: dict[str, Any], rank: int | str, label: str) 
 def test_several_ranks_of_the_second_machine_are_labelled_with_their_places_there() -> None:
     made = make(machine(), num_processes=2, num_nodes=2, node_rank=1, label="$rank/$local_rank")
     assert made.label("2-3") == "2-3/0-1 "
+
+
+def test_ranks_of_a_cluster_are_labelled_with_their_places_on_each_machine() -> None:
+    config = LaunchConfig(label="$rank/$local_rank", num_nodes=2, cluster="auto")
+    made = Plan(
+        config=config,
+        size=6,
+        device="cpu",
+        backend="gloo",
+        engine="cluster",
+        visible_gpus=None,
+        threads=1,
+        machines=Machines(2, cpus=3),
+    )
+    assert [made.label(rank) for rank in (0, 4, "0-5", "2-3", "1,4")] == [
+        "0/0 ",
+        "4/1 ",
+        "0-5/0-2 ",
+        "2-3/0,2 ",
+        "1,4/1 ",
+    ]
 
 
 # Where they meet

@@ -16,7 +16,7 @@ import torch
 import notebook_accel
 from notebook_accel import events
 from notebook_accel.events import Bar, Event, Failed, Heartbeat, Metrics, Phase, Raised, Signalled, from_wire, to_wire
-from notebook_accel.launch import bars, coalesce, history, summary
+from notebook_accel.launch import bars, coalesce, history, summary, wording
 from notebook_accel.launch.coalesce import PACE, Latest, LoaderBars
 from notebook_accel.launch.history import KEPT_POINTS, Point, Series, spread
 from notebook_accel.launch.job import Job, Status
@@ -281,6 +281,34 @@ def test_progress_counts_what_inner_bars_have_done_of_a_step() -> None:
     assert found.fraction == 0.375
     assert found.remaining == pytest.approx(10 / 0.375 - 10)
     assert found.text == "epoch 1/4 › batch 50/100 12.0 it/s"
+
+
+def test_the_time_left_counts_what_has_passed_since_the_outer_bar_moved_last() -> None:
+    latest, state = Latest(), RankState(0)
+    for now, number, n in ((100.0, 0, 0.0), (130.0, 1, 50.0)):
+        latest.add(Bar(number, n=n, total=(4.0, 100.0)[number], elapsed=0.1, depth=number))
+        for event in latest.take_all(now):
+            state.apply(event)
+    assert summary.progress(state).remaining == pytest.approx(30.1 / 0.125 - 30.1)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (wording.value(0.488123), "0.4881"),
+        (wording.value(0.00003), "3e-5"),
+        (wording.value(-1.2e-12), "-1.2e-12"),
+        (wording.value(6.02e23), "6.02e23"),
+        (wording.value(12345.6), "12346"),
+        (wording.value(math.nan), "nan"),
+        (wording.rate(123_456_789, "B"), "123.46 MB/s"),
+        (wording.rate(512, "B"), "512.0 B/s"),
+        (wording.rate(1_000_000, "it"), "1.00M it/s"),
+        (wording.rate(0.4, "it"), "2.50 s/it"),
+    ],
+)
+def test_numbers_are_written_as_people_read_them(words: str, expected: str) -> None:
+    assert words == expected
 
 
 def test_an_overview_names_the_slowest_rank() -> None:

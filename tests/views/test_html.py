@@ -18,6 +18,7 @@ from notebook_accel.events import (
     Bar,
     Exited,
     Failed,
+    Frame,
     Heartbeat,
     Hello,
     Metrics,
@@ -114,7 +115,7 @@ def test_a_failed_rank_comes_first_with_its_error() -> None:
     drawn = page.draw(a_job(4, ended=True, failing=2))
     ranks = re.findall(r"<td[^>]*><b>(\d+)</b></td>", drawn)
     assert ranks == ["2", "0", "1", "3"]
-    assert "ValueError: &lt;b&gt;no" in drawn
+    assert "ValueError: &lt;b&gt;no" in drawn.partition("<img")[0]
 
 
 def test_many_ranks_are_a_grid_that_unfolds_at_the_end() -> None:
@@ -138,7 +139,8 @@ def test_rows_keep_their_number_and_place_while_a_job_runs() -> None:
 
 
 def a_stall(job: Job) -> Stalled:
-    places = [Place(rank, Phase.WAITING, "barrier<", f"In[5] line {rank}") for rank in range(len(job.ranks))]
+    frames = [Frame("In[5]", 7, "train", "dist.barrier(<)")]
+    places = [Place(rank, Phase.WAITING, "barrier<", f"In[5] line {rank}", frames) for rank in range(len(job.ranks))]
     return Stalled(places, since=job.started)
 
 
@@ -165,7 +167,10 @@ def test_a_stall_takes_the_place_of_an_empty_line() -> None:
     before = page.draw(job)
     job.apply(None, a_stall(job))
     drawn = page.draw(job)
-    assert (drawn.count("<div"), drawn.count("<tr>")) == (before.count("<div"), before.count("<tr>"))
+    above, table, below = drawn.partition("</table>")
+    assert below.count("In[5] line 7 in train: dist.barrier(&lt;)") == 1  # both ranks are there
+    assert (above + table).count("<div") == before.partition("</table>")[0].count("<div")
+    assert drawn.count("<tr>") == before.count("<tr>")
     assert "rank 0 waits in barrier&lt; at In[5] line 0; rank 1 waits in barrier&lt; at In[5] line 1" in drawn
     assert "barrier&lt; at In[5] line 1</div></td>" in drawn
     found = read(drawn)
@@ -177,6 +182,10 @@ def test_a_job_that_was_stopped_while_it_had_stalled_keeps_that() -> None:
     job = a_job(2)
     job.apply(None, a_stall(job))
     job.finish(Status.INTERRUPTED)
+    stacks = page.draw(job).partition("<details>")[2]
+    assert "<b>ranks 0-1</b>" in stacks
+    assert "dist.barrier(&lt;)" in stacks
+    assert "ranks 0-1:\nIn[5] line 7 in train: dist.barrier(<)" in describe.describe(job)
     assert "they wait for each other, and will for ever" in page.draw(job)
     assert "no progress for" not in page.draw(a_job(2))
 
@@ -186,7 +195,7 @@ def test_a_chart_is_a_picture_of_the_metric() -> None:
     (source,) = found.attributes["src"]
     picture = ElementTree.fromstring(base64.b64decode(source.partition("base64,")[2]))
     assert [child.tag.rpartition("}")[2] for child in picture] == ["path", "polygon", "polyline"]
-    assert found.attributes["alt"] == ["loss<: 1.5 → 0.52 (0.02 to 1.02 over ranks)"]
+    assert found.attributes["alt"] == ["loss<: 1.5 → 0.52, 0.02 to 1.02 over ranks"]
 
 
 def on_two_machines(size: int) -> Job:

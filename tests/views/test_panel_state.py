@@ -12,10 +12,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_accel.events import Bar, Exited, Failed, Heartbeat, Hello, Line, Metrics, Phase, PhaseChanged, Raised
+from notebook_accel.events import (
+    Bar,
+    Exited,
+    Failed,
+    Frame,
+    Heartbeat,
+    Hello,
+    Line,
+    Metrics,
+    Phase,
+    PhaseChanged,
+    Place,
+    Raised,
+    Stalled,
+)
 from notebook_accel.launch.job import Job, Status
 from notebook_accel.notebook.views import panel_state
 from notebook_accel.notebook.views.merge_patch import diff
+from notebook_accel.notebook.views.pacing import Pacer
 from notebook_accel.notebook.views.panel_state import StateMaker
 
 MODEL = (Path(__file__).parents[2] / "extension/src/model.ts").read_text()
@@ -148,18 +163,77 @@ def test_a_new_line_does_not_send_the_others_again() -> None:
     assert diff(before, maker.make())["ranks"]["0"]["lines"] == {"1": "two"}
 
 
+def test_words_for_terminals_are_told_as_words_and_long_ones_say_that_they_are_cut() -> None:
+    job = a_job(1)
+    link = "\x1b]8;;https://x.org\x1b\\here\x1b]8;;\x1b\\"
+    job.apply(0, Line("stderr", f"\x1b[1;31mred\x1b[0m {link}\x07 \t|"))
+    job.apply(0, Line("stdout", "x" * 1000))
+    job.apply(0, Failed([Raised("E", "\x1b[31mE\x1b[0m: no\nmore", [])], at=1.0))
+    rank = StateMaker(job).whole()["ranks"]["0"]
+    assert list(rank["lines"].values()) == ["red here \t|", "x" * 299 + "…"]
+    assert rank["error"] == "E: no"
+
+
+def a_stall(job: Job, depth: int) -> Stalled:
+    frames = [Frame("In[3]", number, "train", f"call_{number}()") for number in range(depth)]
+    ranks = range(len(job.ranks))
+    return Stalled([Place(rank, Phase.WAITING, "barrier", "In[3] line 5", frames) for rank in ranks], job.started)
+
+
+def test_a_rank_of_a_job_that_has_stalled_tells_its_stack_until_it_goes_on() -> None:
+    job = a_job(2)
+    maker = StateMaker(job)
+    state = maker.whole()
+    assert (state["ranks"]["1"]["stack"], state["head"]["left"], state["ranks"]["1"]["left"]) == ("", "29 s", "29 s")
+    job.apply(None, a_stall(job, 2))
+    state = maker.make()
+    assert (state["head"]["left"], state["ranks"]["1"]["left"]) == ("", "")  # nobody knows
+    assert state["ranks"]["1"]["stack"] == "In[3] line 0 in train: call_0()\nIn[3] line 1 in train: call_1()"
+    assert state["head"]["note"].endswith("in another group. Unfold a rank to see its Python stack.")
+    job.apply(None, Stalled(()))
+    assert maker.make()["ranks"]["1"]["stack"] == ""
+    job.apply(None, Stalled([Place(0, Phase.WAITING), Place(1, Phase.WAITING)], job.started))
+    assert "Unfold" not in maker.make()["head"]["note"]
+
+
+def test_of_deep_stacks_of_many_ranks_the_innermost_frames_are_told() -> None:
+    job = a_job(64)
+    job.apply(None, a_stall(job, 40))
+    first, *frames = StateMaker(job).whole()["ranks"]["63"]["stack"].splitlines()
+    assert first == "…"
+    assert 10 < len(frames) < 40
+    assert frames[-1] == "In[3] line 39 in train: call_39()"
+
+
 def test_what_is_no_number_can_be_told() -> None:
     job = a_job(1)
     job.apply(0, Metrics({"loss": float("nan"), "best": float("inf")}, 60))
     state = StateMaker(job).whole()
+    assert state["metrics"]["loss"]["range"] == ""
     assert state["ranks"]["0"]["values"] == {"loss": "nan", "best": "inf"}
     json.dumps(state, allow_nan=False)
 
 
-def test_a_metric_that_never_changes_is_in_the_middle_of_its_chart() -> None:
+def test_new_metrics_are_charted_at_once_and_the_others_in_their_turn() -> None:
+    job = a_job(2)
+    maker = StateMaker(job)
+    maker._metric_pacer = Pacer(0.0, 1e9)
+    before = maker.whole()
+    told = []
+    for step in (100, 101):
+        job.apply(0, Metrics({"loss": 9.0, "lr": 0.1, "norm": 2.0}, step))
+        maker.look_at_metrics()
+        state = maker.make()
+        told.append(list(diff(before, state)["metrics"]))
+        before = state
+    assert told == [["lr", "norm"], ["loss"]]
+
+
+@pytest.mark.parametrize("value", [3.0, 0.0, -1e-12, 6e23])
+def test_a_metric_that_never_changes_is_in_the_middle_of_its_chart(value: float) -> None:
     job = a_job(2)
     for step in range(2):
-        job.apply(0, Metrics({"rate": 3.0}, step))
+        job.apply(0, Metrics({"rate": value}, step))
     assert StateMaker(job).whole()["metrics"]["rate"]["points"] == [[0, 500, 500, 500], [1000, 500, 500, 500]]
 
 

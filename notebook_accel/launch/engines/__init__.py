@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,8 @@ _OF_DEVICES = {"tpu": "xla"}
 """The engines of devices that only one can start ranks on."""
 _running: dict[tuple[int, str], Engine] = {}
 _clusters: dict[tuple[int, str], ClusterEngine] = {}
+_preloaded: dict[str, None] = {}
+"""What ranks are to find imported on any cluster, in order."""
 
 
 def of_cluster(address: str, *, insecure: bool = False) -> ClusterEngine:
@@ -60,7 +62,16 @@ def of_cluster(address: str, *, insecure: bool = False) -> ClusterEngine:
     key = (os.getpid(), f"{address} {insecure}")
     if key not in _clusters:
         _clusters[key] = ClusterEngine(address, insecure=insecure)
+        _clusters[key].preload(list(_preloaded))
     return _clusters[key]
+
+
+def preload_on_clusters(modules: Sequence[str]) -> None:
+    """Has the machines of every cluster, of those to come too, import installed modules where ranks will find them."""
+    _preloaded.update(dict.fromkeys(modules))
+    for (pid, _), engine in _clusters.items():
+        if pid == os.getpid():
+            engine.preload(modules)
 
 
 def get(name: str | None = None, *, device: str | None = None) -> Engine:

@@ -44,20 +44,21 @@ class ServerEngine:
         with self._lock:
             self._current(os.environ if environment is None else environment)
 
-    def preload(self, modules: Sequence[str]) -> None:
+    def preload(self, modules: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        """As in the contract; `environment` is what the imports see, by default that of this process."""
         if self._method == "spawn":
             return  # a fresh interpreter inherits nothing
         with self._lock:
             self._wanted += [name for name in modules if name not in self._known]
             self._known |= dict.fromkeys(modules)
             self._take_over()
-            self._ask()
+            self._ask(os.environ if environment is None else environment)
 
     def bequeath(self, heir: int, environment: Mapping[str, str]) -> Channel | None:
         if self._method != "fork":
             return None
         with self._lock, contextlib.suppress(OSError):
-            return self._current(environment).successor((), heir).give_away()
+            return self._current(environment).successor((), os.environ, heir).give_away()
         return None
 
     def inherit(self, control: Channel, environment: Mapping[str, str]) -> None:
@@ -133,12 +134,12 @@ class ServerEngine:
             # Without a name, something else has ended it, and may do so again.
             self._wanted = self._preloaded + self._wanted if news["broken"] else []
 
-    def _ask(self) -> None:
+    def _ask(self, environment: Mapping[str, str]) -> None:
         """Asks for a next server if more is wanted. Not while a launch begins, which it would slow down."""
         self._wanted = [name for name in self._wanted if name.partition(".")[0] not in self._broken]
         if self._wanted and self._server is not None and self._next is None:
             try:
-                self._next = self._server.successor(self._wanted)
+                self._next = self._server.successor(self._wanted, environment)
             except OSError:
                 self._discard()
                 return

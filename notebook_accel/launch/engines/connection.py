@@ -49,18 +49,19 @@ class Server:
             raise LaunchError(f"{_WHAT} can't be started: {error}") from error
         return server
 
-    def successor(self, modules: Sequence[str], kernel: int | None = None) -> Server:
+    def successor(self, modules: Sequence[str], environment: Mapping[str, str], kernel: int | None = None) -> Server:
         """Asks for a copy that has imported more; it says later whether it is ready.
 
         Args:
             modules: What it is to import.
+            environment: What the imports see.
             kernel: The process that it ends with; by default this one.
         """
         ours, theirs = pair()
         request = {
             "op": "preload",
             "modules": list(modules),
-            "env": dict(os.environ),
+            "env": dict(environment),
             "kernel": os.getpid() if kernel is None else kernel,
         }
         try:

@@ -7,8 +7,6 @@ import os
 import socket
 from dataclasses import dataclass
 
-import psutil
-
 _APART = 2.0
 """Seconds by which two processes of one number differ at least in when they began."""
 
@@ -33,6 +31,8 @@ class Owner:
 
     def is_alive(self) -> bool:
         """Whether the process has not ended; asked on its own machine."""
+        import psutil
+
         try:
             process = psutil.Process(self.pid)
             return abs(process.create_time() - self.began) < _APART and process.status() != psutil.STATUS_ZOMBIE
@@ -42,4 +42,6 @@ class Owner:
 
 @functools.cache  # asked at each launch
 def _process(pid: int) -> Owner:
+    import psutil
+
     return Owner(pid, psutil.Process(pid).create_time(), socket.gethostname())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from notebook_accel.events import Frame, Stacks, StacksWanted, ThreadStack
-from notebook_accel.launch import frames, frontend
+from notebook_accel.events import Stacks, StacksWanted, ThreadStack
+from notebook_accel.launch import frames
 from notebook_accel.launch.job import Job
 from notebook_accel.launch.journal.lines import decode, encode
 from notebook_accel.launch.journal.records import Record
@@ -100,13 +100,7 @@ def _read(record: Record, number: int) -> Told | None:
 
 
 def _placed(thread: ThreadStack) -> ThreadStack:
-    return replace(thread, frames=_all_placed(thread.frames))
-
-
-def _all_placed(stack: Sequence[Frame]) -> list[Frame]:
-    return [
-        replace(frame, filename=frontend.current.place(frame.filename), line=frames.source(frame)) for frame in stack
-    ]
+    return replace(thread, frames=frames.placed(thread.frames))
 
 
 def _private(path: str, flags: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from notebook_accel.launch.history import Spread
 
-WIDTH, HEIGHT = 220, 64
+WIDTH, HEIGHT = 192, 64
 _EDGE = 3
 _LINE = "#2f81d0"
 """At least 3:1 on white and on black."""
@@ -49,7 +49,8 @@ class _Scale:
         self._width = (max((each.x for each in places), default=0.0) - self._left) or 1.0
         low, high = min((each.low for each in places), default=0.0), max((each.high for each in places), default=0.0)
         # One that never changes is a line in the middle: at the bottom it would be on the edge.
-        self._low, self._height = (low, high - low) if low < high else (low - 0.5, 1.0)
+        width = abs(low) or 1.0
+        self._low, self._height = (low, high - low) if low < high else (low - width / 2, width)
 
     def __call__(self, x: float, y: float) -> tuple[float, float]:
         right = (x - self._left) / self._width

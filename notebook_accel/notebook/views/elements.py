@@ -10,15 +10,17 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
+from notebook_accel.launch.wording import shortened
+
 _TEXT_LIMIT = 300
 _EDGE = "#808080"
 BLUE, GREEN, RED, AMBER = "#2f81d0", "#2e8b57", "#b3261e", "#f2b84b"
 _INK = {RED: "#ffffff", AMBER: "#1a1a1a"}
 
 
-def text(words: str) -> str:
+def text(words: str, most: int = _TEXT_LIMIT) -> str:
     """Words of the user's, harmless and not without end."""
-    return html.escape(words if len(words) <= _TEXT_LIMIT else words[: _TEXT_LIMIT - 1] + "…")
+    return html.escape(shortened(words, most))
 
 
 def element(name: str, content: str, style: str = "", **attributes: str) -> str:
@@ -37,7 +39,7 @@ def bar(fraction: float, colour: str = BLUE, height: str = "0.6em") -> str:
     """How much is done."""
     inner = element("div", "", f"width:{100 * min(1.0, max(0.0, fraction)):.1f}%;height:100%;background-color:{colour}")
     style = f"height:{height};border:1px solid {_EDGE};border-radius:2px;overflow:hidden;box-sizing:border-box"
-    return element("div", inner, style)
+    return element("div", inner, f"{style};margin:3px 0 2px")
 
 
 def table(head: Iterable[tuple[str, str]], rows: Iterable[Iterable[str]], *, wrap: bool) -> str:

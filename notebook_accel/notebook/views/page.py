@@ -6,6 +6,7 @@ from notebook_accel.events import Phase
 from notebook_accel.launch import describe, stalls, summary
 from notebook_accel.launch.history import Spread
 from notebook_accel.launch.job import Job, Status
+from notebook_accel.launch.output import spans
 from notebook_accel.launch.rank_state import RankState
 from notebook_accel.launch.summary import Overview
 from notebook_accel.launch.wording import duration, percent, spark, value
@@ -18,6 +19,7 @@ _SPARK_WIDTH = 24
 _CHART_PLACES = 110
 _MOST_METRICS = 12
 _MOST_FAILED = 4
+_MOST_STACKS, _LONGEST_STACK = 8, 4000
 _ONE_LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
 _COLOURS = {Phase.FAILED: RED, Phase.DONE: GREEN}
 
@@ -30,7 +32,10 @@ def draw(job: Job, *, grid: bool = True) -> str:
     found = summary.overview(job)
     parts = [_head(job, found)]
     if not summary.is_brief(job):
-        parts += [_total(job, found), _stall(job), _metrics(job), _ranks(job, found, grid), _foot(job)]
+        middle = [_metrics(job), _ranks(job, found, grid)]
+        if job.status is Status.FAILED:
+            middle.reverse()  # the rank that failed comes first, with its error
+        parts += [_total(job, found), _stall(job), *middle, _stacks(job), _foot(job)]
     return element("div", "".join(parts), "max-width:64em;line-height:1.4")
 
 
@@ -89,18 +94,19 @@ def _spark(job: Job, name: str, means: list[float]) -> str:
 
 
 def _chart(job: Job, name: str, places: list[Spread]) -> str:
-    words = describe.between(job, name)
-    if len(places) > 1:
-        words = f"{value(places[0].mean)} → {words}"
-    drawn = element("b", text(name))
+    mean, low, high = summary.latest(job, name)
+    words = f"{value(places[0].mean)} → {value(mean)}" if len(places) > 1 else value(mean)
+    over = f"{value(low)} to {value(high)} over ranks" if low < high else ""
+    drawn = element("div", element("b", text(name)), _ONE_LINE, title=name)
     if places:  # else none of its values was a number that can be drawn
         size = f'width="{charts.WIDTH}" height="{charts.HEIGHT}"'
-        picture = f'<img src="{charts.source(places)}" {size} alt="{text(f"{name}: {words}")}">'
-        drawn += element("div", picture)
-    return element("div", drawn + element("div", text(words)), _CHART_STYLE)
+        alternative = text(f"{name}: {words}{', ' if over else ''}{over}")
+        drawn += element("div", f'<img src="{charts.source(places)}" {size} alt="{alternative}">')
+    drawn += element("div", text(words)) + (element("div", text(over), "font-size:90%") if over else "")
+    return element("div", drawn, _CHART_STYLE)
 
 
-_CHART_STYLE = f"display:inline-block;vertical-align:top;margin:0 16px 8px 0;width:{charts.WIDTH}px"
+_CHART_STYLE = f"display:inline-block;vertical-align:top;margin:0 14px 8px 0;width:{charts.WIDTH}px"
 
 
 def _ranks(job: Job, found: Overview, grid: bool) -> str:
@@ -185,6 +191,20 @@ def _box(state: RankState, found: Overview) -> str:
     drawn += bar(fraction or 0.0, _COLOURS.get(state.phase, BLUE), "0.4em")
     style = "display:inline-block;vertical-align:top;width:6.5em;margin:0 6px 4px 0;overflow:hidden"
     return element("div", drawn, style, title=title + (", behind the others" if behind else ""))
+
+
+def _stacks(job: Job) -> str:
+    """Where each rank is that has stalled; below all else, so that nothing moves when it comes or goes."""
+    found = stalls.stacks(job)
+    drawn = ""
+    for ranks, stack in found[:_MOST_STACKS]:
+        drawn += element("div", element("b", f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}"), "margin:4px 0 0")
+        drawn += element("div", text(stack, _LONGEST_STACK), "font-family:monospace;white-space:pre;overflow:auto")
+    if len(found) > _MOST_STACKS:
+        drawn += element("div", f"and {len(found) - _MOST_STACKS} others", "margin:4px 0 0")
+    if drawn and job.status.ended:
+        return element("details", element("summary", "Python stacks, when nothing moved") + drawn)
+    return drawn
 
 
 def _foot(job: Job) -> str:

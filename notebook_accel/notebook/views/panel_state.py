@@ -14,7 +14,7 @@ from notebook_accel.launch.output import spans
 from notebook_accel.launch.rank_state import RankState
 from notebook_accel.launch.stopping import GRACE
 from notebook_accel.launch.summary import Overview
-from notebook_accel.launch.wording import clock, percent, rate, size, value
+from notebook_accel.launch.wording import clock, percent, plain, rate, shortened, size, value
 from notebook_accel.notebook.views.pacing import Pacer
 
 _CHART_PLACES = 60
@@ -24,6 +24,8 @@ _MOST_LINES = 50
 """Lines that a row unfolds to; fewer where ranks are many."""
 _ALL_LINES = 800
 _TEXT_LIMIT = 300
+_LONGEST_STACK, _ALL_STACKS = 4000, 40_000
+"""Characters of a rank's stack, and of all of them; of a longer one the innermost frames are told."""
 _METRIC_SECONDS, _METRIC_SHARE = 0.2, 0.005
 _IN_FULL = 8
 """How many ranks are told in full at a time."""
@@ -76,6 +78,7 @@ class Rank(TypedDict):
     values: dict[str, str]
     bars: dict[str, Bar]
     lines: dict[str, str]
+    stack: str
 
 
 class Metric(TypedDict):
@@ -104,6 +107,9 @@ class StateMaker:
         """The first that is to be told in full the next time."""
         self._bars: dict[int, dict[int, tuple[events.Bar, Bar]]] = {}
         """By rank, what was made of each bar, and of which of its states."""
+        self._stalled: events.Stalled | None = None
+        self._stacks: dict[int, str] = {}
+        """Of each rank of a job that has stalled so."""
         self._metrics: dict[str, Metric] = {}
         self._progress = summary.Remembered()
         self._next_metric = 0
@@ -122,15 +128,18 @@ class StateMaker:
         return self._make(turn)
 
     def look_at_metrics(self) -> None:
-        """Makes the chart of one metric anew, the next in its turn, unless the last was just made."""
+        """Makes the charts of new metrics, else the next one in its turn anew, unless that was just done."""
         if self._metric_pacer.is_due() and (names := self._metric_names()):
             with self._metric_pacer:
-                name = names[self._next_metric % len(names)]
-                self._next_metric += 1
-                self._metrics = {**self._metrics, name: _metric(self._job, name)}
+                chosen = [name for name in names if name not in self._metrics]
+                if not chosen:
+                    chosen = [names[self._next_metric % len(names)]]
+                    self._next_metric += 1
+                self._metrics = {**self._metrics, **{name: _metric(self._job, name) for name in chosen}}
 
     def _make(self, turn: list[RankState]) -> State:
         found = summary.overview(self._job, self._progress)
+        self._look_at_stacks()
         in_full = {str(state.rank): self._rank(state) for state in turn}
         ranks = {}
         spread = summary.is_spread(self._job)
@@ -164,16 +173,24 @@ class StateMaker:
             "host": "",
             "detail": state.detail,
             "done": -1,
-            "text": shown.text[:_TEXT_LIMIT],
-            "left": "" if shown.remaining is None or state.phase.ended else clock(shown.remaining),
+            "text": shortened(shown.text, _TEXT_LIMIT),
+            "left": "" if shown.remaining is None or state.phase.ended or self._stalled else clock(shown.remaining),
             "behind": False,
-            "error": summary.why_failed(state)[:_TEXT_LIMIT],
+            "error": shortened(summary.why_failed(state), _TEXT_LIMIT),
             "memory": describe.memory(state),
             "device": "" if state.device_used is None else size(state.device_used),
             "values": {name: value(number) for name, number in list(state.metrics.items())[:_MOST_METRICS]},
             "bars": self._rank_bars(state),
             "lines": _lines(state, min(_MOST_LINES, _ALL_LINES // len(self._job.ranks))),
+            "stack": self._stacks.get(state.rank, ""),
         }
+
+    def _look_at_stacks(self) -> None:
+        if self._job.stalled is not self._stalled:
+            self._stalled = self._job.stalled
+            most = min(_LONGEST_STACK, _ALL_STACKS // len(self._job.ranks))
+            found = stalls.stacks(self._job)
+            self._stacks = {rank: _innermost(stack, most) for ranks, stack in found for rank in ranks}
 
     def _rank_bars(self, state: RankState) -> dict[str, Bar]:
         before = self._bars.get(state.rank, {})
@@ -219,6 +236,8 @@ def _note(job: Job) -> str:
             "click again to kill now."
         )
     explained = stalls.explain(job)
+    if job.stalled and any(place.frames for place in job.stalled.places):
+        explained += ". Unfold a rank to see its Python stack."
     return explained[:1].upper() + explained[1:]
 
 
@@ -226,12 +245,12 @@ def _bar(bar: events.Bar) -> Bar:
     shown = summary.Progress([bar])
     return {
         "depth": bar.depth,
-        "description": bar.description[:_TEXT_LIMIT],
+        "description": shortened(bar.description, _TEXT_LIMIT),
         "done": _thousandths(shown.fraction),
         "amount": summary.amount(bar),
         "rate": rate(bar.rate, bar.unit) if bar.rate else "",
         "left": "" if shown.remaining is None else clock(shown.remaining),
-        "postfix": bar.postfix[:_TEXT_LIMIT],
+        "postfix": shortened(bar.postfix, _TEXT_LIMIT),
         "closed": bar.closed,
     }
 
@@ -240,7 +259,15 @@ def _lines(state: RankState, most: int) -> dict[str, str]:
     """The last lines by their number, so that a new one does not make all of them new."""
     lines, written = list(state.lines), state.written
     shown = list(enumerate(lines, written - len(lines)))[-most:]
-    return {str(number): line.text[:_TEXT_LIMIT] for number, line in shown}
+    return {str(number): shortened(plain(line.text), _TEXT_LIMIT) for number, line in shown}
+
+
+def _innermost(stack: str, most: int) -> str:
+    """The frames of a stack that are no more than so many characters, the innermost of them last."""
+    if len(stack) <= most:
+        return stack
+    cut = stack[-most:]
+    return "…\n" + (cut.partition("\n")[2] or cut)
 
 
 def _metric(job: Job, name: str) -> Metric:
@@ -250,7 +277,7 @@ def _metric(job: Job, name: str) -> Metric:
     bottom, height = _extent([edge for place in places for edge in (place.low, place.high)])
     return {
         "now": value(mean),
-        "range": f"{value(low)} to {value(high)}" if low != high else "",
+        "range": f"{value(low)} to {value(high)}" if low < high else "",
         "points": [
             [round(1000 * (place.x - left) / width)]
             + [round(1000 * (each - bottom) / height) for each in (place.mean, place.low, place.high)]
@@ -262,7 +289,8 @@ def _metric(job: Job, name: str) -> Metric:
 def _extent(values: list[float]) -> tuple[float, float]:
     """Where they begin, and how far they go; those that are all the same are in the middle."""
     low, high = min(values, default=0.0), max(values, default=0.0)
-    return (low, high - low) if low < high else (low - 0.5, 1.0)
+    width = abs(low) or 1.0
+    return (low, high - low) if low < high else (low - width / 2, width)
 
 
 def _thousandths(fraction: float | None) -> int:

@@ -22,6 +22,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from notebook_accel.launch import mirror
+from notebook_accel.launch.engines.base import Meeting
 from notebook_accel.launch.engines.client import ServerEngine
 from notebook_accel.launch.engines.cluster.backlog import Backlog
 from notebook_accel.launch.engines.cluster.folders import Folders
@@ -30,6 +32,7 @@ from notebook_accel.launch.engines.cluster.local_group import LocalGroup
 from notebook_accel.launch.engines.cluster.selecting import turn
 
 _TICK = 1.0
+_BACKLOG = 4096
 _COMPARED = ("torch", "notebook-accel", "cloudpickle")
 
 
@@ -65,9 +68,13 @@ class NodeAgent:
             end.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._groups: dict[int, LocalGroup] = {}
+        self._offers: dict[int, socket.socket] = {}
+        """Meeting points of groups to come, by port. They listen already, so that a launch need not wait for them."""
         self._home = tempfile.mkdtemp(prefix="notebook-accel-")
         self._folders = Folders(self._home)
         self._environ = _own_environment()
+        self._notebooks: Mapping[str, str] = self._environ
+        """The same with what the notebook has set, which imports see."""
         self._asked = math.inf
         """When somebody last did, once somebody has."""
         self._closing = False
@@ -136,6 +143,8 @@ class NodeAgent:
             raise
         finally:
             self._end_groups()
+            for listener in self._offers.values():
+                listener.close()
             self._engine.close()
             shutil.rmtree(self._home, ignore_errors=True)
 
@@ -157,24 +166,42 @@ class NodeAgent:
 
     def _on_frame(self, header: dict[str, Any], blobs: Sequence[Any]) -> None:
         operation, number = header["op"], header.get("group", 0)
-        if operation == "open":
-            self._open(header)
+        if operation == "start":
+            self._start(header)
+        elif operation == "offer":
+            self._offer()
+        elif operation == "compare":
+            lacking = self._folders.compare(header["folders"])
+            self._backlog.add(({"op": "compared", "group": number, "lacking": lacking}, ()))
         elif operation == "folder":
             self._folders.take(header, blobs)
         elif operation == "preload":
-            self._engine.preload(header["modules"])
+            self._notebooks = {**self._environ, **header["env"]}
+            self._engine.preload(header["modules"], self._notebooks)
         elif operation == "close":
             if number in self._groups:
                 self._groups.pop(number).close()
+            self._engine.preload((), self._notebooks)  # what it has put off while it was busy
         elif number in self._groups:
             self._groups[number].on_frame(header, blobs)
 
-    def _open(self, header: dict[str, Any]) -> None:
-        group = LocalGroup(header, self._engine, self._selector, self._backlog.add, self._address, self._environ)
+    def _offer(self) -> None:
+        listener = socket.create_server((self._address, 0), backlog=_BACKLOG)
+        host, port = listener.getsockname()[:2]
+        self._offers[port] = listener
+        self._backlog.add(({"op": "offered", "host": host, "port": port}, ()))
+
+    def _start(self, header: dict[str, Any]) -> None:
+        listener = self._offers.pop(header["port"]) if header["first"] else None
+        group = LocalGroup(header, self._engine, self._selector, self._backlog.add)
         self._groups[header["group"]] = group
-        lacking = self._folders.compare(header["folders"])
-        group.folders = self._folders.places
-        group.open(lacking)
+        meeting = Meeting(host=self._address, port=header["port"], listener=listener)
+        arranged = {
+            "MASTER_ADDR": header["host"],
+            "MASTER_PORT": str(header["port"]),
+            **mirror.told_places(self._folders.places),
+        }
+        group.start(header, meeting, self._environ, arranged)
 
 
 def _own_environment() -> dict[str, str]:

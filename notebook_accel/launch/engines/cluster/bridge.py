@@ -26,6 +26,8 @@ from notebook_accel.launch.engines.cluster.transport import ClusterError
 from notebook_accel.launch.stream import Channel, Message
 
 _TICK = 1.0
+_PATIENCE = 60.0
+"""Seconds to join a cluster of which the kernel has not asked."""
 _END = 2.0
 """Seconds to take leave of the cluster."""
 
@@ -38,6 +40,8 @@ class Bridge:
         self._control = control
         self._kernel = kernel
         self._environ: Mapping[str, str] = {}
+        self._preload: dict[str, Any] = {"modules": [], "env": {}}
+        """What ranks are to find imported, and what the imports see."""
         self._fleets: dict[Machines, Fleet] = {}
         self._expected: dict[Machines, list[Relay]] = {}
         """Groups that wait for machines."""
@@ -101,10 +105,10 @@ class Bridge:
         while True:
             self._chores.get()()
 
-    def _reach(self) -> None:
+    def _reach(self, patience: float) -> None:
         """Joins the cluster, if that has not been done."""
         if not self._connected:
-            self._transport.connect()
+            self._transport.connect(patience)
             self._connected = True
 
     # What the kernel says
@@ -121,22 +125,23 @@ class Bridge:
         if operation == "group":
             self._open(message.fds[0])
         elif operation == "survey":
-            answer = Channel(socket.socket(fileno=message.fds[0]))
-            self._chores.put(lambda: self._survey(answer))
+            answer, patience = Channel(socket.socket(fileno=message.fds[0])), message.header["patience"]
+            self._chores.put(lambda: self._survey(answer, patience))
         elif operation == "environment":
             self._environ = message.header["env"]
         elif operation == "preload":
+            self._preload = {**message.header, "modules": self._preload["modules"] + message.header["modules"]}
             for fleet in self._fleets.values():
-                for link in fleet.links:
-                    link.tell(({"op": "preload", "modules": message.header["modules"]}, ()))
+                fleet.tell((message.header, ()))
 
-    def _survey(self, answer: Channel) -> None:
+    def _survey(self, answer: Channel, patience: float) -> None:
+        """Joins the cluster, if that has not been done, and tells what is there."""
         with contextlib.closing(answer), contextlib.suppress(OSError):
             try:
-                self._reach()
+                self._reach(patience)
                 found = [vars(machine) for machine in self._transport.survey()]
             except Exception as error:
-                answer.send({"error": _text(error)})
+                answer.send({"error": _text(error), "again": isinstance(error, ClusterError) and error.again})
             else:
                 answer.send({"machines": found})
 
@@ -175,7 +180,7 @@ class Bridge:
 
     def _start(self, machines: Machines, environ: Mapping[str, str]) -> None:
         try:
-            self._reach()
+            self._reach(_PATIENCE)
             started, nodes = self._transport.start(machines, environ)
         except Exception as error:
             text = _text(error)
@@ -187,6 +192,7 @@ class Bridge:
         if machines in self._fleets:
             self._give_back(machines)  # one that is not whole
         self._fleets[machines] = fleet
+        fleet.tell(({"op": "preload", **self._preload}, ()))
         for relay in self._expected.pop(machines):
             if relay.number in self._relays:
                 fleet.groups[relay.number] = relay

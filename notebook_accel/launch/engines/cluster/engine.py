@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch import processes
+from notebook_accel.launch import clusters, frontend, processes
 from notebook_accel.launch.engines import descriptors
 from notebook_accel.launch.engines.base import GroupSpec, Machine
 from notebook_accel.launch.engines.cluster import folders
@@ -24,6 +24,8 @@ from notebook_accel.launch.stream import Channel, pair
 _ENTRY = "notebook_accel.launch.engines.cluster.bridge:main"
 _WHAT = "the process that reaches the cluster"
 NAME = "cluster"
+_PATIENCE = (15.0, 30.0, 60.0)
+"""Seconds for each attempt to join a cluster that may be stuck."""
 _FRESH = 30.0
 """Seconds for which a survey counts."""
 
@@ -46,15 +48,19 @@ class ClusterEngine:
         self._lock = threading.RLock()
         self._bridge: _Bridge | None = None
         self._surveyed: tuple[float, list[Machine]] = (0.0, [])
+        self._modules: dict[str, None] = {}
+        """What ranks are to find imported, in order."""
 
     def warm(self) -> None:
         with self._lock:
             self._current()
 
     def preload(self, modules: Sequence[str]) -> None:
-        with self._lock, contextlib.suppress(OSError):
-            if self._bridge is not None:
-                self._bridge.control.send({"op": "preload", "modules": list(modules)})
+        with self._lock:
+            new = [name for name in modules if name not in self._modules]
+            self._modules |= dict.fromkeys(new)
+            if self._bridge is not None and new:
+                self._bridge.preload(new)
 
     def bequeath(self, heir: int, environment: Mapping[str, str]) -> None:
         pass  # a process has machines of its own
@@ -62,33 +68,46 @@ class ClusterEngine:
     def inherit(self, control: Channel, environment: Mapping[str, str]) -> None:
         raise NotImplementedError
 
-    def survey(self) -> list[Machine]:
-        """The machines of the cluster, as they were within the last half minute.
+    def survey(self, least: int = 1) -> list[Machine]:
+        """The machines of the cluster, as they were within the last half minute; fewer than `least` are as of now.
 
         Raises:
             LaunchError: It can't be reached.
         """
         at, found = self._surveyed
-        if not found or time.monotonic() - at > _FRESH:
+        if len(found) < least or time.monotonic() - at > _FRESH:
             found = self._survey()
             self._surveyed = time.monotonic(), found
         return found
 
     def _survey(self) -> list[Machine]:
+        *first, last = _PATIENCE
+        for patience in first:
+            answer = self._ask(patience)
+            if not answer.get("again"):
+                break
+            frontend.current.notice(f"{answer['error']}\nTrying once more, for longer.")
+        else:
+            answer = self._ask(last)
+        if "error" in answer:
+            raise LaunchError(answer["error"])
+        return [Machine(**each) for each in answer["machines"]]
+
+    def _ask(self, patience: float) -> dict[str, Any]:
+        """What the bridge says of the cluster, or why it can't; another one is to be asked then."""
         ours, theirs = pair()
         with contextlib.closing(Channel(ours)) as answer:
             with theirs:
-                bridge = self._say({"op": "survey"}, [theirs.fileno()])
+                bridge = self._say({"op": "survey", "patience": patience}, [theirs.fileno()])
             # Waits on a socket, not in the cluster's library: an interrupt is heard, and harms nothing.
-            for message in answer.receive(wait=True) or ():
-                if "error" in message.header:
-                    self.close()  # the next one reads the environment anew
-                    raise LaunchError(message.header["error"])
-                return [Machine(**each) for each in message.header["machines"]]
-        self.close()
-        raise LaunchError(bridge.obituary())
+            found = next((message.header for message in answer.receive(wait=True) or ()), None)
+        if found is None or "error" in found:
+            found = found or {"error": bridge.obituary()}
+            self.close()  # the next one reads the environment anew
+        return found
 
     def start(self, spec: GroupSpec) -> ServerRanks:
+        self.survey()  # joins the cluster, if that has not been done
         descriptors.allow(DESCRIPTORS * spec.size)  # the bridge needs as many, and has this process's hard limit
         ours, theirs = pair()
         with theirs:
@@ -118,6 +137,7 @@ class ClusterEngine:
     def _current(self) -> _Bridge:
         if self._bridge is None:
             self._bridge = _Bridge(self.address, self._insecure)
+            self._bridge.preload(list(self._modules))
         return self._bridge
 
 
@@ -135,6 +155,13 @@ class _Bridge:
         except OSError as error:
             self.control.close()
             raise LaunchError(f"{_WHAT} can't be started: {error}") from error
+
+    def preload(self, modules: Sequence[str]) -> None:
+        """Tells what the machines' servers are to import while they are idle."""
+        with contextlib.suppress(OSError):  # it has ended, which the next launch will find
+            self.control.send(
+                {"op": "preload", "modules": list(modules), "env": clusters.shared_environment(os.environ)}
+            )
 
     def obituary(self) -> str:
         """Why it has ended, as far as it has said."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from notebook_accel.launch.engines.cluster.frames import Frame
@@ -23,6 +24,16 @@ class Group(Protocol):
     def on_frame(self, link: Link, frame: Frame) -> None: ...
 
     def on_loss(self, link: Link, why: str) -> None: ...
+
+    def on_place(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the ranks of one group can meet."""
+
+    host: str
+    port: int
 
 
 class Fleet:
@@ -43,6 +54,9 @@ class Fleet:
             Link(node, label, post, self._on_frame, self._on_loss) for node, label in zip(nodes, labels, strict=True)
         ]
         self._used = time.monotonic()
+        self._places: deque[Place] = deque()
+        """On the first machine, opened in advance."""
+        self._offer()
 
     @property
     def is_whole(self) -> bool:
@@ -55,16 +69,35 @@ class Fleet:
             self._used = now
         return now - self._used > IDLE
 
+    def take_place(self) -> Place | None:
+        """Somewhere to meet; `None` if there is none yet, of which the groups will be told."""
+        if not self._places:
+            return None
+        self._offer()  # the next group's
+        return self._places.popleft()
+
+    def tell(self, frame: Frame) -> None:
+        """Tells every machine."""
+        for link in self.links:
+            link.tell(frame)
+
     def look(self, now: float) -> None:
         """Sends what is waiting, and sees who is silent."""
         for link in self.links:
             link.look(now)
             link.flush()
 
+    def _offer(self) -> None:
+        self.links[0].tell(({"op": "offer"}, ()))
+
     def _on_frame(self, link: Link, frame: Frame) -> None:
-        group = self.groups.get(frame[0]["group"])
-        if group is not None:
-            group.on_frame(link, frame)
+        header = frame[0]
+        if header["op"] == "offered":
+            self._places.append(Place(header["host"], header["port"]))
+            for group in list(self.groups.values()):
+                group.on_place()
+        elif header["group"] in self.groups:
+            self.groups[header["group"]].on_frame(link, frame)
 
     def _on_loss(self, link: Link, why: str) -> None:
         for group in list(self.groups.values()):

@@ -62,6 +62,8 @@ class Folders:
 
     def __init__(self, home: str) -> None:
         self._home = home
+        self._own: dict[str, str] = {}
+        """Those that are sent."""
         self.places: dict[str, str] = {}
         """By their path in the notebook."""
 
@@ -72,7 +74,8 @@ class Folders:
             if marker and os.path.exists(os.path.join(path, marker)):
                 self.places[path] = path
                 continue
-            self.places[path] = os.path.join(self._home, str(len(self.places)), os.path.basename(path) or "root")
+            place = os.path.join(self._home, str(len(self._own)), os.path.basename(path) or "root")
+            self.places[path] = self._own.setdefault(path, place)
             os.makedirs(self.places[path], exist_ok=True)
             lacking.append(path)
         return lacking
@@ -108,31 +111,28 @@ class Shipping:
         """Those of which nothing is known yet."""
         return [folder for folder in folders if folder not in self.shared and folder not in self.sent]
 
+    def lacking(self, folders: Sequence[str]) -> list[str]:
+        """Those whose files the machine is sent."""
+        return [folder for folder in folders if folder not in self.shared]
+
     def learn(self, asked: Sequence[str], lacking: Sequence[str]) -> None:
         """Takes in which of the folders that were asked for the machine does not share."""
         self.shared.update(set(asked) - set(lacking))
         for folder in lacking:
             self.sent.setdefault(folder, {})
 
-    def news(self, folders: Sequence[str], scans: dict[str, dict[str, Stamp]]) -> Iterator[Frame]:
+    def news(self, folders: Sequence[str], scans: Mapping[str, Mapping[str, Stamp]]) -> Iterator[Frame]:
         """The frames that bring the machine up to date.
 
         Args:
             folders: Which.
-            scans: What is in each, as far as it was looked at for another machine; is added to.
-
-        Raises:
-            ClusterError: One holds too much to be sent.
+            scans: What is in those of them that it lacks.
         """
-        for folder in folders:
-            if folder in self.shared:
-                continue
-            if folder not in scans:
-                scans[folder] = scan(folder)
+        for folder in self.lacking(folders):
             before, now = self.sent[folder], scans[folder]
             gone = [name for name in before if name not in now]
             yield from _frames(folder, {name: stamp for name, stamp in now.items() if before.get(name) != stamp}, gone)
-            self.sent[folder] = now
+            self.sent[folder] = dict(now)
 
 
 def _frames(folder: str, changed: Mapping[str, Stamp], gone: Sequence[str]) -> Iterator[Frame]:

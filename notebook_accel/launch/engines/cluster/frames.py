@@ -3,15 +3,18 @@
 A frame is a JSON object and blobs, like a message of `stream`; descriptors can't cross machines, so what they stand for
 travels as a blob. `op` says what it is about:
 
-    to an agent    open      a group is about to start: its folders; the first machine opens its meeting point
+    to an agent    offer     a meeting point is to be opened for some group to come
+                   compare   the folders of a group that it may share
                    folder    the files of a folder that differ there
-                   start     its ranks here
+                   preload   what ranks to come should find imported
+                   start     the ranks of a group here, and where they meet
                    payload   a call's memory file, once for all ranks of a machine
                    say       a message to a rank
                    finish    no further message to a rank comes
                    read      how many bytes of what a rank has said and written the notebook has taken
                    signal, disperse, part, close    as in the contract of engines
-    from an agent  opened    it is ready to start; where the ranks meet; which folders it lacks
+    from an agent  offered   the meeting point that it has opened
+                   compared  which folders it lacks
                    said      a message of a rank
                    wrote     what a rank has written to its standard output or error
                    stacks    what a rank's stacks file holds now

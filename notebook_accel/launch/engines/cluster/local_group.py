@@ -6,14 +6,13 @@ import contextlib
 import os
 import selectors
 import signal
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from notebook_accel.errors import LaunchError, StreamError
 from notebook_accel.events import Bar, Exited, Heartbeat, Metrics
-from notebook_accel.launch import interfaces, mirror
+from notebook_accel.launch import interfaces
 from notebook_accel.launch.engines.base import GroupSpec, Meeting
 from notebook_accel.launch.engines.client import ServerEngine
 from notebook_accel.launch.engines.cluster.frames import UNREAD, Frame, weight
@@ -23,21 +22,17 @@ from notebook_accel.launch.engines.server_ranks import ServerRanks
 from notebook_accel.launch.rank import STACKS_SIGNAL
 
 _READ = 2**18
-_BACKLOG = 4096
 _PROGRESS = {Bar.kind, Metrics.kind, Heartbeat.kind}
-_CALM = 60.0
 
 
 class LocalGroup:
     """Relays between the ranks here and the bridge.
 
     Args:
-        header: Of the frame that opens it.
+        header: Of the frame that starts it.
         engine: Starts the ranks.
         selector: Of the agent's thread.
         add: Takes a frame for the bridge.
-        address: This machine's, where the others reach it.
-        environ: This machine's environment.
     """
 
     def __init__(
@@ -46,18 +41,12 @@ class LocalGroup:
         engine: ServerEngine,
         selector: selectors.BaseSelector,
         add: Callable[[Frame], object],
-        address: str,
-        environ: Mapping[str, str],
     ) -> None:
         self._number: int = header["group"]
         self._members: list[int] = header["members"]
-        self._is_first: bool = header["first"]
         self._engine = engine
         self._selector = selector
         self._add = add
-        self._address = address
-        self._environ = environ
-        self._listener: socket.socket | None = None
         self._ranks: ServerRanks | None = None
         self._payload: int | None = None
         """The memory file of the latest call."""
@@ -68,23 +57,40 @@ class LocalGroup:
         """Descriptors that are listened to."""
         self._tails = Tails()
         self._stacks = StackFiles(self._tell_stacks)
-        self.folders: Mapping[str, str] = {}
-        """Where the notebook's folders are here."""
 
-    def open(self, lacking: Sequence[str]) -> None:
-        """Says that it is ready to start."""
-        host, port = "", 0
-        if self._is_first:
-            self._listener = socket.create_server((self._address, 0), backlog=_BACKLOG)
-            host, port = self._listener.getsockname()[:2]
-        self._tell({"op": "opened", "host": host, "port": port, "lacking": list(lacking)})
+    def start(
+        self, header: Mapping[str, Any], meeting: Meeting, environ: Mapping[str, str], arranged: Mapping[str, str]
+    ) -> None:
+        """Starts the ranks.
+
+        Args:
+            header: As above.
+            meeting: Where those of this machine begin: its address, and the listener if it is the first.
+            environ: This machine's environment.
+            arranged: What is only known here, and nobody may overrule.
+        """
+        interface = interfaces.of(meeting.host)
+        names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if interface else ()
+        defaults = {**dict.fromkeys(names, str(interface)), **environ}
+        spec = GroupSpec(
+            environments=[{**defaults, **told, **arranged} for told in header["environments"]],
+            meeting=meeting,
+            heartbeat=header["heartbeat"],
+            pace=header["pace"],
+        )
+        try:
+            self._ranks = self._engine.start(spec)
+        except (LaunchError, OSError) as error:
+            self._tell({"op": "failed", "error": str(error)})
+            return
+        self._selector.register(self._ranks, selectors.EVENT_READ, self._on_changes)
+        for local in range(len(self._members)):
+            self._listen(local)
 
     def on_frame(self, header: dict[str, Any], blobs: Sequence[Any]) -> None:
         """Does what the bridge says."""
         operation = header["op"]
-        if operation == "start":
-            self._start(header)
-        elif operation == "payload":
+        if operation == "payload":
             self._take_payload(blobs[0])
         elif self._ranks is None:
             return  # it could not be started, which was told
@@ -120,43 +126,9 @@ class LocalGroup:
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(self._ranks)
             self._ranks.close()
-        if self._listener is not None:
-            self._listener.close()
         if self._payload is not None:
             os.close(self._payload)
         self._stacks.close()
-
-    # Start
-
-    def _start(self, header: dict[str, Any]) -> None:
-        meeting = Meeting(host=self._address, port=0, listener=None)
-        if self._listener is not None:
-            port = self._listener.getsockname()[1]
-            meeting = Meeting(host=self._address, port=port, listener=self._listener)
-        self._listener = None  # the server has it, and it is closed here
-        spec = GroupSpec(
-            environments=[self._complete(each, header) for each in header["environments"]],
-            meeting=meeting,
-            heartbeat=header["heartbeat"],
-            pace=header["pace"],
-        )
-        try:
-            self._ranks = self._engine.start(spec)
-        except (LaunchError, OSError) as error:
-            self._tell({"op": "failed", "error": str(error)})
-            return
-        self._selector.register(self._ranks, selectors.EVENT_READ, self._on_changes)
-        for local in range(len(self._members)):
-            self._listen(local)
-
-    def _complete(self, told: Mapping[str, str], header: Mapping[str, Any]) -> dict[str, str]:
-        """The whole environment of a rank: this machine's, what the launch tells, and what only is known here."""
-        found = {**self._environ, **told, "MASTER_ADDR": header["host"], "MASTER_PORT": str(header["port"])}
-        interface = interfaces.of(self._address)
-        if interface:
-            found.setdefault("GLOO_SOCKET_IFNAME", interface)
-            found.setdefault("NCCL_SOCKET_IFNAME", interface)
-        return {**found, **mirror.told_places(self.folders)}
 
     # To the ranks
 

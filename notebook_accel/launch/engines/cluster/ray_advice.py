@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import re
@@ -11,6 +12,12 @@ from notebook_accel.launch.engines.base import Machines
 from notebook_accel.launch.engines.cluster.transport import ClusterError
 
 _CLIENT = "ray://"
+_STUCK = ("Starting Ray client server failed", "Initialization failure from server")
+_UNSTUCK = (
+    "It starts a process for each client, and that is stuck now and then "
+    "(https://github.com/ray-project/ray/issues/63202). Start the head with GRPC_ENABLE_FORK_SUPPORT=0 in its "
+    "environment; or run the notebook on a machine of the cluster, with cluster='auto'."
+)
 _REACH = 5.0
 """Seconds to wait for a head to accept a connection."""
 _NO_TOKEN = "no authentication token was found|(couldn't|could not) find an authentication token"
@@ -49,7 +56,9 @@ def locate(address: str) -> str:
         return address
     from ray._private import services
 
-    found = services.get_ray_address_from_environment("auto", None)
+    found = None
+    with contextlib.suppress(ConnectionError):  # it says no more than that there is none
+        found = services.get_ray_address_from_environment("auto", None)
     if not found or found == "local":
         raise ClusterError(
             "cluster='auto' is the Ray cluster that this machine is a node of, and it is of none. Start one by `ray "
@@ -57,6 +66,26 @@ def locate(address: str) -> str:
             "--address=HOST:PORT`, or name one: cluster='ray://HOST:10001'."
         )
     return str(found)
+
+
+def is_client(address: str) -> bool:
+    """Whether an address is that of a head's client server."""
+    return address.startswith(_CLIENT)
+
+
+def is_stuck(error: Exception) -> bool:
+    """Whether the head's client server could not start what serves a client; with the next one it may.
+
+    It forks for that while threads of gRPC run, which now and then ends the fork, or leaves it stuck.
+
+    Source: https://github.com/ray-project/ray/issues/63202
+    """
+    return any(sign in str(error) for sign in _STUCK)
+
+
+def stuck(address: str, seconds: float) -> str:
+    """That nothing came of it in time."""
+    return f"{address}: Ray's client server has not begun to serve this notebook within {seconds:g} s. {_UNSTUCK}"
 
 
 def has_token() -> bool:
@@ -135,6 +164,8 @@ def check_accepted(address: str) -> None:
 def explain(address: str, error: Exception) -> str:
     """What Ray's own error means."""
     text = f"{type(error).__name__}: {error}"
+    if is_stuck(error):
+        return f"the Ray cluster at {address} can't be used: {_UNSTUCK}\nRay said: {_short(text)}"
     for pattern, advice in _SAYS.items():
         if re.search(pattern, text, re.IGNORECASE | re.DOTALL):
             return f"the Ray cluster at {address} can't be used: {' '.join(advice.split())}\nRay said: {_short(text)}"

@@ -6,9 +6,11 @@ import importlib.util
 import os
 import queue
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
 from functools import partial
 from typing import Any
 
@@ -25,6 +27,9 @@ _PLACING = 60.0
 _LOOK = 2.0
 _BEGINNING = 120.0
 """Seconds that an agent has to begin."""
+_SLOW = "rfc3987_syntax"
+"""Ray imports jsonschema, which imports this where Jupyter has brought it, and does without where it has not. It builds
+a grammar, which takes three seconds, for a format of addresses that Ray does not check."""
 _LOCAL_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Set to 0, Ray does not look for an address that others could reach this machine at."""
 
@@ -48,7 +53,7 @@ class RayCluster:
         while True:
             self._later.get()()
 
-    def connect(self) -> None:
+    def connect(self, patience: float) -> None:
         if importlib.util.find_spec("ray") is None:
             raise ClusterError(
                 f"cluster={self._address!r} is reached through Ray, which is not installed: pip install "
@@ -59,18 +64,19 @@ class RayCluster:
         ray_advice.check_reachable(address)
         if ray_advice.is_loopback(address):
             os.environ[_LOCAL_ONLY] = "0"
+        sys.modules.setdefault(_SLOW, None)  # type: ignore[arg-type]  # an import of it is an error, which it may be
         ray_advice.check_accepted(address)
         import ray
 
         try:
-            ray.init(
-                address=address,
-                namespace=f"notebook-accel-{secrets.token_hex(8)}",
-                log_to_driver=False,
-                logging_level="ERROR",
-            )
+            if ray_advice.is_client(address):
+                _within(patience, lambda: _join(address))
+            else:
+                _join(address)
+        except TimeoutError as error:
+            raise ClusterError(ray_advice.stuck(address, patience), again=True) from error
         except Exception as error:
-            raise ClusterError(ray_advice.explain(address, error)) from error
+            raise ClusterError(ray_advice.explain(address, error), again=ray_advice.is_stuck(error)) from error
         if not self._insecure and not ray_advice.has_token():
             others = [machine.address for machine in self.survey() if not ray_advice.is_loopback(machine.address)]
             if others:
@@ -182,6 +188,38 @@ class RayNode:
             self._actor.poll.remote(after, WAIT).future().add_done_callback(answer)
         except Exception as error:
             lose(ray_advice.why_lost(error))
+
+
+def _join(address: str) -> None:
+    import ray
+
+    ray.init(
+        address=address,
+        namespace=f"notebook-accel-{secrets.token_hex(8)}",
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
+
+
+def _within(seconds: float, act: Callable[[], object]) -> None:
+    """Does something that may never come back, of which only the end of this process would rid it then.
+
+    Raises:
+        TimeoutError: It has not come back.
+    """
+    done: futures.Future[object] = futures.Future()
+
+    def run() -> None:
+        try:
+            done.set_result(act())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="joining", daemon=True).start()
+    try:
+        done.result(seconds)
+    except futures.TimeoutError as error:  # before Python 3.11, another one
+        raise TimeoutError from error
 
 
 def _actor(placed: Any, index: int, machines: Machines, environ: Mapping[str, str]) -> Any:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from notebook_accel.errors import StreamError
@@ -77,8 +78,11 @@ class Relay:
         self._members: dict[Link, list[int]] = {}
         """The numbers of the ranks on each."""
         self._asked: dict[str, str] = {}
-        self._opened: dict[Link, Frame] = {}
+        """Folders of which it is asked whether machines share them, each with the name of a file in it."""
+        self._unheard: set[Link] = set()
+        """Machines that have not told yet which of these they share."""
         self._started = False
+        self._failed = False
         self._waiting: list[tuple[int | None, Frame]] = []
         """What is to be said once they have started, and to which rank; `None` for all."""
         self._payload: tuple[int, int] | None = None
@@ -181,40 +185,59 @@ class Relay:
         if lost is not None:
             self.fail(f"{lost.label} is lost: {lost.lost}")
             return
-        unknown = {name for link in self._links for name in link.shipping.unknown(self._order["folders"])}
-        self._asked = self._markers.enter_context(folders.marked(sorted(unknown)))
         self._members = dict(zip(self._links, members, strict=True))
-        for index, (link, numbers) in enumerate(self._members.items()):
+        for link, numbers in self._members.items():
             for number in numbers:
                 self._ranks[number].link = link
-            asked = {name: self._asked[name] for name in link.shipping.unknown(self._order["folders"])}
-            link.tell(self._frame("open", members=numbers, first=index == 0, folders=asked))
+        self._compare()
+        self._proceed()
 
-    def _on_opened(self, link: Link, frame: Frame) -> None:
-        self._opened[link] = frame
-        if len(self._opened) == len(self._links) and not self._started:
-            self._markers.close()
-            try:
-                self._start()
-            except ClusterError as error:
-                self.fail(str(error))
+    def _compare(self) -> None:
+        """Asks machines, as far as that is not known, which of the notebook's folders they share."""
+        unknown = {link: link.shipping.unknown(self._order["folders"]) for link in self._links}
+        self._asked = self._markers.enter_context(folders.marked(sorted({*chain(*unknown.values())})))
+        self._unheard = {link for link, names in unknown.items() if names}
+        for link in self._unheard:
+            link.tell(self._frame("compare", folders={name: self._asked[name] for name in unknown[link]}))
+
+    def _on_compared(self, link: Link, lacking: Sequence[str]) -> None:
+        link.shipping.learn(link.shipping.unknown(list(self._asked)), lacking)
+        self._unheard.discard(link)
+        self._proceed()
+
+    def on_place(self) -> None:
+        """The first machine has opened a place to meet."""
+        self._proceed()
+
+    def _proceed(self) -> None:
+        """Starts once all is there that it takes."""
+        if self._started or self._failed or self._unheard or self.fleet is None or not self._links:
+            return
+        self._markers.close()
+        try:
+            self._start()
+        except ClusterError as error:
+            self.fail(str(error))
 
     def _start(self) -> None:
-        first = self._opened[self._links[0]][0]
-        scans: dict[str, dict[str, folders.Stamp]] = {}
-        for link in self._links:
-            link.shipping.learn(list(self._asked), self._opened[link][0]["lacking"])
-            for frame in link.shipping.news(self._order["folders"], scans):
+        assert self.fleet is not None
+        own = self._order["folders"]
+        lacking = {name for link in self._links for name in link.shipping.lacking(own)}
+        scans = {name: folders.scan(name) for name in sorted(lacking)}
+        place = self.fleet.take_place()
+        if place is None:
+            return
+        for link, numbers in self._members.items():
+            for frame in link.shipping.news(own, scans):
                 link.tell(frame)
-            environments = [self._ranks[number].environment for number in self._members[link]]
             link.tell(
                 self._frame(
                     "start",
-                    environments=environments,
-                    host=first["host"],
-                    port=first["port"],
-                    heartbeat=self._order["heartbeat"],
-                    pace=self._order["pace"],
+                    members=numbers,
+                    environments=[self._ranks[number].environment for number in numbers],
+                    first=link is self._links[0],
+                    **vars(place),
+                    **{name: self._order[name] for name in ("heartbeat", "pace")},
                 )
             )
         self._started = True
@@ -227,6 +250,7 @@ class Relay:
 
     def fail(self, error: str) -> None:
         """Tells the kernel why the ranks can't be started."""
+        self._failed = True
         self._say_kernel({"error": error})
 
     # From the machines
@@ -235,8 +259,8 @@ class Relay:
         """Passes on what a machine says of the group."""
         header, blobs = frame
         operation = header["op"]
-        if operation == "opened":
-            self._on_opened(link, frame)
+        if operation == "compared":
+            self._on_compared(link, header["lacking"])
         elif operation == "failed":
             self.fail(f"{link.label}: {header['error']}")
         elif operation == "said":

@@ -51,7 +51,8 @@ _GPUS = re.compile(r"gpu:(?:[^:(,]+:)?(\d+)")
 class SlurmCluster:
     """The cluster that Slurm's commands on this machine speak to."""
 
-    def connect(self) -> None:
+    def connect(self, patience: float) -> None:
+        del patience  # nothing of it can be stuck
         if not shutil.which("srun") or not shutil.which("sinfo"):
             raise ClusterError(
                 "cluster='slurm' needs Slurm's commands, and there is no srun here: run the notebook on a login node, "

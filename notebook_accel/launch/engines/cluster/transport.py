@@ -30,8 +30,8 @@ class Node(Protocol):
 class Transport(Protocol):
     """A cluster. All methods are called on one thread, which may wait."""
 
-    def connect(self) -> None:
-        """Joins the cluster.
+    def connect(self, patience: float) -> None:
+        """Joins the cluster, in so many seconds where it may be stuck.
 
         Raises:
             ClusterError: It can't be reached, or is not to be trusted.
@@ -55,4 +55,13 @@ class Transport(Protocol):
 
 
 class ClusterError(Exception):
-    """Something that the user can see to; the text says how."""
+    """Something that the user can see to; the text says how.
+
+    Args:
+        text: What it is.
+        again: Another process, beside the same cluster, may succeed.
+    """
+
+    def __init__(self, text: str, *, again: bool = False) -> None:
+        super().__init__(text)
+        self.again = again

@@ -122,7 +122,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def bring(shipping: Shipping, here: Folders, project: Path) -> list[Frame]:
-    frames = list(shipping.news([str(project)], {}))
+    frames = list(shipping.news([str(project)], {str(project): folders.scan(str(project))}))
     for header, blobs in frames:
         here.take(header, blobs)
     return frames

@@ -1,0 +1,69 @@
+# shellcheck shell=bash
+# What the scripts share that need a virtual environment; they source it in the root of the repository. Such a script
+# defines `wanted`, which prints what the environment depends on, and `install FOLDER`, which fills it, or makes it
+# first. `ensure FOLDER` then does that, or nothing.
+
+say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+
+die() {
+    say "$*"
+    exit 1
+}
+
+# Does nothing when what is wanted, the way to it and the place are the same as the last time. One at a time: a second
+# run, which locks the same script, waits here and then finds the work done. Where there is no flock (macOS), take care.
+ensure() {
+    local venv=$1
+    exec 9<"${BASH_SOURCE[1]}"
+    if command -v flock >/dev/null; then
+        flock 9
+    fi
+    if ! is_current "$venv"; then
+        is_usable "$venv" || rm -rf "$venv"
+        rm -f "$venv/.setup-stamp"
+        install "$venv"
+        stamp >"$venv/.setup-stamp"
+    fi
+    exec 9<&-
+}
+
+stamp() {
+    pwd -P
+    declare -f install
+    wanted
+}
+
+is_current() { [ -f "$1/.setup-stamp" ] && stamp | cmp -s - "$1/.setup-stamp" && "$1/bin/python" -c '' 2>/dev/null; }
+
+# Whether there is an environment to install into: its Python is still there, and it was not copied or moved here (the
+# scripts in it name their interpreter by its full path).
+is_usable() {
+    "$1/bin/python" -m pip --version >/dev/null 2>&1 &&
+        { [ ! -f "$1/.setup-stamp" ] || [ "$(head -n 1 "$1/.setup-stamp")" = "$(pwd -P)" ]; }
+}
+
+# An empty environment. PYTHON chooses the interpreter.
+make() {
+    local python=${PYTHON:-python3}
+    command -v "$python" >/dev/null || die "there is no $python on the PATH; install Python 3.10 or newer"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+        die "$("$python" --version) is too old; set PYTHON to a Python 3.10 or newer"
+    "$python" -c 'import venv, ensurepip' 2>/dev/null ||
+        die "$python cannot make virtual environments (it has no ensurepip). On Debian and Ubuntu, run" \
+            "'apt-get install python3-venv', or set PYTHON to another interpreter"
+    say "making $1 with $("$python" --version)"
+    "$python" -m venv "$1"
+}
+
+# An empty environment that is lent all packages of .venv, so that nothing is installed twice: pip finds them there, and
+# installs what is missing beside them.
+make_beside() {
+    .venv/bin/python -m venv --clear --without-pip "$1"
+    echo "import site; site.addsitedir('$(packages .venv)')" >"$(packages "$1")/shared.pth"
+}
+
+# Where an environment keeps its packages.
+packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+
+# pip_install FOLDER ARGUMENTS...
+pip_install() { "$1/bin/python" -m pip --disable-pip-version-check --quiet install "${@:2}"; }
