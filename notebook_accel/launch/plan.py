@@ -146,7 +146,7 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
 
 
 def _make_on_cluster(config: LaunchConfig, engine: ClusterEngine) -> Plan:
-    found = engine.survey()
+    found = engine.survey(config.num_nodes)
     device = clusters.device(config, found)
     size = clusters.size(config, device, found)
     machines = clusters.machines(config, device, size, found)

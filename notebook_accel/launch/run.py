@@ -208,7 +208,7 @@ class Run:
         self._running.discard(rank)
         self._left.discard(rank)
         if not self._job.ranks[rank].answered:
-            self._on_failure()
+            self._on_failure(Reason.DEATH)
 
     def _drain(self, rank: int) -> None:
         """Takes what a rank that has ended said last. What it has started may still hold its pipes open."""
@@ -264,7 +264,7 @@ class Run:
         if isinstance(event, (Shown, Asked)):
             self._on_user(rank, event)
         if isinstance(event, Failed):
-            self._on_failure()
+            self._on_failure(Reason.FAILURE)
         if isinstance(event, (Returned, Failed)):
             self._on_answer(rank)
 
@@ -332,9 +332,9 @@ class Run:
 
     # How it ends before its time
 
-    def _on_failure(self) -> None:
+    def _on_failure(self, how: Reason) -> None:
         if self._ladder.reason is None:
-            self._stop(Reason.FAILURE)
+            self._stop(how)
 
     def _on_request(self) -> None:
         given = self._requests.take()

@@ -21,6 +21,7 @@ class Reason(enum.Enum):
     INTERRUPT = "interrupted"
     CANCEL = "cancelled"
     FAILURE = "a rank failed"
+    DEATH = "a rank died"
     TIMEOUT = "out of time"
 
 
@@ -53,6 +54,8 @@ _LADDERS: Mapping[Reason, Steps] = {
     Reason.CANCEL: ((0.0, signal.SIGINT), (GRACE, signal.SIGTERM), (GRACE + 1.0, signal.SIGKILL)),
     # Whoever waits for the rank that failed gets the time to say so; the error is clearer for it.
     Reason.FAILURE: ((1.0, signal.SIGTERM), (1.5, signal.SIGKILL)),
+    # A death is the cause, whatever the others say: half the time, in which those that have lost a connection notice.
+    Reason.DEATH: ((0.5, signal.SIGTERM), (1.0, signal.SIGKILL)),
     # Time for the ranks to tell where they are, at most.
     Reason.TIMEOUT: ((1.5, signal.SIGTERM), (2.5, signal.SIGKILL)),
 }
@@ -66,6 +69,7 @@ KEPT = Life(
         Reason.INTERRUPT: _INTERRUPTED,
         Reason.CANCEL: _INTERRUPTED,
         Reason.FAILURE: ((1.0, signal.SIGINT), (1.5, Act.SEVER), (1.0 + GRACE, Act.GIVE_UP)),
+        Reason.DEATH: ((0.5, signal.SIGINT), (1.0, Act.SEVER), (0.5 + GRACE, Act.GIVE_UP)),
     },
     at_once=((0.0, Act.GIVE_UP),),
     again="wait no longer",

@@ -8,10 +8,13 @@ import sys
 
 from ray.cluster_utils import Cluster
 
+from tests.cluster import patience
+
 NODE = {"num_cpus": 4, "object_store_memory": 100_000_000, "node_ip_address": "127.0.0.1"}
 
 
 def main() -> None:
+    patience.take()
     # The server for clients forks while gRPC's threads run. What gRPC itself does at a fork leaves some of them stuck;
     # without that, none. Source: https://github.com/ray-project/ray/issues/63202
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"

@@ -130,6 +130,7 @@ def test_another_version_is_refused_by_name():
     [
         ("Version mismatch: The cluster was started with: Ray: 2.9", "another version of Ray or Python"),
         ("ModuleNotFoundError: No module named 'notebook_accel'", "pip install 'notebook-accel[cluster]' there"),
+        ("Token authentication is enabled but no authentication token was found", "this notebook has no token"),
         ("Unauthenticated: InvalidAuthToken", "did not accept this notebook's token"),
         ("ConnectionError: Could not connect, timed out", "Check the address and the port"),
     ],

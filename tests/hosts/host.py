@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
 import shutil
+import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _NEWNET = 0x40000000  # CLONE_NEWNET
-_TOOLS = ("unshare", "nsenter", "ip")
+_TOOLS = ("unshare", "nsenter", "ip", "tc")
 
 
 def why_not() -> str:
@@ -50,16 +52,47 @@ class Host:
         subprocess.run(["ip", "link", "add", "eth0", *ends[0], "type", "veth", "peer", "eth0", *ends[1]], check=True)
         for host, address in ((self, "10.98.0.1/24"), (other, "10.98.0.2/24")):
             for words in (["addr", "add", address, "dev", "eth0"], ["link", "set", "eth0", "up"]):
-                subprocess.run(["nsenter", "-t", str(host.pid), "-n", "ip", *words], check=True)
+                host._run("ip", *words)
 
-    def start(self, *command: str) -> subprocess.Popen[str]:
+    def mute(self) -> None:
+        """Loses all that it sends, without a word, as where a cable is pulled out."""
+        self._run("tc", "qdisc", "replace", "dev", "eth0", "root", "pfifo", "limit", "0")
+
+    def unmute(self) -> None:
+        """Puts the cable in again."""
+        self._run("tc", "qdisc", "del", "dev", "eth0", "root")
+
+    def _run(self, *command: str) -> None:
+        subprocess.run(["nsenter", "-t", str(self.pid), "-n", *command], check=True)
+
+    def inside(self, folder: str | os.PathLike[str]) -> list[str]:
+        """The words before a command that is to run there, in a folder."""
+        return ["nsenter", "-t", str(self.pid), "-n", "-p", "-m", "-u", f"--wdns={folder}"]
+
+    def start(self, *command: str, environ: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Runs a command there, in the folder that this process is in."""
-        enter = ["nsenter", "-t", str(self.pid), "-n", "-p", "-m", "-u", f"--wdns={Path.cwd()}"]
-        return subprocess.Popen([*enter, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return subprocess.Popen(
+            [*self.inside(Path.cwd()), *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environ,
+        )
 
     def processes(self) -> dict[int, str]:
-        """The command line of each process there but the first, by its number outside."""
-        return {pid: words for pid, words in _in_namespace(self.pid) if pid != self.pid}
+        """The command line of each process there but the first, by its number outside. One that has ended is none."""
+        return {pid: words for pid, words in _in_namespace(self.pid) if pid != self.pid and words}
+
+    def outside(self, number: int) -> int:
+        """The number outside of the process that has this one there."""
+        return next(pid for pid in self.processes() if _number_inside(pid) == number)
+
+    def crash(self) -> None:
+        """Kills all that runs there, and what that starts meanwhile; the network still answers."""
+        while found := self.processes():
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def wait_until_empty(self, seconds: float) -> list[str]:
         """Waits until nothing runs there; returns what still does."""
@@ -88,7 +121,12 @@ def _in_namespace(of: int) -> Iterator[tuple[int, str]]:
     wanted = os.readlink(f"/proc/{of}/ns/pid")
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if os.readlink(folder / "ns/pid") == wanted:  # a process that has ended has none
+            if os.readlink(folder / "ns/pid") == wanted:
                 yield int(folder.name), (folder / "cmdline").read_text().replace("\0", " ")
         except OSError:
             continue
+
+
+def _number_inside(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[-1]) for line in lines if line.startswith("NSpid:"))

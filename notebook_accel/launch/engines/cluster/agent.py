@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import math
 import os
 import platform
 import selectors
@@ -74,7 +75,8 @@ class NodeAgent:
         self._environ = _own_environment()
         self._notebooks: Mapping[str, str] = self._environ
         """The same with what the notebook has set, which imports see."""
-        self._asked = time.monotonic()
+        self._asked = math.inf
+        """When somebody last did, once somebody has."""
         self._closing = False
         self._broken = ""
         """How its own thread has failed."""
@@ -133,8 +135,9 @@ class NodeAgent:
                 turn(self._selector, min([_TICK, *pauses]))
                 for group in list(self._groups.values()):
                     group.look()
-                if self._groups and time.monotonic() - self._asked > LEASE:
-                    self._end_groups()  # nobody asks any more
+                if time.monotonic() - self._asked > LEASE:
+                    self._broken = f"nobody had asked for {LEASE:g} s, so it has ended"
+                    self._closing = True
         except BaseException:
             self._broken = traceback.format_exc()
             raise

@@ -68,14 +68,14 @@ class ClusterEngine:
     def inherit(self, control: Channel, environment: Mapping[str, str]) -> None:
         raise NotImplementedError
 
-    def survey(self) -> list[Machine]:
-        """The machines of the cluster, as they were within the last half minute.
+    def survey(self, least: int = 1) -> list[Machine]:
+        """The machines of the cluster, as they were within the last half minute; fewer than `least` are as of now.
 
         Raises:
             LaunchError: It can't be reached.
         """
         at, found = self._surveyed
-        if not found or time.monotonic() - at > _FRESH:
+        if len(found) < least or time.monotonic() - at > _FRESH:
             found = self._survey()
             self._surveyed = time.monotonic(), found
         return found

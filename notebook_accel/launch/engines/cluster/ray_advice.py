@@ -20,10 +20,15 @@ _UNSTUCK = (
 )
 _REACH = 5.0
 """Seconds to wait for a head to accept a connection."""
+_NO_TOKEN = "no authentication token was found|(couldn't|could not) find an authentication token"
+_REFUSED = "unauthenticated|authentication|authorization|token"
 _SAYS = {
     "version mismatch": """
         the cluster runs another version of Ray or Python than this notebook. Install the same on every machine.""",
-    "unauthenticated|authentication|authorization|token": """
+    _NO_TOKEN: """
+        RAY_AUTH_MODE=token is set, and this notebook has no token. Set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the
+        cluster's own, in the environment of the notebook.""",
+    _REFUSED: """
         the cluster did not accept this notebook's token. Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or
         RAY_AUTH_TOKEN_PATH to the cluster's own, in the environment of the notebook.""",
     "no module named '?notebook_accel": """
@@ -136,6 +141,26 @@ def check_reachable(address: str) -> None:
         ) from error
 
 
+def check_accepted(address: str) -> None:
+    """Shows the head the token, which Ray itself does for half a minute where it is refused.
+
+    Raises:
+        ClusterError: It is not the cluster's, or there is none.
+    """
+    try:
+        from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
+        from ray._raylet import GcsClient
+
+        ensure_token_if_auth_enabled(create_token_if_missing=False)
+        if not address.startswith(_CLIENT):  # where another service answers
+            GcsClient(address=address)
+    except Exception as error:
+        text = str(error)
+        if any(re.search(pattern, text, re.IGNORECASE) for pattern in (_NO_TOKEN, _REFUSED)):
+            raise ClusterError(explain(address, error)) from error
+        # Of all else Ray itself tells more, and knows how long to wait.
+
+
 def explain(address: str, error: Exception) -> str:
     """What Ray's own error means."""
     text = f"{type(error).__name__}: {error}"
@@ -148,10 +173,11 @@ def explain(address: str, error: Exception) -> str:
 
 
 def busy(machines: Machines, seconds: float) -> str:
-    """That others use what was asked for."""
+    """That what was asked for is not given."""
     return (
-        f"{machines.count} machines with {machines} each are there, and others have used them for {seconds:g} s. `ray "
-        "status` shows who; a notebook gives back machines that it does not use after 5 minutes."
+        f"{machines.count} machines with {machines} each are there, and were not free for {seconds:g} s: others use "
+        "them, or one does not answer. `ray status` shows who; a notebook gives back machines that it does not use "
+        "after 5 minutes, and Ray takes about a minute to see that one has gone."
     )
 
 

@@ -24,6 +24,7 @@ _LARGE = 100_000
 """Bytes from which a blob goes through the object store."""
 _PLACING = 60.0
 """Seconds to wait for machines that others use."""
+_LOOK = 2.0
 _BEGINNING = 120.0
 """Seconds that an agent has to begin."""
 _SLOW = "rfc3987_syntax"
@@ -64,6 +65,7 @@ class RayCluster:
         if ray_advice.is_loopback(address):
             os.environ[_LOCAL_ONLY] = "0"
         sys.modules.setdefault(_SLOW, None)  # type: ignore[arg-type]  # an import of it is an error, which it may be
+        ray_advice.check_accepted(address)
         import ray
 
         try:
@@ -104,8 +106,7 @@ class RayCluster:
         placed = placement_group([bundle] * machines.count, strategy="STRICT_SPREAD")
         actors: list[Any] = []
         try:
-            if not placed.wait(_PLACING):
-                raise ClusterError(ray_advice.busy(machines, _PLACING))
+            self._wait_for(placed, machines)
             actors += [_actor(placed, index, machines, environ) for index in range(machines.count)]
             nodes = [_node(actor, self._later.put) for actor in actors]
             for node in nodes:
@@ -116,6 +117,14 @@ class RayCluster:
                 raise
             raise ClusterError(ray_advice.explain(self._address, error)) from error
         return (placed, actors), sorted(nodes, key=lambda node: software.order(node.address, node.host))
+
+    def _wait_for(self, placed: Any, machines: Machines) -> None:
+        """Waits for machines that others use; not for one of which Ray finds out meanwhile that it has gone."""
+        deadline = time.monotonic() + _PLACING
+        while not placed.wait(_LOOK):
+            self._check(machines)
+            if time.monotonic() > deadline:
+                raise ClusterError(ray_advice.busy(machines, _PLACING))
 
     def share(self, data: bytes) -> Any:
         if len(data) < _LARGE:
