@@ -166,13 +166,20 @@ class RayNode:
         self._actor = actor
         self._later = later
         self._told = 0
+        self._lose: Callable[[str], object] = lambda why: None
 
     def tell(self, frames: Sequence[Frame]) -> None:
-        self._actor.tell.remote(self._told, list(frames))
+        told = self._actor.tell.remote(self._told, list(frames))
         self._told += 1
+        told.future().add_done_callback(self._arrived)  # the agent waits for this number before it takes a later one
 
     def listen(self, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
+        self._lose = lose
         self._ask(0, hear, lose)
+
+    def _arrived(self, told: Any) -> None:
+        if (error := told.exception()) is not None:
+            self._lose(ray_advice.why_lost(error))
 
     def _ask(self, after: int, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
         def answer(future: Any) -> None:
