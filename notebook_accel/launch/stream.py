@@ -168,7 +168,8 @@ class Channel:
             if fds:
                 sent = socket.send_fds(self._sock, [raw], list(fds))
                 raw = raw[sent:]
-            self._sock.sendall(raw)
+            if raw:  # to send nothing fails too where the other side has taken it all, and is gone
+                self._sock.sendall(raw)
             for blob in blobs:
                 self._sock.sendall(memoryview(blob).cast("B"))
 

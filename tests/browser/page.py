@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from playwright.sync_api import BrowserContext, Error, Locator, expect
+from playwright.sync_api import BrowserContext, Error, Locator, TimeoutError, expect
 
 from tests.browser.server import Server
 
@@ -30,6 +30,12 @@ _IS_READY = f"""path => {{
     return widget?.context?.path === path && widget.context.isReady
         && widget.sessionContext.session?.kernel?.status === "idle";
 }}"""
+_STATE = f"""() => {{
+    const widget = {_WIDGET}, kernel = widget?.sessionContext?.session?.kernel;
+    return {{path: widget?.context?.path, isReady: widget?.context?.isReady, kernel: kernel?.id,
+        status: kernel?.status, connection: kernel?.connectionStatus, page: document.title}};
+}}"""
+"""Why it may not be."""
 _BEGIN = f"""code => {{
     const notebook = {_WIDGET}.content;
     const index = notebook.widgets.length;
@@ -88,7 +94,12 @@ class Page:
 
     def wait_until_ready(self) -> None:
         """Waits for the notebook and its kernel."""
-        self.tab.wait_for_function(_IS_READY, arg=str(self._notebook.relative_to(self._server.root)))
+        try:
+            self.tab.wait_for_function(_IS_READY, arg=str(self._notebook.relative_to(self._server.root)))
+        except TimeoutError as error:
+            self.screenshot("not-ready")
+            kernels = self._server.ask("GET", "kernels")
+            raise AssertionError(f"{self.evaluate(_STATE)}\n{kernels}\n{self._server.log()}") from error
 
     def save(self) -> nbformat.NotebookNode:
         """Saves the notebook, and returns what is now in the file."""

@@ -281,6 +281,24 @@ def test_descriptors_travel_with_their_message(ends: tuple[Channel, Channel]) ->
             os.close(fd)
 
 
+def test_who_has_taken_a_message_with_a_descriptor_may_be_gone_at_once(
+    ends: tuple[Channel, Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, right = ends
+    send_fds = socket.send_fds
+
+    def send_and_lose(*given: Any) -> int:
+        sent = send_fds(*given)
+        (message,) = right.receive(wait=True) or ()
+        os.close(message.fds[0])
+        right.close()
+        return sent
+
+    monkeypatch.setattr(socket, "send_fds", send_and_lose)
+    with open(os.devnull, "rb") as file:
+        left.send({"go": True}, fds=[file.fileno()])
+
+
 def test_a_descriptor_travels_with_a_message_that_takes_many_reads(ends: tuple[Channel, Channel]) -> None:
     left, right = ends
     with open(os.devnull) as file, running(lambda: left.send({}, [bytes(4 * CHUNK)], [file.fileno()])):
