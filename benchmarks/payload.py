@@ -17,6 +17,7 @@ import psutil
 from common import IMPORTS, Kernel, Spread, free_port, goal, table, warn_if_busy
 
 from notebook_accel.launch import payload
+from notebook_accel.launch.stream import Message
 
 RANKS = 4
 TIMEOUT = 120.0
@@ -166,7 +167,7 @@ def measure_kinds(rounds: int) -> None:
                 with packed, tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
                     file.write(plain)
                     file.flush()
-                    loads = load(os.getpid(), packed.fd, packed.layout, file.name)
+                    loads = load(os.getpid(), packed, file.name)
                 times.append([middle - began, end - middle, *loads])
             pack, dump, unpack, loads_plain = (Spread(column) for column in zip(*times, strict=True))
             rows.append(
@@ -193,11 +194,12 @@ def _load_once() -> None:
     import torch  # noqa: F401  # as in a rank, it is there already
 
 
-def _load(owner: int, fd: int, layout: Sequence[int], plain: str) -> list[float]:
+def _load(owner: int, packed: payload.Payload, plain: str) -> list[float]:
     """Seconds to load a payload, and to load the same call from a file in memory."""
-    own = os.open(f"/proc/{owner}/fd/{fd}", os.O_RDONLY)
+    fds = [os.open(f"/proc/{owner}/fd/{fd}", os.O_RDONLY) for fd in packed.fds]
+    message = Message({}, [bytearray(part) for part in packed.parts], fds)
     began = time.perf_counter()
-    payload.unpack(own, layout)
+    payload.receive(message, packed.layout)
     middle = time.perf_counter()
     with open(plain, "rb") as file:
         cloudpickle.load(file)

@@ -130,6 +130,7 @@ def run(name: str, quick: bool) -> Run:
         check=False,
     )
     said = done.stdout if done.returncode == 0 else f"{done.stdout}\n{done.stderr[-2000:]}"
+    said = said.replace(f"{FOLDER.parent}/", "")
     seconds = round(time.monotonic() - began, 1)
     return Run(name, done.returncode, said.strip("\n"), seconds, busy, quick, time.strftime("%Y-%m-%d"))
 
