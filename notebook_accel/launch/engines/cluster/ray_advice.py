@@ -152,7 +152,7 @@ def check_accepted(address: str) -> None:
         from ray._raylet import GcsClient
 
         ensure_token_if_auth_enabled(create_token_if_missing=False)
-        if not address.startswith(_CLIENT):  # where another service answers
+        if not is_client(address):  # where another service answers
             GcsClient(address=address)
     except Exception as error:
         text = str(error)

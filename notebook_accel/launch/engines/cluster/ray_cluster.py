@@ -175,26 +175,26 @@ class RayNode:
 
     def listen(self, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
         self._lose = lose
-        self._ask(0, hear, lose)
+        self._ask(0, hear)
 
     def _arrived(self, told: Any) -> None:
         if (error := told.exception()) is not None:
             self._lose(ray_advice.why_lost(error))
 
-    def _ask(self, after: int, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
+    def _ask(self, after: int, hear: Callable[[Sequence[Frame]], object]) -> None:
         def answer(future: Any) -> None:
             try:
                 reached, frames = future.result()
             except Exception as error:
-                lose(ray_advice.why_lost(error))
+                self._lose(ray_advice.why_lost(error))
                 return
-            self._later(partial(self._ask, reached, hear, lose))  # before all else: the way takes a millisecond
+            self._later(partial(self._ask, reached, hear))  # before all else: the way takes a millisecond
             hear(frames)
 
         try:
             self._actor.poll.remote(after, WAIT).future().add_done_callback(answer)
         except Exception as error:
-            lose(ray_advice.why_lost(error))
+            self._lose(ray_advice.why_lost(error))
 
 
 def _join(address: str) -> None:
