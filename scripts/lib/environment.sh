@@ -55,8 +55,8 @@ make() {
     "$python" -m venv "$1"
 }
 
-# An empty environment that is lent all packages of .venv, so that nothing is installed twice: pip finds them there, and
-# installs what is missing beside them.
+# An empty environment that is lent all packages of .venv, so that nothing is installed twice. What is missing is to be
+# installed beside them with --no-deps, by its full list: uv would not look for the rest in .venv.
 make_beside() {
     .venv/bin/python -m venv --clear --without-pip "$1"
     echo "import site; site.addsitedir('$(packages .venv)')" >"$(packages "$1")/shared.pth"
@@ -65,5 +65,14 @@ make_beside() {
 # Where an environment keeps its packages.
 packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
-# pip_install FOLDER ARGUMENTS...
-pip_install() { "$1/bin/python" -m pip --disable-pip-version-check --quiet install "${@:2}"; }
+# pip_install FOLDER ARGUMENTS... By uv, which takes a fifth of the work and downloads side by side; by pip, which is all
+# that a new environment has, where uv is not to be had or knows no way.
+pip_install() {
+    local python=$1/bin/python
+    local pip=("$python" -m pip --disable-pip-version-check --quiet install)
+    { has_uv "$python" || "${pip[@]}" --constraint constraints.txt uv; } && "$python" scripts/lib/uv.py "${@:2}" && return
+    say "uv has not installed it; pip does, which takes longer"
+    "${pip[@]}" "${@:2}"
+}
+
+has_uv() { "$1" -m uv --version >/dev/null 2>&1; }
