@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, BrowserContext, expect
 
 from tests.browser import chromium, kernels
 from tests.browser.page import PATIENCE, PRELUDE, Page
@@ -20,6 +20,7 @@ OTHERS = [(front_end, kernel) for front_end in ("lab", "notebook") for kernel in
 """What a test that is marked `everywhere` meets, beside JupyterLab with the newest kernel."""
 
 _Servers = Callable[[str], Server]
+_Contexts = Callable[[Server], BrowserContext]
 
 expect.set_options(timeout=PATIENCE * 1000)
 
@@ -54,21 +55,37 @@ def servers() -> Iterator[_Servers]:
         server.close()
 
 
+@pytest.fixture(scope="session")
+def contexts(browser: Browser) -> Iterator[_Contexts]:
+    """What the tabs of a front end share, so that its scripts are read and compiled but once."""
+    made: dict[Server, BrowserContext] = {}
+
+    def get(server: Server) -> BrowserContext:
+        if server not in made:
+            made[server] = browser.new_context(viewport=chromium.VIEWPORT)
+        return made[server]
+
+    yield get
+    for context in made.values():
+        context.close()
+
+
 @pytest.fixture
 def page(
-    browser: Browser, servers: _Servers, front_end: str, kernel: str, request: pytest.FixtureRequest
+    servers: _Servers, contexts: _Contexts, front_end: str, kernel: str, request: pytest.FixtureRequest
 ) -> Iterator[Page]:
     """A new notebook in a front end, `PRELUDE` run. No script of the page may have crashed after the test."""
     server = servers(front_end)
     name = re.sub(r"\W+", "-", request.node.name.removeprefix("test_")).strip("-")
     title = f"**{request.node.originalname.replace('_', ' ')}** ({front_end}, {kernel})"
     notebook = server.new_notebook(name, title, kernel)
-    context = browser.new_context(viewport=chromium.VIEWPORT)
+    context = contexts(server)
     with contextlib.ExitStack() as stack:
         stack.callback(server.forget)
         stack.callback(server.end_kernels)
-        stack.callback(context.close)
+        stack.callback(chromium.forget, context, server.url)
         found = Page(context, server, notebook, PICTURES / name)
+        stack.callback(found.leave)
         stack.callback(lambda: found.screenshot("end"))  # of a test that has failed, it tells most
         found.run(PRELUDE)
         yield found

@@ -10,6 +10,7 @@ from typing import Any
 import nbformat
 from playwright.sync_api import BrowserContext, Error, Locator, TimeoutError, expect
 
+from tests.browser import chromium
 from tests.browser.server import Server
 
 PATIENCE = 60.0
@@ -56,7 +57,7 @@ class Page:
         self._server = server
         self._notebook = notebook
         self._pictures = pictures
-        self.tab = context.new_page()
+        self.tab = chromium.only_tab(context)
         self.tab.set_default_timeout(PATIENCE * _MILLISECONDS)
         self.crashes: list[str] = []
         """Exceptions in the panel's own script, which a front end loads from a blob, that nothing has caught."""
@@ -111,13 +112,18 @@ class Page:
         self.tab.reload()
 
     def reopen(self, edited: Callable[[str], str] = str) -> Page:
-        """Opens the saved notebook in another tab, when its kernel is no more, and perhaps after it was edited."""
-        self.tab.close()
+        """Leaves the saved notebook, and opens it when its kernel is no more, and perhaps after it was edited."""
+        self.leave()
         self._server.end_kernels()
         self._notebook.write_text(edited(self._notebook.read_text()))
         page = Page(self._context, self._server, self._notebook, self._pictures)
         page.evaluate(f"{_WIDGET}.sessionContext.shutdown()")  # of the kernel that it has just been given
         return page
+
+    def leave(self) -> None:
+        """Is none of the tab's any more."""
+        self.tab.remove_listener("pageerror", self._on_error)
+        self.tab.goto("about:blank")
 
     def use_theme(self, name: str) -> None:
         self.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", name)
@@ -125,8 +131,7 @@ class Page:
     def screenshot(self, name: str) -> None:
         """Leaves a picture for whoever wants to see how it looks."""
         self._pictures.parent.mkdir(exist_ok=True)
-        *_, tab = self._context.pages  # that it was opened again in
-        tab.screenshot(path=self._pictures.with_name(f"{self._pictures.name}-{name}.png"))
+        self.tab.screenshot(path=self._pictures.with_name(f"{self._pictures.name}-{name}.png"))
 
     def evaluate(self, script: str, argument: Any = None) -> Any:
         return self.tab.evaluate(script, argument)
