@@ -223,6 +223,17 @@ def test_a_browser_that_never_answers_is_given_html(prepared: Notebook, go_on: P
     browser.wait_for(lambda: "done" in cell.text)
 
 
+def test_a_panel_that_cannot_be_drawn_ends_no_training(prepared: Notebook):
+    prepared.check("""
+    from notebook_accel.notebook.views import panel_state
+    look, panel_state.StateMaker.look_at_metrics = panel_state.StateMaker.look_at_metrics, None
+    """)
+    cell = prepared.finish(prepared.begin_in_browser("notebook_launcher(lambda: 6 * 7, num_processes=2)"))
+    prepared.check("panel_state.StateMaker.look_at_metrics = look")
+    assert cell.value == "[42, 42]"
+    assert "can't be shown here any more: TypeError: 'NoneType' object is not callable (" in cell.stderr
+
+
 @pytest.fixture
 def without_anywidget(prepared: Notebook) -> Iterator[Notebook]:
     prepared.check("hidden = sys.modules.pop('anywidget', None); sys.modules['anywidget'] = None")
