@@ -21,6 +21,8 @@ export function aState(size: number, head: Partial<Head> = {}): State {
       blocking: true,
       stopping: 0,
       failed: [],
+      more: "",
+      unheard: "",
       ...head,
     },
     ranks,
@@ -66,8 +68,15 @@ export function aStore(size: number, head: Partial<Head> = {}): Store {
 
 /** A stopper that nobody listens to. */
 export function aStopper(store: Store): Stopper {
-  return new Stopper({ send: () => {}, interrupt: () => {}, head: () => store.state.head });
+  return new Stopper({
+    send: () => {},
+    interrupt: () => {},
+    head: () => store.state.head,
+    isHeard: () => store.isHeard,
+  });
 }
+
+type Slot = (kernel: unknown, status: string) => void;
 
 /** What anywidget gives to a widget, with a kernel that is a list of what it was told. */
 export class FakeModel {
@@ -78,8 +87,13 @@ export class FakeModel {
       interrupt: async () => {
         this.interrupts += 1;
       },
+      statusChanged: {
+        connect: (slot: Slot) => this.#slots.add(slot),
+        disconnect: (slot: Slot) => this.#slots.delete(slot),
+      },
     },
   };
+  #slots = new Set<Slot>();
   #fields: Record<string, unknown>;
   #callbacks = new Map<string, (content: unknown, buffers: DataView[]) => void>();
 
@@ -103,6 +117,11 @@ export class FakeModel {
   set(keyframe: Keyframe): void {
     this.#fields.keyframe = keyframe;
     this.#callbacks.get("change:keyframe")?.(undefined, []);
+  }
+
+  /** The front end learns how the kernel does. */
+  become(status: string): void {
+    for (const slot of this.#slots) slot(undefined, status);
   }
 
   /** The kernel says something. */

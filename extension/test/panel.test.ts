@@ -186,6 +186,20 @@ describe("the button", () => {
 });
 
 describe("charts", () => {
+  it("stand below the ranks, and tell where the metrics are that have none", async () => {
+    const store = aStore(2);
+    const panel = show(store);
+    const loss = { now: "0.5", range: "", points: [[0, 500, 500, 500]] };
+    store.apply({ seq: 1, patch: { metrics: { loss } } });
+    await drawn();
+    expect(find(panel, ".na-charts").textContent).toBe("loss0.5");
+    store.apply({ seq: 2, patch: { head: { more: "and 3 more" }, metrics: { other: loss } } });
+    await drawn();
+    expect(texts(panel, ".na-charts > *")).toEqual(["loss0.5", "other0.5", "and 3 more"]);
+    const below = Node.DOCUMENT_POSITION_FOLLOWING;
+    expect(find(panel, ".na-ranks").compareDocumentPosition(find(panel, ".na-charts")) & below).toBe(below);
+  });
+
   const metric = (points: [number, number, number, number][]) => ({ now: "0.5", range: "0.4 to 0.6", points });
 
   it("have the mean as a line and the ranks as a band", async () => {

@@ -68,7 +68,7 @@ class WidgetView:
         self._handle.update(bundle, metadata=metadata, raw=True)
 
     def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        spare = dict(html.draw(self._job, grid=not self._widget_shown))
+        spare = dict(html.draw(self._job, spare=self._widget_shown))
         if not self._widget_shown:
             return spare, {}
         # The widget's own, since some front ends need what it says beside its type.
