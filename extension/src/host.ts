@@ -8,10 +8,16 @@ export interface Model {
 
 interface Kernel {
   interrupt?: () => Promise<void>;
-  /** A signal of Lumino's. */
-  statusChanged?: { connect(slot: Slot): void; disconnect(slot: Slot): void };
+  statusChanged?: Signal<string>;
+  /** The notebook has been given another kernel. */
+  disposed?: Signal<void>;
 }
-type Slot = (kernel: unknown, status: string) => void;
+
+/** As Lumino has it. */
+interface Signal<Value> {
+  connect(slot: (sender: unknown, value: Value) => void): void;
+  disconnect(slot: (sender: unknown, value: Value) => void): void;
+}
 
 /** What a kernel is that has ended, or is about to begin anew. */
 const GONE = ["restarting", "autorestarting", "terminating", "dead"];
@@ -27,16 +33,20 @@ export function interruptKernel(model: Model): void {
 }
 
 /**
- * Calls `callback` when the kernel that the model belongs to ends or is restarted; returns what ends that. Where the
+ * Calls `callback` when the kernel that the model belongs to ends, is restarted or replaced; returns what ends that. Where the
  * manager of widgets knows no kernel, it is not called.
  */
 export function onKernelEnd(model: Model, callback: () => void): () => void {
-  const signal = kernelOf(model)?.statusChanged;
-  const slot: Slot = (_, status) => {
+  const kernel = kernelOf(model);
+  const onStatus = (_: unknown, status: string) => {
     if (GONE.includes(status)) callback();
   };
-  signal?.connect(slot);
-  return () => signal?.disconnect(slot);
+  kernel?.statusChanged?.connect(onStatus);
+  kernel?.disposed?.connect(callback);
+  return () => {
+    kernel?.statusChanged?.disconnect(onStatus);
+    kernel?.disposed?.disconnect(callback);
+  };
 }
 
 function kernelOf(model: Model): Kernel | undefined {

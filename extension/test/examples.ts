@@ -76,7 +76,21 @@ export function aStopper(store: Store): Stopper {
   });
 }
 
-type Slot = (kernel: unknown, status: string) => void;
+class Signal<Value> {
+  #slots = new Set<(sender: unknown, value: Value) => void>();
+
+  connect(slot: (sender: unknown, value: Value) => void): void {
+    this.#slots.add(slot);
+  }
+
+  disconnect(slot: (sender: unknown, value: Value) => void): void {
+    this.#slots.delete(slot);
+  }
+
+  emit(value: Value): void {
+    for (const slot of this.#slots) slot(this, value);
+  }
+}
 
 /** What anywidget gives to a widget, with a kernel that is a list of what it was told. */
 export class FakeModel {
@@ -87,13 +101,10 @@ export class FakeModel {
       interrupt: async () => {
         this.interrupts += 1;
       },
-      statusChanged: {
-        connect: (slot: Slot) => this.#slots.add(slot),
-        disconnect: (slot: Slot) => this.#slots.delete(slot),
-      },
+      statusChanged: new Signal<string>(),
+      disposed: new Signal<void>(),
     },
   };
-  #slots = new Set<Slot>();
   #fields: Record<string, unknown>;
   #callbacks = new Map<string, (content: unknown, buffers: DataView[]) => void>();
 
@@ -117,11 +128,6 @@ export class FakeModel {
   set(keyframe: Keyframe): void {
     this.#fields.keyframe = keyframe;
     this.#callbacks.get("change:keyframe")?.(undefined, []);
-  }
-
-  /** The front end learns how the kernel does. */
-  become(status: string): void {
-    for (const slot of this.#slots) slot(undefined, status);
   }
 
   /** The kernel says something. */

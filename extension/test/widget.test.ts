@@ -98,10 +98,10 @@ describe("the widget", () => {
     const model = new FakeModel({ seq: 0, state: aState(2) });
     const { el } = open(model).view();
     model.say({ seq: 1 }, { ranks: { "1": { phase: "done" } } });
-    model.become("busy");
+    model.widget_manager.kernel.statusChanged.emit("busy");
     await drawn();
     expect(find(el, ".na-status").textContent).toBe("running");
-    model.become("restarting");
+    model.widget_manager.kernel.statusChanged.emit("restarting");
     await drawn();
     expect(find(el, ".na-status").textContent).toBe("ended with its kernel");
     expect(find(el, ".na-panel").dataset.status).toBe("ended with its kernel");
@@ -113,7 +113,7 @@ describe("the widget", () => {
   it("does not call a job ended that goes on without its kernel", async () => {
     const model = new FakeModel({ seq: 0, state: aState(2, { unheard: "attach() shows it" }) });
     const { el } = open(model).view();
-    model.become("dead");
+    model.widget_manager.kernel.statusChanged.emit("dead");
     await drawn();
     expect(find(el, ".na-status").textContent).toBe("not connected");
     expect(find(el, ".na-note").textContent).toBe("attach() shows it");
@@ -121,10 +121,18 @@ describe("the widget", () => {
     expect(find(el, ".na-stop").hasAttribute("disabled")).toBe(true);
   });
 
+  it("says so where the notebook is given another kernel", async () => {
+    const model = new FakeModel({ seq: 0, state: aState(1) });
+    const { el } = open(model).view();
+    model.widget_manager.kernel.disposed.emit();
+    await drawn();
+    expect(find(el, ".na-status").textContent).toBe("ended with its kernel");
+  });
+
   it("leaves a job as it is that ended before its kernel", async () => {
     const model = new FakeModel({ seq: 0, state: aState(1, { status: "done" }) });
     const { el } = open(model).view();
-    model.become("restarting");
+    model.widget_manager.kernel.statusChanged.emit("restarting");
     await drawn();
     expect(find(el, ".na-status").textContent).toBe("done");
     expect(find(el, ".na-panel").dataset.unheard).toBeUndefined();
@@ -137,7 +145,7 @@ describe("the widget", () => {
     const el = document.createElement("div");
     render({ el });
     end();
-    model.become("restarting");
+    model.widget_manager.kernel.statusChanged.emit("restarting");
     expect(find(el, ".na-stop").hasAttribute("disabled")).toBe(false);
   });
 
