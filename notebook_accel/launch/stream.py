@@ -141,7 +141,7 @@ def text(header: Mapping[str, Any], blobs: Blobs = ()) -> bytes:
 
 
 def frame(texts: Sequence[bytes]) -> bytes:
-    """The bytes of a frame that holds one message, up to its blobs, or several that have none; each is given by its JSON.
+    """The bytes of a frame up to its blobs: of one message, or of several that have none, each given by its JSON.
 
     Raises:
         StreamError: It is too long.

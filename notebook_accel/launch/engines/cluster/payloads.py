@@ -24,7 +24,7 @@ class Payloads:
         """That file, so that no other gets its number."""
 
     def take(self, fd: int) -> Any:
-        """What every machine is to be told of a file, which is closed in time; `None` if it is the one that they have."""
+        """What machines are to be told of a file, which is closed in time; `None` if it is the one that they have."""
         stat = os.fstat(fd)
         if (stat.st_dev, stat.st_ino) == self._latest:
             os.close(fd)

@@ -1,4 +1,4 @@
-"""One rank, as the bridge holds it: the kernel's sockets and pipes on one side, the machine that it is on on the other."""
+"""One rank, as the bridge holds it: between the kernel's sockets and pipes, and the machine that it is on."""
 
 from __future__ import annotations
 
