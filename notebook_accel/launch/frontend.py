@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -91,20 +92,42 @@ class LateView:
 
 
 class Views:
-    """Every place where one job is shown. The job's runner refreshes them; any thread may add one."""
+    """Every place where one job is shown. The job's runner refreshes them; any thread may add one.
+
+    One that fails is left out, which is told: no training ends because it can't be drawn.
+    """
 
     def __init__(self, job: Job, open_view: Callable[[Job], View], *others: View) -> None:
         self._job = job
-        self._views = [open_view(job), *others]
+        self._views: list[View] = []
+        try:
+            self._views.append(open_view(job))
+        except Exception as error:
+            self._tell(error)
+        self._views += others
         job.on_show(self._add)
 
     def refresh(self) -> None:
         for view in list(self._views):
-            view.refresh()
+            self._draw(view, view.refresh)
 
     def finish(self) -> None:
         for view in list(self._views):
-            view.finish()
+            self._draw(view, view.finish)
+
+    def _draw(self, view: View, draw: Callable[[], None]) -> None:
+        try:
+            draw()
+        except Exception as error:
+            self._views.remove(view)
+            self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        current.notice(
+            f"{self._job.title} can't be shown here any more: {type(error).__name__}: {error} ({place.filename}, line "
+            f"{place.lineno}). This does not touch the job: job.show() or attach() tries anew"
+        )
 
     def _add(self) -> None:
         view = current.show(self._job)

@@ -8,12 +8,13 @@ from typing import Any
 
 from notebook_accel.errors import LaunchError, NotebookAccelError
 from notebook_accel.events import AttemptStarted, Returned
-from notebook_accel.launch import failure, frontend, payload, plan
+from notebook_accel.launch import environments, failure, frontend, payload
 from notebook_accel.launch.attempt import Attempt, Ending
 from notebook_accel.launch.engines.base import Engine, GroupSpec
 from notebook_accel.launch.group import RankGroup
 from notebook_accel.launch.job import Job, Status
 from notebook_accel.launch.journal.writing import Journal
+from notebook_accel.launch.meeting import meet
 from notebook_accel.launch.output import Output
 from notebook_accel.launch.payload import Payload
 from notebook_accel.launch.plan import Plan
@@ -106,9 +107,9 @@ class Launch:
             frontend.current.notice(f"{why}; starting again (attempt {number + 2} of {config.max_restarts + 1})")
 
     def _attempt(self, number: int, view: frontend.View, deadline: float | None) -> Attempt:
-        meeting = plan.meet(self._plan.config, number)
+        meeting = meet(self._plan.config, number)
         spec = GroupSpec(
-            environments=plan.environments(self._plan, meeting, self._environ),
+            environments=environments.of_ranks(self._plan, meeting, self._environ),
             meeting=meeting,
             heartbeat=self._plan.config.heartbeat,
             machines=self._plan.machines,

@@ -1,6 +1,7 @@
 """Below which cell something is shown: the one whose context it is shown in, whatever has run since.
 
-Newer ipykernels do so themselves. Before 6.25, what a thread writes goes below the cell that runs last.
+Newer ipykernels do so themselves. Before 7.0, what a thread displays goes to whoever has asked the kernel last: to the
+cell that runs last, or to nobody, when a browser has said something to a widget. Before 6.25, what it writes does too.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ class Placer:
     """Shows things below their cells."""
 
     def __init__(self, shell: InteractiveShell) -> None:
-        self._needed = "parent_header" in vars(sys.stdout)  # newer ones keep it by context
-        if not self._needed:
-            return
         publisher: Any = shell.display_pub
+        self._writes = "parent_header" in vars(sys.stdout)
+        """Whether the kernel's streams must be told too."""
+        if not publisher.has_trait("parent_header"):
+            return  # newer ones keep it by context
         before = list(publisher._hooks)
         publisher._thread_local = _Hooks()
         publisher._hooks.extend(before)
@@ -51,7 +53,7 @@ class Placer:
 
     def write(self, stream: TextIO, text: str) -> None:
         """Writes to a stream of the kernel."""
-        cell = _cell.get() if self._needed else None
+        cell = _cell.get() if self._writes else None
         now: Any = stream
         if cell is None or now.parent_header.get("msg_id") == cell.get("msg_id"):
             stream.write(text)

@@ -76,6 +76,12 @@ class Browser:
         self._notebook.read_while(lambda: not condition(), timeout=20)
 
 
+def panels(notebook: Notebook) -> list[str]:
+    """What a browser calls the panels that it knows of."""
+    opened = {widget: said[0][1] for widget, said in notebook.widgets.items() if said[0][0] == "comm_open"}
+    return [widget for widget, data in opened.items() if "keyframe" in data["state"]]
+
+
 def in_background(notebook: Notebook, go_on: Path, size: int = 2) -> tuple[Cell, Browser]:
     code = f"job = notebook_launcher(work, ({str(go_on)!r},), {size}, block=False)"
     cell = notebook.finish(notebook.begin_in_browser(code))
@@ -111,6 +117,28 @@ def test_who_comes_late_is_told_the_whole(prepared: Notebook, go_on: Path):
     assert "2/3" in whole["state"]["ranks"]["0"]["text"]
     assert browser.acknowledged == [0]
     go_on.touch()
+
+
+def test_a_browser_that_answers_before_the_panel_is_displayed_sees_it(prepared: Notebook, go_on: Path):
+    prepared.check("""
+    from notebook_accel.notebook.views import browsers, html
+
+    drawn = html.draw
+    def draw(*arguments, **options):  # on a slow machine
+        while browsers.current._awaited:
+            time.sleep(0.01)
+        html.draw = drawn
+        return drawn(*arguments, **options)
+    html.draw = draw
+    """)
+    cell = prepared.begin_in_browser(f"job = notebook_launcher(work, ({str(go_on)!r},), 2, block=False)")
+    prepared.finish(cell)
+    prepared.read_while(lambda: not panels(prepared))
+    assert not cell.bundles
+    prepared.say(*panels(prepared), {"cmd": "ready"})
+    browser = Browser(prepared, cell)
+    go_on.touch()
+    browser.wait_for(lambda: "done" in cell.text)
 
 
 def test_stop_cancels_a_job_in_the_background(prepared: Notebook, go_on: Path):
@@ -193,6 +221,17 @@ def test_a_browser_that_never_answers_is_given_html(prepared: Notebook, go_on: P
     browser.wait_for(lambda: VIEW in cell.bundles[0])
     go_on.touch()
     browser.wait_for(lambda: "done" in cell.text)
+
+
+def test_a_panel_that_cannot_be_drawn_ends_no_training(prepared: Notebook):
+    prepared.check("""
+    from notebook_accel.notebook.views import panel_state
+    look, panel_state.StateMaker.look_at_metrics = panel_state.StateMaker.look_at_metrics, None
+    """)
+    cell = prepared.finish(prepared.begin_in_browser("notebook_launcher(lambda: 6 * 7, num_processes=2)"))
+    prepared.check("panel_state.StateMaker.look_at_metrics = look")
+    assert cell.value == "[42, 42]"
+    assert "can't be shown here any more: TypeError: 'NoneType' object is not callable (" in cell.stderr
 
 
 @pytest.fixture

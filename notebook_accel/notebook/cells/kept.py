@@ -12,11 +12,12 @@ from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import AttemptStarted, Exited, Heartbeat, Hello
-from notebook_accel.launch import failure, frontend, mirror, payload, plan
+from notebook_accel.launch import environments, failure, frontend, mirror, payload, plan
 from notebook_accel.launch.attempt import Attempt, Ending
 from notebook_accel.launch.engines.base import GroupSpec
 from notebook_accel.launch.group import RankGroup
 from notebook_accel.launch.job import Job, Status
+from notebook_accel.launch.meeting import meet
 from notebook_accel.launch.output import Output, spans
 from notebook_accel.launch.payload import Payload
 from notebook_accel.launch.run import Run
@@ -83,9 +84,9 @@ class KeptRanks:
         self._is_suspect = False
         """The process group may be torn."""
         self._mirrored = mirror.capture()
-        meeting = plan.meet(config, 0)
+        meeting = meet(config, 0)
         spec = GroupSpec(
-            environments=plan.environments(self.plan, meeting, environ),
+            environments=environments.of_ranks(self.plan, meeting, environ),
             meeting=meeting,
             heartbeat=config.heartbeat,
             machines=self.plan.machines,

@@ -11,8 +11,9 @@ from typing import Any
 
 from notebook_accel.config import LaunchConfig
 from notebook_accel.events import Event, Exited, Failed, Heartbeat, Hello, Phase, PhaseChanged, Returned, from_wire
-from notebook_accel.launch import payload, plan
+from notebook_accel.launch import payload
 from notebook_accel.launch.engines.base import Engine, GroupSpec, Meeting
+from notebook_accel.launch.meeting import meet
 
 PATIENCE = 20.0
 
@@ -45,7 +46,7 @@ class Group:
         self, engine: Engine, size: int = 1, *, heartbeat: float = 0.05, environ: Mapping[str, str | None] | None = None
     ) -> None:
         self.engine = engine
-        meeting = plan.meet(LaunchConfig(), 0)
+        meeting = meet(LaunchConfig(), 0)
         self.spec = GroupSpec(
             environments=environments(size, meeting, environ or {}), meeting=meeting, heartbeat=heartbeat
         )

@@ -17,9 +17,10 @@ import pytest
 
 from notebook_accel import LaunchError, notebook_launcher
 from notebook_accel.config import LaunchConfig
-from notebook_accel.launch import engines, plan
+from notebook_accel.launch import engines
 from notebook_accel.launch.engines.client import ServerEngine
 from notebook_accel.launch.engines.connection import load_time
+from notebook_accel.launch.meeting import meet
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
 from tests.launch.processes import alive, descendants, outlive, wait_until
@@ -391,7 +392,7 @@ def test_a_store_that_was_killed_is_replaced(engine: ServerEngine) -> None:
 
 
 def free_port() -> int:
-    meeting = plan.meet(LaunchConfig(), 0)
+    meeting = meet(LaunchConfig(), 0)
     assert meeting.listener is not None
     meeting.listener.close()
     return meeting.port
