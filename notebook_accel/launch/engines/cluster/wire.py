@@ -59,8 +59,8 @@ class Wire:
             ValueError: It does not speak as it should.
         """
         heads = json.loads(self._connection.recv_bytes(_MOST))
-        every = memoryview(self._connection.recv_bytes() if any(lengths for _, lengths in heads) else b"")
-        frames = []
+        every = self._connection.recv_bytes() if any(lengths for _, lengths in heads) else b""
+        frames: list[Frame] = []
         at = 0
         for header, lengths in heads:
             blobs = []
