@@ -7,14 +7,12 @@ import itertools
 import linecache
 import os
 import re
-import site
-import sysconfig
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from notebook_accel.events import Frame, ThreadStack
-from notebook_accel.launch import frontend
+from notebook_accel.launch import frontend, installed
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _CONTEXT = 2
@@ -60,14 +58,7 @@ def of_user(frames: Iterable[Frame]) -> Frame | None:
 @functools.lru_cache(maxsize=1024)
 def is_users(filename: str) -> bool:
     """Whether a file is the user's own: neither Python's nor installed, nor ours."""
-    return not filename.startswith(("<frozen ", *_installed())) and not is_ours(filename)
-
-
-@functools.cache
-def _installed() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    found = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return tuple(os.path.join(path, "") for path in (*found, site.getusersitepackages()))
+    return not (filename.startswith("<frozen ") or installed.is_installed(filename) or is_ours(filename))
 
 
 def where(frame: Frame) -> str:
@@ -125,14 +116,8 @@ def outline(stack: Sequence[Frame]) -> str:
     for frame, times in _runs(stack):
         text = source(frame)
         again = f" (repeated {times - 1} more times)" if times > 1 else ""
-        lines.append(f"{_short(where(frame))} in {frame.name}{again}{': ' if text else ''}{text}")
+        lines.append(f"{installed.short(where(frame))} in {frame.name}{again}{': ' if text else ''}{text}")
     return "\n".join(lines)
-
-
-def _short(place: str) -> str:
-    """A place in what is installed, from where that is."""
-    paths = [path for path in _installed() if place.startswith(path)]
-    return place.removeprefix(max(paths, key=len)) if paths else place
 
 
 def _runs(frames: Sequence[Frame]) -> list[tuple[Frame, int]]:

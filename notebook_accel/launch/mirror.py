@@ -13,7 +13,6 @@ import json
 import os
 import random
 import sys
-import sysconfig
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from notebook_accel.errors import ConfigurationError
-
-_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+from notebook_accel.launch import installed
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ def _forget_listings() -> None:
     """
     for name in {*_own_folders, *_listed_since()}:
         finder: Any = sys.path_importer_cache.get(name)
-        if finder is not None and not name.startswith(_INSTALLED):
+        if finder is not None and not installed.is_installed(os.path.join(name, "")):
             finder.invalidate_caches()
     for meta in sys.meta_path:
         if meta is not importlib.machinery.PathFinder and hasattr(meta, "invalidate_caches"):
@@ -145,7 +143,8 @@ def keep_listings() -> None:
     There are hundreds; each looked at is a page of memory that the fork no longer shares.
     """
     global _own_folders, _last_finder
-    _own_folders = [name for name in sys.path_importer_cache if not name.startswith(_INSTALLED)]
+    known = list(sys.path_importer_cache)  # the first question may import something
+    _own_folders = [name for name in known if not installed.is_installed(os.path.join(name, ""))]
     _last_finder = next((finder for finder in reversed(sys.path_importer_cache.values()) if finder is not None), None)
 
 

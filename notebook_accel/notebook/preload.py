@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import site
 import sys
-import sysconfig
 from types import ModuleType
 
-from notebook_accel.launch import engines
+from notebook_accel.launch import engines, installed
 from notebook_accel.launch.engines.base import Engine
 
 # They serve the kernel itself, or need one.
@@ -50,7 +48,6 @@ class Preloader:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._folders = _installed_folders()
         self._seen: set[str] = set()
         self._wanted = list(TRAINING)
 
@@ -69,11 +66,4 @@ class Preloader:
         if spec is None or name.partition(".")[0] in _KERNELS_OWN or name != getattr(spec, "name", None):
             return False
         origin = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
-        return isinstance(origin, str) and os.path.realpath(origin).startswith(self._folders)
-
-
-def _installed_folders() -> tuple[str, ...]:
-    folders = {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], *site.getsitepackages()}
-    if site.ENABLE_USER_SITE:
-        folders.add(site.getusersitepackages())
-    return tuple(os.path.realpath(folder) + os.sep for folder in folders)
+        return isinstance(origin, str) and installed.is_package(os.path.realpath(origin))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from notebook_accel import errors
+from notebook_accel.launch import installed
 from notebook_accel.launch.engines.cluster.frames import Frame
 from notebook_accel.launch.engines.cluster.transport import ClusterError
 
@@ -33,14 +33,12 @@ Stamp = tuple[int, int, int]
 
 def own(cwd: str, path: Sequence[str]) -> list[str]:
     """The folders that are the user's own: the working one, and those of the search path that hold no packages."""
-    installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    installed += [os.path.expanduser("~/.ipython"), _home()]
+    others = tuple(os.path.join(each, "") for each in (os.path.expanduser("~/.ipython"), _home()))
     found = [cwd]
     for folder in path:
-        parts = folder.split(os.sep)
-        if not os.path.isabs(folder) or not os.path.isdir(folder) or {"site-packages", "dist-packages"} & {*parts}:
-            continue
-        if not any(folder == each or folder.startswith(each + os.sep) for each in installed):
+        ended = os.path.join(folder, "")
+        exists = os.path.isabs(folder) and os.path.isdir(folder)
+        if exists and not (installed.is_installed(ended) or ended.startswith(others)):
             found.append(folder)
     return list(dict.fromkeys(found))
 
