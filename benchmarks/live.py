@@ -15,6 +15,7 @@ from typing import Any
 
 import progress
 import psutil
+import tasks
 from common import Kernel, Spread, goal, table, warn_if_busy
 
 from tests.browser import chromium, kernels
@@ -145,12 +146,15 @@ class Watched:
     """Milliseconds of the longest task of the browser; 0 where none took 50."""
     painted: float
     """Seconds from the launch to the first ranks on the screen."""
+    worst: list[tasks.Task]
+    """The longest tasks of the browser, and what they were spent on."""
 
     def row(self, name: str) -> list[str]:
         numbers = (self.messages, self.kilobytes, self.kernel, self.frames, self.longest, 1000 * self.painted)
         return [name, *(f"{number:.0f}" for number in numbers)]
 
 
+_WORST = 3
 _HEAD = ["", "messages/s", "kB/s", "kernel CPU %", "frames/s", "longest task ms", "first paint ms"]
 
 
@@ -164,9 +168,10 @@ def watch(page: Page, call: str, ranks: int, seconds: float) -> Watched:
         cell.box(rank).and_(page.tab.locator("[data-phase=running]")).wait_for()
     page.evaluate(BEGIN)
     used = _cpu_seconds(kernel)
-    page.tab.wait_for_timeout(1000 * seconds)
-    used = _cpu_seconds(kernel) - used
-    seen: dict[str, Any] = page.evaluate(READ)
+    with tasks.traced(page.tab) as busy:
+        page.tab.wait_for_timeout(1000 * seconds)
+        used = _cpu_seconds(kernel) - used
+        seen: dict[str, Any] = page.evaluate(READ)
     page.screenshot(f"{ranks}")
     page.open_gate("end")
     cell.wait_for_end()
@@ -178,6 +183,7 @@ def watch(page: Page, call: str, ranks: int, seconds: float) -> Watched:
         seen["frames"] / took,
         max(seen["long"], default=0.0),
         seen["painted"] - float(said(page.run("print(launched)"))),
+        busy[:_WORST],
     )
 
 
@@ -245,6 +251,8 @@ def main() -> None:
         parser.error(chromium.MISSING)
     found = in_browser(5 if quick else 15)
     table("A job in JupyterLab", _HEAD, [watched.row(name) for name, watched in found.items()])
+    worst = [[name, *task.row()] for name, watched in found.items() for task in watched.worst]
+    table("The longest tasks of the browser, and what they were spent on, ms", ["", *tasks.HEAD], worst)
     step = in_rank(5 if quick else 25)
     progress.measure(quick=quick)
     many, most = found.values()

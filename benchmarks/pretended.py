@@ -40,6 +40,7 @@ from notebook_accel.events import (
 from notebook_accel.launch.coalesce import PACE, Latest
 from notebook_accel.launch.engines.cluster import frames, wire
 from notebook_accel.launch.engines.cluster.agent import versions
+from notebook_accel.launch.engines.cluster.words import Speaker, together, weighed
 
 NODES, CPUS = 125, 8
 LINE = "begins"
@@ -68,14 +69,15 @@ def slurm() -> Iterator[None]:
 class Rank:
     """What one says, until it has ended."""
 
-    def __init__(self, agent: Agent, group: int, number: int, environ: Mapping[str, str], pace: float) -> None:
+    def __init__(self, agent: Agent, start: Mapping[str, Any], number: int, environ: Mapping[str, str]) -> None:
         self._agent = agent
-        self._group = group
+        self._group: int = start["group"]
         self._number = number
+        self._speaker = Speaker(start["label"], start["ahead"])
         self._gates = Path(environ["PRETEND_GATES"])
         self._rate = float(environ["PRETEND_RATE"])
         self._is_last = number == int(environ["WORLD_SIZE"]) - 1
-        self._latest = Latest(pace)
+        self._latest = Latest(start["pace"])
         self._began: float | None = None
         self._beat_at = time.monotonic() + _BEAT
         self._logged = 0
@@ -89,7 +91,8 @@ class Rank:
             self._began = time.monotonic()
             self._say(PhaseChanged(Phase.LOADING))
             self._say(PhaseChanged(Phase.RUNNING))
-            self._frame("wrote", [f"{LINE}\n".encode()], stream="stdout")
+            wrote = {"op": "wrote", "group": self._group, "rank": self._number, "stream": "stdout"}
+            self._agent.tell(weighed(wrote, [f"{LINE}\n".encode()]))
 
     def end(self, status: int) -> None:
         if not self.ended:
@@ -133,10 +136,10 @@ class Rank:
 
     def _say(self, event: Event, *, stacks: bool = False) -> None:
         header, blobs = to_wire(event)
-        self._frame("said", blobs, header=header, stacks=stacks)
+        self._agent.tell(self._speaker.said(self._group, self._number, header, blobs, stacks=stacks))
 
-    def _frame(self, operation: str, blobs: Sequence[Any] = (), **more: Any) -> None:
-        self._agent.tell(({"op": operation, "group": self._group, "rank": self._number, **more}, blobs))
+    def _frame(self, operation: str, **more: Any) -> None:
+        self._agent.tell(({"op": operation, "group": self._group, "rank": self._number, **more}, ()))
 
 
 class Agent:
@@ -161,7 +164,7 @@ class Agent:
     def flush(self, now: float) -> None:
         """Says what there is to say, and at times that there is nothing."""
         if self._waiting or now - self._spoke > frames.WAIT:
-            self.line.send(self._waiting)
+            self.line.send(together(self._waiting))
             self._waiting, self._spoke = [], now
 
     def turn(self, now: float, gates: set[str]) -> None:
@@ -177,7 +180,7 @@ class Agent:
             self.tell(({"op": "compared", "group": group, "lacking": []}, ()))
         elif operation == "start":
             for number, environ in zip(header["members"], header["environments"], strict=True):
-                self.ranks[group, number] = Rank(self, group, number, environ, header["pace"])
+                self.ranks[group, number] = Rank(self, header, number, environ)
         elif operation == "close":
             self.ranks = {key: rank for key, rank in self.ranks.items() if key[0] != group}
         elif (rank := self.ranks.get((group, header.get("rank", -1)))) is not None:

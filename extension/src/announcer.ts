@@ -17,7 +17,7 @@ export class Announcer {
     }
     // A note that goes on is worded anew each second.
     if (head.note && !this.#noted) news.push(head.note);
-    if (stop !== this.#stop) news.push(stop === "stopped" ? `${head.name} ${head.status}` : stop);
+    if (stop !== this.#stop && stop !== "unheard") news.push(stop === "stopped" ? `${head.name} ${head.status}` : stop);
     this.#failed = head.failed.length;
     this.#noted = head.note !== "";
     this.#stop = stop;

@@ -2,24 +2,28 @@ import { make, setAttribute, setText } from "./dom";
 import type { Metric } from "./model";
 
 const SVG = "http://www.w3.org/2000/svg";
-/** How many metrics are drawn; the others are in `job.metrics`. */
-const MOST = 12;
 
 /** A small chart of each metric: the mean of the ranks as a line, from the least to the greatest as a band. */
 export class Charts {
   readonly element = make("div", "na-charts", { role: "group", "aria-label": "Metrics" });
   #charts = new Map<string, Chart>();
+  #more = make("div", "na-more");
   #drawn: Record<string, Metric> | undefined;
 
-  update(metrics: Record<string, Metric>): void {
+  constructor() {
+    this.element.append(this.#more);
+  }
+
+  update(metrics: Record<string, Metric>, more: string): void {
+    setText(this.#more, more);
     if (metrics === this.#drawn) return;
     this.#drawn = metrics;
-    for (const [name, metric] of Object.entries(metrics).slice(0, MOST)) {
+    for (const [name, metric] of Object.entries(metrics)) {
       let chart = this.#charts.get(name);
       if (chart === undefined) {
         chart = new Chart(name);
         this.#charts.set(name, chart);
-        this.element.append(chart.element);
+        this.#more.before(chart.element);
       }
       chart.update(name, metric);
     }

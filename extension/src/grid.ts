@@ -2,14 +2,18 @@ import { make, percent, setAttribute, setChildren, setText } from "./dom";
 import { Machines } from "./machines";
 import type { Rank } from "./model";
 
-/** How many cells are drawn in one frame: more would keep the browser from all else for too long. */
-const AT_ONCE = 64;
+/**
+ * How many cells are drawn in one frame. To lay one out takes a tenth of a millisecond or two, far longer than to
+ * change it, and a frame that is smooth has 16 for all that there is to do.
+ */
+const AT_ONCE = 16;
 
 /** Many ranks as a heat map of how far they are and how they do. Arrow keys go from one to the next. */
 export class Grid {
   readonly element = make("div", "na-grid", { role: "group", "aria-label": "Ranks; arrow keys move between them" });
   #cells = new Map<string, Cell>();
   #machines = new Machines();
+  #placed: Record<string, Rank> | undefined;
   #hosts = "";
   /** Where the next frame goes on. */
   #next = 0;
@@ -44,6 +48,8 @@ export class Grid {
 
   /** All cells take their places at once, so that nothing moves when they are drawn. */
   #build(ranks: Record<string, Rank>): void {
+    if (ranks === this.#placed) return; // a further frame of the same
+    this.#placed = ranks;
     const hosts = Object.entries(ranks)
       .map(([number, rank]) => `${number} ${rank.host}`)
       .join();

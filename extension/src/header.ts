@@ -8,12 +8,14 @@ const LABELS: Record<StopState, string> = {
   stopping: "Stopping…",
   killing: "Killing…",
   stopped: "Stopped",
+  unheard: "Stop",
 };
 const HINTS: Record<StopState, string> = {
   stop: "Ask every rank to stop",
   stopping: "The ranks have a few seconds to end by themselves. Click again to kill them now",
   killing: "The ranks are being killed",
   stopped: "The job is over",
+  unheard: "The kernel that showed the job here has ended: attach() shows it again, with a button that works",
 };
 
 /** The whole job: what runs, how far it is, and the button that stops it. */
@@ -49,7 +51,7 @@ export class Header {
     this.#drawn = head;
     setText(this.#name, head.name);
     setText(this.#place, head.place);
-    setText(this.#status, head.status);
+    setText(this.#status, this.#stopper.state === "unheard" ? "not connected" : head.status);
     setText(this.#elapsed, head.elapsed);
     setText(this.#left, head.left && `${head.left} left`);
     setText(this.#summary, head.summary);
@@ -62,6 +64,6 @@ export class Header {
     setText(this.#stop, LABELS[state]);
     setAttribute(this.#stop, "data-state", state);
     setAttribute(this.#stop, "title", HINTS[state]);
-    this.#stop.disabled = state === "killing" || state === "stopped";
+    this.#stop.disabled = state !== "stop" && state !== "stopping";
   }
 }

@@ -1,4 +1,4 @@
-import { interruptKernel, type Model } from "./host";
+import { interruptKernel, type Model, onKernelEnd } from "./host";
 import type { Acknowledgement, Delta, Keyframe, Patch } from "./model";
 import { Panel } from "./panel";
 import { Stopper } from "./stopping";
@@ -10,12 +10,13 @@ export default function widget() {
   let stopper: Stopper;
   const panels = new Set<Panel>();
 
-  function initialize({ model }: { model: Model }): void {
+  function initialize({ model }: { model: Model }): () => void {
     store = new Store(model.get("keyframe") as Keyframe);
     stopper = new Stopper({
       send: (content) => model.send(content),
       interrupt: () => interruptKernel(model),
       head: () => store.state.head,
+      isHeard: () => store.isHeard,
     });
     model.on("change:keyframe", () => store.replace(model.get("keyframe") as Keyframe));
     model.on("msg:custom", (content, buffers) => {
@@ -24,6 +25,7 @@ export default function widget() {
       else if (!store.apply({ ...message, patch: unpack(buffers) })) model.send({ cmd: "ready" });
     });
     stopper.greet();
+    return onKernelEnd(model, () => store.endHearing());
   }
 
   function render({ el }: { el: HTMLElement }): () => void {

@@ -42,6 +42,10 @@ export interface Head {
   stopping: number;
   /** The ranks that failed, the first to fail at the head. */
   failed: number[];
+  /** Where the metrics are that have no chart; empty where all have one. */
+  more: string;
+  /** What to say once the kernel is no longer heard, of a job that goes on without it; empty where it ends then. */
+  unheard: string;
 }
 
 export interface Bar {

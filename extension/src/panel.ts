@@ -32,7 +32,8 @@ export class Panel {
     this.#header = new Header(stopper, redraw);
     this.#ranks = new Ranks(redraw);
     this.element = make("section", "na-panel", { role: "region" });
-    this.element.append(this.#header.element, this.#charts.element, this.#ranks.element, this.#announcer.element);
+    // Charts come when there are metrics, and push down no more than what is below them.
+    this.element.append(this.#header.element, this.#ranks.element, this.#charts.element, this.#announcer.element);
     this.element.addEventListener("keydown", (event) => {
       if (OURS.includes(event.key)) event.stopPropagation();
     });
@@ -110,13 +111,14 @@ export class Panel {
     setAttribute(this.element, "aria-label", `${head.name} ${head.place}`);
     setAttribute(this.element, "data-status", head.status);
     setAttribute(this.element, "data-layout", head.layout);
+    setAttribute(this.element, "data-unheard", this.#store.isHeard ? null : "");
     setAttribute(this.element, "data-brief", head.brief ? "" : null);
     setAttribute(this.element, "data-alone", Object.keys(state.ranks).length === 1 ? "" : null);
     this.#header.update(head);
     this.#announcer.update(state, this.#stopper.state);
     let isLeft = false;
     if (!head.brief) {
-      this.#charts.update(state.metrics);
+      this.#charts.update(state.metrics, head.more);
       isLeft = this.#ranks.update(state);
     }
     if (!isLeft) setAttribute(this.element, "data-seq", String(seq));

@@ -1,16 +1,18 @@
 import type { Head } from "./model";
+import { isLive } from "./unheard";
 
 /** Milliseconds that the kernel has to acknowledge a click before it is interrupted. */
 const PATIENCE = 400;
-const LIVE = ["starting", "running"];
 
-export type StopState = "stop" | "stopping" | "killing" | "stopped";
+export type StopState = "stop" | "stopping" | "killing" | "stopped" | "unheard";
 
 /** What stopping needs of the world. */
 export interface Line {
   send(content: object): void;
   interrupt(): void;
   head(): Head;
+  /** Whether the kernel is there to hear of a click. */
+  isHeard(): boolean;
 }
 
 /**
@@ -31,7 +33,8 @@ export class Stopper {
 
   get state(): StopState {
     const head = this.#line.head();
-    if (!LIVE.includes(head.status)) return "stopped";
+    if (!isLive(head)) return "stopped";
+    if (!this.#line.isHeard()) return "unheard";
     const asked = Math.max(this.#clicks, head.stopping);
     return asked === 0 ? "stop" : asked === 1 ? "stopping" : "killing";
   }

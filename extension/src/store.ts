@@ -1,5 +1,6 @@
 import type { Delta, Keyframe, State } from "./model";
 import { merge } from "./patch";
+import { isLive, withoutKernel } from "./unheard";
 
 /** How many deltas may wait for one that is missing; a keyframe is on its way long before. */
 const MOST_HELD = 200;
@@ -10,6 +11,7 @@ export class Store {
   #seq: number;
   #held = new Map<number, Delta>();
   #listeners = new Set<() => void>();
+  #isHeard = true;
 
   constructor(first: Keyframe) {
     this.#state = first.state;
@@ -23,6 +25,11 @@ export class Store {
   /** How many messages the state is made of. */
   get seq(): number {
     return this.#seq;
+  }
+
+  /** Whether the kernel that tells of the job is there, or has told its end. */
+  get isHeard(): boolean {
+    return this.#isHeard;
   }
 
   /** Calls `listener` after each change; returns what ends that. */
@@ -48,6 +55,14 @@ export class Store {
     return true;
   }
 
+  /** The kernel is gone: what it has told is the last that is heard of the job. */
+  endHearing(): void {
+    if (!this.#isHeard || !isLive(this.#state.head)) return;
+    this.#isHeard = false;
+    this.#state = withoutKernel(this.#state);
+    this.#tell();
+  }
+
   #goOn(): void {
     for (const seq of this.#held.keys()) if (seq <= this.#seq) this.#held.delete(seq);
     for (;;) {
@@ -57,6 +72,10 @@ export class Store {
       this.#state = merge(this.#state, next.patch);
       this.#seq = next.seq;
     }
+    this.#tell();
+  }
+
+  #tell(): void {
     for (const listener of this.#listeners) listener();
   }
 }

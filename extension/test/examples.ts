@@ -21,6 +21,8 @@ export function aState(size: number, head: Partial<Head> = {}): State {
       blocking: true,
       stopping: 0,
       failed: [],
+      more: "",
+      unheard: "",
       ...head,
     },
     ranks,
@@ -66,7 +68,28 @@ export function aStore(size: number, head: Partial<Head> = {}): Store {
 
 /** A stopper that nobody listens to. */
 export function aStopper(store: Store): Stopper {
-  return new Stopper({ send: () => {}, interrupt: () => {}, head: () => store.state.head });
+  return new Stopper({
+    send: () => {},
+    interrupt: () => {},
+    head: () => store.state.head,
+    isHeard: () => store.isHeard,
+  });
+}
+
+class Signal<Value> {
+  #slots = new Set<(sender: unknown, value: Value) => void>();
+
+  connect(slot: (sender: unknown, value: Value) => void): void {
+    this.#slots.add(slot);
+  }
+
+  disconnect(slot: (sender: unknown, value: Value) => void): void {
+    this.#slots.delete(slot);
+  }
+
+  emit(value: Value): void {
+    for (const slot of this.#slots) slot(this, value);
+  }
 }
 
 /** What anywidget gives to a widget, with a kernel that is a list of what it was told. */
@@ -78,6 +101,8 @@ export class FakeModel {
       interrupt: async () => {
         this.interrupts += 1;
       },
+      statusChanged: new Signal<string>(),
+      disposed: new Signal<void>(),
     },
   };
   #fields: Record<string, unknown>;

@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it, vi } from "vitest";
 import { Panel } from "../src/panel";
 import type { Store } from "../src/store";
 import { aRank, aStopper, aStore, drawn, find } from "./examples";
@@ -186,6 +186,20 @@ describe("the button", () => {
 });
 
 describe("charts", () => {
+  it("stand below the ranks, and tell where the metrics are that have none", async () => {
+    const store = aStore(2);
+    const panel = show(store);
+    const loss = { now: "0.5", range: "", points: [[0, 500, 500, 500]] };
+    store.apply({ seq: 1, patch: { metrics: { loss } } });
+    await drawn();
+    expect(find(panel, ".na-charts").textContent).toBe("loss0.5");
+    store.apply({ seq: 2, patch: { head: { more: "and 3 more" }, metrics: { other: loss } } });
+    await drawn();
+    expect(texts(panel, ".na-charts > *")).toEqual(["loss0.5", "other0.5", "and 3 more"]);
+    const below = Node.DOCUMENT_POSITION_FOLLOWING;
+    expect(find(panel, ".na-ranks").compareDocumentPosition(find(panel, ".na-charts")) & below).toBe(below);
+  });
+
   const metric = (points: [number, number, number, number][]) => ({ now: "0.5", range: "0.4 to 0.6", points });
 
   it("have the mean as a line and the ranks as a band", async () => {
@@ -257,12 +271,27 @@ describe("the grid", () => {
     expect(panel.querySelector(".na-row")).toBeNull();
   });
 
+  it("is drawn over several frames where all of it changes", async () => {
+    const store = aStore(64);
+    const panel = show(store);
+    await vi.waitFor(() => expect(panel.dataset.seq).toBe("0"));
+    const ranks = Object.fromEntries([...Array(64).keys()].map((rank) => [rank, { done: 990 }]));
+    store.apply({ seq: 1, patch: { ranks } });
+    const changed = () => texts(panel, ".na-cell-amount").filter((text) => text === "99%").length;
+    const seen: number[] = [];
+    while (panel.dataset.seq !== "1") {
+      await new Promise(requestAnimationFrame);
+      seen.push(changed());
+    }
+    expect(seen).toEqual([16, 32, 48, 64]);
+  });
+
   it("shows of those that failed the first few as rows", async () => {
     const store = aStore(64);
     const panel = show(store);
     const failed = Object.fromEntries([9, 3, 4, 5, 6].map((rank) => [rank, { phase: "failed", error: "no" }]));
     store.apply({ seq: 1, patch: { head: { failed: [9, 3, 4, 5, 6] }, ranks: failed } });
-    await drawn();
+    await vi.waitFor(() => expect(panel.dataset.seq).toBe("1"));
     expect(texts(panel, ".na-row .na-rank")).toEqual(["9", "3", "4", "5"]);
     expect(find(panel, '.na-cell[data-rank="6"]').textContent).toBe("6failed");
   });

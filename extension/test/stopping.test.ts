@@ -20,6 +20,7 @@ describe("the ladder", () => {
         interrupts += 1;
       },
       head: () => head,
+      isHeard: () => true,
     });
   });
 

@@ -94,6 +94,61 @@ describe("the widget", () => {
     expect(find(after.el, ".na-panel").isConnected).toBe(true);
   });
 
+  it("says that a job has ended with its kernel", async () => {
+    const model = new FakeModel({ seq: 0, state: aState(2) });
+    const { el } = open(model).view();
+    model.say({ seq: 1 }, { ranks: { "1": { phase: "done" } } });
+    model.widget_manager.kernel.statusChanged.emit("busy");
+    await drawn();
+    expect(find(el, ".na-status").textContent).toBe("running");
+    model.widget_manager.kernel.statusChanged.emit("restarting");
+    await drawn();
+    expect(find(el, ".na-status").textContent).toBe("ended with its kernel");
+    expect(find(el, ".na-panel").dataset.status).toBe("ended with its kernel");
+    expect([...el.querySelectorAll(".na-word")].map((word) => word.textContent)).toEqual(["stopped", "done"]);
+    expect(find(el, ".na-stop").hasAttribute("disabled")).toBe(true);
+    expect(find(el, "[role=status]").textContent).toBe("train() ended with its kernel");
+  });
+
+  it("does not call a job ended that goes on without its kernel", async () => {
+    const model = new FakeModel({ seq: 0, state: aState(2, { unheard: "attach() shows it" }) });
+    const { el } = open(model).view();
+    model.widget_manager.kernel.statusChanged.emit("dead");
+    await drawn();
+    expect(find(el, ".na-status").textContent).toBe("not connected");
+    expect(find(el, ".na-note").textContent).toBe("attach() shows it");
+    expect([...el.querySelectorAll(".na-word")].map((word) => word.textContent)).toEqual(["running", "running"]);
+    expect(find(el, ".na-stop").hasAttribute("disabled")).toBe(true);
+  });
+
+  it("says so where the notebook is given another kernel", async () => {
+    const model = new FakeModel({ seq: 0, state: aState(1) });
+    const { el } = open(model).view();
+    model.widget_manager.kernel.disposed.emit();
+    await drawn();
+    expect(find(el, ".na-status").textContent).toBe("ended with its kernel");
+  });
+
+  it("leaves a job as it is that ended before its kernel", async () => {
+    const model = new FakeModel({ seq: 0, state: aState(1, { status: "done" }) });
+    const { el } = open(model).view();
+    model.widget_manager.kernel.statusChanged.emit("restarting");
+    await drawn();
+    expect(find(el, ".na-status").textContent).toBe("done");
+    expect(find(el, ".na-panel").dataset.unheard).toBeUndefined();
+  });
+
+  it("listens to its kernel no longer once it is gone", () => {
+    const model = new FakeModel({ seq: 0, state: aState(1) });
+    const { initialize, render } = widget();
+    const end = initialize({ model });
+    const el = document.createElement("div");
+    render({ el });
+    end();
+    model.widget_manager.kernel.statusChanged.emit("restarting");
+    expect(find(el, ".na-stop").hasAttribute("disabled")).toBe(false);
+  });
+
   it("interrupts the kernel where nobody acknowledges a stop", () => {
     vi.useFakeTimers();
     try {

@@ -6,7 +6,8 @@ The flow, one file each:
     payload.py  ─ pickles the function; large arrays go to a memory file beside it
     launch.py   ─ a job with all its attempts
     run.py      ─ one attempt: starts a group of ranks on an engine, and runs one call on it to its end:
-                  pumps what the ranks say into the job and the output
+                  pumps what the ranks say into the job and the output; attempt.py is what comes of it
+    pipes.py    ─ what they write; output.py labels it, and shows equal lines once
     engines/    ─ where ranks live: a warm fork server, fresh processes, this process
     rank.py     ─ the other side: runs the function, and reports
     job.py      ─ what the ranks said so far, and the user's handle on it

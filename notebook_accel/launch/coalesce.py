@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -54,36 +53,58 @@ class Latest:
         return [*told, *self._take_metrics()]
 
 
+class _Batch:
+    """The metrics that are added between two times that they are taken."""
+
+    __slots__ = ("_few", "_rest", "merged", "step")
+
+    def __init__(self) -> None:
+        self._few: list[tuple[dict[str, float], int | None, float]] = []
+        self._rest: dict[str, float] = {}
+        self.merged: dict[str, float] | None = None
+        """What takes in all that comes, once there are enough that are told one by one."""
+        self.step: int | None = None
+        """Of what came last."""
+
+    def keep(self, values: dict[str, float], step: int | None) -> None:
+        """Takes in one of the first."""
+        self._few.append((values, step, time.time()))
+        if len(self._few) >= _MOST_KEPT:
+            self.merged = self._rest
+
+    def told(self) -> list[Metrics]:
+        found = [Metrics(*each) for each in self._few]
+        if self._rest:
+            found.append(Metrics(dict(self._rest), self.step, time.time()))
+        return found
+
+
 def _metrics() -> tuple[MetricsSink, Callable[[], list[Metrics]]]:
     """What adds metrics, and what takes those that were added.
 
     All are kept while they are few. What comes beyond that until they are taken is merged, and told as of that moment,
-    so that of each name the latest value always arrives. Closures, since they are faster than methods: loops call the
-    first at every step.
+    so that of each name the latest value always arrives, and arrives last. Closures, since they are faster than
+    methods: loops call the first at every step.
     """
-    kept: deque[tuple[dict[str, float], int | None, float]] = deque()
-    append, now = kept.append, time.time
-    merged: dict[str, float] = {}
-    last_step: int | None = None
+    batch = _Batch()
 
     def add(values: dict[str, float], step: int | None) -> None:
-        nonlocal last_step
-        if len(kept) >= _MOST_KEPT:
-            mine = merged
-            mine.update(values)
-            last_step = step
-            if mine is merged:
+        while True:
+            mine = batch
+            merged = mine.merged
+            if merged is None:
+                mine.keep(values, step)
+            else:
+                merged |= values
+                mine.step = step
+            if mine is batch:
                 return
-            # They have been taken just now, perhaps without these.
-        append((values, step, now()))
+            # It has been taken just now, perhaps without these.
 
     def take() -> list[Metrics]:
-        nonlocal merged
-        found = [Metrics(*kept.popleft()) for _ in range(len(kept))]
-        if merged:
-            mine, merged = merged, {}
-            found.append(Metrics(dict(mine), last_step, now()))
-        return found
+        nonlocal batch
+        taken, batch = batch, _Batch()
+        return taken.told()
 
     return add, take
 

@@ -78,12 +78,13 @@ def between(job: Job, name: str) -> str:
 
 
 def _metrics(job: Job) -> list[str]:
-    found = summary.metrics(job, _SPARK_WIDTH)
     lines = []
-    for name, places in list(found.items())[:_MOST_METRICS]:
+    for name in summary.metric_names(job)[:_MOST_METRICS]:
+        places = summary.metric(job, name, _SPARK_WIDTH)
         lines.append(f"{name}  {spark([place.mean for place in places])}  {between(job, name)}")
-    if len(found) > _MOST_METRICS:
-        lines.append(f"and {len(found) - _MOST_METRICS} more metrics")
+    left_out = summary.left_out(job, _MOST_METRICS)
+    if left_out:
+        lines.append(left_out)
     return lines
 
 

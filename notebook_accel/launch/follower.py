@@ -10,6 +10,7 @@ from notebook_accel.events import JobEnded, Line, LinesLeftOut, Notice
 from notebook_accel.launch import frontend, output
 from notebook_accel.launch.job import Status
 from notebook_accel.launch.journal import outcome
+from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.reading import Tail, blank
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.stacks import asking
@@ -39,6 +40,7 @@ class Follower:
         self._notices: list[str] = []
         self._read()
         self._look_at_owner()
+        self.job.elsewhere = self._tail.head.owner != Owner.this()
         self.job.on_cancel(record.ask_to_stop)
         self.job.on_stacks(asking(self.job, record))
         self.job.on_result(lambda: outcome.result(self.job, record))

@@ -75,6 +75,8 @@ class Job:
         )
         self.blocking = False
         """A cell waits for it, so that an interrupt of the kernel is meant for it."""
+        self.elsewhere = False
+        """Another process than this one runs it, which goes on when this one ends."""
         self._over = threading.Event()
         self._callbacks: list[Callable[[], object]] = []
         self._lock = threading.Lock()

@@ -9,6 +9,7 @@ from typing import Any
 from notebook_accel.errors import LaunchError, NotebookAccelError
 from notebook_accel.events import AttemptStarted, Returned
 from notebook_accel.launch import environments, failure, frontend, payload
+from notebook_accel.launch.attempt import Attempt, Ending
 from notebook_accel.launch.engines.base import Engine, GroupSpec
 from notebook_accel.launch.group import RankGroup
 from notebook_accel.launch.job import Job, Status
@@ -18,7 +19,7 @@ from notebook_accel.launch.output import Output
 from notebook_accel.launch.payload import Payload
 from notebook_accel.launch.plan import Plan
 from notebook_accel.launch.rank_state import RankState
-from notebook_accel.launch.run import Attempt, Ending, Run
+from notebook_accel.launch.run import Run
 from notebook_accel.launch.stopping import Reason, StopRequests
 
 Collect = Callable[[Sequence[RankState]], tuple[list[Any] | None, Exception | None]]

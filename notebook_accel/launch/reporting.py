@@ -42,24 +42,25 @@ def report(
             found = _converted(found)
             break
     space = rank_local.space()
+    latest: dict[str, float]
+    readable: Mapping[str, float]
     try:
-        known: _Known = space[_LATEST]
+        latest, readable = space[_LATEST]
     except KeyError:
-        known = space[_LATEST] = _nothing_yet()
-    latest, readable = known
-    latest.update(found)
-    sink = space.get(METRICS_SINK)
+        latest, readable = _begin(space)
+    latest |= found
+    sink = space[METRICS_SINK]
     if sink is not None and found:
         sink(found, step if step is None or type(step) is int else int(step))
     return readable
 
 
-_Known = tuple[dict[str, float], Mapping[str, float]]
-
-
-def _nothing_yet() -> _Known:
+def _begin(space: dict[str, Any]) -> tuple[dict[str, float], Mapping[str, float]]:
+    """Puts into a rank's space what each report looks for there."""
     latest: dict[str, float] = {}
-    return latest, MappingProxyType(latest)
+    known = space[_LATEST] = latest, MappingProxyType(latest)
+    space.setdefault(METRICS_SINK, None)  # nobody has listened yet
+    return known
 
 
 def _converted(values: Mapping[str, Any]) -> dict[str, float]:

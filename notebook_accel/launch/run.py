@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 import json
-import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from notebook_accel.errors import StreamError
@@ -18,8 +16,6 @@ from notebook_accel.events import (
     Event,
     Exited,
     Failed,
-    Line,
-    LinesLeftOut,
     Metrics,
     PhaseChanged,
     Returned,
@@ -29,48 +25,24 @@ from notebook_accel.events import (
     from_wire,
 )
 from notebook_accel.launch import frames, frontend
+from notebook_accel.launch.attempt import Attempt, Ending
 from notebook_accel.launch.group import RankGroup
 from notebook_accel.launch.hearing import Hearing
 from notebook_accel.launch.job import Job
 from notebook_accel.launch.ladder import Ladder
 from notebook_accel.launch.output import Output
 from notebook_accel.launch.payload import Payload
+from notebook_accel.launch.pipes import Pipes
 from notebook_accel.launch.rank_state import RankState
 from notebook_accel.launch.stacks import Asking, Told
 from notebook_accel.launch.stalls import StallWatch
 from notebook_accel.launch.stopping import ONE_CALL, Life, Reason, StopRequests, raising
 from notebook_accel.launch.stream import Message
 
-_READ = 2**20
-_MOST_LINES = 300
-"""How many of the lines that are read at once the job is told of. All are shown."""
 _TICK = 0.1
 """Seconds between two looks at the clock, and at most ten redraws a second."""
 _SHOW = 0.02
 """Seconds between two looks for lines to show."""
-
-
-class Ending(enum.Enum):
-    """How an attempt went."""
-
-    RETURNED = "returned"
-    FAILED = "failed"
-    TIMED_OUT = "timed out"
-    STOPPED = "stopped"
-
-
-@dataclass
-class Attempt:
-    """What an attempt, or one call on ranks that live on, leaves."""
-
-    ending: Ending
-    stacks: list[str]
-    """What each rank that has crashed has written to its stacks file."""
-    told: Told
-    """Where the ranks were when time ran out."""
-    oom_killed: bool
-    disturbed: bool
-    """Ranks were made to stop: what they were in the middle of together is undone on some of them."""
 
 
 class Run:
@@ -113,6 +85,7 @@ class Run:
         self._requests = requests
         self._deadline = deadline
         self._hearing = Hearing()
+        self._pipes = Pipes(group, job, output, self._hearing, self._apply)
         self._told: Told = {}
         self._asking = Asking(self._ranks, job, group.stacks)
         self._stalls = StallWatch(job, stall_after, elsewhere, self._asking.wish, time.monotonic())
@@ -165,8 +138,8 @@ class Run:
         """What a rank has written before it answered may still be on its way."""
         for rank, state in self._states():
             if not state.exited:
-                self._take_output(rank)
-                self._keep(rank, "stdout", self._output.end(self._global(rank), time.monotonic()))
+                self._pipes.take(rank)
+                self._pipes.end(rank)
 
     def _show(self) -> None:
         now = time.monotonic()
@@ -190,8 +163,7 @@ class Run:
         self._hearing.register(self._requests, self._on_request)
         for rank in self._members:
             self._hearing.register_patient(self._ranks.channels[rank], partial(self._on_channel, rank))
-            for fd, stream in self._group.pipes(rank):
-                self._hearing.register(fd, partial(self._on_output, fd, rank, stream))
+            self._pipes.listen(rank)
             for event in self._group.known(rank):
                 self._job.apply(rank, event)
 
@@ -211,20 +183,14 @@ class Run:
             self._on_failure(Reason.DEATH)
 
     def _drain(self, rank: int) -> None:
-        """Takes what a rank that has ended said last. What it has started may still hold its pipes open."""
+        """Takes what a rank that has ended said and wrote last."""
         channel = self._ranks.channels[rank]
         while channel.is_open and channel.has_data():
             self._on_channel(rank)
-        self._take_output(rank)
-        for fd, _ in self._group.pipes(rank):
-            self._hearing.forget(fd)
+        self._pipes.take(rank)
+        self._pipes.forget(rank)
         self._hearing.forget(channel)
-        self._keep(rank, "stdout", self._output.end(self._global(rank), time.monotonic()))
-
-    def _take_output(self, rank: int) -> None:
-        for fd, stream in self._group.pipes(rank):
-            while self._on_output(fd, rank, stream):
-                pass
+        self._pipes.end(rank)
 
     def _on_channel(self, rank: int) -> bool:
         """Takes what has arrived; returns whether that was nothing but progress, so that more of it can wait."""
@@ -270,12 +236,12 @@ class Run:
 
     def _on_user(self, rank: int, event: Shown | Asked) -> None:
         """Something for the user alone, at its place in what the rank has written."""
-        self._take_output(rank)
         if isinstance(event, Shown):
             content = json.loads(b"".join(map(bytes, event.bundle)))
             show = partial(frontend.current.display, content["data"], content["metadata"], event.display_id)
-            self._output.interpose(self._global(rank), partial(show, update=event.update), time.monotonic())
+            self._pipes.interpose(rank, partial(show, update=event.update))
         else:
+            self._pipes.take(rank)
             self._output.show(time.monotonic(), all_of_it=True)
             self._group.answer(rank, self._ask(event))
 
@@ -305,30 +271,9 @@ class Run:
                 self._ranks.channels[rank].finish()
             self._held.clear()
 
-    def _on_output(self, fd: int, rank: int, stream: str) -> bool:
-        """Takes what has been written; returns whether there may be more."""
-        try:
-            data = os.read(fd, _READ)
-        except BlockingIOError:
-            return False
-        if not data:
-            self._hearing.forget(fd)
-            return False
-        self._keep(rank, stream, self._output.feed(self._global(rank), stream, data, time.monotonic()))
-        return True
-
-    def _keep(self, rank: int, stream: str, lines: list[str]) -> None:
-        if len(lines) > _MOST_LINES:
-            self._job.apply(rank, LinesLeftOut(len(lines) - _MOST_LINES))
-        for text in lines[-_MOST_LINES:]:
-            self._apply(rank, Line(stream, text))
-
     def _apply(self, rank: int, event: Event) -> None:
         self._stalls.hear(rank, event, time.monotonic())
         self._job.apply(rank, event)
-
-    def _global(self, rank: int) -> int:
-        return self._job.ranks[rank].rank
 
     # How it ends before its time
 

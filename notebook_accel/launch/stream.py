@@ -131,12 +131,22 @@ class Decoder:
 
 def encode(header: Mapping[str, Any], blobs: Blobs = ()) -> bytes:
     """The bytes of a frame up to its blobs."""
+    return frame([text(header, blobs)])
+
+
+def text(header: Mapping[str, Any], blobs: Blobs = ()) -> bytes:
+    """The JSON of one message."""
     lengths = [memoryview(blob).nbytes for blob in blobs]
-    return _framed({**header, "blobs": lengths} if lengths else header)
+    return json.dumps({**header, "blobs": lengths} if lengths else header).encode()
 
 
-def _framed(content: object) -> bytes:
-    raw = json.dumps(content).encode()
+def frame(texts: Sequence[bytes]) -> bytes:
+    """The bytes of a frame up to its blobs: of one message, or of several that have none, each given by its JSON.
+
+    Raises:
+        StreamError: It is too long.
+    """
+    raw = texts[0] if len(texts) == 1 else b"[%b]" % b",".join(texts)
     if len(raw) > MAX_HEADER:
         raise StreamError(f"a message header of {len(raw)} bytes; at most {MAX_HEADER} are allowed")
     return _LENGTH.pack(len(raw)) + raw
@@ -180,7 +190,7 @@ class Channel:
             OSError: The other side is gone.
         """
         if headers:
-            raw = _framed(headers)
+            raw = frame([json.dumps(headers).encode()])
             with self._sending:
                 self._sock.sendall(raw)
 

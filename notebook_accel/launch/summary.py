@@ -176,14 +176,19 @@ def why_failed(state: RankState) -> str:
     return f"its process ended with exit code {state.exited.code}"
 
 
-def metrics(job: Job, places: int) -> dict[str, list[Spread]]:
-    """Each metric over the run, brought together over the ranks, at no more than so many places."""
-    names = {name: None for state in job.ranks for name in list(state.history)}
-    return {name: metric(job, name, places) for name in names}
+def metric_names(job: Job) -> list[str]:
+    """The metrics of any rank, in the order in which they came."""
+    return list({name: None for state in job.ranks for name in list(state.history)})
+
+
+def left_out(job: Job, shown: int) -> str:
+    """Where those are that come after so many metrics; empty where there are none."""
+    count = len(metric_names(job)) - shown
+    return f"and {count} more; job.metrics has them all" if count > 0 else ""
 
 
 def metric(job: Job, name: str, places: int) -> list[Spread]:
-    """One of them."""
+    """One of them over the run, brought together over the ranks, at no more than so many places."""
     return spread([state.history[name].points(places) for state in job.ranks if name in state.history], places)
 
 

@@ -6,6 +6,7 @@ import itertools
 import math
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -82,6 +83,29 @@ def test_many_metrics_are_merged_into_the_last() -> None:
     assert isinstance(last, Metrics)
     assert (last.step, last.values["loss"]) == (999, 999.0)
     assert "only at 500" in last.values
+
+
+def test_the_latest_value_is_told_last_while_another_thread_adds() -> None:
+    latest, told, count = Latest(), [], 20_000
+
+    def add() -> None:
+        for step in range(count):
+            latest.add_metrics({"loss": float(step)}, step)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        adding = threading.Thread(target=add)
+        adding.start()
+        while adding.is_alive():
+            told += latest.take_all(now=1.0)
+        adding.join()
+    finally:
+        sys.setswitchinterval(interval)
+    told += latest.take_all(now=1.0)
+    values = [metrics.values["loss"] for metrics in told if isinstance(metrics, Metrics)]
+    assert values == sorted(values)
+    assert values[-1] == count - 1
 
 
 def test_metrics_are_told_at_a_pace() -> None:

@@ -130,6 +130,23 @@ def test_a_grid_stays_small() -> None:
     assert len(page.draw(a_job(64))) < 64 * 700
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_metrics_without_a_chart_are_counted(ended: bool) -> None:
+    job = a_job(2, ended=ended)
+    job.apply(0, Metrics({f"m{number}": 1.0 for number in range(20)}, 1))
+    names = {name for state in job.ranks for name in state.history}
+    for shown, drawn in ((12, page.draw(job)), (8, describe.describe(job))):
+        assert f"and {len(names) - shown} more; job.metrics has them all" in drawn
+    assert "more; job.metrics" not in page.draw(a_job(2, ended=ended))
+
+
+def test_what_may_stay_when_the_kernel_is_gone_says_of_when_it_is() -> None:
+    said = re.compile(r"</b> on \d{4}-\d\d-\d\d at \d\d:\d\d:\d\d")
+    assert said.search(page.draw(a_job(2), spare=True))
+    assert not said.search(page.draw(a_job(2)))
+    assert " at " not in page.draw(a_job(2, ended=True), spare=True).partition("<table")[0]
+
+
 def test_rows_keep_their_number_and_place_while_a_job_runs() -> None:
     job = a_job(4)
     before = page.draw(job).count("<tr>")

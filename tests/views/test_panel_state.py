@@ -78,6 +78,26 @@ def test_machines_are_told_where_there_are_several() -> None:
     assert [rank["host"] for rank in maker.make()["ranks"].values()] == ["host", "host", "another", "another"]
 
 
+def test_metrics_that_have_no_chart_are_counted() -> None:
+    job = a_job(2)
+    maker = StateMaker(job)
+    assert maker.whole()["head"]["more"] == ""
+    job.apply(1, Metrics({f"m{number}": 1.0 for number in range(20)}, 1))
+    state = maker.whole()
+    assert len(state["metrics"]) == 12
+    assert state["head"]["more"] == "and 9 more; job.metrics has them all"
+
+
+def test_a_job_that_goes_on_without_this_process_says_how_to_find_it() -> None:
+    job = a_job(2)
+    maker = StateMaker(job)
+    assert maker.make()["head"]["unheard"] == ""
+    job.elsewhere = True
+    assert f"attach('{job.id}')" in maker.make()["head"]["unheard"]
+    job.finish(Status.DONE)
+    assert maker.make()["head"]["unheard"] == ""
+
+
 def words(cls: type[Enum]) -> list[str]:
     return [each.value for each in cls]
 

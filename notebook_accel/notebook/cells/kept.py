@@ -13,13 +13,14 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import AttemptStarted, Exited, Heartbeat, Hello
 from notebook_accel.launch import environments, failure, frontend, mirror, payload, plan
+from notebook_accel.launch.attempt import Attempt, Ending
 from notebook_accel.launch.engines.base import GroupSpec
 from notebook_accel.launch.group import RankGroup
 from notebook_accel.launch.job import Job, Status
 from notebook_accel.launch.meeting import meet
 from notebook_accel.launch.output import Output, spans
 from notebook_accel.launch.payload import Payload
-from notebook_accel.launch.run import Attempt, Ending, Run
+from notebook_accel.launch.run import Run
 from notebook_accel.launch.stopping import KEPT, Reason, StopRequests, interrupts
 from notebook_accel.notebook.cells import worker
 from notebook_accel.notebook.cells.variables import Variables

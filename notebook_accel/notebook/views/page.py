@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from notebook_accel.events import Phase
 from notebook_accel.launch import describe, stalls, summary
 from notebook_accel.launch.history import Spread
@@ -24,27 +26,36 @@ _ONE_LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
 _COLOURS = {Phase.FAILED: RED, Phase.DONE: GREEN}
 
 
-def draw(job: Job, *, grid: bool = True) -> str:
-    """The whole output; without the `grid` in it where ranks are too many for rows, of those only the ones that failed.
+def draw(job: Job, *, spare: bool = False) -> str:
+    """The whole output; a `spare` one goes along with a widget, for wherever that is not drawn.
 
-    The grid is long, and a front end takes its time to look for harm, and for headings, in all that it is given.
+    It has no grid where ranks are too many for rows, of those only the ones that failed: the grid is long, and a front
+    end takes its time to look for harm, and for headings, in all that it is given. It is drawn seldom, and where the
+    kernel ends before the job it is what stays in the notebook: so it says of when it is.
     """
     found = summary.overview(job)
-    parts = [_head(job, found)]
+    parts = [_head(job, found, spare and not job.status.ended)]
     if not summary.is_brief(job):
-        middle = [_metrics(job), _ranks(job, found, grid)]
-        if job.status is Status.FAILED:
-            middle.reverse()  # the rank that failed comes first, with its error
-        parts += [_total(job, found), _stall(job), *middle, _stacks(job), _foot(job)]
+        # Metrics come when there are some, and push down no more than what is below them.
+        parts += [
+            _total(job, found),
+            _stall(job),
+            _ranks(job, found, not spare),
+            _metrics(job),
+            _stacks(job),
+            _foot(job),
+        ]
     return element("div", "".join(parts), "max-width:64em;line-height:1.4")
 
 
-def _head(job: Job, found: Overview) -> str:
+def _head(job: Job, found: Overview, dated: bool) -> str:
     count = len(job.ranks)
     parts = [
         f"{element('b', text(job.title))} on {count} rank{'s' if count > 1 else ''}",
         badge(job.status.value, RED) if job.status is Status.FAILED else element("b", job.status.value),
     ]
+    if dated:
+        parts[-1] += f" on {time.strftime('%Y-%m-%d at %H:%M:%S')}"
     if job.attempt:
         parts.append(f"attempt {job.attempt + 1}")
     if job.status is not Status.STARTING:
@@ -77,13 +88,13 @@ def _stall(job: Job) -> str:
 def _metrics(job: Job) -> str:
     """While the job runs as characters, which do not flicker as pictures do."""
     live = not job.status.ended
-    found = summary.metrics(job, _SPARK_WIDTH if live else _CHART_PLACES)
-    shown = list(found.items())[:_MOST_METRICS]
-    drawn = [_spark(job, name, [each.mean for each in places]) for name, places in shown] if live else []
-    if not live:
-        drawn = [_chart(job, name, places) for name, places in shown]
-    if len(found) > len(shown):
-        drawn.append(element("div", f"and {len(found) - len(shown)} more in job.metrics"))
+    drawn = []
+    for name in summary.metric_names(job)[:_MOST_METRICS]:
+        places = summary.metric(job, name, _SPARK_WIDTH if live else _CHART_PLACES)
+        drawn.append(_spark(job, name, [each.mean for each in places]) if live else _chart(job, name, places))
+    left_out = summary.left_out(job, _MOST_METRICS)
+    if left_out:
+        drawn.append(element("div", left_out))
     return element("div", "".join(drawn), "margin:6px 0") if drawn else ""
 
 

@@ -47,6 +47,8 @@ class Head(TypedDict):
     blocking: bool
     stopping: int
     failed: list[int]
+    more: str
+    unheard: str
 
 
 class Bar(TypedDict):
@@ -163,8 +165,7 @@ class StateMaker:
         return {**rank, "done": done, "behind": behind, "host": host}
 
     def _metric_names(self) -> list[str]:
-        names = {name: None for state in self._job.ranks for name in list(state.history)}
-        return list(names)[:_MOST_METRICS]
+        return summary.metric_names(self._job)[:_MOST_METRICS]
 
     def _rank(self, state: RankState) -> Rank:
         shown = summary.progress(state)
@@ -224,7 +225,19 @@ def _head(job: Job, found: Overview) -> Head:
         "blocking": job.blocking,
         "stopping": job.stopping,
         "failed": [state.rank for state in summary.failed(job)],
+        "more": summary.left_out(job, _MOST_METRICS),
+        "unheard": _unheard(job),
     }
+
+
+def _unheard(job: Job) -> str:
+    """What is true of a job that goes on after this process: the browser says it, when nobody else can any more."""
+    if not job.elsewhere or job.status.ended:
+        return ""
+    return (
+        "The kernel that showed this job here has ended. The job runs without it: "
+        f"notebook_accel.attach({job.id!r}) shows what has become of it."
+    )
 
 
 def _note(job: Job) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from notebook_accel.launch.job import Job
 from notebook_accel.notebook.views import browsers, html
+from notebook_accel.notebook.views.first_failure import FirstFailure
 from notebook_accel.notebook.views.pacing import Pacer
 from notebook_accel.notebook.views.panel import Panel
 from notebook_accel.notebook.views.panel_state import StateMaker
@@ -28,6 +29,7 @@ class WidgetView:
 
         self._job = job
         self._maker = StateMaker(job)
+        self._failure = FirstFailure(job)
         self._pacer = Pacer(_INTERVAL, _SHARE, _RATE)
         self._spare_pacer = Pacer(_SPARE_SECONDS)
         self._html_pacer = Pacer(_HTML_SECONDS)
@@ -43,7 +45,8 @@ class WidgetView:
 
     def refresh(self) -> None:
         self._maker.look_at_metrics()
-        if self._pacer.is_due() or self._panel.whole_wanted:
+        if self._pacer.is_due() or self._panel.whole_wanted or self._failure.is_new:
+            self._failure.shown()
             with self._pacer:
                 self._pacer.sent(self._panel.update(self._maker.make()))
         silent = browsers.current.is_silent(self)
@@ -68,7 +71,7 @@ class WidgetView:
         self._handle.update(bundle, metadata=metadata, raw=True)
 
     def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        spare = dict(html.draw(self._job, grid=not self._widget_shown))
+        spare = dict(html.draw(self._job, spare=self._widget_shown))
         if not self._widget_shown:
             return spare, {}
         # The widget's own, since some front ends need what it says beside its type.

@@ -11,7 +11,10 @@ pipes. Only the bridge knows the cluster's own library. Agents speak in frames, 
     engine.py        the kernel's side: starts the bridge, and asks it
     bridge.py        the process beside the kernel
       relay.py       one group of ranks, between the kernel and the machines
-      sending.py     what one rank says and writes, on its way to the kernel
+      starting.py    what it takes to start them
+      payloads.py    what they are called with, once for each machine
+      relayed_rank.py  one of them
+      sending.py     what it says and writes, on its way to the kernel
       fleet.py       machines that are held, and given back
       link.py        one of them
     transport.py     the seam
@@ -23,5 +26,6 @@ pipes. Only the bridge knows the cluster's own library. Agents speak in frames, 
     agent.py         the agent of one machine
       local_group.py   one group's ranks there
       stack_files.py   what they write when they crash
+      words.py         what these say, for the kernel
       backlog.py       what there is to tell
 """

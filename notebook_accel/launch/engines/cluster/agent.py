@@ -25,6 +25,7 @@ from typing import Any
 from notebook_accel.launch import mirror
 from notebook_accel.launch.engines.base import Meeting
 from notebook_accel.launch.engines.client import ServerEngine
+from notebook_accel.launch.engines.cluster import words
 from notebook_accel.launch.engines.cluster.backlog import Backlog
 from notebook_accel.launch.engines.cluster.folders import Folders
 from notebook_accel.launch.engines.cluster.frames import LEASE, Frame
@@ -116,7 +117,8 @@ class NodeAgent:
         if self._broken:
             raise RuntimeError(f"the agent has failed: {self._broken}")
         try:
-            return self._backlog.take(after, wait)
+            reached, frames = self._backlog.take(after, wait)
+            return reached, words.together(frames)
         finally:
             self._asked = time.monotonic()
 

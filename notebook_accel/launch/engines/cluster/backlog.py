@@ -31,7 +31,7 @@ class Backlog:
             if bar is not None:
                 before = self._bars.get(bar, 0)
                 if before > self._sent:
-                    del self._frames[before]
+                    frame[0]["weight"] += self._frames.pop(before)[0]["weight"]  # it counts as having arrived, then
                 self._bars[bar] = self._added + 1
             self._added += 1
             self._frames[self._added] = frame
@@ -62,6 +62,4 @@ class Backlog:
 def _bar(frame: Frame) -> object:
     """Which bar a frame tells of; `None` if it tells of something else."""
     header = frame[0]
-    if header["op"] != "said" or header["header"].get("kind") != "bar":
-        return None
-    return header["group"], header["rank"], header["header"]["bar"]
+    return None if header.get("bar") is None else (header["group"], header["rank"], header["bar"])

@@ -15,7 +15,7 @@ travels as a blob. `op` says what it is about:
                    signal, disperse, part, close    as in the contract of engines
     from an agent  offered   the meeting point that it has opened
                    compared  which folders it lacks
-                   said      a message of a rank
+                   said      what a rank says, as the kernel reads it (see `words.py`)
                    wrote     what a rank has written to its standard output or error
                    stacks    what a rank's stacks file holds now
                    silent    a rank has closed its channel
@@ -42,5 +42,5 @@ WAIT = 2.0
 
 
 def weight(frame: Frame) -> int:
-    """Bytes that count towards `UNREAD`."""
+    """Bytes that it counts for."""
     return sum(memoryview(blob).nbytes for blob in frame[1]) + 64

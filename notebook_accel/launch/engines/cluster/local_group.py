@@ -15,9 +15,10 @@ from notebook_accel.events import Bar, Exited, Heartbeat, Metrics
 from notebook_accel.launch import interfaces
 from notebook_accel.launch.engines.base import GroupSpec, Meeting
 from notebook_accel.launch.engines.client import ServerEngine
-from notebook_accel.launch.engines.cluster.frames import UNREAD, Frame, weight
+from notebook_accel.launch.engines.cluster.frames import UNREAD, Frame
 from notebook_accel.launch.engines.cluster.stack_files import StackFiles
 from notebook_accel.launch.engines.cluster.tails import Tails
+from notebook_accel.launch.engines.cluster.words import Speaker, weighed
 from notebook_accel.launch.engines.server_ranks import ServerRanks
 from notebook_accel.launch.rank import STACKS_SIGNAL
 
@@ -44,6 +45,7 @@ class LocalGroup:
     ) -> None:
         self._number: int = header["group"]
         self._members: list[int] = header["members"]
+        self._speaker = Speaker(header["label"], header["ahead"])
         self._engine = engine
         self._selector = selector
         self._add = add
@@ -158,9 +160,11 @@ class LocalGroup:
         self._add(({**header, "group": self._number}, blobs))
 
     def _of(self, local: int, operation: str, blobs: Sequence[Any] = (), **more: Any) -> None:
-        frame: Frame = ({"op": operation, "group": self._number, "rank": self._members[local], **more}, blobs)
-        if operation in ("said", "wrote"):
-            self._unread[local] += weight(frame)
+        self._tell({"op": operation, "rank": self._members[local], **more}, blobs)
+
+    def _tell_counted(self, local: int, frame: Frame) -> None:
+        """Tells what the rank waits for to be read, if it is too much."""
+        self._unread[local] += frame[0]["weight"]
         self._add(frame)
 
     def _tell_stacks(self, local: int, content: bytes) -> None:
@@ -214,7 +218,10 @@ class LocalGroup:
                 self._take_output(local)  # it was written before
             if message.fds:
                 self._stacks.add(local, message.fds[0])
-            self._of(local, "said", message.blobs, header=message.header, stacks=bool(message.fds))
+            stacks = bool(message.fds)
+            number = self._members[local]
+            said = self._speaker.said(self._number, number, message.header, message.blobs, stacks=stacks)
+            self._tell_counted(local, said)
         self._rest(local)
 
     def _on_output(self, local: int, fd: int, stream: str) -> bool:
@@ -232,7 +239,8 @@ class LocalGroup:
 
     def _write(self, local: int, stream: str, data: bytes) -> None:
         if data:
-            self._of(local, "wrote", [data], stream=stream)
+            told = {"op": "wrote", "group": self._number, "rank": self._members[local], "stream": stream}
+            self._tell_counted(local, weighed(told, [data]))
 
     def _take_output(self, local: int) -> None:
         assert self._ranks is not None
@@ -265,4 +273,4 @@ class LocalGroup:
             self._forget(fd)
         self._stacks.tell(local)
         status = exited.code if exited.signal is None else -exited.signal
-        self._of(local, "ended", status=status, at=exited.at, peak=exited.peak_resident)
+        self._of(local, "ended", status=status, at=self._speaker.here(exited.at), peak=exited.peak_resident)

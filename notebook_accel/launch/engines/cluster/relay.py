@@ -6,44 +6,25 @@ import contextlib
 import os
 import selectors
 import signal
-import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from notebook_accel.errors import StreamError
-from notebook_accel.events import Hello
 from notebook_accel.launch.engines import descriptors
 from notebook_accel.launch.engines.base import Machines
-from notebook_accel.launch.engines.cluster import folders
 from notebook_accel.launch.engines.cluster.fleet import Fleet
-from notebook_accel.launch.engines.cluster.frames import Frame, weight
+from notebook_accel.launch.engines.cluster.frames import Frame
 from notebook_accel.launch.engines.cluster.link import Link
-from notebook_accel.launch.engines.cluster.sending import Outlet
+from notebook_accel.launch.engines.cluster.payloads import Payloads
+from notebook_accel.launch.engines.cluster.relayed_rank import RelayedRank
+from notebook_accel.launch.engines.cluster.starting import Start
 from notebook_accel.launch.engines.cluster.transport import ClusterError
 from notebook_accel.launch.stream import Channel, Message
 
-_TELL_READ = 2**16
-"""Bytes that the kernel takes before the agent is told."""
 DESCRIPTORS = 6
 """Of each rank: its channel, twice, two pipes, its stacks, and one on its way to the kernel."""
-
-
-@dataclass
-class _Rank:
-    environment: dict[str, str]
-    channel: Channel
-    """What the kernel says to it."""
-    outlet: Outlet
-    link: Link | None = None
-    read: int = 0
-    """Bytes that the kernel has taken, and the agent does not know of."""
-    stacks: int | None = None
-    """A stand-in for its stacks file, which the kernel reads."""
-    ended: bool = False
 
 
 class Relay:
@@ -70,25 +51,17 @@ class Relay:
         self._kernel = kernel
         self._selector = selector
         self._find = find
-        self._share = share
-        self._ranks: dict[int, _Rank] = {}
+        self._ranks: dict[int, RelayedRank] = {}
         self._order: dict[str, Any] = {}
         """What the kernel has said of the whole group."""
         self._links: list[Link] = []
-        self._members: dict[Link, list[int]] = {}
-        """The numbers of the ranks on each."""
-        self._asked: dict[str, str] = {}
-        """Folders of which it is asked whether machines share them, each with the name of a file in it."""
-        self._unheard: set[Link] = set()
-        """Machines that have not told yet which of these they share."""
+        self._start: Start | None = None
+        """Once there are machines."""
         self._started = False
         self._failed = False
         self._waiting: list[tuple[int | None, Frame]] = []
         """What is to be said once they have started, and to which rank; `None` for all."""
-        self._payload: tuple[int, int] | None = None
-        self._held: int | None = None
-        """The latest payload's memory file, so that no other gets its number."""
-        self._markers = contextlib.ExitStack()
+        self._payloads = Payloads(share)
 
     # From the kernel
 
@@ -118,12 +91,10 @@ class Relay:
 
     def _add_rank(self, message: Message) -> None:
         number = message.header["rank"]
-        channel, out, err = message.fds
-        outlet = Outlet(self._selector, (channel, out, err))
-        rank = _Rank(message.header["env"], Channel(socket.socket(fileno=channel)), outlet)
         self._order |= {name: message.header[name] for name in ("heartbeat", "pace")}
-        self._ranks[number] = rank
-        self._selector.register(rank.channel, selectors.EVENT_READ, partial(self._on_channel, number))
+        self._ranks[number] = RelayedRank(
+            message, self._selector, partial(self._on_channel, number), partial(self._tell_read, number)
+        )
 
     def _signal(self, number: int, signum: int) -> None:
         if self._started:
@@ -144,20 +115,14 @@ class Relay:
             frame = self._frame("say", message.blobs, rank=number, header=message.header, payload=bool(message.fds))
             self._tell(number, frame)
         if messages is None:
-            self._selector.unregister(rank.channel)
+            rank.ignore()
             self._tell(number, self._frame("finish", rank=number))
 
     def _bring(self, fd: int) -> None:
         """Brings a call's memory file to every machine, once."""
-        stat = os.fstat(fd)
-        if (stat.st_dev, stat.st_ino) == self._payload:
-            os.close(fd)
-            return
-        if self._held is not None:
-            os.close(self._held)
-        self._held, self._payload = fd, (stat.st_dev, stat.st_ino)
-        blob = self._share(os.pread(fd, stat.st_size, 0) if stat.st_size < 2**30 else _read(fd, stat.st_size))
-        self._tell(None, self._frame("payload", [blob]))
+        blob = self._payloads.take(fd)
+        if blob is not None:
+            self._tell(None, self._frame("payload", [blob]))
 
     def _tell(self, number: int | None, frame: Frame) -> None:
         """Tells the machine of a rank, or all of them, once they have started."""
@@ -167,6 +132,9 @@ class Relay:
         link = None if number is None else self._ranks[number].link
         for each in self._links if link is None else [link]:
             each.tell(frame)
+
+    def _tell_read(self, number: int, count: int) -> None:
+        self._tell(number, self._frame("read", rank=number, bytes=count))
 
     def _frame(self, operation: str, blobs: Sequence[Any] = (), **more: Any) -> Frame:
         return {"op": operation, "group": self.number, **more}, blobs
@@ -178,31 +146,18 @@ class Relay:
         self.fleet = fleet
         if all(rank.ended for rank in self._ranks.values()):
             return
-        each = -(-len(self._ranks) // len(fleet.links))
-        members = [list(self._ranks)[at : at + each] for at in range(0, len(self._ranks), each)]
-        self._links = fleet.links[: len(members)]
+        environments = {number: rank.environment for number, rank in self._ranks.items()}
+        start = Start(self.number, self._order, environments, fleet)
+        self._links = list(start.members)
         lost = next((link for link in self._links if link.lost), None)
         if lost is not None:
             self.fail(f"{lost.label} is lost: {lost.lost}")
             return
-        self._members = dict(zip(self._links, members, strict=True))
-        for link, numbers in self._members.items():
+        for link, numbers in start.members.items():
             for number in numbers:
                 self._ranks[number].link = link
-        self._compare()
-        self._proceed()
-
-    def _compare(self) -> None:
-        """Asks machines, as far as that is not known, which of the notebook's folders they share."""
-        unknown = {link: link.shipping.unknown(self._order["folders"]) for link in self._links}
-        self._asked = self._markers.enter_context(folders.marked(sorted({*chain(*unknown.values())})))
-        self._unheard = {link for link, names in unknown.items() if names}
-        for link in self._unheard:
-            link.tell(self._frame("compare", folders={name: self._asked[name] for name in unknown[link]}))
-
-    def _on_compared(self, link: Link, lacking: Sequence[str]) -> None:
-        link.shipping.learn(link.shipping.unknown(list(self._asked)), lacking)
-        self._unheard.discard(link)
+        self._start = start
+        start.compare()
         self._proceed()
 
     def on_place(self) -> None:
@@ -211,35 +166,16 @@ class Relay:
 
     def _proceed(self) -> None:
         """Starts once all is there that it takes."""
-        if self._started or self._failed or self._unheard or self.fleet is None or not self._links:
+        if self._start is None or self._started or self._failed:
             return
-        self._markers.close()
         try:
-            self._start()
+            self._start.proceed()
         except ClusterError as error:
             self.fail(str(error))
+        if self._start.done:
+            self._on_started()
 
-    def _start(self) -> None:
-        assert self.fleet is not None
-        own = self._order["folders"]
-        lacking = {name for link in self._links for name in link.shipping.lacking(own)}
-        scans = {name: folders.scan(name) for name in sorted(lacking)}
-        place = self.fleet.take_place()
-        if place is None:
-            return
-        for link, numbers in self._members.items():
-            for frame in link.shipping.news(own, scans):
-                link.tell(frame)
-            link.tell(
-                self._frame(
-                    "start",
-                    members=numbers,
-                    environments=[self._ranks[number].environment for number in numbers],
-                    first=link is self._links[0],
-                    **vars(place),
-                    **{name: self._order[name] for name in ("heartbeat", "pace")},
-                )
-            )
+    def _on_started(self) -> None:
         self._started = True
         waiting, self._waiting = self._waiting, []
         for about, frame in waiting:
@@ -259,25 +195,21 @@ class Relay:
         """Passes on what a machine says of the group."""
         header, blobs = frame
         operation = header["op"]
-        if operation == "compared":
-            self._on_compared(link, header["lacking"])
+        if operation == "said":
+            self._ranks[header["rank"]].say(blobs, header["weight"], stacks=header["stacks"])
+        elif operation == "wrote":
+            self._ranks[header["rank"]].write(header["stream"], blobs[0], header["weight"])
+        elif operation == "stacks":
+            self._ranks[header["rank"]].keep_stacks(blobs[0])
+        elif operation == "silent":
+            self._ranks[header["rank"]].finish()
+        elif operation == "ended":
+            self._end(header["rank"], {name: header[name] for name in ("status", "at", "peak")})
+        elif operation == "compared" and self._start is not None:
+            self._start.on_compared(link, header["lacking"])
+            self._proceed()
         elif operation == "failed":
             self.fail(f"{link.label}: {header['error']}")
-        elif operation == "said":
-            rank = self._ranks[header["rank"]]
-            self._on_said(link, rank, header, blobs)
-            rank.outlet.then(lambda: self._on_taken(header["rank"], weight(frame)))
-        elif operation == "wrote":
-            outlet = self._ranks[header["rank"]].outlet
-            outlet.write(header["stream"], blobs[0])
-            outlet.then(lambda: self._on_taken(header["rank"], weight(frame)))
-        elif operation == "stacks":
-            self._on_stacks(self._ranks[header["rank"]], blobs[0])
-        elif operation == "silent":
-            self._ranks[header["rank"]].outlet.finish()
-        elif operation == "ended":
-            ended = {name: header[name] for name in ("status", "at", "peak")}
-            self._end(header["rank"], {**ended, "at": ended["at"] - link.offset})
 
     def on_loss(self, link: Link, why: str) -> None:
         """A machine is gone, and its ranks with it."""
@@ -287,36 +219,8 @@ class Relay:
             if rank.link is link:
                 self._end(number, {"status": None, "at": time.time(), "peak": None, "lost": f"{link.label}: {why}"})
 
-    def _on_said(self, link: Link, rank: _Rank, header: dict[str, Any], blobs: Sequence[Any]) -> None:
-        said = header["header"]
-        fds: list[int] = []
-        if isinstance(said.get("at"), (int, float)):
-            said = {**said, "at": said["at"] - link.offset}
-        if said.get("kind") == Hello.kind:
-            said = {**said, "host": link.label}
-        if header["stacks"]:
-            rank.stacks = os.memfd_create("notebook-accel-stacks", os.MFD_CLOEXEC)
-            fds = [os.dup(rank.stacks)]
-        rank.outlet.say(said, blobs, fds)
-
-    def _on_stacks(self, rank: _Rank, content: bytes) -> None:
-        if rank.stacks is not None:
-            os.ftruncate(rank.stacks, 0)
-            os.pwrite(rank.stacks, content, 0)
-
-    def _on_taken(self, number: int, count: int) -> None:
-        rank = self._ranks[number]
-        rank.read += count
-        if rank.read >= _TELL_READ:
-            self._tell(number, self._frame("read", rank=number, bytes=rank.read))
-            rank.read = 0
-
     def _end(self, number: int, how: dict[str, Any]) -> None:
-        rank = self._ranks[number]
-        if not rank.ended:
-            rank.ended = True
-            rank.outlet.then(lambda: self._say_kernel({"rank": number, **how}))
-            rank.outlet.finish()
+        self._ranks[number].end(lambda: self._say_kernel({"rank": number, **how}))
 
     def _say_kernel(self, header: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # it has just closed the group
@@ -326,27 +230,12 @@ class Relay:
 
     def close(self) -> None:
         """The kernel has closed the group."""
-        self._markers.close()
+        if self._start is not None:
+            self._start.close()
         for link in self._links:
             link.tell(self._frame("close"))
         for rank in self._ranks.values():
-            with contextlib.suppress(KeyError, ValueError):
-                self._selector.unregister(rank.channel)
-            rank.channel.close()
-            rank.outlet.close()
-            if rank.stacks is not None:
-                os.close(rank.stacks)
-        if self._held is not None:
-            os.close(self._held)
+            rank.close()
+        self._payloads.close()
         self._kernel.close()
         self._links = []
-
-
-def _read(fd: int, size: int) -> bytes:
-    """A large file; one call reads 2 GB at most."""
-    parts = []
-    at = 0
-    while at < size:
-        parts.append(os.pread(fd, 2**30, at))
-        at += len(parts[-1])
-    return b"".join(parts)

@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from notebook_accel.launch.stream import encode
-
 _Item = tuple[int, memoryview, Sequence[int]]
 
 
@@ -38,12 +36,11 @@ class Outlet:
         """Output."""
         self._add(self._pipes[stream], data)
 
-    def say(self, header: dict[str, Any], blobs: Sequence[Any], fds: Sequence[int] = ()) -> None:
-        """A message. The descriptors are closed once they are sent."""
-        fd = self._channel.fileno()
-        self._add(fd, encode({**header, "fds": len(fds)} if fds else header, blobs), fds)
-        for blob in blobs:
-            self._add(fd, blob)
+    def say(self, parts: Sequence[Any], fds: Sequence[int] = ()) -> None:
+        """Messages, as they go through the channel. The descriptors go with the first of them, and are closed then."""
+        for part in parts:
+            self._add(self._channel.fileno(), part, fds)
+            fds = ()
 
     def then(self, act: Callable[[], object]) -> None:
         """Does something once all that came before has been taken."""

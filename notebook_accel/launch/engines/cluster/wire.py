@@ -44,12 +44,12 @@ class Wire:
         Raises:
             OSError: The other end is gone.
         """
-        heads = [(header, len(blobs)) for header, blobs in frames]
+        heads = [(header, [memoryview(blob).nbytes for blob in blobs]) for header, blobs in frames]
+        every = [blob for _, blobs in frames for blob in blobs]
         with self._sending:
             self._connection.send_bytes(json.dumps(heads).encode())
-            for _, blobs in frames:
-                for blob in blobs:
-                    self._connection.send_bytes(blob)
+            if every:
+                self._connection.send_bytes(every[0] if len(every) == 1 else b"".join(every))
 
     def receive(self) -> list[Frame]:
         """Waits for what is sent together.
@@ -59,7 +59,16 @@ class Wire:
             ValueError: It does not speak as it should.
         """
         heads = json.loads(self._connection.recv_bytes(_MOST))
-        return [(header, [self._connection.recv_bytes() for _ in range(blobs)]) for header, blobs in heads]
+        every = self._connection.recv_bytes() if any(lengths for _, lengths in heads) else b""
+        frames: list[Frame] = []
+        at = 0
+        for header, lengths in heads:
+            blobs = []
+            for length in lengths:
+                blobs.append(every[at : at + length])
+                at += length
+            frames.append((header, blobs))
+        return frames
 
     def close(self) -> None:
         """Hangs up; who waits in `receive` is told."""

@@ -5,28 +5,31 @@ from __future__ import annotations
 import os
 import selectors
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from notebook_accel.config import LaunchConfig
-from notebook_accel.events import Bar, Line, to_wire
-from notebook_accel.launch import clusters
+from notebook_accel.events import Bar, Event, Hello, Line, Metrics, Returned, from_wire, to_wire
+from notebook_accel.launch import clusters, stream
 from notebook_accel.launch.engines.base import Machine
-from notebook_accel.launch.engines.cluster import folders
+from notebook_accel.launch.engines.cluster import folders, words
 from notebook_accel.launch.engines.cluster.backlog import Backlog
 from notebook_accel.launch.engines.cluster.folders import Folders, Shipping
 from notebook_accel.launch.engines.cluster.frames import Frame
 from notebook_accel.launch.engines.cluster.selecting import turn
 from notebook_accel.launch.engines.cluster.sending import Outlet
 from notebook_accel.launch.engines.cluster.transport import ClusterError
-from notebook_accel.launch.stream import Channel
+from notebook_accel.launch.engines.cluster.words import Speaker, weighed
+from notebook_accel.launch.stream import Channel, Decoder
 
 # What an agent has to tell
 
 
-def said(event: Bar | Line, rank: int = 0) -> Frame:
-    return {"op": "said", "group": 1, "rank": rank, "header": to_wire(event)[0]}, ()
+def said(event: Event, rank: int = 0, *, stacks: bool = False) -> Frame:
+    header, blobs = to_wire(event)
+    return Speaker("node-b", 100.0).said(1, rank, header, blobs, stacks=stacks)
 
 
 def test_frames_are_told_in_order_until_they_have_arrived() -> None:
@@ -44,11 +47,13 @@ def test_frames_are_told_in_order_until_they_have_arrived() -> None:
 def test_of_a_bar_only_the_latest_state_waits() -> None:
     backlog = Backlog()
     states = [said(Bar(bar=1, n=float(n)), rank) for n in range(3) for rank in range(2)]
+    weight = sum(header["weight"] for header, _ in states)
     backlog.add(said(Line("stdout", "first")))
     for state in states:
         backlog.add(state)
     reached, found = backlog.take(0, 0)
     assert found == [said(Line("stdout", "first")), *states[-2:]]
+    assert sum(header["weight"] for header, _ in found[1:]) == weight, "a rank waits for as much to be read as it said"
     backlog.add(said(Bar(bar=1, n=9.0)))
     assert backlog.take(reached, 0)[1] == [said(Bar(bar=1, n=9.0))]
 
@@ -62,6 +67,38 @@ def test_a_large_frame_travels_alone() -> None:
     assert backlog.take(1, 0) == (2, large[1:])
 
 
+def test_what_a_rank_says_without_a_break_travels_in_one_frame() -> None:
+    bars = [said(Bar(bar=1, n=float(n)), rank) for n in range(2) for rank in range(2)]
+    wrote: Frame = weighed({"op": "wrote", "group": 1, "rank": 0, "stream": "stdout"}, [b"line"])
+    frames = words.together([*bars, wrote, bars[0], ({"op": "compared", "group": 1, "lacking": []}, ())])
+    assert [(header["op"], header.get("rank")) for header, _ in frames] == [
+        *(("said", 0), ("said", 1), ("wrote", 0), ("said", 0), ("compared", None))
+    ]
+    assert [heard(frames[at]) for at in (0, 3)] == [[Bar(bar=1, n=0.0), Bar(bar=1, n=1.0)], [Bar(bar=1, n=0.0)]]
+    told = [*bars, wrote, bars[0]]
+    assert sum(header.get("weight", 0) for header, _ in frames) == sum(header["weight"] for header, _ in told)
+
+
+def test_what_has_binary_parts_or_is_long_travels_alone() -> None:
+    told = [Bar(bar=1, n=0.0), Returned([b"value"]), Line("stdout", "x" * 2**15), Bar(bar=1, n=1.0), Bar(bar=1, n=2.0)]
+    frames = words.together([said(event) for event in told])
+    assert [heard(frame) for frame in frames] == [[told[0]], [told[1]], [told[2]], told[3:]]
+
+
+def test_a_rank_is_told_of_in_the_notebooks_terms() -> None:
+    [(header, parts)] = words.together([said(Hello(7, "its own name"), stacks=True)])
+    assert header["stacks"]
+    assert b'"fds": 1' in parts[0]
+    assert heard(words.together([said(Hello(7, "its own name"))])[0]) == [Hello(7, "node-b")]
+    metrics = Metrics({"loss": 1.0}, 3, at=1100.0)
+    assert heard(words.together([said(metrics)])[0]) == [replace(metrics, at=1000.0)]
+
+
+def heard(frame: Frame) -> list[Event]:
+    """What the kernel makes of it."""
+    return [from_wire(header, blobs) for header, blobs in Decoder().feed(b"".join(frame[1]))]
+
+
 # To the kernel
 
 
@@ -73,7 +110,7 @@ def test_what_a_rank_says_waits_for_what_it_has_written_before() -> None:
     done: list[str] = []
     much = bytes(300_000)  # more than a pipe holds
     outlet.write("stdout", much)
-    outlet.say({"kind": "returned"}, [b"value"])
+    outlet.say([stream.encode({"kind": "returned"}, [b"value"]), b"value"])
     outlet.then(lambda: done.append("end"))
     channel = Channel(kernel)
     assert not channel.has_data()
@@ -97,7 +134,7 @@ def test_a_descriptor_goes_along() -> None:
     pipes = os.pipe(), os.pipe()
     with selectors.DefaultSelector() as selector:
         outlet = Outlet(selector, (bridge.fileno(), pipes[0][1], pipes[1][1]))
-        outlet.say({"kind": "hello"}, (), [os.dup(0)])
+        outlet.say([stream.encode({"kind": "hello", "fds": 1})], [os.dup(0)])
         channel = Channel(kernel)
         [message] = channel.receive(wait=True) or []
         assert len(message.fds) == 1

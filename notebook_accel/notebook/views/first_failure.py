@@ -1,0 +1,28 @@
+"""What a view shows without waiting for its turn: that a rank has failed."""
+
+from __future__ import annotations
+
+from notebook_accel.events import AttemptStarted, Event, Exited, Failed, Phase
+from notebook_accel.launch.job import Job
+
+
+class FirstFailure:
+    """Of each attempt of a job, the first failure of a rank; those that come of it can wait."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._has_come = False
+        self.is_new = False
+        """It has come, and is not shown yet."""
+        job.listen(self._hear)
+
+    def shown(self) -> None:
+        """It is shown now."""
+        self.is_new = False
+
+    def _hear(self, rank: int | None, event: Event) -> None:
+        if isinstance(event, (Failed, Exited)):
+            if not self._has_come and rank is not None and self._job.ranks[rank].phase is Phase.FAILED:
+                self._has_come = self.is_new = True
+        elif isinstance(event, AttemptStarted):
+            self._has_come = self.is_new = False
