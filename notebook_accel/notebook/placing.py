@@ -54,9 +54,11 @@ class Placer:
     def write(self, stream: TextIO, text: str) -> None:
         """Writes to a stream of the kernel."""
         cell = _cell.get() if self._writes else None
-        now: Any = stream
-        if cell is None or now.parent_header.get("msg_id") == cell.get("msg_id"):
+        if cell is None or threading.current_thread() is threading.main_thread():
             stream.write(text)
             return
+        # The stream would keep it for a moment, and send it below the cell that runs then.
+        now: Any = stream
+        now.flush()
         content = {"name": now.name, "text": text}
         now.session.send(now.pub_thread, "stream", content=content, parent=cell, ident=now.topic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.notebook import Notebook
+from tests.notebook import Notebook, wait_until
 
 SETUP = """
 import asyncio
@@ -273,6 +273,23 @@ def test_a_job_is_shown_again_while_it_runs_and_afterwards(prepared: Notebook, t
     for cell in (first, second):
         prepared.read_until(cell, "work() on 2 ranks: done", timeout=10)
     assert prepared.check("job.show()").bundles == second.bundles
+
+
+def test_what_is_written_between_two_cells_stands_below_the_cell_that_it_comes_from(prepared: Notebook, tmp_path):
+    written = tmp_path / "written"
+    prepared.check(f"""
+    import contextvars, threading
+    from notebook_accel.launch import frontend
+
+    def write():
+        frontend.current.write("stdout", "between\\n")
+        open({str(written)!r}, "w").close()
+    """)
+    first = prepared.check("threading.Timer(0.3, contextvars.copy_context().run, (write,)).start()")
+    wait_until(written.exists, 20)
+    second = prepared.check("print('next')")
+    prepared.read_until(first, "between", timeout=10)
+    assert second.stdout == "next\n"
 
 
 def test_a_failed_rank_comes_first_with_its_error(prepared: Notebook):
