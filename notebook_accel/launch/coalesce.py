@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -53,13 +55,16 @@ class Latest:
         return [*told, *self._take_metrics()]
 
 
+_Kept = tuple[dict[str, float], int | None, float]
+
+
 class _Batch:
     """The metrics that are added between two times that they are taken."""
 
     __slots__ = ("_few", "_rest", "merged", "step")
 
     def __init__(self) -> None:
-        self._few: list[tuple[dict[str, float], int | None, float]] = []
+        self._few: deque[_Kept] = deque()
         self._rest: dict[str, float] = {}
         self.merged: dict[str, float] | None = None
         """What takes in all that comes, once there are enough that are told one by one."""
@@ -72,8 +77,18 @@ class _Batch:
         if len(self._few) >= _MOST_KEPT:
             self.merged = self._rest
 
+    def give_back(self) -> _Kept | None:
+        """One of those that came too late to be told, if there is one."""
+        try:
+            return self._few.pop()
+        except IndexError:
+            return None
+
     def told(self) -> list[Metrics]:
-        found = [Metrics(*each) for each in self._few]
+        found = []
+        with contextlib.suppress(IndexError):  # none is left, perhaps since another thread has taken it back
+            while True:
+                found.append(Metrics(*self._few.popleft()))
         if self._rest:
             found.append(Metrics(dict(self._rest), self.step, time.time()))
         return found
@@ -82,9 +97,9 @@ class _Batch:
 def _metrics() -> tuple[MetricsSink, Callable[[], list[Metrics]]]:
     """What adds metrics, and what takes those that were added.
 
-    All are kept while they are few. What comes beyond that until they are taken is merged, and told as of that moment,
-    so that of each name the latest value always arrives, and arrives last. Closures, since they are faster than
-    methods: loops call the first at every step.
+    All are kept while they are few, and each is told once. What comes beyond that until they are taken is merged, and
+    told as of that moment, so that of each name the latest value always arrives, and arrives last. Closures, since they
+    are faster than methods: loops call the first at every step.
     """
     batch = _Batch()
 
@@ -94,12 +109,18 @@ def _metrics() -> tuple[MetricsSink, Callable[[], list[Metrics]]]:
             merged = mine.merged
             if merged is None:
                 mine.keep(values, step)
+                if mine is batch:
+                    return
+                late = mine.give_back()  # it is being taken; with many threads, this may be what another has added
+                if late is None:
+                    return
+                values, step, _ = late
             else:
                 merged |= values
                 mine.step = step
-            if mine is batch:
-                return
-            # It has been taken just now, perhaps without these.
+                if mine is batch:
+                    return
+                # It has been taken just now, perhaps without these.
 
     def take() -> list[Metrics]:
         nonlocal batch

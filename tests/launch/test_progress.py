@@ -108,6 +108,36 @@ def test_the_latest_value_is_told_last_while_another_thread_adds() -> None:
     assert values[-1] == count - 1
 
 
+@pytest.mark.parametrize("when", ["before it is kept", "after it is kept"])
+def test_metrics_that_are_added_while_others_are_taken_are_told_once(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    latest, told = Latest(), []
+
+    def take() -> None:
+        monkeypatch.undo()
+        told.extend(latest.take_all(now=1.0))
+
+    class TakingClock:
+        def time(self) -> float:
+            take()
+            return 0.0
+
+    class TakingLimit:
+        def __le__(self, _: object) -> bool:
+            take()
+            return False
+
+    if when == "before it is kept":
+        monkeypatch.setattr(coalesce, "time", TakingClock())
+    else:
+        monkeypatch.setattr(coalesce, "_MOST_KEPT", TakingLimit())
+    latest.add_metrics({"loss": 0.5}, 3)
+    latest.add_metrics({"loss": 0.4}, 4)
+    told += latest.take_all(now=1.0)
+    assert [(metrics.values, metrics.step) for metrics in told] == [({"loss": 0.5}, 3), ({"loss": 0.4}, 4)]
+
+
 def test_metrics_are_told_at_a_pace() -> None:
     latest = Latest()
     latest.add(Metrics({"loss": 1.0}))
