@@ -177,17 +177,24 @@ def test_restarts_share_one_timeout(notebook: Notebook):
 
 
 def test_the_monitor_interval_is_that_of_the_signs_of_life(notebook: Notebook, tmp_path: Path):
-    """Resident memory is told with each sign of life, so it is soon known with a short interval only."""
+    """Resident memory is told with each sign of life, so its growth is soon known with a short interval only."""
     notebook.check(f"""
     def wait():
-        while not os.path.exists("{tmp_path}/done"):
-            time.sleep(0.005)
+        kept = b""
+        for name, more in ("grow", 2**26), ("done", 0):
+            while not os.path.exists("{tmp_path}/" + name):
+                time.sleep(0.005)
+            kept += bytes([1]) * more
 
     often = notebook_launcher(wait, num_processes=1, monitor_interval=0.01, block=False)
     seldom = notebook_launcher(wait, num_processes=1, monitor_interval=3600, block=False)
+    known = lambda: [job.ranks[0].resident for job in (often, seldom)]
     """)
-    wait_until(lambda: notebook.value("often.ranks[0].resident") > 2**20, 5)
-    assert notebook.value("seldom.ranks[0].resident") == 0
+    wait_until(lambda: all(notebook.value("known()")), 20)
+    before = notebook.value("known()")
+    (tmp_path / "grow").touch()
+    wait_until(lambda: notebook.value("known()")[0] > before[0] + 2**25, 20)
+    assert notebook.value("known()")[1] == before[1]
     (tmp_path / "done").touch()
     assert notebook.value("often.result(5), seldom.result(5)") == (None, None)
 
