@@ -36,8 +36,8 @@ class WidgetView:
         self._widget_shown = True
         self._finished = False
         with self._pacer, self._spare_pacer:
+            browsers.current.expect(self)  # first, since a browser answers as soon as it hears of the panel
             self._panel = Panel(self._maker.whole(), self._stop, self._answered)
-            browsers.current.expect(self)
             bundle, metadata = self._bundle()
             self._handle = display(  # type: ignore[no-untyped-call]
                 bundle, metadata=metadata, raw=True, display_id=True
