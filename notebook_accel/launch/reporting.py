@@ -41,7 +41,7 @@ def report(
         if type(value) is not float:
             found = _converted(found)
             break
-    space = rank_local.space()
+    space = rank_local.alone or rank_local.space()
     latest: dict[str, float]
     readable: Mapping[str, float]
     try:
