@@ -1,9 +1,9 @@
-"""When the panel in the browser is told anew."""
+"""The panel in the browser: when it is told anew, and that it is heard."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import IPython.display
@@ -11,6 +11,7 @@ import pytest
 
 from notebook_accel.events import AttemptStarted, Event, Exited, Failed, Raised, Signalled
 from notebook_accel.launch.job import Job
+from notebook_accel.notebook.views import browsers, widget
 from notebook_accel.notebook.views.pacing import Pacer
 from notebook_accel.notebook.views.panel import Panel
 from notebook_accel.notebook.views.widget import WidgetView
@@ -60,3 +61,21 @@ def test_the_first_failure_is_shown_at_once_and_others_in_their_turn(monkeypatch
     assert told.after(0, Signalled(15)) == []
     assert told.after(0, Exited(None, 15)) == [], "it was stopped"
     assert told.after(1, Exited(None, 9)) == [[1]]
+
+
+def test_a_browser_that_answers_as_soon_as_it_hears_of_the_panel_is_not_awaited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Answered(Panel):
+        def __init__(self, state: Mapping[str, Any], on_stop: Callable[[int], object], on_answer: Callable[[], object]):
+            super().__init__(state, on_stop, on_answer)
+            on_answer()
+
+    shown = browsers.Browsers()
+    monkeypatch.setattr(browsers, "current", shown)
+    monkeypatch.setattr(widget, "Panel", Answered)
+    monkeypatch.setattr(IPython.display, "display", lambda *args, **kwargs: _Handle())
+    view = WidgetView(Job("train", 0, 2))
+    shown.cell_ends()
+    monkeypatch.setattr(browsers, "_SILENCE", -1.0)
+    assert not shown.is_silent(view)
