@@ -50,7 +50,7 @@ class Backlog:
             found: list[Frame] = []
             size = 0
             for number, frame in self._frames.items():
-                size += weight(frame)
+                size += weight(frame[1])
                 if found and size > _MOST:
                     break
                 found.append(frame)

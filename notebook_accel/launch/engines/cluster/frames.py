@@ -41,6 +41,6 @@ WAIT = 2.0
 """Seconds that an agent which has nothing to tell lets a question wait."""
 
 
-def weight(frame: Frame) -> int:
-    """Bytes that it counts for."""
-    return sum(memoryview(blob).nbytes for blob in frame[1]) + 64
+def weight(blobs: Sequence[Any]) -> int:
+    """Bytes that a frame with these counts for."""
+    return sum(memoryview(blob).nbytes for blob in blobs) + 64

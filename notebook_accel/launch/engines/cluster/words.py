@@ -45,8 +45,9 @@ class Speaker:
         if kind == Hello.kind:
             header["host"] = self.label
         text = stream.text({**header, "fds": 1} if stacks else header, blobs)
-        told = {"op": "said", "group": group, "rank": rank, "stacks": stacks, "bar": bar}
-        return weighed({**told, "plain": len(text) < _SHORT and not blobs and not stacks}, [text, *blobs])
+        plain = len(text) < _SHORT and not blobs and not stacks
+        told = {"op": "said", "group": group, "rank": rank, "stacks": stacks, "bar": bar, "plain": plain}
+        return weighed(told, [text, *blobs])
 
     def here(self, at: float) -> float:
         """A time of that machine's clock on the notebook's."""
@@ -55,7 +56,7 @@ class Speaker:
 
 def weighed(header: Mapping[str, Any], blobs: Sequence[Any]) -> Frame:
     """A frame that tells what it counts towards `UNREAD`."""
-    return {**header, "weight": weight((dict(header), blobs))}, blobs
+    return {**header, "weight": weight(blobs)}, blobs
 
 
 def together(frames: Sequence[Frame]) -> list[Frame]:
