@@ -79,10 +79,11 @@ def between(job: Job, name: str) -> str:
 
 def _metrics(job: Job) -> list[str]:
     lines = []
-    for name in summary.metric_names(job)[:_MOST_METRICS]:
+    names = summary.metric_names(job)
+    for name in names[:_MOST_METRICS]:
         places = summary.metric(job, name, _SPARK_WIDTH)
         lines.append(f"{name}  {spark([place.mean for place in places])}  {between(job, name)}")
-    left_out = summary.left_out(job, _MOST_METRICS)
+    left_out = summary.left_out(names, _MOST_METRICS)
     if left_out:
         lines.append(left_out)
     return lines

@@ -181,9 +181,9 @@ def metric_names(job: Job) -> list[str]:
     return list({name: None for state in job.ranks for name in list(state.history)})
 
 
-def left_out(job: Job, shown: int) -> str:
+def left_out(names: Sequence[str], shown: int) -> str:
     """Where those are that come after so many metrics; empty where there are none."""
-    count = len(metric_names(job)) - shown
+    count = len(names) - shown
     return f"and {count} more; job.metrics has them all" if count > 0 else ""
 
 

@@ -89,10 +89,11 @@ def _metrics(job: Job) -> str:
     """While the job runs as characters, which do not flicker as pictures do."""
     live = not job.status.ended
     drawn = []
-    for name in summary.metric_names(job)[:_MOST_METRICS]:
+    names = summary.metric_names(job)
+    for name in names[:_MOST_METRICS]:
         places = summary.metric(job, name, _SPARK_WIDTH if live else _CHART_PLACES)
         drawn.append(_spark(job, name, [each.mean for each in places]) if live else _chart(job, name, places))
-    left_out = summary.left_out(job, _MOST_METRICS)
+    left_out = summary.left_out(names, _MOST_METRICS)
     if left_out:
         drawn.append(element("div", left_out))
     return element("div", "".join(drawn), "margin:6px 0") if drawn else ""

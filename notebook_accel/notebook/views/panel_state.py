@@ -225,7 +225,7 @@ def _head(job: Job, found: Overview) -> Head:
         "blocking": job.blocking,
         "stopping": job.stopping,
         "failed": [state.rank for state in summary.failed(job)],
-        "more": summary.left_out(job, _MOST_METRICS),
+        "more": summary.left_out(summary.metric_names(job), _MOST_METRICS),
         "unheard": _unheard(job),
     }
 
