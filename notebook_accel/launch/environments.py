@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from notebook_accel.config import variables
 from notebook_accel.launch import clusters, interfaces, rendezvous
 from notebook_accel.launch.engines.base import Meeting
-from notebook_accel.launch.meeting import LOOPBACK
 from notebook_accel.launch.plan import Plan
 
 
@@ -44,7 +43,7 @@ def of_ranks(plan: Plan, meeting: Meeting, environ: Mapping[str, str]) -> list[d
     if not meeting.is_arranged:
         shared |= {"MASTER_ADDR": meeting.host, "MASTER_PORT": str(meeting.port)}
         here = meeting.num_nodes == 1
-        interface = interfaces.of(LOOPBACK) if here else interfaces.towards(meeting.host, meeting.port)
+        interface = interfaces.of(interfaces.LOOPBACK) if here else interfaces.towards(meeting.host, meeting.port)
         if interface:
             # Otherwise gloo takes whatever the host's name resolves to, and both listen beyond this machine.
             shared.setdefault("GLOO_SOCKET_IFNAME", interface)

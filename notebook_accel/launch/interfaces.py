@@ -9,7 +9,7 @@ import socket
 import struct
 
 _SIOCGIFADDR = 0x8915
-_LOOPBACK = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 
 
 def of(address: str) -> str | None:
@@ -20,7 +20,7 @@ def of(address: str) -> str | None:
                 reply = fcntl.ioctl(query, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
                 if socket.inet_ntoa(reply[20:24]) == address:
                     return name
-    return "lo0" if os.uname().sysname == "Darwin" and address == _LOOPBACK else None
+    return "lo0" if os.uname().sysname == "Darwin" and address == LOOPBACK else None
 
 
 def towards(host: str, port: int) -> str | None:

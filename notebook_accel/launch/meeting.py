@@ -9,8 +9,8 @@ import time
 from notebook_accel.config import DEFAULT_PORT, LaunchConfig
 from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.base import Meeting
+from notebook_accel.launch.interfaces import LOOPBACK
 
-LOOPBACK = "127.0.0.1"
 _BACKLOG = 4096
 _PORT_PATIENCE = 2.0
 """Seconds to wait for a port that is taken."""

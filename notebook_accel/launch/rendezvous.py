@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from notebook_accel.launch.engines.base import Meeting, Ports
-
-_LOOPBACK = "127.0.0.1"
+from notebook_accel.launch.interfaces import LOOPBACK
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def _tell_tensorflow(place: Place) -> list[Variables]:
     """
     if place.ports is None:
         return [{} for _ in range(place.size)]
-    cluster = {"worker": [f"{_LOOPBACK}:{place.ports.take()}" for _ in range(place.size)]}
+    cluster = {"worker": [f"{LOOPBACK}:{place.ports.take()}" for _ in range(place.size)]}
     return [
         {
             "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": rank}}),
