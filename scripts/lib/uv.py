@@ -15,12 +15,17 @@ import sys
 from collections.abc import Mapping
 
 _NAMES = {
+    "build-constraint": "UV_BUILD_CONSTRAINT",
     "cert": "SSL_CERT_FILE",
+    "client-cert": "SSL_CLIENT_CERT",
+    "constraint": "UV_CONSTRAINT",
     "default-timeout": "UV_HTTP_TIMEOUT",
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",
     "index-url": "UV_DEFAULT_INDEX",
+    "no-index": "UV_NO_INDEX",
     "proxy": "ALL_PROXY",
+    "retries": "UV_HTTP_RETRIES",
     "timeout": "UV_HTTP_TIMEOUT",
     "trusted-host": "UV_INSECURE_HOST",
 }
