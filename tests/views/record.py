@@ -13,6 +13,7 @@ from pathlib import Path
 
 from notebook_accel import notebook_launcher
 from notebook_accel.launch.journal import records, writing
+from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.reading import replay
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.notebook.views import html
@@ -48,6 +49,7 @@ def record() -> None:
             print(error)
         (made,) = records.found()
         text = made.journal.read_text().replace(f'"host":"{socket.gethostname()}"', '"host":"host"')
+        text = text.replace(Owner.this().system, "system")
         (RECORDED / "journal.jsonl").write_text(text.replace(str(Path(__file__).parents[2]) + os.sep, ""))
 
 

@@ -10,7 +10,7 @@ from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import Event, from_wire, to_wire
 from notebook_accel.launch.journal.owner import Owner
 
-FORMAT = 1
+FORMAT = 2
 """Of the whole file; a change that older readers would misread gets the next number."""
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # made once: it is most of the work

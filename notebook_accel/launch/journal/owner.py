@@ -7,41 +7,61 @@ import os
 import socket
 from dataclasses import dataclass
 
-_APART = 2.0
-"""Seconds by which two processes of one number differ at least in when they began."""
-
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, told apart from a later one of the same number."""
+    """A process, told apart from a later one of the same number, however the clock is set meanwhile."""
 
     pid: int
-    began: float
-    """Seconds since the epoch."""
-    host: str
+    began: int
+    """When it began, as its system counts: on Linux the ticks since the system has started."""
+    system: str
+    """What gives processes their numbers: one start of a machine and, on Linux, one namespace there."""
 
     @classmethod
     def this(cls) -> Owner:
-        return _process(os.getpid())
+        return cls.of(os.getpid())
+
+    @staticmethod
+    @functools.cache  # asked at each launch
+    def of(pid: int) -> Owner:
+        """A process of this machine, which must be there."""
+        began = _began(pid)
+        assert began is not None, f"there is no process {pid}"
+        return Owner(pid, began, _system())
 
     @property
     def is_near(self) -> bool:
-        """Whether it is, or was, on this machine: of others nothing is known."""
-        return self.host == socket.gethostname()
+        """Whether its number means here what it means there: of others nothing is known."""
+        return self.system == _system()
 
     def is_alive(self) -> bool:
-        """Whether the process has not ended; asked on its own machine."""
-        import psutil
+        """Whether the process has not ended; asked where it is near."""
+        return _began(self.pid) == self.began
 
+
+def _began(pid: int) -> int | None:
+    """When a process began; `None` if it has ended, or is hidden from us, and so is another user's."""
+    if os.path.exists("/proc/self/stat"):
         try:
-            process = psutil.Process(self.pid)
-            return abs(process.create_time() - self.began) < _APART and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.Error:  # it has gone, or is hidden from us, and so is another user's
-            return False
-
-
-@functools.cache  # asked at each launch
-def _process(pid: int) -> Owner:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()  # its name may have blanks and brackets
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        return None if fields[0] in (b"Z", b"X") else int(fields[19])
     import psutil
 
-    return Owner(pid, psutil.Process(pid).create_time(), socket.gethostname())
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else round(process.create_time() * 1e6)
+    except psutil.Error:
+        return None
+
+
+@functools.cache
+def _system() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()

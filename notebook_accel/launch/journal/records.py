@@ -20,6 +20,8 @@ KEPT_JOBS = 20
 SIGN_OF_LIFE = 20.0
 """Seconds between two signs that a job gives, for those on other machines that share the folder."""
 _SILENCE = 3 * SIGN_OF_LIFE
+_LONG_SILENCE = 24 * 3600.0
+"""Seconds after which a job that nothing else is known of is forgotten: clocks of machines may be far apart."""
 _NAME = re.compile(r"[0-9a-f]{12}-[0-9a-f]{6}")
 _OTHERS = 0o077
 
@@ -85,6 +87,20 @@ class Record:
             return False
         return owner.is_alive() if owner.is_near else time.time() - heard < _SILENCE
 
+    def may_run(self) -> bool:
+        """Whether the job may still run, for all that can be told from here: nobody must take its folder then."""
+        try:
+            heard = self.running.stat().st_mtime
+        except FileNotFoundError:
+            return False
+        try:
+            owner = self.head().owner
+        except JobLostError:  # it has just begun, or is of another version of this package
+            owner = None
+        if owner is not None and owner.is_near:
+            return owner.is_alive()
+        return time.time() - heard < _LONG_SILENCE
+
     def last_heard(self) -> float:
         """When its journal was last written."""
         try:
@@ -139,7 +155,7 @@ def make_room() -> None:
     parent = folder()
     for name in _names(parent)[: -(KEPT_JOBS - 1)]:
         old = Record(parent / name)
-        if not old.is_running():
+        if not old.may_run():
             old.remove()
 
 

@@ -82,9 +82,9 @@ def test_a_line_of_a_rank_that_there_is_not_is_passed_over(record: Record, rank:
 @pytest.mark.parametrize(
     ("head", "why"),
     [
-        ('{"format":0}', "another version of notebook_accel: 0, not 1"),
-        ('{"format":2,"owner":5}', "another version of notebook_accel: 2, not 1"),
-        ('{"format":1,"owner":5}', "does not begin as a journal does"),
+        ('{"format":0}', "another version of notebook_accel: 0, not 2"),
+        ('{"format":3,"owner":5}', "another version of notebook_accel: 3, not 2"),
+        ('{"format":2,"owner":5}', "does not begin as a journal does"),
         ("[]", "does not begin as a journal does"),
         ("", "does not begin as a journal does"),
     ],

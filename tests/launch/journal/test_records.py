@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -63,13 +64,29 @@ def ended_process() -> int:
     return process.pid
 
 
+def another(monkeypatch: pytest.MonkeyPatch, **changes: object) -> Record:
+    """A job that a process runs which differs so from this one."""
+    owner = replace(Owner.this(), **changes)  # type: ignore[arg-type]
+    with monkeypatch.context() as patch:
+        patch.setattr(writing.Owner, "this", lambda: owner)
+        return recorded(ended=False)
+
+
+def make_room() -> list[Record]:
+    """Records as many newer jobs as are kept; returns what is left of those before."""
+    before = records.found()
+    for number in range(KEPT_JOBS):
+        recorded(at=10 + number)
+    return [record for record in before if record.path.exists()]
+
+
 @pytest.mark.parametrize(
     "change",
-    [lambda: {"pid": ended_process()}, lambda: {"began": Owner.this().began - 60}],
+    [lambda: {"pid": ended_process()}, lambda: {"began": Owner.this().began - 1}],
     ids=["it has ended", "another process has its number"],
 )
 def test_a_job_ends_with_its_process(
-    state: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[], dict[str, float]]
+    state: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[], dict[str, int]]
 ) -> None:
     owner = replace(Owner.this(), **change())  # type: ignore[arg-type]
     monkeypatch.setattr(writing.Owner, "this", lambda: owner)
@@ -77,12 +94,35 @@ def test_a_job_ends_with_its_process(
     assert not record.is_running()
     (listed,) = jobs()
     assert listed.status is Status.LOST
+    assert make_room() == []
+
+
+def test_a_job_outlives_a_step_of_the_clock(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux then tells of another time at which it has started, from which psutil counts."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        owner = Owner.of(process.pid)
+        record = another(monkeypatch, **vars(owner))
+        now, began = psutil.boot_time(), psutil.Process(process.pid).create_time()
+        monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: now + 3600)
+        monkeypatch.setattr(psutil._pslinux, "BOOT_TIME", now + 3600, raising=False)
+        assert psutil.Process(process.pid).create_time() > began + 3000
+        assert record.is_running()
+        assert make_room() == [record]
+    assert not record.is_running()
+    assert record not in make_room()
+
+
+def test_a_process_is_known_by_when_it_began_and_where_its_number_counts() -> None:
+    with open("/proc/self/stat") as file:
+        assert Owner.this().began == int(file.read().split(")")[-1].split()[19])
+    for word in (Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/pid")):
+        assert word in Owner.this().system
 
 
 def test_a_process_that_is_not_yet_reaped_has_ended() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     assert process.stdin is not None
-    owner = Owner(process.pid, psutil.Process(process.pid).create_time(), Owner.this().host)
+    owner = Owner.of(process.pid)
     assert owner.is_alive()
     process.stdin.close()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
@@ -91,12 +131,25 @@ def test_a_process_that_is_not_yet_reaped_has_ended() -> None:
 
 
 def test_a_job_on_another_machine_runs_while_it_gives_signs(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    owner = replace(Owner.this(), host="elsewhere", pid=ended_process())
-    monkeypatch.setattr(writing.Owner, "this", lambda: owner)
-    record = recorded(ended=False)
+    record = another(monkeypatch, system="elsewhere", pid=ended_process())
     assert record.is_running()
     os.utime(record.running, (0, 0))
     assert not record.is_running()
+
+
+@pytest.mark.parametrize(("hours", "kept"), [(0, True), (23, True), (25, False)])
+def test_a_job_that_nothing_is_known_of_is_kept_for_a_day(
+    state: Path, monkeypatch: pytest.MonkeyPatch, hours: int, kept: bool
+) -> None:
+    """On another machine, by another version of this package, or not written yet."""
+    elsewhere = another(monkeypatch, system="elsewhere")
+    foreign, begun = recorded(at=1, ended=False), recorded(at=2, ended=False)
+    foreign.journal.write_text('{"format":0}\n')
+    begun.journal.unlink()
+    found = [elsewhere, foreign, begun]
+    for record in found:
+        os.utime(record.running, (time.time() - hours * 3600,) * 2)
+    assert make_room() == (found if kept else [])
 
 
 def test_jobs_are_listed_the_newest_first(state: Path) -> None:
