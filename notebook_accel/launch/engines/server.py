@@ -144,6 +144,8 @@ class Server:
             end.setblocking(False)
         signal.set_wakeup_fd(self._wakeup[1].fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        # What started the kernel may have blocked signals, or a package as it was imported, and ranks inherit the mask.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_child)
         self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
         if hasattr(os, "pidfd_open"):
@@ -345,8 +347,6 @@ def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) ->
 def main(fd: int, method: str, kernel: int) -> None:
     """The server's process begins here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What started the kernel may have blocked signals, and a mask is inherited.
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     control = Channel(socket.socket(fileno=fd))
     if method != "spawn":
         forking.before_imports()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -138,6 +141,58 @@ def leave_children() -> None:
 
 def leave_children_and_return() -> list[int]:
     return [subprocess.Popen(["sleep", "1000"], start_new_session=far).pid for far in (False, True)]
+
+
+def die_beside_a_child() -> None:
+    """Rank 0 starts a child, tells its number and is killed; the others wait."""
+    if rank() == 0:
+        print(subprocess.Popen(["sleep", "1000"]).pid, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    wait()
+
+
+def leave_a_thread() -> None:
+    """Starts a thread that goes on until whoever ends the process waits for it."""
+
+    def wait_for_the_end() -> None:
+        threading.main_thread().join()
+        print("the thread has ended")
+
+    threading.Thread(target=wait_for_the_end).start()
+
+
+def write_at_exit() -> None:
+    """Leaves lines without an end to the buffers of Python and of C, when the process ends."""
+
+    def write() -> None:
+        sys.stdout.write("from Python")
+        sys.stderr.write("from Python too")
+        ctypes.CDLL(None).printf(b"from C")
+
+    atexit.register(write)
+
+
+def keep_connections(port: int) -> bool:
+    """Connects to a port and to itself; once told to sever, whether only what it has accepted is cut."""
+    from notebook_accel.launch import connections
+
+    with (
+        socket.create_connection(("127.0.0.1", port)) as outside,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as inside,
+        listener.accept()[0],
+    ):
+        print("connected", flush=True)
+        while not connections.times_severed:
+            time.sleep(0.01)
+        inside.settimeout(10)
+        is_cut = inside.recv(1) == b""
+        outside.sendall(b"still here")
+        return is_cut
+
+
+def blocked_signals() -> list[int]:
+    return sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 
 
 def swell(size: int) -> None:

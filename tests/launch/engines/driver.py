@@ -135,6 +135,11 @@ class Group:
             channel = self.ranks.channels[rank]
             while channel.is_open and channel.has_data():
                 self._on_channel(rank)
+        self.read_output()
+
+    def read_output(self) -> None:
+        """Takes all that ranks have written by now."""
+        for rank in range(self.size):
             for fd, name in zip(self.ranks.outputs[rank] if self.ranks.outputs else (), ("out", "err"), strict=False):
                 while self._on_output(fd, (rank, name)):
                     pass

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from notebook_accel.events import (
     Phase,
     PhaseChanged,
     Returned,
+    Sever,
     Stacks,
     StacksWanted,
     to_wire,
@@ -314,6 +316,26 @@ def test_a_kill_ends_what_the_rank_has_started(isolated: Engine) -> None:
         assert not outlive([near])
 
 
+def test_the_children_of_a_rank_that_dies_end_while_the_others_go_on(isolated: Engine) -> None:
+    with Group(isolated, 2) as group:
+        group.call(calls.die_beside_a_child)
+        group.wait_for(lambda: 0 in group.exits)
+        group.wait_for(lambda: group.output[0, "out"])
+        assert not outlive([int(group.output[0, "out"])])
+        assert 1 not in group.exits
+
+
+def test_severing_leaves_the_connections_that_a_rank_has_made(isolated: Engine) -> None:
+    with Group(isolated) as group, socket.create_server(("127.0.0.1", 0)) as listener:
+        group.call(calls.keep_connections, listener.getsockname()[1])
+        group.wait_for_output(b"connected")
+        group.ranks.channels[0].send(*to_wire(Sever()))
+        group.end()
+        assert group.value(0) is True
+        with listener.accept()[0] as accepted:
+            assert accepted.recv(100) == b"still here"
+
+
 def wait_for_wait(group: Group) -> None:
     """Asks a rank where it is until it is in `calls.wait`; it may not have been entered yet."""
     header, _ = to_wire(StacksWanted(1))
@@ -370,6 +392,12 @@ def test_output_is_captured_whoever_writes_it(isolated: Engine) -> None:
             [b"printed", b"written", b"from C", b"from a child", b"no end"]
         )
         assert group.output[0, "err"] == b"complained\nwritten too\n"
+
+
+def test_a_rank_ends_once_its_threads_have(isolated: Engine) -> None:
+    with Group(isolated) as group:
+        group.run(calls.leave_a_thread)
+        assert group.output[0, "out"] == b"the thread has ended\n"
 
 
 def test_output_of_any_size_is_captured(isolated: Engine) -> None:

@@ -17,10 +17,12 @@ import pytest
 
 from notebook_accel import LaunchError, notebook_launcher
 from notebook_accel.config import LaunchConfig
+from notebook_accel.events import Exited
 from notebook_accel.launch import engines
 from notebook_accel.launch.engines.client import ServerEngine
 from notebook_accel.launch.engines.connection import load_time
 from notebook_accel.launch.meeting import meet
+from notebook_accel.launch.rank import STACKS_SIGNAL
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
 from tests.launch.processes import alive, descendants, outlive, wait_until
@@ -36,6 +38,7 @@ PACKAGES = {
     "failing_package": "raise SystemExit('not today')\n",
     "slow_package": "import os\nwith open(os.path.join(os.path.dirname(__file__), 'gate')) as gate:\n    gate.read()\n",
     "setting_package": "import os\nSETTING = os.environ.get('SETTING')\n",
+    "masking_package": "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})\n",
     "one_more": "",
     "yet_one_more": "",
     "after_the_kill": "",
@@ -342,6 +345,37 @@ def test_spawned_ranks_inherit_nothing(spawning: ServerEngine) -> None:
     run(spawning, calls.add, 1, 1)
     preload(spawning, "third_package")
     assert run(spawning, calls.imported, ["third_package"]) == [[]]
+
+
+# Its ranks
+
+
+def test_what_is_written_while_a_rank_ends_is_there_before_its_last_word(engine: ServerEngine) -> None:
+    with Group(engine) as group:
+        group.call(calls.write_at_exit)
+        group.wait_for_answers()
+        group.finish()
+        group.wait_for(lambda: group.of(0, Exited))
+        group.read_output()
+        assert sorted(group.output[0, "out"].split(b"from ")) == [b"", b"C", b"Python"]
+        assert group.output[0, "err"] == b"from Python too"
+
+
+def test_signals_that_the_kernel_has_blocked_reach_the_server_and_the_ranks(spawning: ServerEngine) -> None:
+    signals = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        spawning.warm()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert run(spawning, calls.blocked_signals) == [[STACKS_SIGNAL]]
+
+
+def test_signals_that_a_preloaded_package_has_blocked_reach_the_server_and_the_ranks(engine: ServerEngine) -> None:
+    run(engine, calls.add, 1, 1)
+    preload(engine, "masking_package")
+    assert run(engine, calls.imported, ["masking_package"]) == [["masking_package"]]
+    assert run(engine, calls.blocked_signals) == [[STACKS_SIGNAL]]
 
 
 # The store
