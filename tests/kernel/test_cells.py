@@ -70,6 +70,12 @@ def test_names_live_on(cells: Cells):
     assert cells.lines("mine") == ["[0] 1", "[1] 2"]
 
 
+def test_a_line_that_a_cell_has_not_ended_is_shown_at_its_end(cells: Cells):
+    assert cells.lines("print('so far', end='')") == ["[0-1] so far"]
+    cells.fails("print('so far', end='')\n1 / 0")
+    assert cells.notebook.check("%accelerate logs 1").lines[-1] == "[1] so far"
+
+
 def test_equal_values_are_shown_once(cells: Cells):
     assert cells.lines("world_size, str(device)") == ["[0-1] (2, 'cpu')"]
 
@@ -175,6 +181,77 @@ def test_what_a_failed_cell_has_bound_stays_the_ranks(cells: Cells):
     cells.notebook.check("half = 'notebook'")
     cells.fails("half = 'rank'\n1 / 0")
     assert cells.lines("half") == ["[0-1] 'rank'"]
+
+
+def test_a_variable_that_could_not_be_loaded_is_sent_again(cells: Cells, tmp_path: Path):
+    cells.notebook.check(f"""
+    import os
+    def load():
+        if os.path.exists({str(tmp_path / "broken")!r}): raise ValueError("not today")
+        return "loaded"
+    class Awkward:
+        def __reduce__(self): return load, ()
+    awkward = Awkward()
+    """)
+    (tmp_path / "broken").touch()
+    assert "could not unpickle" in cells.fails("awkward").error_text
+    (tmp_path / "broken").unlink()
+    assert cells.lines("awkward") == ["[0-1] 'loaded'"]
+
+
+def test_a_variable_that_was_still_loading_as_its_cell_was_given_up_is_sent_again(cells: Cells, tmp_path: Path):
+    cells.notebook.check(f"""
+    import os, time
+    def load():
+        open(f"{tmp_path}/begun-{{os.environ['RANK']}}", "w").close()
+        while not os.path.exists("{tmp_path}/go"):
+            try: time.sleep(0.01)
+            except KeyboardInterrupt: pass
+        if os.path.exists("{tmp_path}/broken"): raise ValueError("not today")
+        return "loaded"
+    class Slow:
+        def __reduce__(self): return load, ()
+    slow = Slow()
+    """)
+    (tmp_path / "broken").touch()
+    cells.notebook.check(cell("slow", "--no-block"))
+    wait_until(lambda: len(list(tmp_path.glob("begun-*"))) == 2, 20)
+    cells.notebook.check("job = _\njob.cancel(), job.cancel(), job.wait(20)")
+    assert "still busy with a cell that was stopped" in cells.fails("1").error_text
+    (tmp_path / "go").touch()
+    wait_until(lambda: cells.notebook.run(cell("1")).error is None, 20)
+    (tmp_path / "broken").unlink()
+    assert cells.lines("slow") == ["[0-1] 'loaded'"]
+
+
+def test_ranks_take_on_the_folder_the_path_and_the_arguments_of_the_notebook_before_each_cell(
+    cells: Cells, tmp_path: Path
+):
+    (tmp_path / "beside_the_notebook.py").write_text("VALUE = 5")
+    everything = "import os, sys\n(os.getcwd(), sys.argv, sys.path)"
+    before = cells.lines(everything)
+    folder = str(tmp_path)
+    cells.notebook.check("import os, sys\nbefore = os.getcwd(), sys.argv[:], sys.path[:]")
+    try:
+        cells.notebook.check(f"sys.path.insert(0, {folder!r})")
+        assert cells.lines("import beside_the_notebook as found\nfound.VALUE, sys.path[0]") == [
+            f"[0-1] (5, {folder!r})"
+        ]
+        cells.notebook.check(f"os.chdir({folder!r})")
+        assert cells.lines("os.getcwd()") == [f"[0-1] {folder!r}"]
+        cells.notebook.check("sys.argv.append('--more')")
+        assert cells.lines("sys.argv[-1]") == ["[0-1] '--more'"]
+    finally:
+        cells.notebook.check("os.chdir(before[0])\nsys.argv[:], sys.path[:] = before[1:]")
+    assert cells.lines(everything) == before
+
+
+def test_an_object_that_the_notebook_has_let_go_of_is_freed(cells: Cells):
+    cells.notebook.check("import gc, weakref, numpy as np\nheld = np.ones(3)\nheld_is = weakref.ref(held)")
+    assert cells.lines("float(held.sum())") == ["[0-1] 3.0"]
+    cells.notebook.check("held = None")
+    assert cells.notebook.value("gc.collect() >= 0, held_is() is None") == (True, True)
+    assert cells.lines("held") == []
 
 
 def test_functions_go_with_all_that_they_read(cells: Cells):
@@ -527,6 +604,15 @@ def test_the_example_runs() -> None:
         end(notebook)
     assert "[0] (0, 1.0)\n[1] (1, 1.0)" in "".join(cell.stdout for cell in ran)
     assert ran[-2].value == "True"
+
+
+def test_a_restart_leaves_no_descriptor_behind(cells: Cells):
+    cells("precious = 1")
+    count = "len(os.listdir('/proc/self/fd'))"
+    cells.notebook.check("import os\n%accelerate restart")
+    before = cells.notebook.value(count)
+    cells.notebook.check("%accelerate restart")
+    assert cells.notebook.value(count) <= before
 
 
 def test_many_cells_leave_nothing_behind(cells: Cells):

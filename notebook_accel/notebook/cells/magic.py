@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.macro import Macro
 
 from notebook_accel.errors import ConfigurationError, RankError, RankFailure
+from notebook_accel.events import Phase
 from notebook_accel.launch import attaching, frontend
 from notebook_accel.launch.frontend import LateView, Views
 from notebook_accel.launch.job import Job
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.output import spans
 from notebook_accel.launch.payload import Payload
+from notebook_accel.launch.rank_state import RankState
 from notebook_accel.launch.stopping import Reason, StopRequests, interrupts
 from notebook_accel.notebook import options
 from notebook_accel.notebook.cells import names, worker
@@ -183,9 +185,15 @@ class _CellRun:
 
     def _note_sent(self) -> None:
         for rank in self._members:
-            failed = self.job.ranks[rank].failed
-            if failed is None or failed.stage != "loading":
+            if _has_loaded(self.job.ranks[rank]):
                 self._ranks.variables.took(self._sent, rank)
+
+
+def _has_loaded(state: RankState) -> bool:
+    """Whether a rank has come as far as to have what was sent. One that was given up may still fail to load it."""
+    if state.failed is not None:
+        return state.failed.stage != "loading"
+    return state.returned is not None or state.phase not in (Phase.STARTING, Phase.IDLE, Phase.LOADING)
 
 
 def show(members: Sequence[int], replies: Sequence[Reply], label: Any) -> None:
