@@ -9,6 +9,7 @@ import pytest
 
 import notebook_accel
 from notebook_accel import errors
+from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import NotebookAccelError, RankError, RankFailure
 
 KEYWORD_ONLY = {
@@ -132,6 +133,13 @@ def test_what_the_peer_does_not_have_is_keyword_only() -> None:
     parameters = inspect.signature(notebook_accel.notebook_launcher).parameters.values()
     assert {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY} == KEYWORD_ONLY
     assert not any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters)
+
+
+def test_a_launch_tells_of_a_stall_after_the_time_that_is_documented() -> None:
+    default = inspect.signature(notebook_accel.notebook_launcher).parameters["stall_after"].default
+    assert LaunchConfig().stall_after == default == 60.0
+    documented = (Path(__file__).parents[1] / "docs" / "progress.md").read_text(encoding="utf-8")
+    assert f"has made no progress for {default:g} seconds" in documented
 
 
 def test_every_argument_is_documented() -> None:

@@ -143,6 +143,7 @@ def waiting(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[psutil
 ENDS: dict[str, tuple[Callable[[subprocess.Popen[str], list[psutil.Process]], object], int]] = {
     "interrupt": (lambda launcher, _: launcher.send_signal(signal.SIGINT), 130),
     "kill": (lambda launcher, _: launcher.kill(), -9),
+    "kill a rank": (lambda _, others: others[1].kill(), 137),
     "kill torch's launcher": (lambda _, others: others[0].kill(), 137),
     "kill both": (lambda launcher, others: [each.kill() for each in (launcher, others[0])], -9),
 }

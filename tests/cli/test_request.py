@@ -27,8 +27,14 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "train.py"
 
 
-def make(target: str, hardware: Hardware = SIX_CORES, below: dict[str, Any] | None = None, **given: Any) -> Request:
-    return request.make(target, ["--lr", "1"], Choices(given, below or {}), hardware, {})
+def make(
+    target: str,
+    hardware: Hardware = SIX_CORES,
+    below: dict[str, Any] | None = None,
+    environ: dict[str, str] | None = None,
+    **given: Any,
+) -> Request:
+    return request.make(target, ["--lr", "1"], Choices(given, below or {}), hardware, environ or {})
 
 
 def test_one_rank_runs_as_python_would_run_it(train: str) -> None:
@@ -150,6 +156,21 @@ def test_ranks_are_told_what_the_options_say(train: str) -> None:
         "OMP_NUM_THREADS": "3",
         "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
     }
+
+
+@pytest.mark.parametrize(
+    ("environ", "given", "threads"),
+    [
+        ({}, {"num_processes": 2}, "3"),
+        ({}, {"num_processes": 1}, None),
+        ({"OMP_NUM_THREADS": "5"}, {"num_processes": 2}, None),  # it is left as it is
+        ({"OMP_NUM_THREADS": "5"}, {"num_processes": 2, "num_cpu_threads_per_process": 4}, "4"),
+    ],
+)
+def test_ranks_share_the_cores_unless_the_user_says_more(
+    train: str, environ: dict[str, str], given: dict[str, int], threads: str | None
+) -> None:
+    assert make(train, environ=environ, **given).environment.get("OMP_NUM_THREADS") == threads
 
 
 def test_the_command_line_counts_more_than_the_file(train: str) -> None:

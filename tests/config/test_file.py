@@ -266,6 +266,17 @@ def test_a_change_is_seen_and_nothing_else_is_read_again(path: Path, monkeypatch
     assert file.read(path)["num_processes"] == 3
 
 
+def test_an_edit_of_the_same_size_is_seen(path: Path) -> None:
+    """In its place, as many editors write."""
+    assert load(path, "num_processes: 2").num_processes == 2
+    before = path.stat()
+    path.write_text("num_processes: 3")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))  # the clock of files may not have ticked
+    after = path.stat()
+    assert (after.st_size, after.st_ino) == (before.st_size, before.st_ino)
+    assert file.read(path) == {"num_processes": 3}
+
+
 def test_others_may_not_read_it(path: Path) -> None:
     file.write(path, {"env": {"TOKEN": "secret"}})
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
