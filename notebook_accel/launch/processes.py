@@ -10,13 +10,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-# The interpreter would put the working directory first: a user's `random.py` would then be imported by torch.
+# The interpreter would put the working directory first: a user's `random.py` would then be imported by torch. This
+# package itself comes from where it was imported here, wherever that is on the path, and whatever other copy is before
+# it; its neighbours do not come along.
 _BOOTSTRAP = """\
-import importlib, json, os, sys
-entry, path, arguments, detached = json.loads(sys.argv[1])
+import sys
+sys.path[:] = [folder for folder in sys.path if folder]
+import importlib.util, json, os
+from importlib.machinery import PathFinder
+entry, path, home, arguments, detached = json.loads(sys.argv[1])
 if detached and os.fork():
     os._exit(0)
 sys.path[:] = path
+spec = PathFinder.find_spec("notebook_accel", [home])
+package = sys.modules["notebook_accel"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
 module, _, name = entry.partition(":")
 getattr(importlib.import_module(module), name)(*arguments)
 """
@@ -32,7 +40,7 @@ def command(entry: str, arguments: Sequence[Any], *, detached: bool = False) -> 
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if home not in path:
         path.append(home)
-    return [sys.executable, "-c", _BOOTSTRAP, json.dumps([entry, path, list(arguments), detached])]
+    return [sys.executable, "-c", _BOOTSTRAP, json.dumps([entry, path, home, list(arguments), detached])]
 
 
 def start(
