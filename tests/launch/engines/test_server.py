@@ -350,8 +350,8 @@ def test_spawned_ranks_inherit_nothing(spawning: ServerEngine) -> None:
 # Its ranks
 
 
-def test_what_is_written_while_a_rank_ends_is_there_before_its_last_word(engine: ServerEngine) -> None:
-    with Group(engine) as group:
+def test_what_is_written_while_a_rank_ends_is_there_before_its_last_word(spawning: ServerEngine) -> None:
+    with Group(spawning, environ={"PYTHONUNBUFFERED": None}) as group:
         group.call(calls.write_at_exit)
         group.wait_for_answers()
         group.finish()
