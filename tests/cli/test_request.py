@@ -152,6 +152,12 @@ def test_ranks_are_told_what_the_options_say(train: str) -> None:
     }
 
 
+def test_threads_that_the_user_has_chosen_stay_so(train: str) -> None:
+    made = request.make(train, [], Choices({"num_processes": 2}), SIX_CORES, {"OMP_NUM_THREADS": "5"})
+    assert "OMP_NUM_THREADS" not in made.environment
+    assert make(train, num_processes=2, num_cpu_threads_per_process=4).environment["OMP_NUM_THREADS"] == "4"
+
+
 def test_the_command_line_counts_more_than_the_file(train: str) -> None:
     below = {"num_processes": 3, "mixed_precision": "bf16", "distributed_type": "FSDP", "fsdp_offload_params": True}
     made = make(train, below=below, num_processes=2)
