@@ -526,6 +526,7 @@ def test_the_example_runs() -> None:
     finally:
         end(notebook)
     assert "[0] (0, 1.0)\n[1] (1, 1.0)" in "".join(cell.stdout for cell in ran)
+    assert "(num_processes sets the number)" in "".join(cell.stderr for cell in ran), "nobody has said how many"
     assert ran[-2].value == "True"
 
 

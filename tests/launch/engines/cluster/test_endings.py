@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,27 +76,39 @@ def rank() -> Iterator[OneRank]:
     made.close()
 
 
-def test_an_agent_tells_what_a_rank_said_and_wrote_last_before_its_end(rank: OneRank) -> None:
+def told_of(rank: OneRank, act: Callable[[], object]) -> list[Frame]:
+    """What an agent tells of a rank that does this and ends, before the agent has heard anything of it."""
     told: list[Frame] = []
     engine: Any = rank
     with selectors.DefaultSelector() as selector:
         group = LocalGroup(HEADER, engine, selector, told.append)
         group.start({**HEADER, "environments": [{}]}, Meeting(host="127.0.0.1", port=1, listener=None), {}, {})
-        os.write(rank.out, b"last words")
-        os.write(rank.err, b"no line end")
-        header, blobs = to_wire(Line("stdout", "said"))
-        rank.channel.send(header, blobs)
+        act()
         rank.exit()
         group._on_changes()
         group.close()
-    assert [(header["op"], header["rank"]) for header, _ in told][-1] == ("ended", 4)
-    wrote = {header["stream"]: blobs[0] for header, blobs in told if header["op"] == "wrote"}
-    assert wrote == {"stdout": b"last words", "stderr": b"no line end"}
-    said = [
-        part for _, parts in words.together([frame for frame in told if frame[0]["op"] == "said"]) for part in parts
-    ]
-    [(heard, parts)] = Decoder().feed(b"".join(said))
-    assert from_wire(heard, parts) == Line("stdout", "said")
+    assert told[-1][0]["op"] == "ended"
+    return told
+
+
+def test_an_agent_tells_what_a_rank_wrote_last_before_its_end(rank: OneRank) -> None:
+    def write() -> None:
+        os.write(rank.out, b"last words")
+        os.write(rank.err, b"no line end")
+
+    wrote = [(header["stream"], blobs[0]) for header, blobs in told_of(rank, write) if header["op"] == "wrote"]
+    assert wrote == [("stdout", b"last words"), ("stderr", b"no line end")]
+
+
+def test_an_agent_tells_what_a_rank_said_last_before_its_end(rank: OneRank) -> None:
+    def say() -> None:
+        os.write(rank.out, b"before that")
+        rank.channel.send(*to_wire(Line("stdout", "said")))
+
+    told = told_of(rank, say)
+    assert [header["op"] for header, _ in told] == ["wrote", "said", "ended"]
+    [(_, parts)] = words.together(told[1:2])
+    assert [from_wire(*heard) for heard in Decoder().feed(b"".join(parts))] == [Line("stdout", "said")]
 
 
 def test_the_kernel_hears_of_the_end_once_it_has_taken_all_that_was_written() -> None:
