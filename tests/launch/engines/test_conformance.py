@@ -527,6 +527,8 @@ def test_a_group_that_waits_for_another_can_be_ended(engine: Engine) -> None:
         first.call(calls.add, 1, 1)
         first.wait_for_answers()
         second.call(calls.wait)
+        first.call(time.sleep, 0.2)
+        first.wait_for_answers()
         second.ranks.signal(0, signal.SIGKILL)
         second.wait_for_exits()
         assert second.of(0, Returned) == []
