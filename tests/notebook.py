@@ -12,6 +12,7 @@ import tempfile
 import textwrap
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,22 @@ PYTHON = os.environ.get("KERNEL_PYTHON", sys.executable)
 """The interpreter that runs kernels: other environments have other versions of what makes a notebook."""
 MARK = "NOTEBOOK_UNDER_TEST"
 """A variable that a kernel and all that comes from it carry, whoever their parent has become."""
+
+
+_LABEL = re.compile(r"\[([\d,-]+)\] (.*)")
+
+
+def lines_by_rank(text: str) -> dict[int, list[str]]:
+    """The lines of each rank, those that several wrote alike under each of them."""
+    found = defaultdict(list)
+    for line in text.splitlines():
+        match = _LABEL.fullmatch(line)
+        assert match is not None, f"a line without a label: {line!r}"
+        for part in match[1].split(","):
+            first, _, last = part.partition("-")
+            for rank in range(int(first), int(last or first) + 1):
+                found[rank].append(match[2])
+    return found
 
 
 class KernelDied(Exception):
@@ -81,6 +98,11 @@ class Cell:
     def lines(self) -> list[str]:
         """Without what gloo of torch 2.9 says for itself, in C++, whenever ranks connect."""
         return [line for line in self.stdout.splitlines() if "[Gloo] Rank " not in line]
+
+    def ranks_that_wrote(self, words: str) -> set[int]:
+        """The ranks that have written a line with these words; whether in the same moment does not matter."""
+        lines = [line for line in self.lines if _LABEL.match(line)]
+        return {rank for rank, said in lines_by_rank("\n".join(lines)).items() if any(words in line for line in said)}
 
     @property
     def text(self) -> str:
@@ -199,6 +221,18 @@ class Notebook:
         self._read(lambda: text in cell.text or (cell.error is not None and cell.ended), timeout)
         assert text in cell.text, cell.traceback
         return cell
+
+    def read_until_ranks_wrote(self, cell: Cell, words: str, ranks: int, *, timeout: float = CELL_TIMEOUT) -> Cell:
+        """Waits until each of so many ranks has written a line with these words."""
+        self._read(
+            lambda: len(cell.ranks_that_wrote(words)) == ranks or (cell.error is not None and cell.ended), timeout
+        )
+        assert len(cell.ranks_that_wrote(words)) == ranks, cell
+        return cell
+
+    def merge_within(self, seconds: float) -> None:
+        """Has equal lines of several ranks shown as one that are so far apart: a busy machine may start one late."""
+        self.check(f"import sys\nsys.modules['notebook_accel.launch.output'].MERGE_WINDOW = {seconds}")
 
     def read_while(self, condition: Callable[[], bool], *, timeout: float = CELL_TIMEOUT) -> None:
         """Takes in what the kernel says while a condition holds."""

@@ -11,6 +11,8 @@ from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
 from notebook_accel.launch import chips
 from notebook_accel.launch.engines.base import Engine
 
+_ONE_GPU = "one GPU found: launching on 1 process (gpus=[0, 0] has two share it)"
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -85,7 +87,7 @@ def _on_gpus(config: LaunchConfig, hardware: Hardware) -> Placed:
                 f"asked for {size} GPUs{config.told('num_processes')}, found {found}: pass num_processes={found}, "
                 f"gpus={[index % found for index in range(size)]} to share them, or device='cpu'"
             )
-        return Placed(size)
+        return Placed(size, notice="" if config.num_processes or found > 1 or config.num_nodes > 1 else _ONE_GPU)
     if max(config.gpus) >= found:
         raise HardwareError(f"asked for GPU {max(config.gpus)}{config.told('gpus')}, found {found} (numbered from 0)")
     size = config.num_processes or len(config.gpus)

@@ -49,6 +49,7 @@ def kernel() -> Iterator[Notebook]:
     notebook = Notebook()
     notebook.check("import notebook_accel")
     notebook.check(cell(IMPORTS, "-n 2"))
+    notebook.merge_within(30)
     yield notebook
     end(notebook)
 
@@ -603,6 +604,7 @@ def test_the_example_runs() -> None:
     finally:
         end(notebook)
     assert "[0] (0, 1.0)\n[1] (1, 1.0)" in "".join(cell.stdout for cell in ran)
+    assert "(num_processes sets the number)" in "".join(cell.stderr for cell in ran), "nobody has said how many"
     assert ran[-2].value == "True"
 
 
@@ -635,8 +637,12 @@ def test_many_cells_leave_nothing_behind(cells: Cells):
     """)
     cells("os.getpid()", "--as pids")
     notebook.check("run_many(50)\nbefore = held()")
-    notebook.check("run_many(300)\nafter = held()")
-    grown = notebook.value("[(b[0] - a[0], b[1] - a[1]) for a, b in zip(before, after)]")
-    for descriptors, memory in grown:
-        assert descriptors <= 0
-        assert memory < 3e6, grown
+    notebook.check("run_many(300)", timeout=100)
+    grown: list[tuple[int, int]] = []
+
+    def is_left() -> bool:
+        """Whether something is; what a rank lets go of once it has answered may be there for a moment."""
+        grown[:] = notebook.value("[(b[0] - a[0], b[1] - a[1]) for a, b in zip(before, held())]")
+        return any(descriptors > 0 or memory >= 3e6 for descriptors, memory in grown)
+
+    wait_until(lambda: not is_left(), 10, lambda: f"descriptors and bytes are left: {grown}")

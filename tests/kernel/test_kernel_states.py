@@ -114,15 +114,15 @@ def test_killing_the_store_of_a_launch_does_not_harm_the_next(notebook: Notebook
         if process.ppid() == server.pid:
             process.kill()
     notebook.interrupt()
-    assert notebook.finish(cell, timeout=10).error == "KeyboardInterrupt"
-    assert notebook.value("notebook_launcher(join, num_processes=2)", timeout=20) == [0, 1]
+    assert notebook.finish(cell).error == "KeyboardInterrupt"
+    assert notebook.value("notebook_launcher(join, num_processes=2)") == [0, 1]
 
 
 def start_waiting(notebook: Notebook) -> Cell:
     """Two ranks that have met, and wait."""
     notebook.check("def wait():\n    join()\n    print('ready')\n    time.sleep(600)")
     cell = notebook.begin("notebook_launcher(wait, num_processes=2)")
-    return notebook.read_until(cell, "[0-1] ready")
+    return notebook.read_until_ranks_wrote(cell, "ready", 2)
 
 
 def test_a_hundred_launches_in_a_row_leave_nothing(notebook: Notebook):

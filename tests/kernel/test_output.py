@@ -1,24 +1,20 @@
 """What ranks write appears below the launching cell: labelled, whole, in order, all of it."""
 
-import re
-from collections import defaultdict
+from collections.abc import Iterator
 
 import pytest
 
-from tests.notebook import Notebook
+from notebook_accel.launch.output import MERGE_WINDOW
+from tests.notebook import Notebook, lines_by_rank
 
 
-def lines_by_rank(text: str) -> dict[int, list[str]]:
-    """The lines of each rank, those that several wrote alike under each of them."""
-    found = defaultdict(list)
-    for line in text.splitlines():
-        match = re.fullmatch(r"\[([\d,-]+)\] (.*)", line)
-        assert match is not None, f"a line without a label: {line!r}"
-        for part in match[1].split(","):
-            first, _, last = part.partition("-")
-            for rank in range(int(first), int(last or first) + 1):
-                found[rank].append(match[2])
-    return found
+@pytest.fixture
+def merging(notebook: Notebook) -> Iterator[Notebook]:
+    """A notebook that shows equal lines once, however far apart a busy machine lets ranks write them."""
+    notebook.merge_within(30)
+    yield notebook
+    if notebook.is_usable():
+        notebook.merge_within(MERGE_WINDOW)
 
 
 def test_lines_are_labelled_by_rank(notebook: Notebook):
@@ -29,26 +25,26 @@ def test_lines_are_labelled_by_rank(notebook: Notebook):
 
 
 @pytest.mark.parametrize(("size", "label"), [(2, "[0-1]"), (4, "[0-3]")])
-def test_equal_lines_appear_once(notebook: Notebook, size: int, label: str):
-    notebook.check("""
+def test_equal_lines_appear_once(merging: Notebook, size: int, label: str):
+    merging.check("""
     def say():
         join()
         print("the same")
         print("and again")
     """)
-    cell = notebook.check(f"notebook_launcher(say, num_processes={size})")
+    cell = merging.check(f"notebook_launcher(say, num_processes={size})")
     assert cell.lines == [f"{label} the same", f"{label} and again"]
 
 
 @pytest.mark.parametrize("end", ["\n", ""])
-def test_equal_lines_appear_once_although_one_rank_has_ended_since(notebook: Notebook, end: str):
-    notebook.check(f"""
+def test_equal_lines_appear_once_although_one_rank_has_ended_since(merging: Notebook, end: str):
+    merging.check(f"""
     def say():
         join()
         print("the same", end={end!r})
     """)
     for _ in range(5):
-        assert notebook.check("notebook_launcher(say, num_processes=2)").lines == ["[0-1] the same"]
+        assert merging.check("notebook_launcher(say, num_processes=2)").lines == ["[0-1] the same"]
 
 
 def test_a_single_rank_needs_no_label(notebook: Notebook):
@@ -62,14 +58,14 @@ def test_a_template_makes_the_label(notebook: Notebook):
     assert sorted(cell.lines) == ["<default 0 0> I am 0", "<default 1 1> I am 1"]
 
 
-def test_each_stream_arrives_as_itself(notebook: Notebook):
-    notebook.check("""
+def test_each_stream_arrives_as_itself(merging: Notebook):
+    merging.check("""
     def say():
         join()
         print("out")
         print("err", file=sys.stderr)
     """)
-    cell = notebook.check("notebook_launcher(say, num_processes=2)")
+    cell = merging.check("notebook_launcher(say, num_processes=2)")
     assert cell.stdout == "[0-1] out\n"
     assert cell.stderr == "[0-1] err\n"
 
@@ -117,7 +113,7 @@ def test_a_line_that_has_not_ended_is_shown_while_its_rank_runs(notebook: Notebo
             time.sleep(0.01)
     """)
     cell = notebook.begin("notebook_launcher(ask, num_processes=2)")
-    notebook.read_until(cell, "loading...", timeout=3)
+    notebook.read_until(cell, "loading...")
     assert not cell.ended
     go_on.touch()
     notebook.finish(cell)
@@ -134,7 +130,7 @@ def test_a_line_is_shown_while_its_rank_runs(notebook: Notebook, tmp_path):
             time.sleep(0.01)
     """)
     cell = notebook.begin("notebook_launcher(ask, num_processes=2)")
-    notebook.read_until(cell, "[0] only here\n", timeout=1)
+    notebook.read_until(cell, "[0] only here\n")
     assert not cell.ended
     go_on.touch()
     notebook.finish(cell)

@@ -109,23 +109,67 @@ def test_what_is_no_frame_is_refused(sent: bytes) -> None:
     assert len(str(refused.value)) < 300
 
 
+def read(stream: bytes) -> tuple[list[Any], bool]:
+    """The messages of a stream, as the head of the module describes it, up to what can be none; whether that came."""
+    found: list[Any] = []
+    while len(stream) >= 4:
+        length = int.from_bytes(stream[:4], "big")
+        raw, rest = stream[4 : 4 + length], stream[4 + length :]
+        if length > MAX_HEADER:
+            return found, True
+        if len(raw) < length:
+            break
+        try:
+            parsed = json.loads(raw.decode())
+        except (ValueError, RecursionError):
+            return found, True
+        lengths = parsed.pop("blobs", []) if isinstance(parsed, dict) else []
+        messages = parsed if isinstance(parsed, list) and parsed else [parsed]
+        if not all(isinstance(message, dict) for message in messages):
+            return found, True
+        if not isinstance(lengths, list) or any(type(each) is not int or each < 0 for each in lengths):
+            return found, True
+        blobs, stream = [], rest
+        for each in lengths:
+            blobs.append(stream[:each])
+            stream = stream[each:]
+        if sum(map(len, blobs)) < sum(lengths):
+            break
+        found += [(message, blobs) for message in messages]
+    return found, False
+
+
+def outcome(pieces: Sequence[bytes]) -> tuple[list[Any], bool]:
+    """The same by a decoder."""
+    decoder, found = Decoder(), []
+    try:
+        for piece in pieces:
+            for message in decoder.feed(piece):
+                found.append(message)
+    except StreamError:
+        return found, True
+    return found, False
+
+
 @given(st.lists(st.binary(max_size=30), max_size=4))
 def test_random_bytes_are_refused_or_wait(pieces: list[bytes]) -> None:
-    decoder = Decoder()
-    with contextlib.suppress(StreamError):
-        for piece in pieces:
-            for header, blobs in decoder.feed(piece):
-                assert isinstance(header, dict)
-                assert sum(map(len, blobs)) <= sum(map(len, pieces))
+    assert outcome(pieces) == read(b"".join(pieces))
 
 
 headers = st.dictionaries(st.sampled_from(["blobs", "fds", "a"]), values | st.lists(values, max_size=3), max_size=3)
+parts = st.one_of(
+    headers.map(lambda header: lengthy(json.dumps(header).encode())),
+    st.lists(headers, max_size=2).map(lambda several: lengthy(json.dumps(several).encode())),
+    st.integers(-3, 20).map(lambda length: lengthy(json.dumps({"blobs": [length, 1]}).encode())),
+    st.binary(max_size=20).map(lengthy),
+    st.binary(max_size=20),
+)
 
 
-@given(headers, st.binary(max_size=20))
-def test_any_object_is_refused_or_taken_or_waits(header: dict[str, Any], rest: bytes) -> None:
-    with contextlib.suppress(StreamError):
-        decoded([lengthy(json.dumps(header).encode()) + rest])
+@given(st.lists(parts, max_size=4), st.integers(0, 100))
+def test_any_object_is_refused_or_taken_or_waits(made: list[bytes], cut: int) -> None:
+    stream = b"".join(made)
+    assert outcome([stream[:cut], stream[cut:]]) == read(stream)
 
 
 @contextlib.contextmanager
@@ -245,9 +289,11 @@ def test_the_end_comes_after_what_was_said(ends: tuple[Channel, Channel]) -> Non
 
 
 def test_a_closed_channel_can_be_finished(ends: tuple[Channel, Channel]) -> None:
-    left, _ = ends
+    left, right = ends
+    left.send({"n": 1})
     left.close()
     left.finish()
+    assert [message.header for message in right.messages()] == [{"n": 1}]
 
 
 def test_a_peer_that_has_gone_is_told_when_sending(ends: tuple[Channel, Channel]) -> None:
@@ -286,10 +332,12 @@ def test_who_has_taken_a_message_with_a_descriptor_may_be_gone_at_once(
 ) -> None:
     left, right = ends
     send_fds = socket.send_fds
+    taken: list[dict[str, Any]] = []
 
     def send_and_lose(*given: Any) -> int:
         sent = send_fds(*given)
         (message,) = right.receive(wait=True) or ()
+        taken.append(message.header)
         os.close(message.fds[0])
         right.close()
         return sent
@@ -297,6 +345,7 @@ def test_who_has_taken_a_message_with_a_descriptor_may_be_gone_at_once(
     monkeypatch.setattr(socket, "send_fds", send_and_lose)
     with open(os.devnull, "rb") as file:
         left.send({"go": True}, fds=[file.fileno()])
+    assert taken == [{"go": True}]
 
 
 def test_a_descriptor_travels_with_a_message_that_takes_many_reads(ends: tuple[Channel, Channel]) -> None:

@@ -27,6 +27,8 @@ READS = {
     "async def f():\n    await g()": {"g"},
     "await task": {"task"},
     "del x": {"x"},
+    "x = [x, y]": {"x", "y"},
+    "x: y = x": {"x", "y"},
     "match v:\n    case {'a': a, **rest}:\n        a, rest, b": {"v", "b"},
     "import a.b as c, d.e\nc, d": set(),
     "get_ipython().run_line_magic('time', 'y = work(x)')\ny": {"get_ipython", "work", "x"},

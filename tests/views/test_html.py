@@ -103,6 +103,43 @@ def test_a_page_holds_only_what_an_untrusted_notebook_keeps(size: int, ended: bo
     assert {style.partition(":")[0] for style in styles} <= _ALLOWED_STYLES
 
 
+_HOSTILE = """a" onclick="b" title='c'><script>d</script>&amp;"""
+"""Were it not escaped, it would end an attribute, begin another, and an element."""
+
+
+def a_hostile_job(size: int, *, ended: bool) -> Job:
+    """One whose every word of the user's is like that."""
+    job = Job(_HOSTILE, 0, size, _HOSTILE)
+    for rank in range(size):
+        job.apply(rank, Hello(1, f"{_HOSTILE}{rank % 2}"))
+        job.apply(rank, PhaseChanged(Phase.WAITING, _HOSTILE))
+        job.apply(rank, Bar(0, n=1, total=2, description=_HOSTILE, postfix=_HOSTILE, unit=_HOSTILE, rate=1.0))
+        job.apply(rank, Metrics({_HOSTILE: 1.0 + rank}, 1))
+    frames = [Frame(_HOSTILE, 7, _HOSTILE, _HOSTILE)]
+    places = [Place(rank, Phase.WAITING, _HOSTILE, _HOSTILE, frames) for rank in range(size)]
+    job.apply(None, Stalled(places, since=job.started))
+    job.apply(0, Failed([Raised(_HOSTILE, _HOSTILE, [])], at=1.0))
+    if ended:
+        job.finish(Status.FAILED)
+    return job
+
+
+@pytest.mark.parametrize("size", [2, 17])
+@pytest.mark.parametrize("ended", [False, True])
+def test_no_word_of_the_users_leaves_its_place_in_a_page(size: int, ended: bool) -> None:
+    found = read(page.draw(a_hostile_job(size, ended=ended)))
+    assert found.tags <= _ALLOWED
+    assert found.attributes.keys() <= _ALLOWED_ATTRIBUTES
+    titles = found.attributes["title"]
+    if size == 2:  # a detail, a metric's name, and what a bar says
+        assert _HOSTILE in titles
+        assert any(title.startswith(f"{_HOSTILE}=") for title in titles)
+        assert any("1/2" in title and _HOSTILE in title for title in titles)
+    if ended:
+        assert _HOSTILE in titles  # the name above a chart
+        assert all(words.startswith(f"{_HOSTILE}: ") for words in found.attributes["alt"])
+
+
 def test_a_page_shows_each_rank() -> None:
     drawn = page.draw(a_job(3))
     assert "25% · 15 s left · &lt;i&gt;epoch 50/200 10.0 it/s" in drawn

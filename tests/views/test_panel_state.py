@@ -174,6 +174,23 @@ def test_a_rank_tells_all_that_it_unfolds_to() -> None:
     assert len(rank["lines"]) == 50
 
 
+def test_a_bar_is_told_as_it_is_each_time() -> None:
+    job = a_job(2)
+    maker = StateMaker(job)
+
+    def batches(state: panel_state.State) -> list[tuple[str, int]]:
+        return [(rank["bars"]["1"]["amount"], rank["bars"]["1"]["done"]) for rank in state["ranks"].values()]
+
+    assert batches(maker.whole()) == [("50/2000", 25), ("51/2000", 26)]
+    for n in (500, 1000):
+        for rank in range(2):
+            move(job, rank, n)
+        assert batches(maker.make()) == [(f"{n}/2000", n // 2)] * 2
+    job.apply(0, Bar(1, n=2000, total=2000, description="batch", closed=True, depth=1))
+    bar = maker.make()["ranks"]["0"]["bars"]["1"]
+    assert (bar["done"], bar["closed"]) == (1000, True)
+
+
 def test_a_new_line_does_not_send_the_others_again() -> None:
     job = a_job(1)
     job.apply(0, Line("stdout", "one"))

@@ -70,6 +70,8 @@ class KeptRanks:
                 "variables for all: cells need a process for each. Put the code into a function, and launch that; or "
                 "run cells on one rank, which has a process to itself: %%accelerate -n 1"
             )
+        if self.plan.notice:
+            frontend.current.notice(self.plan.notice)
         self.variables = variables(self.plan.size)
         self.lines: list[deque[str]] = [deque(maxlen=_KEPT_LINES) for _ in self.members]
         self.running: Job | None = None

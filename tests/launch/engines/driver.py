@@ -15,7 +15,8 @@ from notebook_accel.launch import payload
 from notebook_accel.launch.engines.base import Engine, GroupSpec, Meeting
 from notebook_accel.launch.meeting import meet
 
-PATIENCE = 20.0
+PATIENCE = 100.0
+"""Seconds, fewer than a test may take: what is waited for comes, however busy the machine is."""
 
 
 def environments(size: int, meeting: Meeting, changes: Mapping[str, str | None]) -> list[dict[str, str]]:

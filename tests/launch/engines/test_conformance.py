@@ -555,10 +555,14 @@ def test_a_group_that_waits_for_another_can_be_ended(engine: Engine) -> None:
         first.call(calls.add, 1, 1)
         first.wait_for_answers()
         second.call(calls.wait)
+        first.call(time.sleep, 0.2)
+        first.wait_for_answers()
         second.ranks.signal(0, signal.SIGKILL)
         second.wait_for_exits()
-        first.finish()
-        first.wait_for_exits()
+        assert second.of(0, Returned) == []
+        if not engine.isolated:  # others begin at once
+            assert second.of(0, PhaseChanged) == []
+        assert first.run(calls.add, 2, 2) == [4]
 
 
 def is_settled(engine: Engine) -> bool:

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection, answer_challenge
 from typing import Any
 
 import pytest
@@ -62,11 +63,38 @@ def test_who_does_not_know_the_secret_is_not_let_in(listener: socket.socket) -> 
         both(listener, b"t" * 32)
 
 
-def test_an_agent_does_not_trust_who_does_not_know_the_secret(listener: socket.socket) -> None:
-    answering = _aside(lambda: wire.answer(listener.accept()[0], b"t" * 32))
-    with pytest.raises((wire.AuthenticationError, EOFError)):
+def test_an_agent_that_calls_with_another_secret_is_told_so(listener: socket.socket) -> None:
+    refusing = _aside(lambda: wire.answer(listener.accept()[0], b"t" * 32))
+    with pytest.raises(wire.AuthenticationError):
         wire.call(*listener.getsockname(), SECRET)
-    answering.join(10)
+    refusing.join(10)
+
+
+def test_an_agent_does_not_trust_who_does_not_know_the_secret(listener: socket.socket) -> None:
+    """Not even one that takes any answer for the right one."""
+
+    def impersonate() -> None:
+        with Connection(listener.accept()[0].detach()) as caller:
+            caller.send_bytes(b"#CHALLENGE#" + bytes(20))
+            caller.recv_bytes()
+            caller.send_bytes(b"#WELCOME#")
+            answer_challenge(caller, b"t" * 32)
+
+    impersonating = _aside(impersonate)
+    with pytest.raises(wire.AuthenticationError):
+        wire.call(*listener.getsockname(), SECRET)
+    impersonating.join(10)
+
+
+def test_the_bridge_does_not_trust_who_only_takes_its_answer(listener: socket.socket) -> None:
+    def impersonate() -> None:
+        with Connection(socket.create_connection(listener.getsockname()).detach()) as bridge:
+            answer_challenge(bridge, b"t" * 32)
+
+    impersonating = _aside(impersonate)
+    with pytest.raises(wire.AuthenticationError):
+        wire.answer(listener.accept()[0], SECRET)
+    impersonating.join(10)
 
 
 def test_who_says_nothing_is_not_waited_for(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
