@@ -1,5 +1,6 @@
 """What every strategy does alike, on one suite."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 from notebook_accel import Accelerator, FullyShardedDataParallelPlugin, RankError, TorchTensorParallelPlugin
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import strategies
-from tests.train.conftest import Ranks, launch
+from tests.train.conftest import Cases, Ranks
 
 
 class Block(nn.Module):
@@ -81,19 +82,29 @@ def trained(options: dict[str, Any], clip: bool) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def alone() -> dict[bool, dict[str, Any]]:
-    return {clip: launch(trained, {}, clip, size=1)[0] for clip in (False, True)}
+def alone() -> Cases:
+    return Cases({clip: (trained, {}, clip) for clip in (False, True)}, size=1)
+
+
+SIZES = [(name, size) for name in STRATEGIES for size in (1, 2) if (name, size) != ("tensor parallel", 1)]
+"""One rank has nobody to share layers with."""
+
+
+@pytest.fixture(scope="module")
+def on_ranks() -> dict[int, Cases]:
+    """Every strategy, by the number of ranks."""
+    found: dict[int, dict[Any, Any]] = {1: {}, 2: {}}
+    for (name, size), clip in itertools.product(SIZES, (False, True)):
+        found[size][name, clip] = (trained, STRATEGIES[name], clip)
+    return {size: Cases(cases, size=size) for size, cases in found.items()}
 
 
 @pytest.mark.parametrize("clip", [False, True])
-@pytest.mark.parametrize("size", [1, 2])
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize(("name", "size"), SIZES)
 def test_every_strategy_trains_as_one_device_does(
-    name: str, size: int, clip: bool, alone: dict[bool, dict[str, Any]], ranks: Ranks
+    name: str, size: int, clip: bool, alone: Cases, on_ranks: dict[int, Cases]
 ) -> None:
-    if name == "tensor parallel" and size == 1:
-        pytest.skip("one rank has nobody to share layers with")
-    found, expected = ranks(trained, STRATEGIES[name], clip, size=size)[0], alone[clip]
+    found, expected = on_ranks[size][name, clip][0], alone[clip][0]
     assert found["own"] == "Net"
     assert found["again"]
     assert found["optimizer"]
@@ -138,9 +149,17 @@ def low_precision(options: dict[str, Any]) -> list[str]:
     return [str(each) for each in (outputs.dtype, *kept)]
 
 
-@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "tensor parallel"])
-def test_weights_and_gradients_stay_in_float32_under_bf16(name: str, ranks: Ranks) -> None:
-    assert ranks(low_precision, STRATEGIES[name]) == [["torch.float32"] * 3] * 2
+IN_BF16 = [name for name in STRATEGIES if name != "tensor parallel"]
+
+
+@pytest.fixture(scope="module")
+def in_bf16() -> Cases:
+    return Cases({name: (low_precision, STRATEGIES[name]) for name in IN_BF16})
+
+
+@pytest.mark.parametrize("name", IN_BF16)
+def test_weights_and_gradients_stay_in_float32_under_bf16(name: str, in_bf16: Cases) -> None:
+    assert in_bf16[name] == [["torch.float32"] * 3] * 2
 
 
 def made_on_meta() -> bool:
@@ -197,18 +216,35 @@ def joined() -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        ((prepared, fsdp(transformer_cls_names_to_wrap=["Blok"])), "the model has no layer of class Blok"),
-        ((prepared, fsdp(activation_checkpointing=True)), "auto_wrap_policy chooses none"),
-        ((prepared, {"torch_tp_plugin": TorchTensorParallelPlugin(2, None, {"bloks": ColwiseParallel()})}), "'bloks'"),
-        ((stepped_before,), "already made a step can't follow its parameters"),
-        ((joined,), "join_uneven_inputs is not possible"),
-    ],
-)
-def test_what_cannot_be_sharded_is_refused(call: Any, message: str, ranks: Ranks) -> None:
+def refusal(call: Any, *arguments: Any) -> str:
+    try:
+        call(*arguments)
+    except ConfigurationError as error:
+        return str(error)
+    return "it is not refused"
+
+
+UNSHARDABLE: dict[str, Any] = {
+    "the model has no layer of class Blok": (prepared, fsdp(transformer_cls_names_to_wrap=["Blok"])),
+    "auto_wrap_policy chooses none": (prepared, fsdp(activation_checkpointing=True)),
+    "'bloks'": (prepared, {"torch_tp_plugin": TorchTensorParallelPlugin(2, None, {"bloks": ColwiseParallel()})}),
+    "already made a step can't follow its parameters": (stepped_before,),
+    "join_uneven_inputs is not possible": (joined,),
+}
+"""By what is said of them."""
+
+
+@pytest.fixture(scope="module")
+def refusals() -> Cases:
+    return Cases({message: (refusal, *call) for message, call in UNSHARDABLE.items()})
+
+
+@pytest.mark.parametrize("message", UNSHARDABLE)
+def test_what_cannot_be_sharded_is_refused(message: str, refusals: Cases) -> None:
+    assert all(message in told for told in refusals[message])
+
+
+def test_a_refusal_on_the_ranks_is_the_cause_of_what_the_launch_raises(ranks: Ranks) -> None:
     with pytest.raises(RankError) as failed:
-        ranks(*call)
+        ranks(stepped_before)
     assert isinstance(failed.value.__cause__, ConfigurationError)
-    assert message in str(failed.value.__cause__)
