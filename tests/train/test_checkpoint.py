@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from notebook_accel.train.accelerator import Accelerator
 from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
 from notebook_accel.train.options import ProjectConfiguration
 from notebook_accel.train.randomness import set_seed
-from tests.train.conftest import Ranks
+from tests.train.conftest import Cases, Ranks, launch
 
 
 class Custom:
@@ -359,56 +360,72 @@ def resume(setup: Setup) -> Any:
     return {name: tensor.tolist() for name, tensor in weights.items()}, torch.rand(1).item()
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-@pytest.mark.parametrize("fsdp", [False, True], ids=["DDP", "FSDP2"])
+KINDS: dict[str, tuple[bool, str | None]] = {
+    "DDP": (False, None),
+    "FSDP2": (True, None),
+    "whole, of DDP": (False, "FULL_STATE_DICT"),
+    "whole, of FSDP2": (True, "FULL_STATE_DICT"),
+}
+"""What is saved: with FSDP or not, and how its states are written."""
+LOADED = [(kind, kind == "FSDP2", size) for kind in ("DDP", "FSDP2") for size in (1, 2, 3, 4)]
+"""What is loaded: with FSDP or not, and on how many ranks."""
+LOADED_WHOLE = [
+    ("whole, of FSDP2", True, 3),
+    ("whole, of FSDP2", False, 2),
+    ("whole, of DDP", True, 2),
+    ("whole, of FSDP2", True, 1),
+]
+
+
+@dataclass
+class Checkpoints:
+    """One of each kind, saved by two ranks."""
+
+    folder: Path
+    saved: Cases
+    loaded: dict[int, Cases]
+    """By the number of ranks; each case is the kind, and whether it is loaded with FSDP."""
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    saved = Cases({kind: (save_on, str(folder / kind), fsdp, None, how) for kind, (fsdp, how) in KINDS.items()})
+    loaded: dict[int, dict[Any, Any]] = {}
+    for kind, fsdp, size in LOADED + LOADED_WHOLE:
+        loaded.setdefault(size, {})[kind, fsdp] = (load_on, str(folder / kind), fsdp)
+    return Checkpoints(folder, saved, {size: Cases(cases, size=size) for size, cases in loaded.items()})
+
+
+@pytest.mark.parametrize(("kind", "fsdp", "size"), LOADED)
 def test_what_two_ranks_saved_is_loaded_on_any_number(
-    fsdp: bool, size: int, ranks: Ranks, tmp_path_factory: pytest.TempPathFactory
+    kind: str, fsdp: bool, size: int, checkpoints: Checkpoints
 ) -> None:
-    folder = tmp_path_factory.getbasetemp() / f"two-ranks-{fsdp}"
-    if not folder.exists():
-        saved_by_two[fsdp] = ranks(save_on, str(folder), fsdp, size=2)
-    found = ranks(load_on, str(folder), fsdp, size=size)
-    weights, _ = saved_by_two[fsdp][0]
+    saved, found = checkpoints.saved[kind], checkpoints.loaded[size][kind, fsdp]
+    weights, _ = saved[0]
     for loaded, _ in found[:1] if fsdp else found:  # only rank 0 gets the whole of what is in shards
         assert loaded.keys() == weights.keys()
         for name in weights:
             torch.testing.assert_close(torch.tensor(loaded[name]), torch.tensor(weights[name]), rtol=0, atol=1e-6)
     drawn = [number for _, number in found]
-    assert drawn[:2] == [number for _, number in saved_by_two[fsdp]][:size]
+    assert drawn[:2] == [number for _, number in saved][:size]
     assert len(set(drawn)) == size, "ranks draw the same numbers"
 
 
-saved_by_two: dict[bool, list[Any]] = {}
-
-
-@pytest.mark.parametrize(
-    ("saved", "loaded", "message"),
-    [
-        (True, False, "its weights are in shards, as FSDP saves them, and here every rank holds them whole"),
-    ],
-    ids=["FSDP2 to DDP"],
-)
-def test_a_strategy_that_cannot_read_it_says_so(
-    saved: bool, loaded: bool, message: str, ranks: Ranks, tmp_path: Path
-) -> None:
-    ranks(save_on, str(tmp_path / "run"), saved)
+def test_ddp_says_that_it_cannot_read_shards(checkpoints: Checkpoints, ranks: Ranks) -> None:
+    assert checkpoints.saved["FSDP2"]  # saves
     with pytest.raises(RankError) as refused:
-        ranks(load_on, str(tmp_path / "run"), loaded)
+        ranks(load_on, str(checkpoints.folder / "FSDP2"), False)
+    message = "its weights are in shards, as FSDP saves them, and here every rank holds them whole"
     assert message in str(refused.value)
     assert isinstance(refused.value.__cause__, CheckpointError)
 
 
-@pytest.mark.parametrize(
-    ("saved", "loaded", "size"),
-    [(True, True, 3), (True, False, 2), (False, True, 2), (True, True, 1)],
-    ids=["FSDP2 to FSDP2 on more", "FSDP2 to DDP", "DDP to FSDP2", "FSDP2 to FSDP2 on one"],
-)
-def test_whole_states_are_loaded_whole_or_in_shards(
-    saved: bool, loaded: bool, size: int, ranks: Ranks, tmp_path: Path
-) -> None:
-    expected, _ = ranks(save_on, str(tmp_path / "run"), saved, None, "FULL_STATE_DICT")[0]
-    assert {"model.safetensors", "optimizer.bin"} < everything(tmp_path / "run")
-    found, _ = ranks(load_on, str(tmp_path / "run"), loaded, size=size)[0]
+@pytest.mark.parametrize(("kind", "fsdp", "size"), LOADED_WHOLE)
+def test_whole_states_are_loaded_whole_or_in_shards(kind: str, fsdp: bool, size: int, checkpoints: Checkpoints) -> None:
+    expected, _ = checkpoints.saved[kind][0]
+    assert {"model.safetensors", "optimizer.bin"} < everything(checkpoints.folder / kind)
+    found, _ = checkpoints.loaded[size][kind, fsdp][0]
     assert found.keys() == expected.keys()
     for name in expected:
         torch.testing.assert_close(torch.tensor(found[name]), torch.tensor(expected[name]), rtol=0, atol=1e-6)
@@ -527,24 +544,37 @@ def weights_of(folder: str) -> list[Any]:
     return values
 
 
-@pytest.mark.parametrize(
-    ("moment", "survivor"),
-    [
-        ("while writing", "old"),
-        ("before the first rename", "old"),
-        ("between the renames", "old"),
-        ("after the second rename", "new"),
-    ],
-)
+SURVIVORS = {
+    "while writing": "old",
+    "before the first rename": "old",
+    "between the renames": "old",
+    "after the second rename": "new",
+}
+"""By the moment of a crash, the checkpoint that is there after it."""
+
+
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for each moment, in which ranks have been killed while saving."""
+    folder = tmp_path_factory.mktemp("crashes")
+    for moment in SURVIVORS:
+        with pytest.raises(RankError, match="SIGKILL"):
+            launch(die, str(folder / moment / "run"), moment)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def afterwards(crashed: Path) -> Cases:
+    return Cases({moment: (weights_of, str(crashed / moment / "run")) for moment in SURVIVORS})
+
+
+@pytest.mark.parametrize("moment", SURVIVORS)
 def test_a_rank_that_is_killed_while_saving_leaves_a_whole_checkpoint(
-    moment: str, survivor: str, ranks: Ranks, tmp_path: Path
+    moment: str, crashed: Path, afterwards: Cases
 ) -> None:
-    folder = tmp_path / "run"
-    with pytest.raises(RankError, match="SIGKILL"):
-        ranks(die, str(folder), moment)
     expected = Setup(Accelerator(cpu=True), count=1)
-    if survivor == "new":
+    if SURVIVORS[moment] == "new":
         expected.step()
-    found = ranks(weights_of, str(folder))
+    found = afterwards[moment]
     assert found[0][0] == found[1][0] == expected.values()[0]
-    assert everything(tmp_path) == {"run"}, "the next save has not tidied up"
+    assert everything(crashed / moment) == {"run"}, "the next save has not tidied up"

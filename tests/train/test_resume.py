@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -128,7 +127,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[bool, int], Cases]:
-    """Whole runs and resumed ones, which no process has part in both of, by whether they are resumed and their ranks."""
+    """Whole runs, and those that other processes resume, by whether they are resumed and the number of ranks."""
     folder = tmp_path_factory.mktemp("checkpoints")
     return {
         (resume, size): Cases(
