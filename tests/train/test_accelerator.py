@@ -386,6 +386,29 @@ def test_gradients_travel_compressed(hook: str, wrapper: str, ranks: Ranks) -> N
     assert ranks(compressed, hook, wrapper) == [1.5, 1.5]
 
 
+def partly_used() -> list[float]:
+    """Two steps, in which each rank uses another half of the model, and then both the same."""
+    accelerator = Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])
+    halves = nn.ModuleList([nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)])
+
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.halves = halves
+
+        def forward(self, index: int) -> torch.Tensor:
+            return self.halves[index](torch.ones(1, 1))
+
+    model = accelerator.prepare(Half())
+    for index in (accelerator.process_index, 0):
+        accelerator.backward(model(index).sum())
+    return [float(half.weight.grad.item()) for half in halves]
+
+
+def test_a_rank_may_leave_out_parameters_where_it_is_said(ranks: Ranks) -> None:
+    assert ranks(partly_used) == [[1.5, 0.5]] * 2
+
+
 def test_a_compression_that_gloo_does_not_have_is_refused(ranks: Ranks) -> None:
     with pytest.raises(RankError) as failed:
         ranks(compressed, "bf16", "no")

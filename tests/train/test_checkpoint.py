@@ -6,7 +6,7 @@ import datetime
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,13 @@ import accelerate
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from notebook_accel.errors import CheckpointError, ConfigurationError, RankError
 from notebook_accel.train import folders, serialization
 from notebook_accel.train.accelerator import Accelerator
 from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
-from notebook_accel.train.options import ProjectConfiguration
+from notebook_accel.train.options import DataLoaderConfiguration, ProjectConfiguration
 from notebook_accel.train.randomness import set_seed
 from tests.train.conftest import Cases, Ranks, launch
 
@@ -452,6 +452,49 @@ def test_ranks_that_name_several_folders_take_that_of_the_first(ranks: Ranks, tm
     assert ranks(save_and_load_where_each_rank_says, str(tmp_path)) == [["as rank 0 has it", True]] * 2
     assert everything(tmp_path) == {"as rank 0 has it"}
     assert "dl_state_dict_rank1.bin" in everything(tmp_path / "as rank 0 has it")
+
+
+class Strides(IterableDataset[torch.Tensor]):
+    """0, `stride`, 2 `stride`, …; it knows where it is."""
+
+    def __init__(self, stride: int) -> None:
+        self.stride = stride
+        self.next = 0
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        while self.next < 12 * self.stride:
+            self.next += self.stride
+            yield torch.tensor(self.next - self.stride)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"next": self.next}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.next = state["next"]
+
+
+def read_on(folder: str) -> list[list[int]]:
+    """This rank's second batch, of the run that saves after the first and of one that goes on from there."""
+    config = DataLoaderConfiguration(dispatch_batches=False, use_stateful_dataloader=True)
+    accelerator = Accelerator(dataloader_config=config)
+
+    def loader() -> Any:
+        return accelerator.prepare(DataLoader(Strides(1 + 10 * accelerator.process_index), batch_size=2))
+
+    batches = iter(loader())
+    next(batches)
+    accelerator.save_state(folder)
+    expected = next(batches)
+    accelerator.free_memory()
+    resumed = loader()
+    accelerator.load_state(folder)
+    return [expected.tolist(), next(iter(resumed)).tolist()]
+
+
+def test_each_rank_goes_on_where_its_own_loader_was(ranks: Ranks, tmp_path: Path) -> None:
+    first, second = ranks(read_on, str(tmp_path))
+    assert first == [[4, 5]] * 2
+    assert second == [[66, 77]] * 2
 
 
 def fail_on_one(folder: str, rank: int) -> str:

@@ -253,6 +253,25 @@ def test_clipping_gives_the_norm_before() -> None:
     torch.testing.assert_close(model.weight.grad, torch.tensor([[0.6, 0.7]]))
 
 
+def test_clipping_measures_gradients_without_the_scale_of_fp16() -> None:
+    accelerator = Accelerator()
+    accelerator._precision.scaler = Overflow()  # which the CPU has no use for, and a GPU has under fp16
+    for clip in (
+        lambda weights: accelerator.clip_grad_norm_(weights, 1.0),
+        lambda weights: accelerator.clip_grad_value_(weights, 0.5),
+    ):
+        net = nn.Linear(2, 1, bias=False)
+        model, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=1.0))
+        before = net.weight.detach().clone()
+        accelerator.backward(model(torch.tensor([[3.0, 4.0]])).sum())
+        assert net.weight.grad.tolist() == [[12.0, 16.0]]
+        norm = clip(model.parameters())
+        assert norm is None or norm.item() == 5
+        optimizer.step()
+        torch.testing.assert_close(before - net.weight, torch.tensor([[0.5, 0.5]] if norm is None else [[0.6, 0.8]]))
+        accelerator.free_memory()
+
+
 def triggered() -> list[bool]:
     accelerator = Accelerator()
     found = [accelerator.check_trigger()]

@@ -1,17 +1,27 @@
 """What every strategy does alike, on one suite."""
 
 import itertools
+import os
+import unittest.mock
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
-from notebook_accel import Accelerator, FullyShardedDataParallelPlugin, RankError, TorchTensorParallelPlugin
+from notebook_accel import (
+    Accelerator,
+    FullyShardedDataParallelPlugin,
+    PartialState,
+    RankError,
+    TorchTensorParallelPlugin,
+)
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import strategies
+from notebook_accel.train.data import prepare_data_loader
 from tests.train.conftest import Cases, Ranks
 
 
@@ -131,8 +141,50 @@ def shared_data() -> Any:
     return seen, accelerator.gather(torch.tensor(accelerator.process_index)).tolist(), norm
 
 
-def test_ranks_that_share_layers_get_the_same_samples(ranks: Ranks) -> None:
-    found = ranks(shared_data, size=4)
+def rows_held(sharding: str, machines: int) -> list[float]:
+    """The rows of a layer that this rank keeps, where the ranks are those of so many machines."""
+    here = int(os.environ["WORLD_SIZE"]) // machines
+    with unittest.mock.patch.dict(os.environ, LOCAL_WORLD_SIZE=str(here)):
+        accelerator = Accelerator(**fsdp(sharding_strategy=sharding))
+    layer = nn.Linear(1, 8, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.arange(8.0)[:, None])
+    [weight] = accelerator.prepare(layer).parameters()
+    return weight.to_local().flatten().tolist()
+
+
+def shares(names: tuple[str, ...]) -> list[int]:
+    """The first samples that this rank reads, where a mesh of the user's says which ranks share them."""
+    PartialState()  # joins the group
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
+    loader = prepare_data_loader(torch.utils.data.DataLoader(torch.arange(8), batch_size=1), torch_device_mesh=mesh)
+    return [batch.item() for batch in loader]
+
+
+PLACED = [(rows_held, "FULL_SHARD", 2), (rows_held, "HYBRID_SHARD", 2), (rows_held, "HYBRID_SHARD", 1)]
+SHARED = [(shares, ("dp_replicate", "dp_shard")), (shares, ("dp", "tp")), (shares, ("tp", "dp"))]
+
+
+@pytest.fixture(scope="module")
+def on_four() -> Cases:
+    return Cases({call: call for call in ((shared_data,), *PLACED, *SHARED)}, size=4)
+
+
+def test_ranks_hold_the_shards_of_their_place(on_four: Cases) -> None:
+    full, hybrid, on_one_machine = (on_four[call] for call in PLACED)
+    assert full == on_one_machine == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert hybrid == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2, "each machine has all shards"
+
+
+def test_ranks_read_the_samples_of_their_place_in_a_mesh(on_four: Cases) -> None:
+    replicated, layers_within, layers_across = (on_four[call] for call in SHARED)
+    assert replicated == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert layers_within == [[0, 2, 4, 6], [0, 2, 4, 6], [1, 3, 5, 7], [1, 3, 5, 7]]
+    assert layers_across == [[0, 2, 4, 6], [1, 3, 5, 7]] * 2
+
+
+def test_ranks_that_share_layers_get_the_same_samples(on_four: Cases) -> None:
+    found = on_four[(shared_data,)]
     assert [seen for seen, _, _ in found] == [[[0, 1, 2, 3], [4, 5, 6]]] * 4
     assert [gathered for _, gathered, _ in found] == [[0, 2], [1, 3], [0, 2], [1, 3]]
     assert len({norm for _, _, norm in found}) == 1
@@ -160,6 +212,19 @@ def in_bf16() -> Cases:
 @pytest.mark.parametrize("name", IN_BF16)
 def test_weights_and_gradients_stay_in_float32_under_bf16(name: str, in_bf16: Cases) -> None:
     assert in_bf16[name] == [["torch.float32"] * 3] * 2
+
+
+def averaged() -> float:
+    """The mean of two gradients, which bf16 can tell apart from neither half of the first."""
+    accelerator = Accelerator(mixed_precision="bf16", **fsdp())
+    model = accelerator.prepare(nn.Linear(1, 1, bias=False))
+    accelerator.backward(model(torch.tensor([[2.0**-10 if accelerator.process_index else 1.0]])).sum())
+    [weight] = model.parameters()
+    return weight.grad.full_tensor().item()
+
+
+def test_gradients_of_shards_add_up_in_float32_under_bf16(ranks: Ranks) -> None:
+    assert ranks(averaged) == [0.5 + 2.0**-11] * 2
 
 
 def made_on_meta() -> bool:
