@@ -115,6 +115,27 @@ def test_every_file_is_read_without_running_code(tmp_path: Path) -> None:
             torch.load(path, weights_only=True)
 
 
+class Trap:
+    """Leaves a folder behind when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.parametrize("name", ["optimizer.bin", "scheduler.bin", "dl_state_dict.bin", "custom_checkpoint_0.pkl"])
+def test_a_file_that_would_run_code_is_refused(name: str, tmp_path: Path) -> None:
+    setup = Setup(Accelerator(cpu=True), count=1)
+    setup.accelerator.register_for_checkpointing(Custom())
+    setup.accelerator.save_state(tmp_path / "run")
+    torch.save({"state": Trap(tmp_path / "mark")}, tmp_path / "run" / name)
+    with pytest.raises(ConfigurationError, match=f"{name} holds objects that could run code"):
+        setup.accelerator.load_state(tmp_path / "run")
+    assert not (tmp_path / "mark").exists()
+
+
 # Interchange with the peer
 
 
