@@ -28,7 +28,7 @@ from notebook_accel import (
 )
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import state
-from tests.train.conftest import Ranks
+from tests.train.conftest import Cases, Ranks
 
 PROPERTIES = [
     "device",
@@ -322,15 +322,19 @@ def partly_foreign(frozen: bool, apart: bool) -> list[float]:
     return [parameter.detach().sum().item() for parameter in body.parameters()]
 
 
+DRIFTLESS = [(True, True), (False, False)]
+"""Whether the rest of the parameters is frozen, and whether it is in no prepared model."""
+
+
 def test_an_optimizer_with_more_than_the_models_parameters_is_refused_where_ranks_would_drift_apart(
-    ranks: Ranks,
+    ranks: Ranks, on_two: Cases
 ) -> None:
     with pytest.raises(RankError, match="are those of no prepared model") as failed:
         ranks(partly_foreign, False, True)
     assert "of the 4 parameters of the SGD, 2 (of shape (1, 2), (1,))" in str(failed.value.__cause__)
     assert partly_foreign(False, True)  # alone, there is nobody to drift apart from
-    for frozen, apart in ((True, True), (False, False)):
-        first, second = ranks(partly_foreign, frozen, apart)
+    for frozen, apart in DRIFTLESS:
+        first, second = on_two[partly_foreign, frozen, apart]
         assert first == second
 
 
@@ -353,8 +357,8 @@ def pickled() -> list[Any]:
     return found
 
 
-def test_so_does_one_on_several_ranks(ranks: Ranks) -> None:
-    assert ranks(pickled) == [[(2, "MULTI_CPU"), (2, "FSDP")]] * 2
+def test_so_does_one_on_several_ranks(on_two: Cases) -> None:
+    assert on_two[(pickled,)] == [[(2, "MULTI_CPU"), (2, "FSDP")]] * 2
 
 
 def test_memory_is_given_back() -> None:
@@ -386,9 +390,12 @@ def compressed(hook: str, wrapper: str) -> float:
     return float(model.module.weight.grad.item())
 
 
-@pytest.mark.parametrize(("hook", "wrapper"), [("fp16", "no"), ("no", "fp16"), ("power_sgd", "fp16")])
-def test_gradients_travel_compressed(hook: str, wrapper: str, ranks: Ranks) -> None:
-    assert ranks(compressed, hook, wrapper) == [1.5, 1.5]
+COMPRESSIONS = [("fp16", "no"), ("no", "fp16"), ("power_sgd", "fp16")]
+
+
+@pytest.mark.parametrize(("hook", "wrapper"), COMPRESSIONS)
+def test_gradients_travel_compressed(hook: str, wrapper: str, on_two: Cases) -> None:
+    assert on_two[compressed, hook, wrapper] == [1.5, 1.5]
 
 
 def partly_used() -> list[float]:
@@ -410,8 +417,20 @@ def partly_used() -> list[float]:
     return [float(half.weight.grad.item()) for half in halves]
 
 
-def test_a_rank_may_leave_out_parameters_where_it_is_said(ranks: Ranks) -> None:
-    assert ranks(partly_used) == [[1.5, 0.5]] * 2
+@pytest.fixture(scope="module")
+def on_two() -> Cases:
+    """What two ranks do in these tests; each case is named by its call."""
+    calls: list[tuple[Any, ...]] = [
+        *((partly_foreign, frozen, apart) for frozen, apart in DRIFTLESS),
+        *((compressed, hook, wrapper) for hook, wrapper in COMPRESSIONS),
+        (partly_used,),
+        (pickled,),
+    ]
+    return Cases({call: call for call in calls})
+
+
+def test_a_rank_may_leave_out_parameters_where_it_is_said(on_two: Cases) -> None:
+    assert on_two[(partly_used,)] == [[1.5, 0.5]] * 2
 
 
 def test_a_compression_that_gloo_does_not_have_is_refused(ranks: Ranks) -> None:
