@@ -71,8 +71,8 @@ class _Failure:
 class Cases:
     """What ranks find in each of several cases, which share one launch: `cases[name]` is a list by rank.
 
-    The launch is made when the first case is asked for. After a case that fails in it, and for that case itself, each
-    is launched alone: its own error is raised, and the others find what they would.
+    The launch is made when the first case is asked for. It ends with the first case that fails; that case and those
+    after it are then launched alone, so that each fails or not by itself.
 
     Args:
         cases: By name, a function and its arguments.
@@ -86,6 +86,7 @@ class Cases:
 
     def __getitem__(self, name: Hashable) -> list[Any]:
         if self._found is None:
+            self._found = {}  # also if the launch itself fails: that is the error of the case that is asked for first
             by_rank = launch(_one_after_another, list(self._cases.values()), size=self._size)
             self._found = {
                 key: list(found) for key, found in zip(self._cases, zip(*by_rank, strict=False), strict=False)
@@ -113,5 +114,7 @@ def _one_after_another(cases: Sequence[tuple[Any, ...]]) -> list[Any]:
         try:
             found.append(function(*arguments))
         except Exception:
+            if dist.is_initialized():  # the others may wait for this rank
+                dist.destroy_process_group()
             return [*found, _Failure(traceback.format_exc())]
     return found
