@@ -452,10 +452,11 @@ def test_whole_states_are_loaded_whole_or_in_shards(kind: str, fsdp: bool, size:
         torch.testing.assert_close(torch.tensor(found[name]), torch.tensor(expected[name]), rtol=0, atol=1e-6)
 
 
-def test_ranks_count_and_remove_checkpoints_together(ranks: Ranks, tmp_path: Path) -> None:
-    ranks(save_on, str(tmp_path), False, 2)
-    assert everything(tmp_path / "checkpoints") == {"checkpoint_1", "checkpoint_2"}
-    assert {"random_states_0.pkl", "random_states_1.pkl"} < everything(tmp_path / "checkpoints" / "checkpoint_2")
+def test_ranks_count_and_remove_checkpoints_together(on_two: Cases, folder: Path) -> None:
+    assert on_two["counted"]  # saves
+    found = folder / "counted" / "checkpoints"
+    assert everything(found) == {"checkpoint_1", "checkpoint_2"}
+    assert {"random_states_0.pkl", "random_states_1.pkl"} < everything(found / "checkpoint_2")
 
 
 def save_and_load_where_each_rank_says(folder: str) -> list[Any]:
@@ -469,10 +470,10 @@ def save_and_load_where_each_rank_says(folder: str) -> list[Any]:
     return [Path(returned).name, setup.values() == expected]
 
 
-def test_ranks_that_name_several_folders_take_that_of_the_first(ranks: Ranks, tmp_path: Path) -> None:
-    assert ranks(save_and_load_where_each_rank_says, str(tmp_path)) == [["as rank 0 has it", True]] * 2
-    assert everything(tmp_path) == {"as rank 0 has it"}
-    assert "dl_state_dict_rank1.bin" in everything(tmp_path / "as rank 0 has it")
+def test_ranks_that_name_several_folders_take_that_of_the_first(on_two: Cases, folder: Path) -> None:
+    assert on_two["named"] == [["as rank 0 has it", True]] * 2
+    assert everything(folder / "named") == {"as rank 0 has it"}
+    assert "dl_state_dict_rank1.bin" in everything(folder / "named" / "as rank 0 has it")
 
 
 class Strides(IterableDataset[torch.Tensor]):
@@ -512,8 +513,8 @@ def read_on(folder: str) -> list[list[int]]:
     return [expected.tolist(), next(iter(resumed)).tolist()]
 
 
-def test_each_rank_goes_on_where_its_own_loader_was(ranks: Ranks, tmp_path: Path) -> None:
-    first, second = ranks(read_on, str(tmp_path))
+def test_each_rank_goes_on_where_its_own_loader_was(on_two: Cases) -> None:
+    first, second = on_two["read on"]
     assert first == [[4, 5]] * 2
     assert second == [[66, 77]] * 2
 
@@ -535,12 +536,12 @@ def fail_on_one(folder: str, rank: int) -> str:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_what_fails_on_one_rank_fails_on_all_and_leaves_nothing(rank: int, ranks: Ranks, tmp_path: Path) -> None:
-    texts = ranks(fail_on_one, str(tmp_path / "run"), rank)
+def test_what_fails_on_one_rank_fails_on_all_and_leaves_nothing(rank: int, on_two: Cases, folder: Path) -> None:
+    texts = on_two["full", rank]
     own = "OSError: [Errno 28] No space left on device"
     assert texts[rank] == own
     assert texts[1 - rank] == f"CheckpointError: rank {rank} could not write the checkpoint: {own}"
-    assert not list(tmp_path.iterdir())
+    assert not list(folder.glob(f"*full{rank}*"))
 
 
 def fail_to_load_on_one(folder: str) -> str:
@@ -560,8 +561,27 @@ def fail_to_load_on_one(folder: str) -> str:
     return "loaded"
 
 
-def test_what_cannot_be_read_on_one_rank_fails_on_all(ranks: Ranks, tmp_path: Path) -> None:
-    texts = ranks(fail_to_load_on_one, str(tmp_path / "run"))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("on-two")
+
+
+@pytest.fixture(scope="module")
+def on_two(folder: Path) -> Cases:
+    """What two ranks do in these tests, each in a folder of its own."""
+    return Cases(
+        {
+            "counted": (save_on, str(folder / "counted"), False, 2),
+            "named": (save_and_load_where_each_rank_says, str(folder / "named")),
+            "read on": (read_on, str(folder / "read on")),
+            **{("full", rank): (fail_on_one, str(folder / f"full{rank}"), rank) for rank in (0, 1)},
+            "unreadable": (fail_to_load_on_one, str(folder / "unreadable")),
+        }
+    )
+
+
+def test_what_cannot_be_read_on_one_rank_fails_on_all(on_two: Cases) -> None:
+    texts = on_two["unreadable"]
     assert texts == ["CheckpointError: rank 1 could not read the checkpoint: KeyError: 'mine'", "KeyError: 'mine'"]
 
 
