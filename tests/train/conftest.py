@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from notebook_accel import Accelerator, notebook_launcher, set_seed
@@ -22,6 +23,7 @@ _IMPORTED = ("pytest", "accelerate", "torchdata.stateful_dataloader")
 
 @pytest.fixture(scope="session", autouse=True)
 def engines_live_as_long_as_the_session() -> Iterator[None]:
+    torch.set_num_threads(1)  # files are tested beside each other, and threads that wait for a core cost more than one
     # As in a notebook: otherwise each rank that shards or optimizes would spend seconds on these.
     engines.get().warm()
     engines.get().preload([*TRAINING, *_IMPORTED])

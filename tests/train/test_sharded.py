@@ -16,7 +16,6 @@ from torch import nn
 
 from notebook_accel import Accelerator, FullyShardedDataParallelPlugin, TorchTensorParallelPlugin
 from notebook_accel.errors import ConfigurationError, RankError
-from notebook_accel.train.shard_files import SafePlanner
 from tests.train.conftest import Cases, Ranks
 
 
@@ -136,6 +135,8 @@ def test_an_index_that_would_run_code_is_refused(ranks: Ranks, whole: Cases, fol
 
 
 def test_a_value_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    from notebook_accel.train.shard_files import SafePlanner  # it takes a second, in each worker that collects tests
+
     value = io.BytesIO()
     torch.save({"rate": Trap(tmp_path / "mark")}, value)
     value.seek(0)

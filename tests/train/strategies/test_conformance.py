@@ -3,14 +3,13 @@
 import itertools
 import os
 import unittest.mock
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
 from notebook_accel import (
     Accelerator,
@@ -51,23 +50,35 @@ def fsdp(**options: Any) -> dict[str, Any]:
 
 
 BLOCKS = {"auto_wrap_policy": "transformer_based_wrap", "transformer_cls_names_to_wrap": ["Block"]}
-PLAN = {"blocks.*.up": ColwiseParallel(), "blocks.*.down": RowwiseParallel()}
-STRATEGIES: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "fsdp": fsdp(),
-    "fsdp by block": fsdp(**BLOCKS),
-    "fsdp by size": fsdp(auto_wrap_policy="size_based_wrap", min_num_params=40),
-    "fsdp, gradients only": fsdp(sharding_strategy="SHARD_GRAD_OP", **BLOCKS),
-    "fsdp in each machine": fsdp(sharding_strategy="HYBRID_SHARD"),
-    "fsdp, recomputing": fsdp(activation_checkpointing=True, **BLOCKS),
-    "fsdp, in host memory": fsdp(cpu_offload=True),
-    "tensor parallel": {"torch_tp_plugin": TorchTensorParallelPlugin(tp_size=2, plan=PLAN)},
+
+
+def tensor_parallel(up: str = "blocks.*.up", down: str = "blocks.*.down") -> dict[str, Any]:
+    # Imported by the ranks, and not by each worker that collects tests: it takes a second.
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+    plan = {up: ColwiseParallel(), down: RowwiseParallel()}
+    return {"torch_tp_plugin": TorchTensorParallelPlugin(tp_size=2, plan=plan)}
+
+
+STRATEGIES: dict[str, Callable[[], dict[str, Any]]] = {
+    "plain": dict,
+    "fsdp": fsdp,
+    "fsdp by block": lambda: fsdp(**BLOCKS),
+    "fsdp by size": lambda: fsdp(auto_wrap_policy="size_based_wrap", min_num_params=40),
+    "fsdp, gradients only": lambda: fsdp(sharding_strategy="SHARD_GRAD_OP", **BLOCKS),
+    "fsdp in each machine": lambda: fsdp(sharding_strategy="HYBRID_SHARD"),
+    "fsdp, recomputing": lambda: fsdp(activation_checkpointing=True, **BLOCKS),
+    "fsdp, in host memory": lambda: fsdp(cpu_offload=True),
+    "tensor parallel": tensor_parallel,
 }
+"""By name, what makes the arguments of an Accelerator."""
 
 
-def trained(options: dict[str, Any], clip: bool) -> dict[str, Any]:
+def trained(strategy: str, clip: bool) -> dict[str, Any]:
     """Two steps on the same samples on all ranks; each rank begins with weights of its own."""
-    accelerator = Accelerator(**options)
+    from torch.distributed.tensor import DTensor
+
+    accelerator = Accelerator(**STRATEGIES[strategy]())
     torch.manual_seed(accelerator.process_index)
     net = Net()
     optimizer = torch.optim.AdamW([{"params": net.head.parameters()}, {"params": net.blocks.parameters()}], lr=0.1)
@@ -93,7 +104,7 @@ def trained(options: dict[str, Any], clip: bool) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def alone() -> Cases:
-    return Cases({clip: (trained, {}, clip) for clip in (False, True)}, size=1)
+    return Cases({clip: (trained, "plain", clip) for clip in (False, True)}, size=1)
 
 
 SIZES = [(name, size) for name in STRATEGIES for size in (1, 2) if (name, size) != ("tensor parallel", 1)]
@@ -105,7 +116,7 @@ def on_ranks() -> dict[int, Cases]:
     """Every strategy, by the number of ranks."""
     found: dict[int, dict[Any, Any]] = {1: {}, 2: {}}
     for (name, size), clip in itertools.product(SIZES, (False, True)):
-        found[size][name, clip] = (trained, STRATEGIES[name], clip)
+        found[size][name, clip] = (trained, name, clip)
     return {size: Cases(cases, size=size) for size, cases in found.items()}
 
 
@@ -132,7 +143,7 @@ def test_the_table_ends_with_a_strategy_for_everyone() -> None:
 
 
 def shared_data() -> Any:
-    accelerator = Accelerator(torch_tp_plugin=TorchTensorParallelPlugin(tp_size=2, plan=PLAN))
+    accelerator = Accelerator(**tensor_parallel())
     loader = torch.utils.data.DataLoader(torch.arange(7), batch_size=2)
     model, loader = accelerator.prepare(Net(), loader)
     seen = [accelerator.gather_for_metrics(batch).tolist() for batch in loader]
@@ -190,8 +201,8 @@ def test_ranks_that_share_layers_get_the_same_samples(on_four: Cases) -> None:
     assert len({norm for _, _, norm in found}) == 1
 
 
-def low_precision(options: dict[str, Any]) -> list[str]:
-    accelerator = Accelerator(mixed_precision="bf16", **options)
+def low_precision(strategy: str) -> list[str]:
+    accelerator = Accelerator(mixed_precision="bf16", **STRATEGIES[strategy]())
     torch.manual_seed(0)
     model, optimizer = accelerator.prepare(net := Net(), torch.optim.SGD(net.parameters(), lr=0.1))
     outputs = model(torch.ones(2, 4))
@@ -206,7 +217,7 @@ IN_BF16 = [name for name in STRATEGIES if name != "tensor parallel"]
 
 @pytest.fixture(scope="module")
 def in_bf16() -> Cases:
-    return Cases({"averaged": (averaged,), **{name: (low_precision, STRATEGIES[name]) for name in IN_BF16}})
+    return Cases({"averaged": (averaged,), **{name: (low_precision, name) for name in IN_BF16}})
 
 
 @pytest.mark.parametrize("name", IN_BF16)
@@ -244,8 +255,8 @@ def test_a_model_without_storage_gets_it_in_shards(ranks: Ranks) -> None:
     ("make", "message"),
     [
         (lambda: Accelerator(torch_tp_plugin=TorchTensorParallelPlugin(tp_size=2)), "needs a plan"),
-        (lambda: Accelerator(**STRATEGIES["tensor parallel"]), "tp_size=2 does not divide the 1 ranks"),
-        (lambda: Accelerator(**STRATEGIES["tensor parallel"], **fsdp()), "fsdp_plugin has no effect"),
+        (lambda: Accelerator(**tensor_parallel()), "tp_size=2 does not divide the 1 ranks"),
+        (lambda: Accelerator(**tensor_parallel(), **fsdp()), "fsdp_plugin has no effect"),
         (lambda: Accelerator(deepspeed_plugin=object()), "deepspeed_plugin asks for something that is not here"),
         (lambda: fsdp(fsdp_version=1), "parameters are sharded by FSDP2"),
         (lambda: fsdp(sharding_strategy="NO_SHARD"), "leave the plugin out, which uses DDP"),
@@ -263,8 +274,8 @@ def test_options_that_cannot_be_followed_are_refused(make: Any, message: str) ->
     assert message in str(refused.value)
 
 
-def prepared(options: dict[str, Any]) -> None:
-    Accelerator(**options).prepare(Net())
+def prepared(make: Callable[..., dict[str, Any]], options: dict[str, Any]) -> None:
+    Accelerator(**make(**options)).prepare(Net())
 
 
 def stepped_before() -> None:
@@ -290,9 +301,9 @@ def refusal(call: Any, *arguments: Any) -> str:
 
 
 UNSHARDABLE: dict[str, Any] = {
-    "the model has no layer of class Blok": (prepared, fsdp(transformer_cls_names_to_wrap=["Blok"])),
-    "auto_wrap_policy chooses none": (prepared, fsdp(activation_checkpointing=True)),
-    "'bloks'": (prepared, {"torch_tp_plugin": TorchTensorParallelPlugin(2, None, {"bloks": ColwiseParallel()})}),
+    "the model has no layer of class Blok": (prepared, fsdp, {"transformer_cls_names_to_wrap": ["Blok"]}),
+    "auto_wrap_policy chooses none": (prepared, fsdp, {"activation_checkpointing": True}),
+    "'bloks'": (prepared, tensor_parallel, {"up": "bloks"}),
     "already made a step can't follow its parameters": (stepped_before,),
     "join_uneven_inputs is not possible": (joined,),
 }
