@@ -10,9 +10,11 @@ from pathlib import Path
 from notebook_accel.cli import placement
 from notebook_accel.cli.choices import Choices, refuse_contradictions
 from notebook_accel.cli.meeting import meeting
-from notebook_accel.cli.options import BY_NAME, OPTIONS
+from notebook_accel.cli.options import BY_NAME, FSDP, OPTIONS
 from notebook_accel.cli.placement import Placement
 from notebook_accel.cli.program import program
+from notebook_accel.config import variables
+from notebook_accel.config.variables import FSDP_VARIABLES
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import Hardware
 
@@ -82,20 +84,20 @@ def make(
     launched = program(target, arguments, choices)
     machines = placement.machines(choices)
     placed = placement.place(choices, hardware, machines)
-    variables = _variables(choices, placed, hardware, environ)
+    environment = _environment(choices, placed, hardware, environ)
     options = None
     binding, unbound = _binding(choices, placed)
     if placed.size * machines > 1 or binding or any(choices.get(name) for name in _NEEDS_ELASTIC):
         met = meeting(choices, machines)
         options = (f"--nproc-per-node={placed.size}", *met.options, *_torch_options(choices), *binding)
-        variables = {**{name: value for name, value in met.environment.items() if name not in environ}, **variables}
+        environment = {**{name: value for name, value in met.environment.items() if name not in environ}, **environment}
     notices = (*choices.notices, *placed.notices, *unbound)
     if machines > 1 and choices.get("rdzv_backend") == "c10d" and choices.given.get("machine_rank") is not None:
         notices = (*notices, "machine_rank has no effect with rdzv_backend c10d, which numbers the machines itself")
     return Request(
         launched=launched,
         options=options,
-        environment=variables,
+        environment=environment,
         placement=placed,
         world_size=placed.size * machines,
         quiet=bool(choices.get("quiet")),
@@ -125,12 +127,15 @@ def _binding(choices: Choices, placed: Placement) -> tuple[tuple[str, ...], tupl
     return (), (f"{why}: it has no effect",)
 
 
-def _variables(choices: Choices, placed: Placement, hardware: Hardware, environ: Mapping[str, str]) -> dict[str, str]:
+def _environment(choices: Choices, placed: Placement, hardware: Hardware, environ: Mapping[str, str]) -> dict[str, str]:
     """What is added to the ranks' environment; options that neither line nor file gives leave it as it is."""
-    found = {}
+    fsdp = {name: choices.get(name) for name in FSDP_VARIABLES} if choices.get("use_fsdp") else None
+    found = variables.sharding(fsdp, environ)
     for name, option in BY_NAME.items():
         value = choices.get(name)
-        if not option.variable or value is None or (option.only_with and not choices.get(option.only_with)):
+        if not option.variable or option.group == FSDP or value is None:
+            continue
+        if option.only_with and not choices.get(option.only_with):
             continue
         found[option.variable] = str(value).lower() if isinstance(value, bool) else str(value)
     if choices.get("debug"):

@@ -87,12 +87,21 @@ def for_ranks(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, str
         told |= {DYNAMO_VARIABLES[key]: _text(value) for key, value in config.dynamo.items()}
     if config.debug or "ACCELERATE_DEBUG_MODE" in environ:
         told["ACCELERATE_DEBUG_MODE"] = _yes_or_no(config.debug)
-    if config.strategy == "fsdp" or "ACCELERATE_USE_FSDP" in environ:
-        told["ACCELERATE_USE_FSDP"] = _yes_or_no(config.strategy == "fsdp")
-    if config.strategy == "fsdp":
-        told["FSDP_VERSION"] = "2"
-        told |= {FSDP_VARIABLES[key]: _text(value) for key, value in config.fsdp.items()}
-    return told
+    return told | sharding(config.fsdp if config.strategy == "fsdp" else None, environ)
+
+
+def sharding(fsdp: Mapping[str, Any] | None, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables from which ranks know how to shard models, whoever launches them: a notebook or the command line.
+
+    Args:
+        fsdp: The settings, by the keys of the file; a value of `None` is not set. `None`: models are not sharded.
+        environ: What the ranks have anyway.
+    """
+    if fsdp is None:
+        return {"ACCELERATE_USE_FSDP": "false"} if "ACCELERATE_USE_FSDP" in environ else {}
+    # Without a version, Accelerate takes the first FSDP, and so does the Trainer of transformers.
+    found = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}
+    return found | {FSDP_VARIABLES[key]: _text(value) for key, value in fsdp.items() if value is not None}
 
 
 def _check_names(environ: Mapping[str, str]) -> None:

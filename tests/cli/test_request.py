@@ -151,6 +151,7 @@ def test_ranks_are_told_what_the_options_say(train: str) -> None:
         "CUDA_VISIBLE_DEVICES": "",
         "FSDP_AUTO_WRAP_POLICY": "SIZE_BASED_WRAP",
         "FSDP_OFFLOAD_PARAMS": "false",
+        "FSDP_VERSION": "2",
         "NOTEBOOK_ACCEL_BACKEND": "gloo",
         "NOTEBOOK_ACCEL_DEVICE": "cpu",
         "OMP_NUM_THREADS": "3",

@@ -294,6 +294,26 @@ def test_what_can_not_be_written_leaves_the_file_as_it_was(path: Path, monkeypat
     assert (path.read_text(), os.listdir(path.parent)) == ("num_processes: 2", ["config.yaml"])
 
 
+def test_what_is_written_is_on_the_disk_before_it_takes_the_files_place(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+    fsync, replace = os.fsync, os.replace
+
+    def noting_fsync(fd: int) -> None:
+        done.append((os.fstat(fd).st_ino, os.fstat(fd).st_size))
+        fsync(fd)
+
+    def noting_replace(source: str, target: Path) -> None:
+        done.append("replaced")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    monkeypatch.setattr(os, "replace", noting_replace)
+    file.write(path, {"num_processes": 2})
+    assert done == [(path.stat().st_ino, path.stat().st_size), "replaced"]
+
+
 def test_a_folder_that_can_not_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "config.yaml"  # root may write to any folder, but not to a file

@@ -1,13 +1,16 @@
 """What the tests of the training side share: states that start afresh, and ranks to run on."""
 
 import os
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 
-from notebook_accel import notebook_launcher
+from notebook_accel import Accelerator, notebook_launcher, set_seed
 from notebook_accel.launch import engines
 from notebook_accel.notebook.preload import TRAINING
 from notebook_accel.train.gradient_state import GradientState
@@ -20,6 +23,7 @@ _IMPORTED = ("pytest", "accelerate", "torchdata.stateful_dataloader")
 
 @pytest.fixture(scope="session", autouse=True)
 def engines_live_as_long_as_the_session() -> Iterator[None]:
+    torch.set_num_threads(1)  # files are tested beside each other, and threads that wait for a core cost more than one
     # As in a notebook: otherwise each rank that shards or optimizes would spend seconds on these.
     engines.get().warm()
     engines.get().preload([*TRAINING, *_IMPORTED])
@@ -57,3 +61,62 @@ def launch(function: Callable[..., Any], *args: Any, size: int = 2, **options: A
 def ranks() -> Ranks:
     """As `launch`, for a test."""
     return launch
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """That a case has failed among others."""
+
+    text: str
+
+
+class Cases:
+    """What ranks find in each of several cases, which share one launch: `cases[name]` is a list by rank.
+
+    The launch is made when the first case is asked for. It ends with the first case that fails; that case and those
+    after it are then launched alone, so that each fails or not by itself.
+
+    Args:
+        cases: By name, a function and its arguments.
+        size: The number of ranks.
+    """
+
+    def __init__(self, cases: Mapping[Hashable, tuple[Any, ...]], size: int = 2) -> None:
+        self._cases = cases
+        self._size = size
+        self._found: dict[Hashable, list[Any]] | None = None
+
+    def __getitem__(self, name: Hashable) -> list[Any]:
+        if self._found is None:
+            self._found = {}  # also if the launch itself fails: that is the error of the case that is asked for first
+            by_rank = launch(_one_after_another, list(self._cases.values()), size=self._size)
+            self._found = {
+                key: list(found) for key, found in zip(self._cases, zip(*by_rank, strict=False), strict=False)
+            }
+        found = self._found.get(name)
+        if found is not None and not any(isinstance(each, _Failure) for each in found):
+            return found
+        alone = launch(*self._cases[name], size=self._size)
+        if found is not None:
+            pytest.fail(f"{name} fails only after others:\n{next(e.text for e in found if isinstance(e, _Failure))}")
+        return alone
+
+
+def _one_after_another(cases: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """On a rank: what each case returns, up to the first that fails. Each begins as a rank does."""
+    found: list[Any] = []
+    for function, *arguments in cases:
+        if AcceleratorState.settled() is not None:
+            Accelerator().end_training()
+        AcceleratorState._reset_state(reset_partial_state=True)
+        GradientState._reset_state()
+        if dist.is_initialized() and dist.get_world_size() == 1:  # a launch of one rank has no group
+            dist.destroy_process_group()
+        set_seed(0)
+        try:
+            found.append(function(*arguments))
+        except Exception:
+            if dist.is_initialized():  # the others may wait for this rank
+                dist.destroy_process_group()
+            return [*found, _Failure(traceback.format_exc())]
+    return found

@@ -6,7 +6,8 @@ import datetime
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,15 @@ import accelerate
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from notebook_accel.errors import CheckpointError, ConfigurationError, RankError
 from notebook_accel.train import folders, serialization
 from notebook_accel.train.accelerator import Accelerator
 from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
-from notebook_accel.train.options import ProjectConfiguration
+from notebook_accel.train.options import DataLoaderConfiguration, ProjectConfiguration
 from notebook_accel.train.randomness import set_seed
-from tests.train.conftest import Ranks
+from tests.train.conftest import Cases, Ranks, launch
 
 
 class Custom:
@@ -112,6 +113,27 @@ def test_every_file_is_read_without_running_code(tmp_path: Path) -> None:
     for path in tmp_path.iterdir():
         if path.suffix != ".safetensors":
             torch.load(path, weights_only=True)
+
+
+class Trap:
+    """Leaves a folder behind when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.parametrize("name", ["optimizer.bin", "scheduler.bin", "dl_state_dict.bin", "custom_checkpoint_0.pkl"])
+def test_a_file_that_would_run_code_is_refused(name: str, tmp_path: Path) -> None:
+    setup = Setup(Accelerator(cpu=True), count=1)
+    setup.accelerator.register_for_checkpointing(Custom())
+    setup.accelerator.save_state(tmp_path / "run")
+    torch.save({"state": Trap(tmp_path / "mark")}, tmp_path / "run" / name)
+    with pytest.raises(ConfigurationError, match=f"{name} holds objects that could run code"):
+        setup.accelerator.load_state(tmp_path / "run")
+    assert not (tmp_path / "mark").exists()
 
 
 # Interchange with the peer
@@ -359,65 +381,82 @@ def resume(setup: Setup) -> Any:
     return {name: tensor.tolist() for name, tensor in weights.items()}, torch.rand(1).item()
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-@pytest.mark.parametrize("fsdp", [False, True], ids=["DDP", "FSDP2"])
+KINDS: dict[str, tuple[bool, str | None]] = {
+    "DDP": (False, None),
+    "FSDP2": (True, None),
+    "whole, of DDP": (False, "FULL_STATE_DICT"),
+    "whole, of FSDP2": (True, "FULL_STATE_DICT"),
+}
+"""What is saved: with FSDP or not, and how its states are written."""
+LOADED = [(kind, kind == "FSDP2", size) for kind in ("DDP", "FSDP2") for size in (1, 2, 3, 4)]
+"""What is loaded: with FSDP or not, and on how many ranks."""
+LOADED_WHOLE = [
+    ("whole, of FSDP2", True, 3),
+    ("whole, of FSDP2", False, 2),
+    ("whole, of DDP", True, 2),
+    ("whole, of FSDP2", True, 1),
+]
+
+
+@dataclass
+class Checkpoints:
+    """One of each kind, saved by two ranks."""
+
+    folder: Path
+    saved: Cases
+    loaded: dict[int, Cases]
+    """By the number of ranks; each case is the kind, and whether it is loaded with FSDP."""
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    saved = Cases({kind: (save_on, str(folder / kind), fsdp, None, how) for kind, (fsdp, how) in KINDS.items()})
+    loaded: dict[int, dict[Any, Any]] = {}
+    for kind, fsdp, size in LOADED + LOADED_WHOLE:
+        loaded.setdefault(size, {})[kind, fsdp] = (load_on, str(folder / kind), fsdp)
+    return Checkpoints(folder, saved, {size: Cases(cases, size=size) for size, cases in loaded.items()})
+
+
+@pytest.mark.parametrize(("kind", "fsdp", "size"), LOADED)
 def test_what_two_ranks_saved_is_loaded_on_any_number(
-    fsdp: bool, size: int, ranks: Ranks, tmp_path_factory: pytest.TempPathFactory
+    kind: str, fsdp: bool, size: int, checkpoints: Checkpoints
 ) -> None:
-    folder = tmp_path_factory.getbasetemp() / f"two-ranks-{fsdp}"
-    if not folder.exists():
-        saved_by_two[fsdp] = ranks(save_on, str(folder), fsdp, size=2)
-    found = ranks(load_on, str(folder), fsdp, size=size)
-    weights, _ = saved_by_two[fsdp][0]
+    saved, found = checkpoints.saved[kind], checkpoints.loaded[size][kind, fsdp]
+    weights, _ = saved[0]
     for loaded, _ in found[:1] if fsdp else found:  # only rank 0 gets the whole of what is in shards
         assert loaded.keys() == weights.keys()
         for name in weights:
             torch.testing.assert_close(torch.tensor(loaded[name]), torch.tensor(weights[name]), rtol=0, atol=1e-6)
     drawn = [number for _, number in found]
-    assert drawn[:2] == [number for _, number in saved_by_two[fsdp]][:size]
+    assert drawn[:2] == [number for _, number in saved][:size]
     assert len(set(drawn)) == size, "ranks draw the same numbers"
 
 
-saved_by_two: dict[bool, list[Any]] = {}
-
-
-@pytest.mark.parametrize(
-    ("saved", "loaded", "message"),
-    [
-        (True, False, "its weights are in shards, as FSDP saves them, and here every rank holds them whole"),
-    ],
-    ids=["FSDP2 to DDP"],
-)
-def test_a_strategy_that_cannot_read_it_says_so(
-    saved: bool, loaded: bool, message: str, ranks: Ranks, tmp_path: Path
-) -> None:
-    ranks(save_on, str(tmp_path / "run"), saved)
+def test_ddp_says_that_it_cannot_read_shards(checkpoints: Checkpoints, ranks: Ranks) -> None:
+    assert checkpoints.saved["FSDP2"]  # saves
     with pytest.raises(RankError) as refused:
-        ranks(load_on, str(tmp_path / "run"), loaded)
+        ranks(load_on, str(checkpoints.folder / "FSDP2"), False)
+    message = "its weights are in shards, as FSDP saves them, and here every rank holds them whole"
     assert message in str(refused.value)
     assert isinstance(refused.value.__cause__, CheckpointError)
 
 
-@pytest.mark.parametrize(
-    ("saved", "loaded", "size"),
-    [(True, True, 3), (True, False, 2), (False, True, 2), (True, True, 1)],
-    ids=["FSDP2 to FSDP2 on more", "FSDP2 to DDP", "DDP to FSDP2", "FSDP2 to FSDP2 on one"],
-)
-def test_whole_states_are_loaded_whole_or_in_shards(
-    saved: bool, loaded: bool, size: int, ranks: Ranks, tmp_path: Path
-) -> None:
-    expected, _ = ranks(save_on, str(tmp_path / "run"), saved, None, "FULL_STATE_DICT")[0]
-    assert {"model.safetensors", "optimizer.bin"} < everything(tmp_path / "run")
-    found, _ = ranks(load_on, str(tmp_path / "run"), loaded, size=size)[0]
+@pytest.mark.parametrize(("kind", "fsdp", "size"), LOADED_WHOLE)
+def test_whole_states_are_loaded_whole_or_in_shards(kind: str, fsdp: bool, size: int, checkpoints: Checkpoints) -> None:
+    expected, _ = checkpoints.saved[kind][0]
+    assert {"model.safetensors", "optimizer.bin"} < everything(checkpoints.folder / kind)
+    found, _ = checkpoints.loaded[size][kind, fsdp][0]
     assert found.keys() == expected.keys()
     for name in expected:
         torch.testing.assert_close(torch.tensor(found[name]), torch.tensor(expected[name]), rtol=0, atol=1e-6)
 
 
-def test_ranks_count_and_remove_checkpoints_together(ranks: Ranks, tmp_path: Path) -> None:
-    ranks(save_on, str(tmp_path), False, 2)
-    assert everything(tmp_path / "checkpoints") == {"checkpoint_1", "checkpoint_2"}
-    assert {"random_states_0.pkl", "random_states_1.pkl"} < everything(tmp_path / "checkpoints" / "checkpoint_2")
+def test_ranks_count_and_remove_checkpoints_together(on_two: Cases, folder: Path) -> None:
+    assert on_two["counted"]  # saves
+    found = folder / "counted" / "checkpoints"
+    assert everything(found) == {"checkpoint_1", "checkpoint_2"}
+    assert {"random_states_0.pkl", "random_states_1.pkl"} < everything(found / "checkpoint_2")
 
 
 def save_and_load_where_each_rank_says(folder: str) -> list[Any]:
@@ -431,10 +470,53 @@ def save_and_load_where_each_rank_says(folder: str) -> list[Any]:
     return [Path(returned).name, setup.values() == expected]
 
 
-def test_ranks_that_name_several_folders_take_that_of_the_first(ranks: Ranks, tmp_path: Path) -> None:
-    assert ranks(save_and_load_where_each_rank_says, str(tmp_path)) == [["as rank 0 has it", True]] * 2
-    assert everything(tmp_path) == {"as rank 0 has it"}
-    assert "dl_state_dict_rank1.bin" in everything(tmp_path / "as rank 0 has it")
+def test_ranks_that_name_several_folders_take_that_of_the_first(on_two: Cases, folder: Path) -> None:
+    assert on_two["named"] == [["as rank 0 has it", True]] * 2
+    assert everything(folder / "named") == {"as rank 0 has it"}
+    assert "dl_state_dict_rank1.bin" in everything(folder / "named" / "as rank 0 has it")
+
+
+class Strides(IterableDataset[torch.Tensor]):
+    """0, `stride`, 2 `stride`, …; it knows where it is."""
+
+    def __init__(self, stride: int) -> None:
+        self.stride = stride
+        self.next = 0
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        while self.next < 12 * self.stride:
+            self.next += self.stride
+            yield torch.tensor(self.next - self.stride)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"next": self.next}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.next = state["next"]
+
+
+def read_on(folder: str) -> list[list[int]]:
+    """This rank's second batch, of the run that saves after the first and of one that goes on from there."""
+    config = DataLoaderConfiguration(dispatch_batches=False, use_stateful_dataloader=True)
+    accelerator = Accelerator(dataloader_config=config)
+
+    def loader() -> Any:
+        return accelerator.prepare(DataLoader(Strides(1 + 10 * accelerator.process_index), batch_size=2))
+
+    batches = iter(loader())
+    next(batches)
+    accelerator.save_state(folder)
+    expected = next(batches)
+    accelerator.free_memory()
+    resumed = loader()
+    accelerator.load_state(folder)
+    return [expected.tolist(), next(iter(resumed)).tolist()]
+
+
+def test_each_rank_goes_on_where_its_own_loader_was(on_two: Cases) -> None:
+    first, second = on_two["read on"]
+    assert first == [[4, 5]] * 2
+    assert second == [[66, 77]] * 2
 
 
 def fail_on_one(folder: str, rank: int) -> str:
@@ -454,12 +536,12 @@ def fail_on_one(folder: str, rank: int) -> str:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_what_fails_on_one_rank_fails_on_all_and_leaves_nothing(rank: int, ranks: Ranks, tmp_path: Path) -> None:
-    texts = ranks(fail_on_one, str(tmp_path / "run"), rank)
+def test_what_fails_on_one_rank_fails_on_all_and_leaves_nothing(rank: int, on_two: Cases, folder: Path) -> None:
+    texts = on_two["full", rank]
     own = "OSError: [Errno 28] No space left on device"
     assert texts[rank] == own
     assert texts[1 - rank] == f"CheckpointError: rank {rank} could not write the checkpoint: {own}"
-    assert not list(tmp_path.iterdir())
+    assert not list(folder.glob(f"*full{rank}*"))
 
 
 def fail_to_load_on_one(folder: str) -> str:
@@ -479,8 +561,27 @@ def fail_to_load_on_one(folder: str) -> str:
     return "loaded"
 
 
-def test_what_cannot_be_read_on_one_rank_fails_on_all(ranks: Ranks, tmp_path: Path) -> None:
-    texts = ranks(fail_to_load_on_one, str(tmp_path / "run"))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("on-two")
+
+
+@pytest.fixture(scope="module")
+def on_two(folder: Path) -> Cases:
+    """What two ranks do in these tests, each in a folder of its own."""
+    return Cases(
+        {
+            "counted": (save_on, str(folder / "counted"), False, 2),
+            "named": (save_and_load_where_each_rank_says, str(folder / "named")),
+            "read on": (read_on, str(folder / "read on")),
+            **{("full", rank): (fail_on_one, str(folder / f"full{rank}"), rank) for rank in (0, 1)},
+            "unreadable": (fail_to_load_on_one, str(folder / "unreadable")),
+        }
+    )
+
+
+def test_what_cannot_be_read_on_one_rank_fails_on_all(on_two: Cases) -> None:
+    texts = on_two["unreadable"]
     assert texts == ["CheckpointError: rank 1 could not read the checkpoint: KeyError: 'mine'", "KeyError: 'mine'"]
 
 
@@ -527,24 +628,37 @@ def weights_of(folder: str) -> list[Any]:
     return values
 
 
-@pytest.mark.parametrize(
-    ("moment", "survivor"),
-    [
-        ("while writing", "old"),
-        ("before the first rename", "old"),
-        ("between the renames", "old"),
-        ("after the second rename", "new"),
-    ],
-)
+SURVIVORS = {
+    "while writing": "old",
+    "before the first rename": "old",
+    "between the renames": "old",
+    "after the second rename": "new",
+}
+"""By the moment of a crash, the checkpoint that is there after it."""
+
+
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for each moment, in which ranks have been killed while saving."""
+    folder = tmp_path_factory.mktemp("crashes")
+    for moment in SURVIVORS:
+        with pytest.raises(RankError, match="SIGKILL"):
+            launch(die, str(folder / moment / "run"), moment)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def afterwards(crashed: Path) -> Cases:
+    return Cases({moment: (weights_of, str(crashed / moment / "run")) for moment in SURVIVORS})
+
+
+@pytest.mark.parametrize("moment", SURVIVORS)
 def test_a_rank_that_is_killed_while_saving_leaves_a_whole_checkpoint(
-    moment: str, survivor: str, ranks: Ranks, tmp_path: Path
+    moment: str, crashed: Path, afterwards: Cases
 ) -> None:
-    folder = tmp_path / "run"
-    with pytest.raises(RankError, match="SIGKILL"):
-        ranks(die, str(folder), moment)
     expected = Setup(Accelerator(cpu=True), count=1)
-    if survivor == "new":
+    if SURVIVORS[moment] == "new":
         expected.step()
-    found = ranks(weights_of, str(folder))
+    found = afterwards[moment]
     assert found[0][0] == found[1][0] == expected.values()[0]
-    assert everything(tmp_path) == {"run"}, "the next save has not tidied up"
+    assert everything(crashed / moment) == {"run"}, "the next save has not tidied up"

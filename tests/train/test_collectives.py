@@ -16,7 +16,7 @@ from notebook_accel import (
 )
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import messages
-from tests.train.conftest import Ranks
+from tests.train.conftest import Cases, Ranks
 
 LARGE = messages.LARGEST  # of a type of several bytes, so that it fits into no first message
 
@@ -50,8 +50,9 @@ def exchanged(size: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("size", [3, LARGE])
 @pytest.mark.parametrize("ranks_", [2, 3])
-def test_nested_tensors_are_exchanged_however_large(size: int, ranks_: int, ranks: Ranks) -> None:
-    results = ranks(exchanged, size, size=ranks_)
+def test_nested_tensors_are_exchanged_however_large(size: int, ranks_: int, on_ranks: dict[int, Cases]) -> None:
+    results = on_ranks[ranks_][exchanged, size]
+    assert len(results) == ranks_
     owns = [torch.arange(size, dtype=torch.float64) + 100 * rank for rank in range(ranks_)]
     for rank, found in enumerate(results):
         assert torch.equal(found["own"], torch.cat(owns))
@@ -81,13 +82,16 @@ def of_changing_sizes() -> bool:
     )
 
 
-def test_first_messages_grow_and_shrink_on_all_ranks_alike(ranks: Ranks) -> None:
-    assert ranks(of_changing_sizes) == [True, True]
+def test_first_messages_grow_and_shrink_on_all_ranks_alike(on_ranks: dict[int, Cases]) -> None:
+    assert on_ranks[2][(of_changing_sizes,)] == [True, True]
 
 
-@pytest.mark.parametrize("size", [0, 10, 3 * messages.SIZE, 2 * messages.LARGEST])
-def test_objects_are_exchanged_however_large(size: int, ranks: Ranks) -> None:
-    assert ranks(objects, size) == [([size, 0, 2 * size, 0], 1)] * 2
+OBJECT_SIZES = [0, 10, 3 * messages.SIZE, 2 * messages.LARGEST]
+
+
+@pytest.mark.parametrize("size", OBJECT_SIZES)
+def test_objects_are_exchanged_however_large(size: int, on_ranks: dict[int, Cases]) -> None:
+    assert on_ranks[2][objects, size] == [([size, 0, 2 * size, 0], 1)] * 2
 
 
 def padded() -> list[list[Any]]:
@@ -97,10 +101,26 @@ def padded() -> list[list[Any]]:
     return [*(each.tolist() for each in first), wide.tolist(), pad_across_processes(torch.tensor(3), dim=0).tolist()]
 
 
-def test_tensors_are_padded_to_the_longest(ranks: Ranks) -> None:
-    short, long = ranks(padded)
+def test_tensors_are_padded_to_the_longest(on_ranks: dict[int, Cases]) -> None:
+    short, long = on_ranks[2][(padded,)]
     assert short == [[[-1, -1], [1, 1]], [[1], [1]], [[1, 0], [1, 0]], 3]
     assert long == [[[1, 1], [1, 1]], [[1, 1], [1, 1]], [[1, 1], [1, 1]], 3]
+
+
+def padded_from_the_end() -> list[Any]:
+    """A tensor's last dimension, and a tensor that is shorter than the dimension is far from the end."""
+    rank = PartialState().process_index
+    return [
+        pad_across_processes(torch.ones(2, rank + 1), dim=-1, pad_index=7).tolist(),
+        pad_across_processes(torch.ones(rank + 1, 1), dim=-2, pad_index=7, pad_first=True).tolist(),
+        pad_across_processes(torch.ones(3), dim=-2).tolist(),
+    ]
+
+
+def test_a_dimension_may_be_counted_from_the_end(on_ranks: dict[int, Cases]) -> None:
+    short, long = on_ranks[2][(padded_from_the_end,)]
+    assert short == [[[1, 7], [1, 7]], [[7], [1]], [1, 1, 1]]
+    assert long == [[[1, 1], [1, 1]], [[1], [1]], [1, 1, 1]]
 
 
 def mismatched(operation: str, size: int) -> None:
@@ -108,15 +128,42 @@ def mismatched(operation: str, size: int) -> None:
     {"gather": gather, "reduce": reduce, "broadcast": broadcast}[operation](torch.zeros(size + rank, 2))
 
 
-@pytest.mark.parametrize("operation", ["gather", "reduce", "broadcast"])
+def mismatch(operation: str, size: int) -> str:
+    try:
+        mismatched(operation, size)
+    except DistributedOperationException as error:
+        return str(error)
+    return "nothing is raised"
+
+
+OPERATIONS = ["gather", "reduce", "broadcast"]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("size", [3, LARGE])
-def test_shapes_that_differ_are_named_instead_of_hanging(operation: str, size: int, ranks: Ranks) -> None:
+def test_shapes_that_differ_are_named_instead_of_hanging(operation: str, size: int, on_ranks: dict[int, Cases]) -> None:
+    for message in on_ranks[2][mismatch, operation, size]:
+        assert f"rank 0: {operation} float32 ({size}, 2)" in message
+        assert f"rank 1: {operation} float32 ({size + 1}, 2)" in message
+
+
+def test_shapes_that_differ_are_the_cause_of_what_the_launch_raises(ranks: Ranks) -> None:
     with pytest.raises(RankError) as failed:
-        ranks(mismatched, operation, size)
+        ranks(mismatched, "gather", 3)
     assert isinstance(failed.value.__cause__, DistributedOperationException)
-    message = str(failed.value.__cause__)
-    assert f"rank 0: {operation} float32 ({size}, 2)" in message
-    assert f"rank 1: {operation} float32 ({size + 1}, 2)" in message
+
+
+@pytest.fixture(scope="module")
+def on_ranks() -> dict[int, Cases]:
+    """All that the ranks exchange, by their number; each case is named by its call."""
+    nested = [(exchanged, size) for size in (3, LARGE)]
+    on_two: list[tuple[Any, ...]] = [
+        *nested,
+        *((objects, size) for size in OBJECT_SIZES),
+        *((mismatch, operation, size) for operation in OPERATIONS for size in (3, LARGE)),
+        *((function,) for function in (of_changing_sizes, padded, padded_from_the_end)),
+    ]
+    return {2: Cases({call: call for call in on_two}), 3: Cases({call: call for call in nested}, size=3)}
 
 
 def test_one_rank_keeps_what_it_has() -> None:

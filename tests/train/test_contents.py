@@ -13,7 +13,7 @@ from torch import nn
 from notebook_accel import Accelerator, FullyShardedDataParallelPlugin
 from notebook_accel.train import random_states
 from notebook_accel.train.contents import Contents, LoadOptions, SaveOptions
-from tests.train.conftest import Ranks
+from tests.train.conftest import Cases, Ranks
 
 
 def contents(scaler: Any) -> Contents:
@@ -73,7 +73,8 @@ class Records(logging.Handler):
 def in_the_middle(folder: str, fsdp: bool, saves: bool) -> tuple[list[str], list[float] | None]:
     """Saves after the first of two batches, or loads; returns the warnings and the gradient it then has."""
     records = Records()
-    logging.getLogger("notebook_accel.train.contents").addHandler(records)
+    logger = logging.getLogger("notebook_accel.train.contents")
+    logger.addHandler(records)
     plugin = FullyShardedDataParallelPlugin() if fsdp else None
     accelerator = Accelerator(gradient_accumulation_steps=2, fsdp_plugin=plugin)
     model = nn.Linear(2, 1)
@@ -84,24 +85,37 @@ def in_the_middle(folder: str, fsdp: bool, saves: bool) -> tuple[list[str], list
         accelerator.save_state(folder)
     else:
         accelerator.load_state(folder)
+    logger.removeHandler(records)
     gradient = next(iter(model.parameters())).grad
     return records.texts, None if gradient is None or fsdp else gradient.flatten().tolist()
 
 
-def test_gradients_of_an_unfinished_accumulation_come_back_on_each_rank(ranks: Ranks, tmp_path: Path) -> None:
-    saved = ranks(in_the_middle, str(tmp_path / "run"), False, True)
-    assert saved == [([], [0.5, 0.5]), ([], [1.0, 1.0])]
-    assert ranks(in_the_middle, str(tmp_path / "run"), False, False) == saved
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("checkpoints") / "run")
 
 
-def test_gradients_are_dropped_where_the_ranks_are_others(ranks: Ranks, tmp_path: Path) -> None:
-    ranks(in_the_middle, str(tmp_path / "run"), False, True)
-    [(warnings, gradient)] = ranks(in_the_middle, str(tmp_path / "run"), False, False, size=1)
+@pytest.fixture(scope="module")
+def saved(folder: str) -> Cases:
+    """What two ranks save, by whether it is in shards."""
+    return Cases({fsdp: (in_the_middle, f"{folder}-{fsdp}", fsdp, True) for fsdp in (False, True)})
+
+
+def test_gradients_of_an_unfinished_accumulation_come_back_on_each_rank(
+    saved: Cases, folder: str, ranks: Ranks
+) -> None:
+    assert saved[False] == [([], [0.5, 0.5]), ([], [1.0, 1.0])]
+    assert ranks(in_the_middle, f"{folder}-False", False, False) == saved[False]
+
+
+def test_gradients_are_dropped_where_the_ranks_are_others(saved: Cases, folder: str, ranks: Ranks) -> None:
+    assert saved[False]
+    [(warnings, gradient)] = ranks(in_the_middle, f"{folder}-False", False, False, size=1)
     assert "its gradients are dropped on 1 ranks" in warnings[0]
     assert gradient is None
 
 
-def test_gradients_in_shards_are_not_kept_and_it_is_told(ranks: Ranks, tmp_path: Path) -> None:
-    (warnings, _), (others, _) = ranks(in_the_middle, str(tmp_path / "run"), True, True)
+def test_gradients_in_shards_are_not_kept_and_it_is_told(saved: Cases) -> None:
+    (warnings, _), (others, _) = saved[True]
     assert "Save when accelerator.sync_gradients is true" in warnings[0]
     assert others == []

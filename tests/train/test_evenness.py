@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from notebook_accel import Accelerator, RankError
 from notebook_accel.train import evenness
 from notebook_accel.train.data import prepare_data_loader, skip_first_batches
-from tests.train.conftest import Ranks
+from tests.train.conftest import Cases, Ranks
 from tests.train.data.loaders import Pair, SizedStream, Stream, numbers, read
 
 LOADERS = {
@@ -57,8 +57,13 @@ def everything() -> dict[Any, list[int]]:
     return found
 
 
-def test_metrics_see_every_sample_once(ranks: Ranks) -> None:
-    first, second = ranks(everything)
+@pytest.fixture(scope="module")
+def on_two() -> Cases:
+    return Cases({"metrics": (everything,), "objects": (tensors_as_objects,), "frozen": (join, True, True)})
+
+
+def test_metrics_see_every_sample_once(on_two: Cases) -> None:
+    first, second = on_two["metrics"]
     assert first == second
     lengths = {"one sample": 1, "even": 16, "a sampler of some": 7}
     for (name, _dispatch, split, skipped), samples in ((key, value) for key, value in first.items() if len(key) == 4):
@@ -84,8 +89,9 @@ def tensors_as_objects() -> list[Any]:
     return next(evenness.gather_for_metrics([batch], use_gather_object=True) for batch in loader)
 
 
-def test_tensors_of_any_shape_are_gathered_as_objects(ranks: Ranks) -> None:
-    for found in ranks(tensors_as_objects):
+def test_tensors_of_any_shape_are_gathered_as_objects(on_two: Cases) -> None:
+    assert len(on_two["objects"]) == 2
+    for found in on_two["objects"]:
         assert [tensor.tolist() for tensor in found] == [[0, 1], [2, 3]]
 
 
@@ -139,7 +145,7 @@ def join(prepare: bool, frozen: bool) -> int:
         return int(model(torch.ones(accelerator.process_index, 2)).shape[0])
 
 
-def test_only_prepared_models_can_be_joined(ranks: Ranks) -> None:
+def test_only_prepared_models_can_be_joined(ranks: Ranks, on_two: Cases) -> None:
     with pytest.raises(RankError, match="was given a Linear that is not prepared"):
         ranks(join, False, False)
-    assert ranks(join, True, True) == [0, 1]  # it has no gradients to wait for
+    assert on_two["frozen"] == [0, 1]  # it has no gradients to wait for

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,32 @@ def test_a_folder_is_not_seen_before_it_is_whole(tmp_path: Path) -> None:
     assert not staged.target.exists()
     staged.commit()
     assert content(tmp_path) == {"deep/checkpoint/model.safetensors": "new"}
+
+
+def test_all_of_a_folder_is_on_the_disk_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+    fsync, rename = os.fsync, os.rename
+
+    def noting_fsync(fd: int) -> None:
+        done.append(os.fstat(fd).st_ino)
+        fsync(fd)
+
+    def noting_rename(source: Path, target: Path) -> None:
+        done.append("renamed")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    monkeypatch.setattr(os, "rename", noting_rename)
+    staged = StagedFolder(tmp_path / "runs" / "checkpoint")
+    staged.begin()
+    fill(staged.path, "new")
+    fill(staged.path / "optimizer_0", "new")
+    staged.commit()
+    renamed = done.index("renamed")
+    assert {path.stat().st_ino for path in (staged.target, *staged.target.rglob("*"))} <= set(done[:renamed])
+    assert staged.target.parent.stat().st_ino in done[renamed:], "the name itself is not on the disk"
 
 
 def test_a_folder_that_is_there_is_replaced_but_for_files_of_others(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from notebook_accel import Accelerator, FullyShardedDataParallelPlugin, LocalSGD
 from notebook_accel.errors import ConfigurationError, RankError
-from tests.train.conftest import Ranks
+from tests.train.conftest import Cases, Ranks
 
 
 def model() -> nn.Module:
@@ -40,19 +40,25 @@ def train(package: str, steps: int, enabled: bool = True) -> list[list[float]]:
     return seen
 
 
-def test_ranks_agree_after_every_round_and_at_the_end(ranks: Ranks) -> None:
-    one, other = ranks(train, "ours", 2)
+@pytest.fixture(scope="module")
+def on_two() -> Cases:
+    calls: list[tuple[Any, ...]] = [(train, "ours", 2), (train, "ours", 2, False), (fail_on_one,), (train, "peer", 2)]
+    return Cases({call: call for call in calls})
+
+
+def test_ranks_agree_after_every_round_and_at_the_end(on_two: Cases) -> None:
+    one, other = on_two[train, "ours", 2]
     agree = [a == b for a, b in zip(one, other, strict=True)]
     assert agree == [False, True, False, True, False, True]
 
 
-def test_the_weights_are_those_of_the_peer(ranks: Ranks) -> None:
-    ours, theirs = ranks(train, "ours", 2), ranks(train, "peer", 2)
+def test_the_weights_are_those_of_the_peer(on_two: Cases) -> None:
+    ours, theirs = on_two[train, "ours", 2], on_two[train, "peer", 2]
     torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs), rtol=0, atol=1e-6)
 
 
-def test_switched_off_it_is_ddp(ranks: Ranks) -> None:
-    one, other = ranks(train, "ours", 2, False)
+def test_switched_off_it_is_ddp(on_two: Cases) -> None:
+    one, other = on_two[train, "ours", 2, False]
     assert one == other
 
 
@@ -95,5 +101,5 @@ def fail_on_one() -> str:
         return str(error)
 
 
-def test_a_block_that_fails_does_not_average(ranks: Ranks) -> None:
-    assert ranks(fail_on_one) == ["0", "1"]
+def test_a_block_that_fails_does_not_average(on_two: Cases) -> None:
+    assert on_two[(fail_on_one,)] == ["0", "1"]

@@ -1,12 +1,14 @@
 """A training function that was written for the peer runs with only its import lines changed, and finds the same."""
 
+import itertools
 import textwrap
-from pathlib import Path
 from typing import Any
 
+import accelerate
 import pytest
 
-from tests.train.conftest import Ranks
+from notebook_accel import PartialState
+from tests.train.conftest import Cases
 
 SCRIPT = """
 import os
@@ -195,8 +197,12 @@ def training_function(folder, mixed_precision):
 """
 
 
-def run(source: str, folder: str, mixed_precision: str) -> Any:
+def run(source: str, folder: str, mixed_precision: str, is_ours: bool) -> Any:
     """Runs the script's function on this rank."""
+    if not is_ours:
+        accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+        accelerate.state.GradientState._reset_state()
+        PartialState()  # joins a group of its own; Accelerate would join that of the script before
     names: dict[str, Any] = {"__name__": "script"}
     exec(compile(source, "script", "exec"), names)
     return names["training_function"](folder, mixed_precision)
@@ -211,15 +217,36 @@ def ported(source: str) -> str:
     )
 
 
-@pytest.mark.parametrize(("script", "mixed_precision"), [("SCRIPT", "no"), ("SCRIPT", "bf16"), ("IDIOMS", "no")])
+SCRIPTS = {"IDIOMS": IDIOMS, "SCRIPT": SCRIPT}
+RUNS = [("IDIOMS", "no"), ("SCRIPT", "no"), ("SCRIPT", "bf16")]
+"""Scripts and precisions. The first one also joins the group, with its own arguments."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[bool, int], Cases]:
+    """What Accelerate and we find in each run, by whether it is ours and the number of ranks."""
+    found = {}
+    for is_ours, size in itertools.product((False, True), (1, 2)):
+        cases = {}
+        for script, precision in RUNS:
+            source = textwrap.dedent(SCRIPTS[script])
+            folder = str(tmp_path_factory.mktemp("run"))
+            cases[script, precision] = (run, ported(source) if is_ours else source, folder, precision, is_ours)
+        found[is_ours, size] = Cases(cases, size=size)
+    return found
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_port_says_one_name_for_another(script: str) -> None:
+    source = textwrap.dedent(SCRIPTS[script])
+    assert ported(source).count("notebook_accel") == source.count("from accelerate") == source.count("accelerate")
+
+
+@pytest.mark.parametrize(("script", "mixed_precision"), RUNS)
 @pytest.mark.parametrize("size", [1, 2])
 def test_only_the_import_lines_change(
-    size: int, script: str, mixed_precision: str, ranks: Ranks, tmp_path: Path
+    size: int, script: str, mixed_precision: str, runs: dict[tuple[bool, int], Cases]
 ) -> None:
-    source = textwrap.dedent(globals()[script])
-    assert ported(source).count("notebook_accel") == source.count("from accelerate") == source.count("accelerate")
-    results = {}
-    for name, each in {"theirs": source, "ours": ported(source)}.items():
-        (tmp_path / name).mkdir()
-        results[name] = ranks(run, each, str(tmp_path / name), mixed_precision, size=size)
-    assert results["ours"] == results["theirs"]
+    ours, theirs = (runs[is_ours, size][script, mixed_precision] for is_ours in (True, False))
+    assert len(ours) == size
+    assert ours == theirs

@@ -18,7 +18,7 @@ from notebook_accel import (
 )
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import precision
-from tests.train.conftest import Ranks
+from tests.train.conftest import Cases
 
 
 class Net(nn.Module):
@@ -154,11 +154,16 @@ def layers_of(first: bool) -> list[str]:
     ]
 
 
+@pytest.fixture(scope="module")
+def layers() -> Cases:
+    return Cases({first: (layers_of, first) for first in (True, False)})
+
+
 @pytest.mark.parametrize("first", [True, False])
-def test_compile_comes_last_ddp_before_it_and_autocast_innermost(first: bool, ranks: Ranks) -> None:
+def test_compile_comes_last_ddp_before_it_and_autocast_innermost(first: bool, layers: Cases) -> None:
     wrapped = ["OptimizedModule", "DistributedDataParallel", "Net", "Forward", "DistributedDataParallel"]
     unwrapped = ["Net", "OptimizedModule", "Net", "DistributedDataParallel"]
-    assert ranks(layers_of, first) == [[*wrapped, *unwrapped]] * 2
+    assert layers[first] == [[*wrapped, *unwrapped]] * 2
 
 
 @pytest.mark.parametrize(

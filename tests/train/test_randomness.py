@@ -15,7 +15,7 @@ import torch
 from notebook_accel import Accelerator
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.randomness import set_seed, synchronize_rng_state, synchronize_rng_states
-from tests.train.conftest import Ranks
+from tests.train.conftest import Cases
 from tests.train.data.loaders import numbers, read
 
 
@@ -43,12 +43,18 @@ def test_any_seed_that_torch_takes_is_one() -> None:
     assert torch.initial_seed() == 2**40
 
 
-def test_a_rank_can_have_a_seed_of_its_own(ranks: Ranks) -> None:
-    first, second = ranks(seeded, True)
+@pytest.fixture(scope="module")
+def on_two() -> Cases:
+    calls: list[tuple[Any, ...]] = [(seeded, True), (seeded, False), (synchronized,), (after_an_epoch,)]
+    return Cases({call: call for call in calls})
+
+
+def test_a_rank_can_have_a_seed_of_its_own(on_two: Cases) -> None:
+    first, second = on_two[seeded, True]
     assert first != second
     set_seed(4)
     assert second == draw()
-    assert ranks(seeded, False) == [first, first]
+    assert on_two[seeded, False] == [first, first]
 
 
 def seeded(device_specific: bool) -> tuple[Any, ...]:
@@ -70,8 +76,8 @@ def synchronized() -> list[Any]:
     return [*found, torch.rand(1).item()]
 
 
-def test_states_become_those_of_rank_0(ranks: Ranks) -> None:
-    first, second = ranks(synchronized)
+def test_states_become_those_of_rank_0(on_two: Cases) -> None:
+    first, second = on_two[(synchronized,)]
     assert [mine == theirs for mine, theirs in zip(first, second, strict=True)] == [True, False, True]
 
 
@@ -81,8 +87,8 @@ def after_an_epoch() -> tuple[Any, ...]:
     return read(loader), draw()
 
 
-def test_by_default_an_epoch_makes_only_the_order_equal(ranks: Ranks) -> None:
-    (first, drawn), (second, drawn_too) = ranks(after_an_epoch)
+def test_by_default_an_epoch_makes_only_the_order_equal(on_two: Cases) -> None:
+    (first, drawn), (second, drawn_too) = on_two[(after_an_epoch,)]
     assert len({number for batch in first + second for number in batch}) == 20
     assert not set(drawn) & set(drawn_too)
 

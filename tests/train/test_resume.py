@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from notebook_accel.train.accelerator import Accelerator
 from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
 from notebook_accel.train.options import DataLoaderConfiguration
 from notebook_accel.train.randomness import set_seed
-from tests.train.conftest import Ranks
+from tests.train.conftest import Cases
 
 
 @dataclass(frozen=True)
@@ -126,11 +125,29 @@ CASES = {
 }
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[bool, int], Cases]:
+    """Whole runs, and those that other processes resume, by whether they are resumed and the number of ranks."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    return {
+        (resume, size): Cases(
+            {
+                name: (train, case, str(folder / str(index)), resume)
+                for index, (name, case) in enumerate(CASES.items())
+                if case.size == size
+            },
+            size=size,
+        )
+        for resume in (False, True)
+        for size in (1, 2)
+    }
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_a_resumed_run_ends_in_the_same_bits(name: str, ranks: Ranks, tmp_path: Path) -> None:
-    case = CASES[name]
-    whole = ranks(train, case, str(tmp_path / "checkpoint"), False, size=case.size)
-    resumed = ranks(train, case, str(tmp_path / "checkpoint"), True, size=case.size)
+def test_a_resumed_run_ends_in_the_same_bits(name: str, runs: dict[tuple[bool, int], Cases]) -> None:
+    size = CASES[name].size
+    whole, resumed = runs[False, size][name], runs[True, size][name]
+    assert len(whole) == size
     for rank, (one, other) in enumerate(zip(whole, resumed, strict=True)):
         assert other["batches"] == one["batches"]
         assert other["rate"] == one["rate"]

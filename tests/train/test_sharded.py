@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,7 @@ from torch import nn
 
 from notebook_accel import Accelerator, FullyShardedDataParallelPlugin, TorchTensorParallelPlugin
 from notebook_accel.errors import ConfigurationError, RankError
-from notebook_accel.train.shard_files import SafePlanner
-from tests.train.conftest import Ranks
+from tests.train.conftest import Cases, Ranks
 
 
 def net() -> nn.Sequential:
@@ -89,12 +89,27 @@ def train(case: str, folder: str, resume: bool) -> list[dict[str, torch.Tensor]]
     return [{name: tensor.clone() for name, tensor in state.items()} for state in states]
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the cases save, each in a folder of its own."""
+    return tmp_path_factory.mktemp("checkpoints")
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> Cases:
+    return Cases({case: (train, case, str(folder / case), False) for case in CASES})
+
+
+@pytest.fixture(scope="module")
+def resumed(folder: Path) -> Cases:
+    return Cases({case: (train, case, str(folder / case), True) for case in CASES})
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_a_run_goes_on_to_the_same_bits(case: str, ranks: Ranks, tmp_path: Path) -> None:
-    whole = ranks(train, case, str(tmp_path / "run"), False)
-    resumed = ranks(train, case, str(tmp_path / "run"), True)
-    assert whole[0][0]
-    for one, other in zip(whole[0], resumed[0], strict=True):
+def test_a_run_goes_on_to_the_same_bits(case: str, whole: Cases, resumed: Cases) -> None:
+    expected, found = whole[case][0], resumed[case][0]
+    assert expected[0]
+    for one, other in zip(expected, found, strict=True):
         assert one.keys() == other.keys()
         assert all(torch.equal(one[name], other[name]) for name in one)
 
@@ -109,9 +124,10 @@ class Trap:
         return os.mkdir, (str(self.mark),)
 
 
-def test_an_index_that_would_run_code_is_refused(ranks: Ranks, tmp_path: Path) -> None:
+def test_an_index_that_would_run_code_is_refused(ranks: Ranks, whole: Cases, folder: Path, tmp_path: Path) -> None:
     case = "FSDP2, an optimizer for each of two models"
-    ranks(train, case, str(tmp_path / "run"), False)
+    assert whole[case]  # saves
+    shutil.copytree(folder / case, tmp_path / "run")
     (tmp_path / "run" / "optimizer_1" / ".metadata").write_bytes(pickle.dumps(Trap(tmp_path / "mark")))
     with pytest.raises(RankError, match=r"could not read .*optimizer_1: .*the index of a checkpoint has no use"):
         ranks(train, case, str(tmp_path / "run"), True)
@@ -119,6 +135,8 @@ def test_an_index_that_would_run_code_is_refused(ranks: Ranks, tmp_path: Path) -
 
 
 def test_a_value_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    from notebook_accel.train.shard_files import SafePlanner  # it takes a second, in each worker that collects tests
+
     value = io.BytesIO()
     torch.save({"rate": Trap(tmp_path / "mark")}, value)
     value.seek(0)

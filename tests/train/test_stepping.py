@@ -13,7 +13,7 @@ from notebook_accel import Accelerator, DataLoaderConfiguration, GradientAccumul
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.optimizer import AcceleratedOptimizer
 from notebook_accel.train.scheduler import AcceleratedScheduler
-from tests.train.conftest import Ranks
+from tests.train.conftest import Cases
 
 
 def parts(samples: int = 10, batch: int = 2) -> tuple[Any, ...]:
@@ -165,14 +165,14 @@ def rates(split: bool, accumulation: int) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("split", "accumulation", "expected"),
-    [(False, 1, [2, 4]), (True, 1, [1, 2, 3, 4]), (False, 2, [0, 2]), (True, 2, [0, 1, 1, 2])],
-)
+RATES = [(False, 1, [2, 4]), (True, 1, [1, 2, 3, 4]), (False, 2, [0, 2]), (True, 2, [0, 1, 1, 2])]
+
+
+@pytest.mark.parametrize(("split", "accumulation", "expected"), RATES)
 def test_a_scheduler_steps_once_for_each_rank_that_had_a_batch(
-    split: bool, accumulation: int, expected: list[int], ranks: Ranks
+    split: bool, accumulation: int, expected: list[int], on_two: Cases
 ) -> None:
-    assert ranks(rates, split, accumulation) == [[0.5**step for step in expected]] * 2
+    assert on_two[rates, split, accumulation] == [[0.5**step for step in expected]] * 2
 
 
 def test_a_scheduler_with_an_end_does_not_go_beyond_it() -> None:
@@ -209,8 +209,8 @@ def gradients(number: int) -> list[tuple[float, bool]]:
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_gradients_stay_on_their_rank_until_a_step_is_due(number: int, ranks: Ranks) -> None:
-    first, second = ranks(gradients, number)
+def test_gradients_stay_on_their_rank_until_a_step_is_due(number: int, on_two: Cases) -> None:
+    first, second = on_two[gradients, number]
     assert first == [([0.5] * number, False), ([1.5] * number, True)]
     assert second == [([1.0] * number, False), ([1.5] * number, True)]
 
@@ -237,8 +237,8 @@ def held_back(each_batch: bool) -> list[float]:
 
 
 @pytest.mark.parametrize("each_batch", [False, True])
-def test_exchange_can_be_put_off_and_forced(each_batch: bool, ranks: Ranks) -> None:
-    first, second = ranks(held_back, each_batch)
+def test_exchange_can_be_put_off_and_forced(each_batch: bool, on_two: Cases) -> None:
+    first, second = on_two[held_back, each_batch]
     assert first == ([0.5, 0.0, 0.5] if each_batch else [0.0, 0.0, 0.5])
     assert second == ([0.5, 1.0, 0.5] if each_batch else [1.0, 1.0, 0.5])
 
@@ -253,6 +253,25 @@ def test_clipping_gives_the_norm_before() -> None:
     torch.testing.assert_close(model.weight.grad, torch.tensor([[0.6, 0.7]]))
 
 
+def test_clipping_measures_gradients_without_the_scale_of_fp16() -> None:
+    accelerator = Accelerator()
+    accelerator._precision.scaler = Overflow()  # which the CPU has no use for, and a GPU has under fp16
+    for clip in (
+        lambda weights: accelerator.clip_grad_norm_(weights, 1.0),
+        lambda weights: accelerator.clip_grad_value_(weights, 0.5),
+    ):
+        net = nn.Linear(2, 1, bias=False)
+        model, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=1.0))
+        before = net.weight.detach().clone()
+        accelerator.backward(model(torch.tensor([[3.0, 4.0]])).sum())
+        assert net.weight.grad.tolist() == [[12.0, 16.0]]
+        norm = clip(model.parameters())
+        assert norm is None or norm.item() == 5
+        optimizer.step()
+        torch.testing.assert_close(before - net.weight, torch.tensor([[0.5, 0.5]] if norm is None else [[0.6, 0.8]]))
+        accelerator.free_memory()
+
+
 def triggered() -> list[bool]:
     accelerator = Accelerator()
     found = [accelerator.check_trigger()]
@@ -261,8 +280,20 @@ def triggered() -> list[bool]:
     return [*found, accelerator.check_trigger(), accelerator.check_trigger()]
 
 
-def test_a_trigger_on_one_rank_is_seen_on_all(ranks: Ranks) -> None:
-    assert ranks(triggered) == [[False, True, False]] * 2
+@pytest.fixture(scope="module")
+def on_two() -> Cases:
+    """What two ranks do in these tests; each case is named by its call."""
+    calls: list[tuple[Any, ...]] = [
+        *((rates, split, accumulation) for split, accumulation, _ in RATES),
+        *((gradients, number) for number in (1, 3)),
+        *((held_back, each_batch) for each_batch in (False, True)),
+        (triggered,),
+    ]
+    return Cases({call: call for call in calls})
+
+
+def test_a_trigger_on_one_rank_is_seen_on_all(on_two: Cases) -> None:
+    assert on_two[(triggered,)] == [[False, True, False]] * 2
 
 
 def test_a_model_that_was_moved_is_missed() -> None:

@@ -73,14 +73,26 @@ MISFITS = {
 """Where the peer does not follow its own rule."""
 
 
-def misfit(name: str, how: dict[str, Any], ranks: int) -> bool:
-    """Whether the peer has nothing to compare with.
+def is_possible(name: str, how: dict[str, Any], ranks: int) -> bool:
+    """Whether so many ranks can share a loader in this way: a batch of 4 is not cut in three, nor a ready-made one."""
+    if not how.get("split_batches"):
+        return True
+    return 4 % ranks == 0 and (name not in READY or bool(how.get("dispatch_batches")))
+
+
+def is_compared(name: str, how: dict[str, Any], ranks: int) -> bool:
+    """Whether Accelerate can be compared with.
 
     On one rank it is not asked, since importing it takes seconds; on three, its dispatching fails with `drop_last`.
     """
-    if ranks == 1 or (ranks == 3 and how.get("dispatch_batches")):
-        return True
-    return any((name, option) in MISFITS for option, value in how.items() if value)
+    if ranks == 1 or (ranks == 3 and how.get("dispatch_batches")) or not is_possible(name, how, ranks):
+        return False
+    return not any((name, option) in MISFITS for option, value in how.items() if value)
+
+
+def options(flags: tuple[bool, ...]) -> dict[str, bool]:
+    """The arguments that a row of `FLAGS` stands for."""
+    return dict(zip(("dispatch_batches", "split_batches", "even_batches"), flags, strict=True))
 
 
 def shuffled(key: str, how: dict[str, Any], by: str = "us", seed_by_rank: bool = False) -> list[list[list[int]]]:
@@ -120,21 +132,21 @@ def everything() -> dict[Key, Any]:
     found: dict[Key, Any] = {}
     for name in SHUFFLED:
         for how in HOW_SHUFFLED:
-            if how.get("split_batches") and 4 % ranks:
+            if not is_possible(name, how, ranks):
                 continue
             key = ("shuffled", name, *how)
             found[key] = shuffled(name, how)
-            if not misfit(name, how, ranks):
+            if is_compared(name, how, ranks):
                 found[("peer", *key)] = shuffled(name, how, "the peer")
     for how in ({}, {"use_seedable_sampler": True}):
         found[("seeds of their own", *how)] = shuffled("shuffle", how, seed_by_rank=True)
     for name, make in (STILL | READY).items():
         for flags in FLAGS:
-            how = dict(zip(("dispatch_batches", "split_batches", "even_batches"), flags, strict=True))
-            if how["split_batches"] and (4 % ranks or (name in READY and not how["dispatch_batches"])):
+            how = options(flags)
+            if not is_possible(name, how, ranks):
                 continue
             for skipped in range(3):
                 found[(name, *flags, skipped)] = still(make, how, skipped)
-            if how["even_batches"] and name in STILL and not misfit(name, how, ranks):
+            if how["even_batches"] and name in STILL and is_compared(name, how, ranks):
                 found[("peer", name, *flags)] = read(_prepare("the peer", make(), **how))
     return found

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from notebook_accel import RankError
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data import DispatchingLoader, prepare_data_loader
-from tests.train.conftest import Ranks
+from tests.train.conftest import Cases, Ranks
 from tests.train.data.loaders import Encoding, Pair, Sample, Stream, numbers
 
 
@@ -39,8 +39,8 @@ def batches() -> list[Any]:
     return list(dispatched(numbers(16, collate_fn=collate)))
 
 
-def test_batches_of_any_structure_reach_every_rank(ranks: Ranks) -> None:
-    for rank, found in enumerate(ranks(batches)):
+def test_batches_of_any_structure_reach_every_rank(on_two: Cases) -> None:
+    for rank, found in enumerate(on_two[batches]):
         for turn, batch in enumerate(found):
             start = turn * 8 + rank * 4
             expected = collate(list(torch.arange(start, start + 4)))
@@ -72,8 +72,8 @@ def of_various_lengths() -> list[Any]:
     return [batch.shape for batch in loader]
 
 
-def test_shapes_may_change_from_batch_to_batch(ranks: Ranks) -> None:
-    assert ranks(of_various_lengths) == [[(2, 1), (2, 3), (2, 8)], [(2, 2), (2, 5), (2, 13)]]
+def test_shapes_may_change_from_batch_to_batch(on_two: Cases) -> None:
+    assert on_two[of_various_lengths] == [[(2, 1), (2, 3), (2, 8)], [(2, 2), (2, 5), (2, 13)]]
 
 
 def in_place() -> tuple[list[Any], list[Any]]:
@@ -85,8 +85,8 @@ def in_place() -> tuple[list[Any], list[Any]]:
     return found
 
 
-def test_a_rank_may_change_its_batch(ranks: Ranks) -> None:
-    first, second = ranks(in_place)
+def test_a_rank_may_change_its_batch(on_two: Cases) -> None:
+    first, second = on_two[in_place]
     assert first[0] == ([100, 101, 102, 103], [0, 1, 2, 3])
     assert second[1] == ([112, 113, 114, 115], [12, 13, 14, 15])
 
@@ -100,8 +100,8 @@ def with_a_function() -> list[Any]:
     return list(dispatched(plain, slice_fn_for_dispatch=cut))
 
 
-def test_a_function_can_cut_the_batches(ranks: Ranks) -> None:
-    for rank, found in enumerate(ranks(with_a_function)):
+def test_a_function_can_cut_the_batches(on_two: Cases) -> None:
+    for rank, found in enumerate(on_two[with_a_function]):
         assert [batch["rows"].tolist() for batch in found] == [[2 * rank, 2 * rank + 1], [4 + 2 * rank, 5 + 2 * rank]]
         assert found[1]["all"].tolist() == [4, 5, 6, 7]
         assert (found[0]["rank"], found[0]["of"]) == (rank, 2)
@@ -123,8 +123,8 @@ def only_rank_0_reads() -> tuple[type, int]:
     return type(loader), len(read)
 
 
-def test_only_rank_0_reads(ranks: Ranks) -> None:
-    assert ranks(only_rank_0_reads) == [(DispatchingLoader, 8), (DispatchingLoader, 0)]
+def test_only_rank_0_reads(on_two: Cases) -> None:
+    assert on_two[only_rank_0_reads] == [(DispatchingLoader, 8), (DispatchingLoader, 0)]
 
 
 def left_early() -> list[int]:
@@ -135,8 +135,14 @@ def left_early() -> list[int]:
     return [batch[0].item() for batch in loader]
 
 
-def test_a_loop_can_be_left_by_all(ranks: Ranks) -> None:
-    assert ranks(left_early) == [[0, 8, 16, 24, 32], [4, 12, 20, 28, 36]]
+def test_a_loop_can_be_left_by_all(on_two: Cases) -> None:
+    assert on_two[left_early] == [[0, 8, 16, 24, 32], [4, 12, 20, 28, 36]]
+
+
+@pytest.fixture(scope="module")
+def on_two() -> Cases:
+    functions = [batches, of_various_lengths, in_place, with_a_function, only_rank_0_reads, left_early]
+    return Cases({function: (function,) for function in functions})
 
 
 def broken() -> None:

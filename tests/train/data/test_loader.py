@@ -12,6 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data import PreparedLoader, prepare_data_loader, skip_first_batches
+from notebook_accel.train.data.samplers import SeedableRandomSampler
 from notebook_accel.train.gradient_state import GradientState
 from tests.train.data.loaders import Encoding, Pair, ReadyBatches, Sample, SizedStream, Stream, numbers, pairs, read
 
@@ -286,3 +287,14 @@ def test_a_skipping_loader_goes_on_with_the_epochs_of_the_whole_one() -> None:
 
 def test_a_loader_of_anything_is_a_prepared_loader() -> None:
     assert type(prepare_data_loader(DataLoader(TensorDataset(torch.ones(3))))) is PreparedLoader
+
+
+def test_a_seedable_order_is_another_in_each_epoch_and_follows_from_its_number() -> None:
+    sampler = SeedableRandomSampler(range(20), data_seed=5)
+    epochs = [list(sampler) for _ in range(3)]
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+    again = SeedableRandomSampler(range(20), data_seed=5)
+    again.set_epoch(2)
+    assert list(again) == epochs[2]
+    loader = prepare_data_loader(numbers(20, 20, shuffle=True), use_seedable_sampler=True, data_seed=5)
+    assert [read(loader) for _ in range(3)] == [[epoch] for epoch in epochs]

@@ -1,17 +1,27 @@
 """What every strategy does alike, on one suite."""
 
+import itertools
+import os
+import unittest.mock
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+from torch.distributed.device_mesh import init_device_mesh
 
-from notebook_accel import Accelerator, FullyShardedDataParallelPlugin, RankError, TorchTensorParallelPlugin
+from notebook_accel import (
+    Accelerator,
+    FullyShardedDataParallelPlugin,
+    PartialState,
+    RankError,
+    TorchTensorParallelPlugin,
+)
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import strategies
-from tests.train.conftest import Ranks, launch
+from notebook_accel.train.data import prepare_data_loader
+from tests.train.conftest import Cases, Ranks
 
 
 class Block(nn.Module):
@@ -40,23 +50,35 @@ def fsdp(**options: Any) -> dict[str, Any]:
 
 
 BLOCKS = {"auto_wrap_policy": "transformer_based_wrap", "transformer_cls_names_to_wrap": ["Block"]}
-PLAN = {"blocks.*.up": ColwiseParallel(), "blocks.*.down": RowwiseParallel()}
-STRATEGIES: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "fsdp": fsdp(),
-    "fsdp by block": fsdp(**BLOCKS),
-    "fsdp by size": fsdp(auto_wrap_policy="size_based_wrap", min_num_params=40),
-    "fsdp, gradients only": fsdp(sharding_strategy="SHARD_GRAD_OP", **BLOCKS),
-    "fsdp in each machine": fsdp(sharding_strategy="HYBRID_SHARD"),
-    "fsdp, recomputing": fsdp(activation_checkpointing=True, **BLOCKS),
-    "fsdp, in host memory": fsdp(cpu_offload=True),
-    "tensor parallel": {"torch_tp_plugin": TorchTensorParallelPlugin(tp_size=2, plan=PLAN)},
+
+
+def tensor_parallel(up: str = "blocks.*.up", down: str = "blocks.*.down") -> dict[str, Any]:
+    # Imported by the ranks, and not by each worker that collects tests: it takes a second.
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+    plan = {up: ColwiseParallel(), down: RowwiseParallel()}
+    return {"torch_tp_plugin": TorchTensorParallelPlugin(tp_size=2, plan=plan)}
+
+
+STRATEGIES: dict[str, Callable[[], dict[str, Any]]] = {
+    "plain": dict,
+    "fsdp": fsdp,
+    "fsdp by block": lambda: fsdp(**BLOCKS),
+    "fsdp by size": lambda: fsdp(auto_wrap_policy="size_based_wrap", min_num_params=40),
+    "fsdp, gradients only": lambda: fsdp(sharding_strategy="SHARD_GRAD_OP", **BLOCKS),
+    "fsdp in each machine": lambda: fsdp(sharding_strategy="HYBRID_SHARD"),
+    "fsdp, recomputing": lambda: fsdp(activation_checkpointing=True, **BLOCKS),
+    "fsdp, in host memory": lambda: fsdp(cpu_offload=True),
+    "tensor parallel": tensor_parallel,
 }
+"""By name, what makes the arguments of an Accelerator."""
 
 
-def trained(options: dict[str, Any], clip: bool) -> dict[str, Any]:
+def trained(strategy: str, clip: bool) -> dict[str, Any]:
     """Two steps on the same samples on all ranks; each rank begins with weights of its own."""
-    accelerator = Accelerator(**options)
+    from torch.distributed.tensor import DTensor
+
+    accelerator = Accelerator(**STRATEGIES[strategy]())
     torch.manual_seed(accelerator.process_index)
     net = Net()
     optimizer = torch.optim.AdamW([{"params": net.head.parameters()}, {"params": net.blocks.parameters()}], lr=0.1)
@@ -81,19 +103,29 @@ def trained(options: dict[str, Any], clip: bool) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def alone() -> dict[bool, dict[str, Any]]:
-    return {clip: launch(trained, {}, clip, size=1)[0] for clip in (False, True)}
+def alone() -> Cases:
+    return Cases({clip: (trained, "plain", clip) for clip in (False, True)}, size=1)
+
+
+SIZES = [(name, size) for name in STRATEGIES for size in (1, 2) if (name, size) != ("tensor parallel", 1)]
+"""One rank has nobody to share layers with."""
+
+
+@pytest.fixture(scope="module")
+def on_ranks() -> dict[int, Cases]:
+    """Every strategy, by the number of ranks."""
+    found: dict[int, dict[Any, Any]] = {1: {}, 2: {}}
+    for (name, size), clip in itertools.product(SIZES, (False, True)):
+        found[size][name, clip] = (trained, name, clip)
+    return {size: Cases(cases, size=size) for size, cases in found.items()}
 
 
 @pytest.mark.parametrize("clip", [False, True])
-@pytest.mark.parametrize("size", [1, 2])
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize(("name", "size"), SIZES)
 def test_every_strategy_trains_as_one_device_does(
-    name: str, size: int, clip: bool, alone: dict[bool, dict[str, Any]], ranks: Ranks
+    name: str, size: int, clip: bool, alone: Cases, on_ranks: dict[int, Cases]
 ) -> None:
-    if name == "tensor parallel" and size == 1:
-        pytest.skip("one rank has nobody to share layers with")
-    found, expected = ranks(trained, STRATEGIES[name], clip, size=size)[0], alone[clip]
+    found, expected = on_ranks[size][name, clip][0], alone[clip][0]
     assert found["own"] == "Net"
     assert found["again"]
     assert found["optimizer"]
@@ -111,7 +143,7 @@ def test_the_table_ends_with_a_strategy_for_everyone() -> None:
 
 
 def shared_data() -> Any:
-    accelerator = Accelerator(torch_tp_plugin=TorchTensorParallelPlugin(tp_size=2, plan=PLAN))
+    accelerator = Accelerator(**tensor_parallel())
     loader = torch.utils.data.DataLoader(torch.arange(7), batch_size=2)
     model, loader = accelerator.prepare(Net(), loader)
     seen = [accelerator.gather_for_metrics(batch).tolist() for batch in loader]
@@ -120,15 +152,57 @@ def shared_data() -> Any:
     return seen, accelerator.gather(torch.tensor(accelerator.process_index)).tolist(), norm
 
 
-def test_ranks_that_share_layers_get_the_same_samples(ranks: Ranks) -> None:
-    found = ranks(shared_data, size=4)
+def rows_held(sharding: str, machines: int) -> list[float]:
+    """The rows of a layer that this rank keeps, where the ranks are those of so many machines."""
+    here = int(os.environ["WORLD_SIZE"]) // machines
+    with unittest.mock.patch.dict(os.environ, LOCAL_WORLD_SIZE=str(here)):
+        accelerator = Accelerator(**fsdp(sharding_strategy=sharding))
+    layer = nn.Linear(1, 8, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.arange(8.0)[:, None])
+    [weight] = accelerator.prepare(layer).parameters()
+    return weight.to_local().flatten().tolist()
+
+
+def shares(names: tuple[str, ...]) -> list[int]:
+    """The first samples that this rank reads, where a mesh of the user's says which ranks share them."""
+    PartialState()  # joins the group
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
+    loader = prepare_data_loader(torch.utils.data.DataLoader(torch.arange(8), batch_size=1), torch_device_mesh=mesh)
+    return [batch.item() for batch in loader]
+
+
+PLACED = [(rows_held, "FULL_SHARD", 2), (rows_held, "HYBRID_SHARD", 2), (rows_held, "HYBRID_SHARD", 1)]
+SHARED = [(shares, ("dp_replicate", "dp_shard")), (shares, ("dp", "tp")), (shares, ("tp", "dp"))]
+
+
+@pytest.fixture(scope="module")
+def on_four() -> Cases:
+    return Cases({call: call for call in ((shared_data,), *PLACED, *SHARED)}, size=4)
+
+
+def test_ranks_hold_the_shards_of_their_place(on_four: Cases) -> None:
+    full, hybrid, on_one_machine = (on_four[call] for call in PLACED)
+    assert full == on_one_machine == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert hybrid == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2, "each machine has all shards"
+
+
+def test_ranks_read_the_samples_of_their_place_in_a_mesh(on_four: Cases) -> None:
+    replicated, layers_within, layers_across = (on_four[call] for call in SHARED)
+    assert replicated == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert layers_within == [[0, 2, 4, 6], [0, 2, 4, 6], [1, 3, 5, 7], [1, 3, 5, 7]]
+    assert layers_across == [[0, 2, 4, 6], [1, 3, 5, 7]] * 2
+
+
+def test_ranks_that_share_layers_get_the_same_samples(on_four: Cases) -> None:
+    found = on_four[(shared_data,)]
     assert [seen for seen, _, _ in found] == [[[0, 1, 2, 3], [4, 5, 6]]] * 4
     assert [gathered for _, gathered, _ in found] == [[0, 2], [1, 3], [0, 2], [1, 3]]
     assert len({norm for _, _, norm in found}) == 1
 
 
-def low_precision(options: dict[str, Any]) -> list[str]:
-    accelerator = Accelerator(mixed_precision="bf16", **options)
+def low_precision(strategy: str) -> list[str]:
+    accelerator = Accelerator(mixed_precision="bf16", **STRATEGIES[strategy]())
     torch.manual_seed(0)
     model, optimizer = accelerator.prepare(net := Net(), torch.optim.SGD(net.parameters(), lr=0.1))
     outputs = model(torch.ones(2, 4))
@@ -138,9 +212,30 @@ def low_precision(options: dict[str, Any]) -> list[str]:
     return [str(each) for each in (outputs.dtype, *kept)]
 
 
-@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "tensor parallel"])
-def test_weights_and_gradients_stay_in_float32_under_bf16(name: str, ranks: Ranks) -> None:
-    assert ranks(low_precision, STRATEGIES[name]) == [["torch.float32"] * 3] * 2
+IN_BF16 = [name for name in STRATEGIES if name != "tensor parallel"]
+
+
+@pytest.fixture(scope="module")
+def in_bf16() -> Cases:
+    return Cases({"averaged": (averaged,), **{name: (low_precision, name) for name in IN_BF16}})
+
+
+@pytest.mark.parametrize("name", IN_BF16)
+def test_weights_and_gradients_stay_in_float32_under_bf16(name: str, in_bf16: Cases) -> None:
+    assert in_bf16[name] == [["torch.float32"] * 3] * 2
+
+
+def averaged() -> float:
+    """The mean of two gradients, which bf16 can tell apart from neither half of the first."""
+    accelerator = Accelerator(mixed_precision="bf16", **fsdp())
+    model = accelerator.prepare(nn.Linear(1, 1, bias=False))
+    accelerator.backward(model(torch.tensor([[2.0**-10 if accelerator.process_index else 1.0]])).sum())
+    [weight] = model.parameters()
+    return weight.grad.full_tensor().item()
+
+
+def test_gradients_of_shards_add_up_in_float32_under_bf16(in_bf16: Cases) -> None:
+    assert in_bf16["averaged"] == [0.5 + 2.0**-11] * 2
 
 
 def made_on_meta() -> bool:
@@ -160,8 +255,8 @@ def test_a_model_without_storage_gets_it_in_shards(ranks: Ranks) -> None:
     ("make", "message"),
     [
         (lambda: Accelerator(torch_tp_plugin=TorchTensorParallelPlugin(tp_size=2)), "needs a plan"),
-        (lambda: Accelerator(**STRATEGIES["tensor parallel"]), "tp_size=2 does not divide the 1 ranks"),
-        (lambda: Accelerator(**STRATEGIES["tensor parallel"], **fsdp()), "fsdp_plugin has no effect"),
+        (lambda: Accelerator(**tensor_parallel()), "tp_size=2 does not divide the 1 ranks"),
+        (lambda: Accelerator(**tensor_parallel(), **fsdp()), "fsdp_plugin has no effect"),
         (lambda: Accelerator(deepspeed_plugin=object()), "deepspeed_plugin asks for something that is not here"),
         (lambda: fsdp(fsdp_version=1), "parameters are sharded by FSDP2"),
         (lambda: fsdp(sharding_strategy="NO_SHARD"), "leave the plugin out, which uses DDP"),
@@ -179,8 +274,8 @@ def test_options_that_cannot_be_followed_are_refused(make: Any, message: str) ->
     assert message in str(refused.value)
 
 
-def prepared(options: dict[str, Any]) -> None:
-    Accelerator(**options).prepare(Net())
+def prepared(make: Callable[..., dict[str, Any]], options: dict[str, Any]) -> None:
+    Accelerator(**make(**options)).prepare(Net())
 
 
 def stepped_before() -> None:
@@ -197,18 +292,35 @@ def joined() -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        ((prepared, fsdp(transformer_cls_names_to_wrap=["Blok"])), "the model has no layer of class Blok"),
-        ((prepared, fsdp(activation_checkpointing=True)), "auto_wrap_policy chooses none"),
-        ((prepared, {"torch_tp_plugin": TorchTensorParallelPlugin(2, None, {"bloks": ColwiseParallel()})}), "'bloks'"),
-        ((stepped_before,), "already made a step can't follow its parameters"),
-        ((joined,), "join_uneven_inputs is not possible"),
-    ],
-)
-def test_what_cannot_be_sharded_is_refused(call: Any, message: str, ranks: Ranks) -> None:
+def refusal(call: Any, *arguments: Any) -> str:
+    try:
+        call(*arguments)
+    except ConfigurationError as error:
+        return str(error)
+    return "it is not refused"
+
+
+UNSHARDABLE: dict[str, Any] = {
+    "the model has no layer of class Blok": (prepared, fsdp, {"transformer_cls_names_to_wrap": ["Blok"]}),
+    "auto_wrap_policy chooses none": (prepared, fsdp, {"activation_checkpointing": True}),
+    "'bloks'": (prepared, tensor_parallel, {"up": "bloks"}),
+    "already made a step can't follow its parameters": (stepped_before,),
+    "join_uneven_inputs is not possible": (joined,),
+}
+"""By what is said of them."""
+
+
+@pytest.fixture(scope="module")
+def refusals() -> Cases:
+    return Cases({message: (refusal, *call) for message, call in UNSHARDABLE.items()})
+
+
+@pytest.mark.parametrize("message", UNSHARDABLE)
+def test_what_cannot_be_sharded_is_refused(message: str, refusals: Cases) -> None:
+    assert all(message in told for told in refusals[message])
+
+
+def test_a_refusal_on_the_ranks_is_the_cause_of_what_the_launch_raises(ranks: Ranks) -> None:
     with pytest.raises(RankError) as failed:
-        ranks(*call)
+        ranks(stepped_before)
     assert isinstance(failed.value.__cause__, ConfigurationError)
-    assert message in str(failed.value.__cause__)
