@@ -24,7 +24,12 @@ def test_the_environment_comes_before_the_command_and_that_before_the_rest() -> 
 
 
 def test_each_setting_has_its_variable() -> None:
-    given = {"extra-index-url": "\nhttps://one\nhttps://two", "find-links": "/a /b", "no-input": "1", "constraint": "/c /d"}
+    given = {
+        "extra-index-url": "\nhttps://one\nhttps://two",
+        "find-links": "/a /b",
+        "no-input": "1",
+        "constraint": "/c /d",
+    }
     assert UV["environ"](given) == {
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_COMPILE_BYTECODE": "1",

@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+pytestmark = pytest.mark.early
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -27,6 +29,7 @@ def launch(*arguments: str | Path, cwd: Path | None = None, **environ: str) -> s
     )
 
 
+@pytest.mark.smoke
 def test_one_rank_is_the_script_itself(script: Path) -> None:
     settings = script.with_name("settings.yaml")
     settings.write_text("num_machines: 2\nnum_processes: 4\nmachine_rank: 1\nmain_process_ip: 10.0.0.1\n")
@@ -47,6 +50,7 @@ def test_a_mistake_is_told_in_a_line(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.smoke
 def test_the_first_rank_that_fails_gives_the_exit_code(tmp_path: Path) -> None:
     script = tmp_path / "fails.py"
     script.write_text("import os, time\nif os.environ['RANK'] == '1': raise SystemExit(7)\ntime.sleep(60)")

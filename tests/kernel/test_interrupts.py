@@ -15,6 +15,8 @@ import pytest
 from tests.kernel.conftest import STOPPED_WITHIN, nothing_is_left
 from tests.notebook import Notebook, wait_until
 
+pytestmark = pytest.mark.early
+
 GRACE = 5.0
 """Seconds that a rank has to end by itself."""
 
@@ -121,7 +123,13 @@ time.sleep(600)
 ]
 
 
-@pytest.mark.parametrize("case", INTERRUPTS, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=pytest.mark.clock if case.within < STOPPED_WITHIN else ())
+        for case in INTERRUPTS
+    ],
+)
 def test_an_interrupt_ends_ranks_that_are(notebook: Notebook, case: Interrupt):
     before = files(notebook)
     body = "\n".join("    " + line for line in case.body.strip().splitlines())

@@ -34,6 +34,7 @@ def free(notebook: Notebook, tmp_path: Path) -> Iterator[Notebook]:
         (tmp_path / name).touch()
 
 
+@pytest.mark.clock
 def test_a_job_leaves_the_notebook_free(free: Notebook, tmp_path: Path):
     cell = free.check("job = notebook_launcher(work, num_processes=2, block=False)")
     assert cell.seconds < 1
@@ -78,6 +79,7 @@ def test_a_job_can_be_cancelled_at_once(free: Notebook):
     """) == ([True] * 3, [True] * 3, ["cancelled"] * 3)
 
 
+@pytest.mark.clock
 def test_a_cancel_is_never_lost_however_early_it_comes(free: Notebook):
     """A rank that has been started, but not yet been called, is told too."""
     free.check("""

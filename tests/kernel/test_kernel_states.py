@@ -11,6 +11,8 @@ import pytest
 from tests.kernel.conftest import STOPPED_WITHIN, Shared, nothing_is_left, share
 from tests.notebook import Cell, Notebook, wait_until
 
+pytestmark = pytest.mark.early
+
 TRAIN = """
 def train():
     rank = join()

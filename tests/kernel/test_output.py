@@ -7,6 +7,8 @@ import pytest
 
 from tests.notebook import Notebook
 
+pytestmark = pytest.mark.early
+
 
 def lines_by_rank(text: str) -> dict[int, list[str]]:
     """The lines of each rank, those that several wrote alike under each of them."""
@@ -124,6 +126,7 @@ def test_a_line_that_has_not_ended_is_shown_while_its_rank_runs(notebook: Notebo
     assert cell.error is None
 
 
+@pytest.mark.clock
 def test_a_line_is_shown_while_its_rank_runs(notebook: Notebook, tmp_path):
     go_on = tmp_path / "go_on"
     notebook.check(f"""

@@ -8,6 +8,8 @@ import pytest
 
 from tests.train.conftest import Ranks
 
+pytestmark = pytest.mark.early
+
 SCRIPT = """
 import os
 

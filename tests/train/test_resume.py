@@ -19,6 +19,8 @@ from notebook_accel.train.options import DataLoaderConfiguration
 from notebook_accel.train.randomness import set_seed
 from tests.train.conftest import Ranks
 
+pytestmark = pytest.mark.early
+
 
 @dataclass(frozen=True)
 class Case:

@@ -103,6 +103,7 @@ def test_a_page_holds_only_what_an_untrusted_notebook_keeps(size: int, ended: bo
     assert {style.partition(":")[0] for style in styles} <= _ALLOWED_STYLES
 
 
+@pytest.mark.smoke
 def test_a_page_shows_each_rank() -> None:
     drawn = page.draw(a_job(3))
     assert "25% · 15 s left · &lt;i&gt;epoch 50/200 10.0 it/s" in drawn
