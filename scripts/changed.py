@@ -57,11 +57,8 @@ def tests(changed: Iterable[str]) -> list[str]:
             found.add("tests/test_uv.py")
         elif path.startswith("scripts/changed"):
             found.add("tests/test_changed.py")
-        elif first == "tests" and not elsewhere([path]):
-            if "/" not in rest and not rest.startswith("test_"):
-                return ["tests"]
-            if path.endswith(".py"):
-                found.add(path if Path(path).name.startswith("test_") else str(Path(path).parent))
+        elif first == "tests" and not elsewhere([path]) and path.endswith(".py"):
+            found.add(path if Path(path).name.startswith("test_") else str(Path(path).parent))
     there = {path for path in found if (ROOT / path).exists()}
     return sorted(path for path in there if not any(str(parent) in there for parent in Path(path).parents))
 
