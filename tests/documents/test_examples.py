@@ -57,6 +57,7 @@ def execute(name: str, folder: Path, *, timeout: int) -> str:
 
 @pytest.mark.parametrize("name", SAID)
 def test_an_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It trains as a reader's would, in a kernel of its own."""
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # for `!notebook-accel`
     said = execute(name, tmp_path, timeout=120)
     assert [words for words in SAID[name] if words not in said] == []

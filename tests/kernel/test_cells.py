@@ -545,6 +545,7 @@ def test_a_question_can_be_interrupted(cells: Cells):
 
 @pytest.mark.versions
 def test_the_example_runs() -> None:
+    """All of the example's cells, which train and wait for figures, in a kernel of its own."""
     notebook = Notebook()
     try:
         ran = []

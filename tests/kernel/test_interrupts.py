@@ -275,6 +275,7 @@ def work():
 
 
 def test_no_rank_outlives_a_kernel_that_is_restarted_or_shut_down(open_notebook: Callable[..., Notebook]):
+    """Two kernels, one after the other, each with a server that imports torch."""
     notebook = open_notebook()
     before = files(notebook)
     for end_it in (notebook.restart, notebook.shut_down):

@@ -261,6 +261,7 @@ def networks() -> Iterator[list[list[str]]]:
 
 
 def test_machines_with_networks_of_their_own_form_one_group(networks: list[list[str]]):
+    """Two kernels of its own, each with a server that imports torch."""
     pair = _Pair(networks)
     try:
         nodes = pair.get()
