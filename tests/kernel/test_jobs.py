@@ -34,7 +34,6 @@ def free(notebook: Notebook, tmp_path: Path) -> Iterator[Notebook]:
         (tmp_path / name).touch()
 
 
-@pytest.mark.clock
 def test_a_job_leaves_the_notebook_free(free: Notebook, tmp_path: Path):
     cell = free.check("job = notebook_launcher(work, num_processes=2, block=False)")
     assert cell.seconds < 1

@@ -187,7 +187,6 @@ def test_an_installed_package_that_the_notebook_has_imported_is_preloaded(notebo
     assert notebook.value("notebook_launcher(lambda: helper_own.value(), num_processes=2)") == [1, 1]
 
 
-@pytest.mark.clock
 def test_launches_while_the_package_is_being_imported_do_not_prevent_it(notebook: Notebook):
     assert not preloaded(notebook, "sklearn")
     notebook.check("import sklearn.linear_model  # takes a second")

@@ -112,7 +112,6 @@ def test_the_same_two_machines_meet_again_at_once(nodes: list[Notebook]):
             assert nodes[node].finish(cell, timeout=30).value == expected(node), cell.traceback
 
 
-@pytest.mark.clock
 def test_a_machine_that_does_not_come_is_named(nodes: list[Notebook]):
     cell = launch(nodes[0], 0, free_port(), rdzv_conf={"timeout": 2})
     nodes[0].finish(cell, timeout=10)

@@ -7,8 +7,6 @@ import pytest
 
 from tests.notebook import Notebook
 
-pytestmark = pytest.mark.early
-
 
 def lines_by_rank(text: str) -> dict[int, list[str]]:
     """The lines of each rank, those that several wrote alike under each of them."""
@@ -126,7 +124,6 @@ def test_a_line_that_has_not_ended_is_shown_while_its_rank_runs(notebook: Notebo
     assert cell.error is None
 
 
-@pytest.mark.clock
 def test_a_line_is_shown_while_its_rank_runs(notebook: Notebook, tmp_path):
     go_on = tmp_path / "go_on"
     notebook.check(f"""
@@ -212,7 +209,6 @@ def test_output_before_an_error_is_not_lost(notebook: Notebook):
 
 
 def test_a_million_lines_of_one_rank_arrive(notebook: Notebook):
-    """A million lines."""
     notebook.check("""
     def flood():
         for number in range(1_000_000):

@@ -57,6 +57,7 @@ def everything() -> dict[Any, list[int]]:
     return found
 
 
+@pytest.mark.smoke
 def test_metrics_see_every_sample_once(ranks: Ranks) -> None:
     first, second = ranks(everything)
     assert first == second

@@ -237,7 +237,6 @@ def held_back(each_batch: bool) -> list[float]:
 
 
 @pytest.mark.parametrize("each_batch", [False, True])
-@pytest.mark.smoke
 def test_exchange_can_be_put_off_and_forced(each_batch: bool, ranks: Ranks) -> None:
     first, second = ranks(held_back, each_batch)
     assert first == ([0.5, 0.0, 0.5] if each_batch else [0.0, 0.0, 0.5])

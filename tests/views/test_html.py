@@ -103,7 +103,6 @@ def test_a_page_holds_only_what_an_untrusted_notebook_keeps(size: int, ended: bo
     assert {style.partition(":")[0] for style in styles} <= _ALLOWED_STYLES
 
 
-@pytest.mark.smoke
 def test_a_page_shows_each_rank() -> None:
     drawn = page.draw(a_job(3))
     assert "25% · 15 s left · &lt;i&gt;epoch 50/200 10.0 it/s" in drawn
@@ -208,6 +207,7 @@ def test_a_job_that_was_stopped_while_it_had_stalled_keeps_that() -> None:
     assert "no progress for" not in page.draw(a_job(2))
 
 
+@pytest.mark.smoke
 def test_a_chart_is_a_picture_of_the_metric() -> None:
     found = read(page.draw(a_job(2, ended=True)))
     (source,) = found.attributes["src"]
