@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import os
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from hypothesis import settings
 # look further.
 settings.register_profile("steady", deadline=None, derandomize=True, database=None, max_examples=50)
 settings.load_profile("steady")
+
+# What a shell script runs in the background ignores interrupts, and so would the kernels and ranks of these tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _HERE = Path(__file__).parent
 _APART = {_HERE / name for name in ("browser", "documents", "frameworks", "hosts", "slurm")}
