@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("notebook", type=Path)
     parser.add_argument("--timeout", type=int, default=300, help="seconds that one cell may take")
     parser.add_argument("--save", action="store_true", help="write the outputs into the notebook if all cells run")
+    parser.add_argument("--expect", action="append", default=[], help="words that the outputs must hold; repeatable")
     arguments = parser.parse_args()
 
     notebook = nbformat.read(arguments.notebook, as_version=4)
@@ -41,6 +42,13 @@ def main() -> int:
         print(f"\n{arguments.notebook}: {error}", file=sys.stderr)
         return 1
     print(f"\nall cells ran in {time.monotonic() - started:.1f} s")
+    said = "\n".join(text_of(output) for cell in notebook.cells for output in cell.get("outputs", []))
+    if missing := [words for words in arguments.expect if words not in said]:
+        print(f"{arguments.notebook}: the outputs do not hold {missing}", file=sys.stderr)
+        return 1
+    if arguments.expect and "Warning" in said:
+        print(f"{arguments.notebook}: the outputs hold a warning", file=sys.stderr)
+        return 1
     if arguments.save:
         arguments.notebook.write_text(nbformat.writes(notebook).replace(str(ROOT), HOME) + "\n")
     return 0

@@ -1,7 +1,8 @@
 """What all tests share."""
 
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,17 @@ from hypothesis import settings
 settings.register_profile("steady", deadline=None, derandomize=True, database=None, max_examples=50)
 settings.load_profile("steady")
 
+# What a shell script runs in the background ignores interrupts, and so would the kernels and ranks of these tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _HERE = Path(__file__).parent
 _APART = {_HERE / name for name in ("browser", "documents", "frameworks", "hosts", "slurm")}
 """Folders whose tests take minutes: they run where they are named, as by `scripts/test-browser`."""
+_LONG = 10.0
+"""Seconds beyond which a test's docstring says why it takes so long."""
+_UNEXPLAINED = "long, without a docstring"
+"""The property of such a test's report."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -41,3 +50,35 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         for name in [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]:
             patch.delenv(name)
         yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the files that are marked `early` first."""
+    early = {item.path for item in items if item.get_closest_marker("early")}
+    items.sort(key=lambda item: item.path not in early)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Notes a long test that does not say why it is long."""
+    report = yield
+    if call.when == "call" and call.duration > _LONG and not getattr(getattr(item, "obj", None), "__doc__", None):
+        report.user_properties.append((_UNEXPLAINED, round(call.duration, 1)))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Names those."""
+    found = {
+        report.nodeid: seconds
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, seconds in getattr(report, "user_properties", ())
+        if name == _UNEXPLAINED
+    }
+    if found:
+        terminalreporter.section(f"over {_LONG:.0f} s, and the docstring does not say why")
+        for nodeid, seconds in found.items():
+            terminalreporter.line(f"{seconds:.1f} s  {nodeid}")

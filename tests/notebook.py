@@ -14,6 +14,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -346,11 +347,13 @@ def wait_until(
 
 
 def _marked(mark: str) -> list[psutil.Process]:
+    """The processes that carry it. Tests ask a hundred times a second, which would cost psutil a third of a core."""
     found = []
-    for process in psutil.process_iter():
+    entry = f"{MARK}={mark}\0".encode()
+    for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(MARK) == mark:
-                found.append(process)
+            if entry in Path("/proc", name, "environ").read_bytes():
+                found.append(psutil.Process(int(name)))
     return found
 
 

@@ -104,6 +104,7 @@ def test_every_name_is_at_home_once() -> None:
         notebook_accel.Acelerator  # noqa: B018
 
 
+@pytest.mark.smoke
 def test_importing_it_brings_no_torch() -> None:
     code = "import notebook_accel, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

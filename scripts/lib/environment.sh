@@ -71,7 +71,7 @@ pip_install() {
     local python=$1/bin/python
     local pip=("$python" -m pip --disable-pip-version-check --quiet install)
     { has_uv "$python" || "${pip[@]}" --constraint constraints.txt uv; } && "$python" scripts/lib/uv.py "${@:2}" && return
-    say "uv has not installed it; pip does, which takes longer"
+    say "WARNING: uv has not installed it, for the reason above; pip does, which takes five times as long"
     "${pip[@]}" "${@:2}"
 }
 

@@ -2,8 +2,8 @@
 
     python scripts/lib/uv.py ARGUMENTS...    the arguments of `pip install` that uv has too
 
-uv reads none of pip's settings, so they are handed on to it. Ends with 2, before anything is installed, where it does
-not know what one of them means.
+uv reads none of pip's settings, so they are handed on to it, as variables or, where it has none, as options. Ends with
+2, before anything is installed, where one of them is set that uv can't be told.
 """
 
 from __future__ import annotations
@@ -14,32 +14,46 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-_NAMES = {
+_VARIABLES = {
     "build-constraint": "UV_BUILD_CONSTRAINT",
     "cert": "SSL_CERT_FILE",
     "client-cert": "SSL_CLIENT_CERT",
-    "constraint": "UV_CONSTRAINT",
     "default-timeout": "UV_HTTP_TIMEOUT",
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",
     "index-url": "UV_DEFAULT_INDEX",
-    "no-index": "UV_NO_INDEX",
     "proxy": "ALL_PROXY",
     "retries": "UV_HTTP_RETRIES",
     "timeout": "UV_HTTP_TIMEOUT",
     "trusted-host": "UV_INSECURE_HOST",
 }
-"""What uv calls a setting of pip's."""
+"""The variable of uv's that has the value of a setting of pip's."""
+_SWITCHES = {
+    "compile": ("UV_COMPILE_BYTECODE", "1"),
+    "no-cache-dir": ("UV_NO_CACHE", "1"),
+    "no-compile": ("UV_COMPILE_BYTECODE", "0"),
+    "pre": ("UV_PRERELEASE", "allow"),
+    "require-hashes": ("UV_REQUIRE_HASHES", "1"),
+}
+"""What a setting that is on comes to."""
+_OPTIONS = {"constraint": "--constraint", "no-binary": "--no-binary", "only-binary": "--only-binary"}
+"""The option of uv's that is given once for each value: it has no variable, or one that an option on the line hides."""
+_OFF = {"0", "f", "false", "n", "no", "off"}
 _WITHOUT_MEANING = {
+    "break-system-packages",
     "disable-pip-version-check",
+    "no-color",
     "no-input",
+    "no-python-version-warning",
+    "no-warn-conflicts",
     "no-warn-script-location",
     "progress-bar",
     "quiet",
     "require-virtualenv",
     "root-user-action",
+    "verbose",
 }
-"""Settings of pip's that change nothing of what it installs."""
+"""Settings of pip's that change nothing of what it installs into an environment."""
 
 
 def settings(listed: str) -> dict[str, str]:
@@ -57,30 +71,55 @@ def settings(listed: str) -> dict[str, str]:
     return {name: value for name, (_, value) in found.items()}
 
 
-def environ(given: Mapping[str, str]) -> dict[str, str]:
-    """The variables by which uv does what pip's settings say.
+def translated(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The variables and the options by which uv does what pip's settings say.
 
     Raises:
-        ValueError: for a setting whose meaning is not known.
+        ValueError: for a setting that uv can't be told.
     """
-    unknown = given.keys() - _NAMES.keys() - _WITHOUT_MEANING
-    if unknown:
-        raise ValueError(f"pip's settings are not for uv: {', '.join(sorted(unknown))}")
-    variables = {_NAMES[name]: " ".join(value.split()) for name, value in given.items() if name in _NAMES}
-    if "UV_FIND_LINKS" in variables:
-        variables["UV_FIND_LINKS"] = variables["UV_FIND_LINKS"].replace(" ", ",")
+    known = {*_VARIABLES, *_SWITCHES, *_OPTIONS, *_WITHOUT_MEANING, "cache-dir", "no-index"}
+    if unknown := given.keys() - known:
+        raise ValueError(f"uv can't be told what pip is: {', '.join(sorted(unknown))}")
     # As pip does, look for the best version on every index, and compile what is installed.
-    return {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_COMPILE_BYTECODE": "1", **variables}
+    variables = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_COMPILE_BYTECODE": "1"}
+    options = []
+    for name, value in given.items():
+        values = value.split()
+        # pip takes `no-cache-dir` for said whatever its value, as long as that is one.
+        is_on = name == "no-cache-dir" or value.strip().lower() not in _OFF
+        if name in _VARIABLES:
+            variables[_VARIABLES[name]] = ("," if name == "find-links" else " ").join(values)
+        elif name in _SWITCHES and is_on:
+            variables.update([_SWITCHES[name]])
+        elif name in _OPTIONS:
+            separate = values if name == "constraint" else value.replace(",", " ").split()
+            options += [word for each in separate for word in (_OPTIONS[name], each)]
+        elif name == "no-index" and is_on:
+            options.append("--no-index")
+        elif name == "cache-dir":
+            variables["UV_CACHE_DIR"] = os.path.join(value.strip(), "uv")
+    return variables, options
 
 
 def main(*arguments: str) -> int:
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True)
     try:
-        variables = environ(settings(listed.stdout))
+        variables, options = translated(settings(listed.stdout))
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", sys.executable, *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        sys.executable,
+        *options,
+        *arguments,
+    ]
     # What the user has set for uv itself holds.
     return subprocess.run(command, env={**variables, **os.environ}).returncode
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+pytestmark = pytest.mark.early
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -27,6 +29,7 @@ def launch(*arguments: str | Path, cwd: Path | None = None, **environ: str) -> s
     )
 
 
+@pytest.mark.smoke
 def test_one_rank_is_the_script_itself(script: Path) -> None:
     settings = script.with_name("settings.yaml")
     settings.write_text("num_machines: 2\nnum_processes: 4\nmachine_rank: 1\nmain_process_ip: 10.0.0.1\n")
@@ -47,6 +50,7 @@ def test_a_mistake_is_told_in_a_line(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.smoke
 def test_the_first_rank_that_fails_gives_the_exit_code(tmp_path: Path) -> None:
     script = tmp_path / "fails.py"
     script.write_text("import os, time\nif os.environ['RANK'] == '1': raise SystemExit(7)\ntime.sleep(60)")
@@ -56,6 +60,7 @@ def test_the_first_rank_that_fails_gives_the_exit_code(tmp_path: Path) -> None:
 
 
 def test_the_example_learns_on_two_ranks_as_the_file_says(tmp_path: Path) -> None:
+    """Four processes import torch, two of them FSDP, and it trains."""
     settings = tmp_path / "settings.yaml"
     settings.write_text("num_processes: 2\ndistributed_type: FSDP\nmixed_precision: bf16\n")
     out = tmp_path / "out"
@@ -68,6 +73,7 @@ def test_the_example_learns_on_two_ranks_as_the_file_says(tmp_path: Path) -> Non
 
 
 def test_debugging_compares_the_shapes_of_plain_torch_too(tmp_path: Path) -> None:
+    """Four processes import torch."""
     script = tmp_path / "differs.py"
     script.write_text(
         "import torch, torch.distributed as dist\n"
@@ -88,6 +94,7 @@ def notebook(*sources: str) -> str:
 
 
 def test_a_notebook_runs_on_every_rank_and_keeps_what_rank_0_shows(tmp_path: Path) -> None:
+    """Two ranks that are kernels, each of which imports torch."""
     (tmp_path / "a.ipynb").write_text(
         notebook(
             "%load_ext notebook_accel\nimport os, sys, pickle\nrank = os.environ['RANK']",
@@ -111,6 +118,7 @@ def test_a_notebook_runs_on_every_rank_and_keeps_what_rank_0_shows(tmp_path: Pat
 
 
 def test_a_notebook_on_one_rank_starts_its_own(tmp_path: Path) -> None:
+    """A kernel in a process of its own, and a server for its ranks."""
     (tmp_path / "a.ipynb").write_text(
         notebook("from notebook_accel import notebook_launcher", "notebook_launcher(lambda: 'done', num_processes=2)")
     )

@@ -17,6 +17,8 @@ from notebook_accel.cli.main import main
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train import merging
 
+pytestmark = pytest.mark.early
+
 
 def save_shards(checkpoint: str) -> dict[str, torch.Tensor]:
     set_seed(0)

@@ -9,6 +9,7 @@ from tests.documents.test_examples import execute
 
 
 def test_the_example_runs(cluster: Cluster, tmp_path: Path):
+    """All of its cells, whose kernel waits for agents of its own."""
     said = execute("08_two_machines", tmp_path, timeout=110)
     for words in (
         "'RANK': 3, 'LOCAL_RANK': 1, 'GROUP_RANK': 1",

@@ -90,6 +90,7 @@ def test_an_interrupt_ends_the_ranks_and_what_they_have_started(notebook: Notebo
 def test_a_machine_that_is_gone_is_named_and_the_next_launch_takes_another(
     cluster: Cluster, shared: Shared, notebook: Notebook
 ):
+    """Ray takes its time to count a node out, and to start another."""
     notebook.check("""
     def train():
         import torch, torch.distributed as dist
@@ -131,6 +132,7 @@ def test_a_bridge_that_is_killed_is_replaced(notebook: Notebook):
 
 
 def test_a_kernel_that_is_killed_leaves_nothing_anywhere(cluster: Cluster, open_notebook: Callable[..., Notebook]):
+    """A kernel of its own waits for agents of its own."""
     before = {process.pid for process in cluster.agents()}
     notebook = open_notebook()
     notebook.check(PRELUDE + cluster.setting)

@@ -146,6 +146,7 @@ def test_ranks_are_on_both_machines(notebook: Notebook):
 
 
 def test_a_rank_that_is_killed_is_named_with_its_machine(machines: Machines, notebook: Notebook):
+    """Two launches, each of which is killed."""
     for function in ("train", "compute"):  # the others notice, or do not
         cell, ranks = begun(machines, notebook, function)
         after(lambda: kill(ranks[2]), cell, notebook, 15)  # noqa: B023
@@ -193,6 +194,7 @@ def test_who_does_not_know_the_token_is_told_what_to_do(
 
 
 def test_a_kernel_that_is_killed_leaves_nothing_anywhere(machines: Machines, far_notebook: Notebook):
+    """The ranks have half a lease to hear of it, and a launch comes before."""
     launches_again(far_notebook)
     cell, _ = begun(machines, far_notebook)
     everything = [*far_notebook.pids()]
@@ -205,6 +207,7 @@ def test_a_kernel_that_is_killed_leaves_nothing_anywhere(machines: Machines, far
 
 
 def test_a_machine_that_dies_is_named(machines: Machines, notebook: Notebook):
+    """Its silence is noticed after a while, and Ray's daemons start there again."""
     cell, _ = begun(machines, notebook)
     after(machines.crash_second, cell, notebook, SILENCE)
     head = cell.error_text.splitlines()[0]
@@ -216,6 +219,7 @@ def test_a_machine_that_dies_is_named(machines: Machines, notebook: Notebook):
 
 
 def test_a_cable_that_is_pulled_out_is_noticed_at_both_ends(machines: Machines, notebook: Notebook):
+    """Silence is noticed after a lease, at each end, and Ray takes as long to count the machine out."""
     cell, _ = begun(machines, notebook)
     try:
         told, ended = after(machines.pull_cable, cell, notebook, 2 * LEASE)

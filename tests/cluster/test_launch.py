@@ -150,6 +150,7 @@ def test_a_failure_starts_the_whole_group_again(notebook: Notebook):
 
 
 def test_a_detached_job_runs_on_the_machines(notebook: Notebook):
+    """Its driver waits for agents of its own."""
     notebook.check("job = notebook_launcher(place, detach=True)")
     assert notebook.value("len(job.result(90))", timeout=100) == 4
 

@@ -163,6 +163,7 @@ def path(tmp_path: Path) -> Path:
         ("env: {A: 1}\ngradient_accumulation_steps: 3", {"env": {"A": "1"}, "gradient_accumulation_steps": 3}),
     ],
 )
+@pytest.mark.smoke
 def test_a_file_of_the_peer_loads_as_it_is(path: Path, text: str, expected: dict[str, Any]) -> None:
     assert load(path, text) == LaunchConfig(**expected)
 

@@ -22,6 +22,7 @@ def test_no_layers_give_the_defaults() -> None:
 
 
 @given(st.lists(st.integers(1, 9) | st.none(), min_size=4, max_size=4))
+@pytest.mark.smoke
 def test_the_highest_layer_that_says_something_counts(said: list[int | None]) -> None:
     layers = [layer(name, max_restarts=n) if n else Layer(name) for name, n in zip(ORDER, said, strict=True)]
     config = merge(layers)

@@ -41,6 +41,7 @@ def notebook(kernel: Notebook, tmp_path: Path) -> Iterator[Notebook]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_blocks_of_a_page_run(page: Path, notebook: Notebook, tmp_path: Path) -> None:
+    """The commands of a page each import torch; one has this machine tested."""
     for block in blocks.read(page):
         assert block.kind in KINDS, f"{page.name}:{block.line}: a block must say what it is: {sorted(KINDS)}"
         if block.before:

@@ -14,18 +14,18 @@ from traitlets.config import Config
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAID = {
-    "01_first_launch": ["rank 1: accuracy 9", "lr 0.001: accuracy 9"],
     "04_fine_tuning": ["epoch 4: loss 1.", "gradients of 2 batches", "needed for something else", "True"],
     "05_fsdp2": ["'whole'", "(Shard(dim=0),)", "wrote 28 tensors", "% of 200 rows are sorted"],
     "06_plain_torch": ["differ by at most 0", "[12.0, 12.0]", "[120.0, 120.0]", "rank 1 of 2 raised AttributeError"],
 }
-"""What their outputs must hold. (02 is run by the tests of cells, 07 by those of frameworks.)"""
+"""What their outputs must hold. (01 is run by `scripts/demo`, 02 by the tests of cells, 07 by those of frameworks.)"""
 OURS = (tempfile.gettempdir() + "/", f"{Path.home()}/", str(EXAMPLES.parent))
 """Beginnings of paths that tell where an example was run."""
 
 
 SAVED = {
     **SAID,
+    "01_first_launch": ["rank 1: accuracy 9", "lr 0.001: accuracy 9"],
     "02_cells_on_every_rank": ["In[5], line 3, in <module>", "In[7] on 2 ranks: done"],
     "03_colab_tpu": ["ranks: 1 device: xla", "better than chance: True"],
     "07_any_framework": ["train_transformer() on 2 ranks: done", "[(2, 0.8"],
@@ -57,6 +57,7 @@ def execute(name: str, folder: Path, *, timeout: int) -> str:
 
 @pytest.mark.parametrize("name", SAID)
 def test_an_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It trains as a reader's would, in a kernel of its own."""
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # for `!notebook-accel`
     said = execute(name, tmp_path, timeout=120)
     assert [words for words in SAID[name] if words not in said] == []

@@ -13,6 +13,7 @@ from tests.notebook import Notebook
 
 
 def test_the_blocks_of_the_page_run(notebook: Notebook) -> None:
+    """Kernel, server and ranks import each framework, for seconds each."""
     found = [block for block in blocks.read(APART) if block.kind == "python"]
     assert len(found) > 4
     for block in found:
@@ -23,6 +24,7 @@ def test_the_blocks_of_the_page_run(notebook: Notebook) -> None:
 
 
 def test_the_example_runs(tmp_path: Path) -> None:
+    """Kernel, server and ranks import each framework, for seconds each, and train with it."""
     said = execute("07_any_framework", tmp_path, timeout=int(LONG))
     results = re.findall(r"^\[\(2, (\S+)\), \(2, (\S+)\)\]$", said, re.MULTILINE)
     assert len(results) == 4

@@ -154,6 +154,7 @@ def test_looking_at_the_hardware_neither_imports_torch_nor_opens_a_device() -> N
     assert seconds < 5, "importing torch takes 2 s on a free machine; all this takes 0.3 s"
 
 
+@pytest.mark.smoke
 def test_importing_the_package_starts_nothing() -> None:
     script = "import notebook_accel, psutil, threading; print(psutil.Process().children(), threading.active_count())"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

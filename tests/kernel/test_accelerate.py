@@ -49,6 +49,7 @@ def answer(notebook: Notebook, message: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("settings")
+@pytest.mark.versions
 def test_what_it_sets_holds_for_launches_and_the_accelerators_on_their_ranks(notebook: Notebook) -> None:
     notebook.check(LOOK)
     how = "--mixed-precision bf16 --gradient-accumulation 4 --strategy fsdp"
@@ -95,6 +96,7 @@ def test_what_cannot_work_is_refused_at_once_and_changes_nothing(
     assert settings.read_text() == ""
 
 
+@pytest.mark.versions
 def test_it_shows_devices_settings_with_their_sources_and_what_a_launch_would_do(
     notebook: Notebook, settings: Path
 ) -> None:
@@ -133,6 +135,7 @@ def test_a_file_that_cannot_work_fails_the_launch_and_says_so(notebook: Notebook
 
 
 @pytest.mark.usefixtures("settings")
+@pytest.mark.versions
 def test_jobs_that_run_are_shown_and_attached_to(notebook: Notebook, tmp_path: Path) -> None:
     notebook.check(f"""
     def wait():
@@ -169,12 +172,14 @@ def test_jobs_that_run_are_shown_and_attached_to(notebook: Notebook, tmp_path: P
     ],
 )
 @pytest.mark.parametrize("jedi", [True, False])
+@pytest.mark.versions
 def test_tab_completes_options_and_their_values(notebook: Notebook, code: str, expected: list[str], jedi: bool) -> None:
     notebook.check(f"%config IPCompleter.use_jedi = {jedi}")
     found = complete(notebook, code)
     assert found == expected or (not expected and "--save" not in found)
 
 
+@pytest.mark.versions
 def test_the_help_page_has_every_option_and_subcommand(notebook: Notebook) -> None:
     message = notebook.client.execute("%accelerate?")
     page = answer(notebook, message)["payload"][0]["data"]["text/plain"]
@@ -182,6 +187,7 @@ def test_the_help_page_has_every_option_and_subcommand(notebook: Notebook) -> No
         assert word in page
 
 
+@pytest.mark.versions
 def test_it_goes_with_the_extension_and_comes_back(notebook: Notebook) -> None:
     notebook.check("%load_ext notebook_accel")
     notebook.check("%unload_ext notebook_accel")

@@ -12,6 +12,8 @@ import pytest
 from tests.kernel.conftest import Shared, end
 from tests.notebook import Notebook
 
+pytestmark = pytest.mark.versions
+
 # Without torch, whose import takes most of the time of a first launch.
 SETUP = """
 import os, pathlib, time

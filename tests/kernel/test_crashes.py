@@ -305,6 +305,7 @@ def _function(name: str, body: str) -> str:
     return f"def {name}():\n" + textwrap.indent(textwrap.dedent(body).strip(), "    ")
 
 
+@pytest.mark.smoke
 def test_the_cause_is_an_instance_of_the_notebooks_own_class(prepared: Notebook):
     prepared.check("""
     class Careful(Exception):

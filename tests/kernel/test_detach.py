@@ -14,6 +14,8 @@ from tests.kernel.conftest import STOPPED_WITHIN, end
 from tests.kernel.test_attach import PLAIN, SETUP
 from tests.notebook import Notebook, wait_until
 
+pytestmark = pytest.mark.early
+
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Notebook]:

@@ -15,6 +15,8 @@ import pytest
 from tests.kernel.conftest import STOPPED_WITHIN, nothing_is_left
 from tests.notebook import Notebook, wait_until
 
+pytestmark = pytest.mark.early
+
 GRACE = 5.0
 """Seconds that a rank has to end by itself."""
 
@@ -121,7 +123,13 @@ time.sleep(600)
 ]
 
 
-@pytest.mark.parametrize("case", INTERRUPTS, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=pytest.mark.clock if case.within < STOPPED_WITHIN else ())
+        for case in INTERRUPTS
+    ],
+)
 def test_an_interrupt_ends_ranks_that_are(notebook: Notebook, case: Interrupt):
     before = files(notebook)
     body = "\n".join("    " + line for line in case.body.strip().splitlines())
@@ -267,6 +275,7 @@ def work():
 
 
 def test_no_rank_outlives_a_kernel_that_is_restarted_or_shut_down(open_notebook: Callable[..., Notebook]):
+    """Two kernels, one after the other, each with a server that imports torch."""
     notebook = open_notebook()
     before = files(notebook)
     for end_it in (notebook.restart, notebook.shut_down):

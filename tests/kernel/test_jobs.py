@@ -84,6 +84,7 @@ def test_a_job_can_be_cancelled_at_once(free: Notebook):
     """) == ([True] * 3, [True] * 3, ["cancelled"] * 3)
 
 
+@pytest.mark.clock
 def test_a_cancel_is_never_lost_however_early_it_comes(free: Notebook):
     """A rank that has been started, but not yet been called, is told too."""
     free.check("""

@@ -11,6 +11,8 @@ import pytest
 from tests.kernel.conftest import STOPPED_WITHIN, Shared, nothing_is_left, share
 from tests.notebook import Cell, Notebook, wait_until
 
+pytestmark = pytest.mark.early
+
 TRAIN = """
 def train():
     rank = join()
@@ -126,6 +128,7 @@ def start_waiting(notebook: Notebook) -> Cell:
 
 
 def test_a_hundred_launches_in_a_row_leave_nothing(notebook: Notebook):
+    """A hundred launches."""
     notebook.check("""
     import gc, psutil
 
@@ -235,6 +238,7 @@ def test_a_launch_works_from_a_folder_that_is_gone(notebook: Notebook):
 
 
 def test_a_notebook_without_torch_can_launch_and_stays_without(open_notebook: Callable[..., Notebook]):
+    """A kernel of its own, whose server is still importing torch at the first launch."""
     notebook = open_notebook()
     notebook.check("""
     import sys

@@ -16,6 +16,8 @@ from tests.kernel.conftest import end, nothing_is_left
 from tests.kernel.test_arguments import free_port
 from tests.notebook import Cell, Notebook, wait_until
 
+pytestmark = pytest.mark.early
+
 # Without torch in the kernels, which start sooner.
 PRELUDE = """
 from notebook_accel import *
@@ -260,6 +262,7 @@ def networks() -> Iterator[list[list[str]]]:
 
 
 def test_machines_with_networks_of_their_own_form_one_group(networks: list[list[str]]):
+    """Two kernels of its own, each with a server that imports torch."""
     pair = _Pair(networks)
     try:
         nodes = pair.get()

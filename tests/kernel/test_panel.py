@@ -12,6 +12,8 @@ import pytest
 from tests.notebook import Cell, Notebook
 from tests.views.test_panel_state import merged
 
+pytestmark = pytest.mark.versions
+
 VIEW = "application/vnd.jupyter.widget-view+json"
 SETUP = """
 from notebook_accel import report, set_view
@@ -97,6 +99,7 @@ def test_a_browser_is_told_of_every_rank_as_it_goes_on(prepared: Notebook, go_on
     browser.wait_for(lambda: browser.state["head"]["status"] == "done")
 
 
+@pytest.mark.smoke
 def test_at_the_end_html_and_text_take_the_place_of_the_widget(prepared: Notebook, go_on: Path):
     cell, browser = in_background(prepared, go_on)
     browser.say(cmd="ready")

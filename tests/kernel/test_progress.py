@@ -63,6 +63,7 @@ def define(code: str) -> str:
 
 
 @pytest.mark.parametrize("name", USES)
+@pytest.mark.versions
 def test_a_bar_is_told_and_prints_nothing(prepared: Notebook, name: str):
     prepared.check(define(USES[name]))
     cell = prepared.check("job = run(work)")
@@ -75,6 +76,8 @@ def test_a_disabled_bar_is_not_told(prepared: Notebook):
     assert prepared.value("told(run(work))") == [[], []]
 
 
+@pytest.mark.smoke
+@pytest.mark.versions
 def test_nested_bars_are_told_with_their_depth(prepared: Notebook):
     prepared.check(
         define("for _ in trange(2, desc='outer'):\n    for _ in trange(3, desc='inner', leave=False): time.sleep(0.1)")
@@ -122,6 +125,7 @@ def test_a_bar_to_a_file_of_the_users_is_written_as_ever(prepared: Notebook):
     assert prepared.value("told(run(work))") == [[("", 5, 5, True)]] * 2
 
 
+@pytest.mark.versions
 def test_text_written_beside_a_bar_appears(prepared: Notebook):
     prepared.check(define("for n in tqdm(range(2)): tqdm.write(f'said {n}')"))
     assert prepared.check("notebook_launcher(work, num_processes=1)").stdout == "said 0\nsaid 1\n"
@@ -202,6 +206,7 @@ def test_metrics_are_told(prepared: Notebook):
     ]
 
 
+@pytest.mark.versions
 def test_what_an_accelerator_logs_is_told(prepared: Notebook):
     prepared.check(define("Accelerator(cpu=True).log({'loss': 0.5}, step=3)"))
     prepared.check("job = run(work, 1)")
@@ -228,6 +233,7 @@ def test_a_report_outside_of_a_launch_is_remembered(prepared: Notebook):
     assert "torch_loss" in prepared.value("dict(report())")
 
 
+@pytest.mark.versions
 def test_the_output_is_html_that_text_accompanies(prepared: Notebook):
     prepared.check(define("for step in trange(5): report(loss=step)\nreport(loss=float('nan'))"))
     (bundle,) = prepared.check("notebook_launcher(work, num_processes=2)").bundles
@@ -237,6 +243,7 @@ def test_the_output_is_html_that_text_accompanies(prepared: Notebook):
     assert "rank 1  done" in bundle["text/plain"]
 
 
+@pytest.mark.versions
 def test_a_view_can_be_chosen(prepared: Notebook):
     try:
         prepared.check("set_view('text')")
@@ -258,6 +265,7 @@ def test_an_unknown_view_is_an_error_before_anything_starts(prepared: Notebook):
         prepared.check("del os.environ['NOTEBOOK_ACCEL_VIEW']")
 
 
+@pytest.mark.versions
 def test_a_job_is_shown_again_while_it_runs_and_afterwards(prepared: Notebook, tmp_path):
     go_on = tmp_path / "go_on"
     prepared.check(f"""
@@ -275,6 +283,7 @@ def test_a_job_is_shown_again_while_it_runs_and_afterwards(prepared: Notebook, t
     assert prepared.check("job.show()").bundles == second.bundles
 
 
+@pytest.mark.versions
 def test_what_is_written_between_two_cells_stands_below_the_cell_that_it_comes_from(prepared: Notebook, tmp_path):
     written = tmp_path / "written"
     prepared.check(f"""
@@ -292,6 +301,7 @@ def test_what_is_written_between_two_cells_stands_below_the_cell_that_it_comes_f
     assert second.stdout == "next\n"
 
 
+@pytest.mark.versions
 def test_a_failed_rank_comes_first_with_its_error(prepared: Notebook):
     prepared.check(
         define("rank = join()\nfor _ in trange(5):\n    if rank == 1: raise ValueError('<no>')\n    dist.barrier()")

@@ -75,6 +75,7 @@ def test_a_value_that_cannot_come_back_names_the_rank_and_the_part(notebook: Not
     assert "notebook_accel/" not in cell.traceback
 
 
+@pytest.mark.smoke
 def test_results_are_in_the_order_of_the_ranks_whoever_ends_first(notebook: Notebook, tmp_path: Path):
     notebook.check(f"""
     def f():

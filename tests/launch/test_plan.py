@@ -48,6 +48,7 @@ def make(hardware: Hardware, *, engine: Any = FORKSERVER, **given: Any) -> Plan:
     ],
     ids=lambda value: "" if isinstance(value, Hardware) else str(value),
 )
+@pytest.mark.smoke
 def test_ranks_go_where_they_fit(
     hardware: Hardware, given: dict[str, Any], size: int, device: str, backend: str
 ) -> None:

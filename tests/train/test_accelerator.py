@@ -214,6 +214,7 @@ def parts() -> tuple[Any, ...]:
     return model, optimizer, loader, torch.optim.lr_scheduler.StepLR(optimizer, 1)
 
 
+@pytest.mark.smoke
 def test_objects_come_back_in_their_order_whatever_it_is() -> None:
     model, optimizer, loader, scheduler = parts()
     other = object()

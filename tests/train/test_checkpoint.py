@@ -198,6 +198,7 @@ def test_checkpoints_are_counted_and_the_oldest_removed(tmp_path: Path) -> None:
     assert setup.accelerator.save_iteration == 12
 
 
+@pytest.mark.smoke
 def test_the_newest_is_loaded_and_counting_goes_on_from_it(tmp_path: Path) -> None:
     setup = numbered(tmp_path)
     for _ in range(11):

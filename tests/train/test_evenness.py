@@ -62,6 +62,7 @@ def on_two() -> Cases:
     return Cases({"metrics": (everything,), "objects": (tensors_as_objects,), "frozen": (join, True, True)})
 
 
+@pytest.mark.smoke
 def test_metrics_see_every_sample_once(on_two: Cases) -> None:
     first, second = on_two["metrics"]
     assert first == second

@@ -10,6 +10,8 @@ import pytest
 from notebook_accel import PartialState
 from tests.train.conftest import Cases
 
+pytestmark = pytest.mark.early
+
 SCRIPT = """
 import os
 

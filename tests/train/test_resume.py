@@ -18,6 +18,8 @@ from notebook_accel.train.options import DataLoaderConfiguration
 from notebook_accel.train.randomness import set_seed
 from tests.train.conftest import Cases
 
+pytestmark = pytest.mark.early
+
 
 @dataclass(frozen=True)
 class Case:

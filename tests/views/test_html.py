@@ -244,6 +244,7 @@ def test_a_job_that_was_stopped_while_it_had_stalled_keeps_that() -> None:
     assert "no progress for" not in page.draw(a_job(2))
 
 
+@pytest.mark.smoke
 def test_a_chart_is_a_picture_of_the_metric() -> None:
     found = read(page.draw(a_job(2, ended=True)))
     (source,) = found.attributes["src"]

@@ -32,6 +32,8 @@ from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
 from tests.launch.processes import alive, descriptors, outlive, wait_until
 
+pytestmark = pytest.mark.early
+
 DONE = ["hello", "loading", "running", "returned"]
 FAILED = ["hello", "loading", "running", "failed"]
 
@@ -64,6 +66,7 @@ def test_an_engine_is_what_the_table_says(engine: Engine) -> None:
     assert engine.max_ranks is None or engine.max_ranks >= 1
 
 
+@pytest.mark.smoke
 def test_a_call_returns(engine: Engine) -> None:
     with Group(engine) as group:
         assert group.run(calls.add, 2, 3) == [5]

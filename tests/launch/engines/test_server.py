@@ -27,6 +27,8 @@ from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
 from tests.launch.processes import alive, descendants, outlive, wait_until
 
+pytestmark = pytest.mark.early
+
 PACKAGES = {
     "quiet_package": "import os\nPID = os.getpid()\n",
     "quiet_package.part": "",

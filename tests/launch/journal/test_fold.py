@@ -24,6 +24,7 @@ steps = st.lists(st.one_of(told, told, st.sampled_from([WRITE, READ])), max_size
 
 
 @given(st.lists(told, max_size=120), st.sampled_from([None, *(each for each in Status if each.ended)]))
+@pytest.mark.smoke
 def test_a_job_is_the_fold_of_its_own_events(given_events: list[Any], ending: Status | None) -> None:
     job, again = Job("train", 4, SIZE, "2 × GPU", world_size=8, label="${rank}"), blank()
     for rank, event in given_events:

@@ -103,6 +103,7 @@ def test_the_inner_of_two_loops_is_the_active_one() -> None:
     assert state.active_dataloader is None
 
 
+@pytest.mark.smoke
 def test_it_is_a_data_loader_and_shows_what_the_plain_one_has() -> None:
     plain = numbers(11, shuffle=True, num_workers=0, pin_memory=False)
     loader = prepare_data_loader(plain)

@@ -12,6 +12,8 @@ from notebook_accel import notebook_launcher
 from tests.train.data import cases
 from tests.train.data.cases import FLAGS, HOW_SHUFFLED, READY, SHUFFLED, STILL
 
+pytestmark = pytest.mark.early
+
 Found = dict[int, list[dict[Any, Any]]]
 
 
