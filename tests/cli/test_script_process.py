@@ -115,22 +115,25 @@ def test_a_script_without_a_group_is_left_to_python(tmp_path: Path) -> None:
     assert run(script, tmp_path / "rank", wrapper.__file__).stdout == run(script, tmp_path / "python").stdout
 
 
-# Rank 0 begins to end while its last collective is under way; when Python would finalize, rank 1 completes that.
+# Rank 0's last exit handler keeps Python's lock while rank 1 completes the collective, so that torch's thread waits for
+# the lock as the interpreter begins to finalize.
 UNDER_WAY = """
-import os, sys, time
+import atexit, ctypes, os, sys, time
+
+def end():
+    sys.setswitchinterval(100)
+    open(sys.argv[1], "w").close()
+    ctypes.PyDLL(None).usleep(1_000_000)
+
+if os.environ["RANK"] == "0":
+    atexit.register(end)
+
 import torch
 import torch.distributed as dist
 
-class Last:
-    def __del__(self, ended=sys.argv[1], open=open, sleep=time.sleep):
-        open(ended, "w").close()
-        sleep(1)  # for torch's thread, which nothing here can wait for
-
 dist.init_process_group("gloo")
 if dist.get_rank() == 0:
-    last = Last()
-    work = dist.all_reduce(torch.ones(2), async_op=True)
-    del work
+    dist.all_reduce(torch.ones(2), async_op=True)
 else:
     while not os.path.exists(sys.argv[1]):
         time.sleep(0.01)
