@@ -17,7 +17,8 @@ meeting.py    ─ how they find each other
 agent.py      ─ who watches over the process that torch's elastic launcher runs in,
 elastic.py    ─ and that process, whose ranks end with it
 one_node.py   ─ how the ranks of one machine meet there
-watched.py    ─ in a terminal: a rank that tells how far it is (begun by wrapper.py)
+script_process.py ─ a rank that runs a script, and how it ends (begun by wrapper.py)
+watched.py    ─ in a terminal: one that tells how far it is
 telling.py    ─ its thread that does
 watcher.py    ─ who hears the ranks
 screen.py     ─ and draws them

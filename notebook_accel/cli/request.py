@@ -49,14 +49,10 @@ class Request:
             return (sys.executable, "-m", *self.launched[1:])
         return (sys.executable, *self.launched)
 
-    def elastic(self, *, watched: bool = False) -> tuple[str, ...]:
-        """The command line of torch's launcher.
-
-        Args:
-            watched: The ranks are to tell how far they are.
-        """
+    def elastic(self) -> tuple[str, ...]:
+        """The command line of torch's launcher."""
         assert self.options is not None
-        wrapper = (str(_WRAPPER),) if watched else ()
+        wrapper = () if self.launched[0] == "--no-python" else (str(_WRAPPER),)
         return (*self.options, *wrapper, *self.launched)
 
 

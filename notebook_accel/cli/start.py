@@ -46,7 +46,7 @@ def start(agent: Agent, target: str, arguments: Sequence[str], options: Mapping[
         agent.dismiss()
         _become(wanted)
     watcher = _watcher(target, wanted) if _can_watch(wanted) else None
-    sys.exit(agent.run(_order(wanted, watched=watcher is not None), watcher))
+    sys.exit(agent.run(_order(wanted), watcher))
 
 
 def _choices(options: Mapping[str, Any]) -> Choices:
@@ -66,8 +66,8 @@ _OF_SEVERAL = ("machine_rank", "main_process_ip", "main_process_port", "rdzv_bac
 """What the file says of several machines, which means nothing where the command line says that there is one."""
 
 
-def _order(wanted: Request, *, watched: bool) -> Order:
-    arguments = wanted.elastic(watched=watched)
+def _order(wanted: Request) -> Order:
+    arguments = wanted.elastic()
     return Order(arguments, wanted.environment, wanted.quiet, wanted.debug, wanted.world_size)
 
 

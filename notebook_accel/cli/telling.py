@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 
 from notebook_accel import events
+from notebook_accel.errors import StreamError
 from notebook_accel.events import (
     Answer,
     Bar,
@@ -112,4 +113,5 @@ class Teller:
 
     def _tell(self, said: Iterable[Event]) -> None:
         for event in said:
-            self._channel.send(*to_wire(event))
+            with contextlib.suppress(StreamError):  # it is too long, and no more than a picture of what goes on
+                self._channel.send(*to_wire(event))

@@ -9,18 +9,15 @@ Without a watcher the script runs all the same.
 from __future__ import annotations
 
 import builtins
-import io
 import os
-import runpy
 import socket
 import sys
 import time
-import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import TracebackType
 
 from notebook_accel import events
+from notebook_accel.cli import script_process
 from notebook_accel.cli.telling import Teller
 from notebook_accel.events import Event, Exited, Returned
 from notebook_accel.launch import bars, frameworks, libc, rich_bars
@@ -109,55 +106,10 @@ def _input(prompt: object = "", /) -> str:
     return answer
 
 
-def _hide_frames() -> None:
-    """Has the exception that now ends the script be shown without the frames of how it was run."""
-    show = sys.excepthook  # torch has its own, and the script may
-
-    def without_ours(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        while trace is not None and _is_how_it_is_run(trace.tb_frame.f_code.co_filename):
-            trace = trace.tb_next
-        show(kind, error.with_traceback(trace), trace)
-
-    sys.excepthook = without_ours
-
-
-def _is_how_it_is_run(filename: str) -> bool:
-    return os.path.dirname(filename) == os.path.dirname(__file__) or filename in ("<frozen runpy>", runpy.__file__)
-
-
-def _program(words: Sequence[str]) -> Callable[[], object]:
-    """What runs the script or module, in a `__main__` of its own."""
-    main = types.ModuleType("__main__")
-    sys.modules["__main__"] = main
-    if words[0] == "--module":
-        sys.argv = list(words[1:])
-        _find_first(os.getcwd())
-        return lambda: runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]  # what `python -m` does
-    sys.argv = list(words)
-    script = os.path.abspath(words[0])
-    if not os.path.isfile(script):  # a folder
-        sys.path.insert(0, script)
-        return lambda: runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
-    _find_first(os.path.dirname(os.path.realpath(script)))
-    main.__dict__.update(__builtins__=builtins, __file__=script, __cached__=None)
-
-    def run() -> None:
-        with io.open_code(script) as file:
-            code = compile(file.read(), script, "exec", dont_inherit=True)
-        exec(code, main.__dict__)
-
-    return run
-
-
-def _find_first(folder: str) -> None:
-    if not getattr(sys.flags, "safe_path", False):
-        sys.path.insert(0, folder)
-
-
 def main() -> None:
     """The life of the rank."""
     channel = _connect(os.environ.pop(VARIABLE, ""))
-    run = _program(sys.argv[1:])
+    run = script_process.program(sys.argv[1:])
     teller = None if channel is None else Teller(channel)
     if teller is not None:
         _listen(teller)
@@ -166,7 +118,6 @@ def main() -> None:
         run()
     except BaseException as error:
         last = _failure(error)
-        _hide_frames()
         raise
     finally:
         if teller is not None:

@@ -1,7 +1,11 @@
-"""How many ranks this machine can hold at all, so that a number too large is refused before any is started."""
+"""How many ranks this machine can hold at all, so that a number too large is refused before any is started.
+
+And which limit it was, where one has stood in the way later.
+"""
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import resource
@@ -21,6 +25,8 @@ _MEMORY = {"spawn": 150 * 10**6}
 _MEMORY_OF_FORK = 10 * 10**6
 """Bytes that a rank has for itself before it does anything: one that is forked shares what the server has imported."""
 _CGROUPS = Path("/sys/fs/cgroup")
+_STRICT = 2
+"""Of `vm.overcommit_memory`."""
 
 
 def check(size: int, engine: str, told: str) -> None:
@@ -42,6 +48,44 @@ def check(size: int, engine: str, told: str) -> None:
             f"{size} ranks{told} are more than this machine can hold: {why}. Ask for {most} at most; for each of its "
             f"{os.cpu_count()} CPUs one is usual"
         )
+
+
+def explain_refusal(error: OSError) -> str:
+    """Why the system has refused to start a process, as far as it can be told, and what to do about it."""
+    if error.errno == errno.ENOMEM:
+        why = "there is no memory left for it"
+        if _number(Path("/proc/sys/vm/overcommit_memory")) == _STRICT:
+            why = "the system promises no more memory than it has (vm.overcommit_memory=2)"
+        advice = "Launch fewer ranks, free memory in this notebook and others, or allow more (vm.overcommit_ratio)."
+    elif error.errno == errno.EAGAIN:
+        why = next(_full(), "a limit of processes is reached")
+        advice = "Launch fewer ranks, end processes that are no longer needed, or raise the limit."
+    else:
+        return str(error)
+    return f"{error.strerror}: {why}. {advice}"
+
+
+def _full() -> Iterator[str]:
+    """The limits of processes that are reached."""
+    for folder in _cgroups():
+        most = _number(folder / "pids.max")
+        if _number(folder / "pids.current", 0) >= most:
+            yield (
+                f"the control group may have {most:.0f} processes and threads (pids.max in {folder}; --pids-limit of "
+                "Docker, TasksMax= of a service)"
+            )
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if os.geteuid() and limit != resource.RLIM_INFINITY:
+        yield f"this user may have {limit} processes and threads (ulimit -u)"
+    now = _tasks() if sys.platform == "linux" else 0
+    for name in ("pid_max", "threads-max"):
+        if now >= (most := _number(Path("/proc/sys/kernel") / name)):
+            yield f"the system may have {most:.0f} processes and threads (kernel.{name})"
+
+
+def _tasks() -> int:
+    """How many processes and threads the system has."""
+    return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
 
 
 def _limits(memory: int) -> Iterator[tuple[int, str]]:
@@ -75,8 +119,7 @@ def _free_tasks() -> float:
     """How many more processes and threads the system and its control groups allow this user."""
     found = [_number(folder / "pids.max") - _number(folder / "pids.current", 0) for folder in _cgroups()]
     if sys.platform == "linux":
-        now = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
-        found += [_number(Path("/proc/sys/kernel") / name) - now for name in ("pid_max", "threads-max")]
+        found += [_number(Path("/proc/sys/kernel") / name) - _tasks() for name in ("pid_max", "threads-max")]
     if os.geteuid():  # it does not hold for the superuser
         limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
         found += [] if limit == resource.RLIM_INFINITY else [limit]

@@ -12,10 +12,13 @@ from notebook_accel.launch import frames
 from notebook_accel.launch.output import spans
 from notebook_accel.launch.payload import unpack_value
 from notebook_accel.launch.rank_state import RankState
+from notebook_accel.launch.shortening import shortened
 
 _DEATH_IS_NOTICED_LATE = 0.1
 """Seconds. Other ranks may raise over a lost connection before the parent of a killed rank knows of its death."""
 _MOST_HOSTS = 4
+_MOST_SUMMARY = 2000
+"""Characters of the line that tells how a rank failed; all that is known comes below it."""
 _LINKS = {
     "cause": "The above exception was the direct cause of the following exception:",
     "context": "During handling of the above exception, another exception occurred:",
@@ -134,7 +137,7 @@ def _describe(state: RankState, stack: str, oom_killed: bool) -> RankFailure:
 
 
 def _raised(state: RankState, failed: Failed) -> RankFailure:
-    text = failed.chain[-1].text.split("\n", 1)[0]
+    text = shortened(failed.chain[-1].text.split("\n", 1)[0], _MOST_SUMMARY)
     if failed.exit_code is not None:
         summary = f"exited with status {failed.exit_code} (sys.exit)"
     elif failed.stage == "loading":

@@ -96,6 +96,9 @@ def format_frames(frames: Sequence[Frame]) -> str:
     """Frames as in a notebook's own traceback; the surroundings of the line where the source is a cell."""
     lines: list[str] = []
     for frame, times in _runs(frames):
+        if not frame.filename:  # it stands for those that were left out
+            lines.append(f"  [{frame.name}]")
+            continue
         place = frontend.current.place(frame.filename)
         is_cell = place != frame.filename
         file = place if is_cell else f'File "{frame.filename}"'

@@ -18,8 +18,10 @@ import time
 from collections.abc import Callable, Sequence, Set
 
 from notebook_accel import events
+from notebook_accel.errors import StreamError
 from notebook_accel.events import (
     Answer,
+    Asked,
     Bar,
     Call,
     Event,
@@ -166,7 +168,21 @@ class Rank:
         if isinstance(event, (Returned, Failed)):
             self._tell(self._latest.take_all(time.monotonic()))  # they are part of the call
             self._waiting.forget()
-        self._channel.send(*to_wire(event), fds)
+        try:
+            self._channel.send(*to_wire(event), fds)
+        except StreamError as error:
+            self._send_instead(event, error)
+
+    def _send_instead(self, event: Event, error: StreamError) -> None:
+        """Sees to it that nobody waits for a message that is too long to be sent."""
+        if isinstance(event, (Returned, Failed)):
+            self.failed = True
+            self._channel.send(*to_wire(report.too_long(event, error)))
+            return
+        with contextlib.suppress(Exception):
+            sys.stderr.write(f"notebook-accel: a {event.kind!r} message of this rank is left out: {error}\n")
+        if isinstance(event, Asked):
+            events.answers().put(Answer(None))
 
     def _hear(self, messages: list[Message] | None) -> None:
         for message in messages or ():
@@ -188,7 +204,12 @@ class Rank:
     def _tell(self, events: Sequence[Event]) -> None:
         """Sends what is nothing but JSON."""
         for at in range(0, len(events), _MOST_TOGETHER):
-            self._channel.send_together([to_wire(event)[0] for event in events[at : at + _MOST_TOGETHER]])
+            some = events[at : at + _MOST_TOGETHER]
+            try:
+                self._channel.send_together([to_wire(event)[0] for event in some])
+            except StreamError:
+                for event in some:
+                    self._send(event, ())
 
     def _beat(self) -> None:
         """Tells the memory of the process, when it has changed by a MiB."""

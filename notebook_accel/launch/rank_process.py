@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import gc
 import importlib
 import os
 import socket
 import sys
-import threading
 import time
 import traceback
 import weakref
@@ -31,6 +29,7 @@ from notebook_accel.launch import (
     own_process,
     payload,
     pickling,
+    process_exit,
     resolver,
     rich_bars,
     workers,
@@ -153,8 +152,7 @@ def _live(start: RankStart) -> NoReturn:
         rank = Rank(channel, start.heartbeat, pace=start.pace)
         rank.serve()
         code = int(rank.failed)
-        _leave(wait=not rank.failed)
-        own_process.flush()
+        process_exit.finish(wait=not rank.failed)
         if not rank.failed and os.environ.get("NOTEBOOK_ACCEL_DEVICE") == "cpu":
             # The system takes milliseconds to take this process apart: the launch need not wait for that, nor compete
             # with it. (With a device it must wait, for its memory.)
@@ -174,19 +172,3 @@ def _device() -> str:
     import torch
 
     return f"cuda:{int(os.environ['LOCAL_RANK']) % torch.cuda.device_count()}"
-
-
-def _leave(*, wait: bool) -> None:
-    """Ends as an interpreter ends, for whatever the user's code has registered for that moment."""
-    torch = sys.modules.get("torch")
-    if wait and torch is not None and torch.cuda.is_initialized() and torch.distributed.is_initialized():
-        # Otherwise a collective that still runs on the device ends with this process, and hangs the others. On the
-        # CPU none outlives its call, and gloo takes 20 ms to say goodbye.
-        with contextlib.suppress(Exception):
-            torch.distributed.destroy_process_group()
-    if wait:
-        threading._shutdown()  # type: ignore[attr-defined]
-    # A DataLoader's iterator that is collected as part of a cycle waits for its workers for five seconds: its queues
-    # are closed before it can tell them. Left alone, they are ended by what multiprocessing has registered.
-    gc.disable()
-    atexit._run_exitfuncs()

@@ -58,6 +58,7 @@ def test_several_ranks_meet_at_a_free_port(train: str) -> None:
         "--nproc-per-node=2",
         "--rdzv-backend=one-node",
         "--rdzv-endpoint=127.0.0.1",
+        wrapper.__file__,
         "train.py",
         "--lr",
         "1",
@@ -71,6 +72,7 @@ def test_restarts_of_one_rank_need_the_launcher(train: str) -> None:
         "--rdzv-backend=one-node",
         "--rdzv-endpoint=127.0.0.1",
         "--max-restarts=2",
+        wrapper.__file__,
         "train.py",
         "--lr",
         "1",
@@ -99,7 +101,7 @@ def test_machines_share_the_processes(
     monkeypatch.setattr(interfaces, "own_address", lambda host, port: "10.0.0.2")
     monkeypatch.setattr(interfaces, "of", {"10.0.0.2": "eth7"}.get)
     made = make(train, num_processes=8, num_machines=2, main_process_ip="10.0.0.1", **given)
-    assert made.elastic() == ("--nproc-per-node=4", *meeting, "train.py", "--lr", "1")
+    assert made.elastic() == ("--nproc-per-node=4", *meeting, wrapper.__file__, "train.py", "--lr", "1")
     assert made.world_size == 8
     assert made.environment["GLOO_SOCKET_IFNAME"] == "eth7"
 
@@ -194,11 +196,6 @@ def test_ranks_are_kept_next_to_their_gpus(train: str) -> None:
     made = make(train, below={"enable_cpu_affinity": True}, num_processes=2)
     assert "--numa-binding=node" not in made.elastic()
     assert "it has no effect" in made.notices[0]
-
-
-def test_watched_ranks_run_in_a_wrapper(train: str) -> None:
-    made = make(train, num_processes=2)
-    assert made.elastic(watched=True)[-4:] == (wrapper.__file__, "train.py", "--lr", "1")
 
 
 def test_a_notebook_runs_its_cells_on_every_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -676,3 +676,12 @@ def test_many_cells_leave_nothing_behind(cells: Cells):
         return any(descriptors > 0 or memory >= 3e6 for descriptors, memory in grown)
 
     wait_until(lambda: not is_left(), 10, lambda: f"descriptors and bytes are left: {grown}")
+
+
+@pytest.mark.parametrize("end", ["raise ValueError('1, ' * 6_000_000)", "import sys; sys.exit('1, ' * 6_000_000)"])
+def test_a_cell_may_fail_with_a_text_of_any_length(cells: Cells, end: str) -> None:
+    failed = cells.fails(f"kept = 1\n{end}")
+    assert failed.error == "RankError"
+    assert " characters left out] … " in failed.traceback
+    assert len(failed.traceback) < 500_000
+    assert cells.lines("print(kept)") == ["[0-1] 1"]

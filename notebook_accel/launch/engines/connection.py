@@ -12,6 +12,7 @@ from typing import IO
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.launch import processes
+from notebook_accel.launch.capacity import explain_refusal
 from notebook_accel.launch.stream import Channel, pair
 
 _ENTRY = "notebook_accel.launch.engines.server:main"
@@ -46,7 +47,7 @@ class Server:
             )
         except OSError as error:
             server.control.close()
-            raise LaunchError(f"{_WHAT} can't be started: {error}") from error
+            raise LaunchError(f"{_WHAT} can't be started: {explain_refusal(error)}") from error
         return server
 
     def successor(self, modules: Sequence[str], environment: Mapping[str, str], kernel: int | None = None) -> Server:

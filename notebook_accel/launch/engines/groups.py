@@ -26,6 +26,8 @@ class Group:
     met: bool = False
     parted: bool = False
     """All ranks have said their last word, and end by themselves within moments."""
+    failed: bool = False
+    """Not all of its ranks could be started."""
     closed: bool = False
 
     @property
@@ -61,8 +63,9 @@ class Group:
         with contextlib.suppress(OSError):  # the kernel has just closed it
             self.channel.send({"rank": rank, "status": status, "at": time.time(), "peak": peak})
 
-    def tell_failure(self, error: str) -> None:
-        """Tells the kernel why the ranks can't be started."""
+    def fail(self, error: str) -> None:
+        """Tells the kernel why the ranks can't be started. It closes the group then; no more of them are."""
+        self.failed = True
         with contextlib.suppress(OSError):
             self.channel.send({"error": error})
 

@@ -45,7 +45,10 @@ def is_clean() -> bool:
 
 def end_threads() -> None:
     """Ends the threads of libraries such as OpenBLAS, which do that themselves when the process forks."""
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        return  # they have done so before the system refused
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)

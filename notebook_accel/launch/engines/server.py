@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any
 
 from notebook_accel.launch import libc, own_process, rank_process
+from notebook_accel.launch.capacity import explain_refusal
 from notebook_accel.launch.engines import children, forking
 from notebook_accel.launch.engines.children import adopt_orphans
 from notebook_accel.launch.engines.groups import Group, close_all
@@ -119,8 +120,8 @@ class Server:
             return self._spares.add if self._spares.are_few else None
         if self._pages is not None:
             return self._take_page
-        if not self._store.is_up:
-            return self._store.start
+        if not self._store.is_up and not self._store.is_refused:
+            return self._start_store
         if self._spares.are_few:
             return self._spares.add
         return None if self._rehearsed else self._rehearse
@@ -209,6 +210,10 @@ class Server:
         self._groups[group.number] = group
         self._selector.register(group.channel, selectors.EVENT_READ, lambda: self._on_group(group))
         if not self._store.is_up:
+            self._start_store()
+
+    def _start_store(self) -> None:
+        with contextlib.suppress(OSError):  # whoever needs it will be told
             self._store.start()
 
     def _on_group(self, group: Group) -> None:
@@ -222,6 +227,8 @@ class Server:
         operation = message.header["op"]
         if operation == "meet":
             self._meet(group, message)
+        elif operation == "rank" and group.failed:
+            close_all(message.fds)
         elif operation == "rank" and group.met:
             self._start(group, message)
         elif operation == "rank":
@@ -255,6 +262,8 @@ class Server:
         group.met = message.header["num_nodes"] == 1
         try:
             self._store.open({**message.header, "op": "open", "group": group.number}, message.fds)
+        except OSError as error:
+            group.fail(f"the ranks have no place to meet: its process can't be started: {explain_refusal(error)}")
         finally:
             close_all(message.fds)
 
@@ -263,7 +272,7 @@ class Server:
         if group is None:
             return
         if message.header["error"]:
-            group.tell_failure(message.header["error"])
+            group.fail(message.header["error"])
         elif not group.met:
             group.met = True
             while group.waiting:
@@ -272,12 +281,21 @@ class Server:
     def _start(self, group: Group, message: Message) -> None:
         start = RankStart.from_message(message)
         self._spares.expect(len(group.pids) + 1)
-        if self._method == "spawn":
-            pid = spawn(f"{rank_process.__name__}:main", start.fds, start.environment, start.options())
-        else:
-            pid = self._spares.become(message) or forking.fork(partial(self._forked.become, start))
-        group.pids[start.rank] = pid
+        try:
+            group.pids[start.rank] = self._process_of(start, message)
+        except OSError as error:
+            group.fail(f"rank {start.rank} can't be started: {explain_refusal(error)}")
         close_all(message.fds)
+
+    def _process_of(self, start: RankStart, message: Message) -> int:
+        """Starts the process of a rank, or has a spare become it.
+
+        Raises:
+            OSError: The system refuses.
+        """
+        if self._method == "spawn":
+            return spawn(f"{rank_process.__name__}:main", start.fds, start.environment, start.options())
+        return self._spares.become(message) or forking.fork(partial(self._forked.become, start))
 
     # Children that end
 
@@ -326,7 +344,8 @@ class Server:
             forking.before_imports()
             serve(self._method, Channel(socket.socket(fileno=fd)), wanted["kernel"], wanted["modules"])
 
-        self._successors.add(forking.fork(succeed))
+        with contextlib.suppress(OSError):  # the kernel goes on with this server
+            self._successors.add(forking.fork(succeed))
         os.close(fd)
 
 

@@ -31,11 +31,16 @@ class Spares:
         return len(self._channels) < self._goal
 
     def add(self) -> None:
-        """Forks one more."""
+        """Forks one more; where the system refuses, no more are wanted until the next launch."""
         ours, theirs = pair()
-        pid = forking.fork(lambda parent: self._stand_by(Channel(theirs), parent), without=ours)
+        try:
+            pid = forking.fork(lambda parent: self._stand_by(Channel(theirs), parent), without=ours)
+        except OSError:
+            ours.close()
+            self._goal = len(self._channels)
+        else:
+            self._channels[pid] = Channel(ours)
         theirs.close()
-        self._channels[pid] = Channel(ours)
 
     def expect(self, ranks: int) -> None:
         """Learns how many ranks a launch has."""

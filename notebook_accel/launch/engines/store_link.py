@@ -17,6 +17,8 @@ class StoreLink:
 
     def __init__(self, method: str, selector: selectors.BaseSelector, hear: Callable[[list[Message]], None]) -> None:
         self.pid: int | None = None
+        self.is_refused = False
+        """The last attempt to start it has failed."""
         self._method = method
         self._selector = selector
         self._hear = hear
@@ -27,18 +29,33 @@ class StoreLink:
         return self._channel is not None
 
     def start(self) -> None:
-        """Starts the process. What is sent to it from now on it hears when it is there."""
+        """Starts the process. What is sent to it from now on it hears when it is there.
+
+        Raises:
+            OSError: The system refuses.
+        """
         ours, theirs = pair()
-        if self._method == "spawn":
-            self.pid = spawn(f"{store.__name__}:main", [theirs.fileno()], os.environ)
-        else:
-            self.pid = forking.fork(lambda _: store.main(theirs.fileno()), without=ours)
+        try:
+            if self._method == "spawn":
+                self.pid = spawn(f"{store.__name__}:main", [theirs.fileno()], os.environ)
+            else:
+                self.pid = forking.fork(lambda _: store.main(theirs.fileno()), without=ours)
+        except OSError:
+            ours.close()
+            theirs.close()
+            self.is_refused = True
+            raise
+        self.is_refused = False
         theirs.close()
         self._channel = Channel(ours)
         self._selector.register(self._channel, selectors.EVENT_READ, self._on_news)
 
     def open(self, request: dict[str, Any], fds: Sequence[int]) -> None:
-        """Has a store opened, on the listening socket that is sent along if this is the first machine."""
+        """Has a store opened, on the listening socket that is sent along if this is the first machine.
+
+        Raises:
+            OSError: There is no process to open it, and none can be started.
+        """
         if not self._tell(request, fds):
             self._drop()  # it was killed just now
             self.start()

@@ -1,0 +1,25 @@
+"""Texts that may be of any length, made short enough to be sent and read: both ends, and how much is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+
+
+def shortened(text: str, most: int) -> str:
+    """The text itself, or its first and last characters, which are at most so many."""
+    if len(text) <= most:
+        return text
+    tail = most // 4
+    head = most - tail
+    return f"{text[:head]} … [{len(text) - most:,} characters left out] … {text[len(text) - tail :]}"
+
+
+def ends(items: Sequence[_Item], most: int) -> tuple[list[_Item], list[_Item]]:
+    """The first and the last of the items, at most so many together; all of them are the first if they are few."""
+    if len(items) <= most:
+        return list(items), []
+    tail = most // 2
+    return list(items[: most - tail]), list(items[len(items) - tail :])
