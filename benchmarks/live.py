@@ -41,11 +41,11 @@ def train():
 _PRETEND = """
 import time
 from notebook_accel.events import *
-from notebook_accel.launch import coalesce, frontend
-from notebook_accel.launch.job import Job, Status
+from notebook_accel.launch.rank import coalescer as coalesce; from notebook_accel.launch.show import front_end as frontend
+from notebook_accel.launch.job.job import Job, Status
 
 def pretend(ranks):
-    # The loop of launch/run.py, with ranks that tell what their three bars do as often as so many would.
+    # The loop of launch/driver/call.py, with ranks that tell what their three bars do as often as so many would.
     job = Job("train", 0, ranks, "no hardware")
     job.apply(None, AttemptStarted(0))
     for rank in range(ranks):

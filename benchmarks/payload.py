@@ -16,8 +16,8 @@ import cloudpickle
 import psutil
 from common import IMPORTS, Kernel, Spread, free_port, goal, table, warn_if_busy
 
-from notebook_accel.launch import payload
-from notebook_accel.launch.stream import Message
+from notebook_accel.launch.wire import payload
+from notebook_accel.launch.wire.stream import Message
 
 RANKS = 4
 TIMEOUT = 120.0

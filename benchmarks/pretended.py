@@ -37,10 +37,11 @@ from notebook_accel.events import (
     Returned,
     to_wire,
 )
-from notebook_accel.launch.coalesce import PACE, Latest
-from notebook_accel.launch.engines.cluster import frames, wire
-from notebook_accel.launch.engines.cluster.agent import versions
-from notebook_accel.launch.engines.cluster.words import Speaker, together, weighed
+from notebook_accel.launch.cluster import protocol
+from notebook_accel.launch.cluster.agent.agent import versions
+from notebook_accel.launch.cluster.bridge.rank_messages import Speaker, together, weighed
+from notebook_accel.launch.cluster.transports import connection
+from notebook_accel.launch.rank.coalescer import PACE, Latest
 
 NODES, CPUS = 125, 8
 LINE = "begins"
@@ -145,15 +146,15 @@ class Rank:
 class Agent:
     """What one says on its connection."""
 
-    def __init__(self, name: str, line: wire.Wire) -> None:
+    def __init__(self, name: str, line: connection.Wire) -> None:
         self.line = line
         self.ranks: dict[tuple[int, int], Rank] = {}
-        self._waiting: list[frames.Frame] = []
+        self._waiting: list[protocol.Frame] = []
         self._spoke = time.monotonic()
         info = {"host": name, "address": line.address, "versions": versions(), "clock": time.time()}
         line.send([(info, ())])
 
-    def tell(self, frame: frames.Frame) -> None:
+    def tell(self, frame: protocol.Frame) -> None:
         self._waiting.append(frame)
 
     def hear(self) -> None:
@@ -163,7 +164,7 @@ class Agent:
 
     def flush(self, now: float) -> None:
         """Says what there is to say, and at times that there is nothing."""
-        if self._waiting or now - self._spoke > frames.WAIT:
+        if self._waiting or now - self._spoke > protocol.WAIT:
             self.line.send(together(self._waiting))
             self._waiting, self._spoke = [], now
 
@@ -196,7 +197,7 @@ def srun(count: int) -> None:
     """So many agents, until the bridge hangs up."""
     order = json.loads(sys.stdin.readline())
     secret = bytes.fromhex(order["secret"])
-    agents = [Agent(f"node{index:03}", wire.call(order["host"], order["port"], secret)) for index in range(count)]
+    agents = [Agent(f"node{index:03}", connection.call(order["host"], order["port"], secret)) for index in range(count)]
     with selectors.DefaultSelector() as selector:
         for agent in agents:
             selector.register(agent.line, selectors.EVENT_READ, agent.hear)

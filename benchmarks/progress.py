@@ -16,7 +16,7 @@ from notebook_accel import notebook_launcher
 def work(rounds, count):
     import io, json, subprocess, sys, time
     from notebook_accel import events, rank_local, report
-    from notebook_accel.events import emitting
+    from notebook_accel.events import emit as emitting
     from tqdm import tqdm
 
     def timed(loop, *args):

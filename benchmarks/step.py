@@ -13,8 +13,8 @@ from common import Spread, goal, table, warn_if_busy
 from torch import nn
 
 from notebook_accel import Accelerator
-from notebook_accel.train.gradient_state import GradientState
-from notebook_accel.train.state import AcceleratorState
+from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.ranks.state import AcceleratorState
 
 BATCH = 16
 BATCHES = 64

@@ -10,7 +10,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from notebook_accel import mirrors
+from notebook_accel import accelerate_names
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -27,48 +27,21 @@ if TYPE_CHECKING:
         RankError,
         RankTimeoutError,
     )
-    from notebook_accel.launch.attaching import attach, jobs
-    from notebook_accel.launch.job import Job
-    from notebook_accel.launch.launcher import debug_launcher, notebook_launcher
-    from notebook_accel.launch.reporting import report
+    from notebook_accel.launch.driver.attach import attach, jobs
+    from notebook_accel.launch.driver.launcher import debug_launcher, notebook_launcher
+    from notebook_accel.launch.job.job import Job
+    from notebook_accel.launch.rank.report import report
     from notebook_accel.notebook.views import set_view
-    from notebook_accel.train.accelerator import (
-        Accelerator,
-    )
-    from notebook_accel.train.collectives import (
-        DistributedOperationException,
-        broadcast,
-        broadcast_object_list,
-        gather,
-        gather_object,
-        pad_across_processes,
-        reduce,
-    )
+    from notebook_accel.train.accelerator.accelerator import Accelerator
+    from notebook_accel.train.checkpoints.weights import SAFE_WEIGHTS_NAME, load_checkpoint_in_model
     from notebook_accel.train.data import (
         SeedableRandomSampler,
         prepare_data_loader,
         skip_first_batches,
     )
-    from notebook_accel.train.fsdp_options import (
-        FullyShardedDataParallelPlugin,
-    )
-    from notebook_accel.train.gradient_state import (
-        GradientState,
-    )
-    from notebook_accel.train.local_sgd import (
-        LocalSGD,
-    )
-    from notebook_accel.train.logging import (
-        get_logger,
-    )
-    from notebook_accel.train.memory import (
-        find_executable_batch_size,
-        release_memory,
-    )
-    from notebook_accel.train.optimizer import (
-        AcceleratedOptimizer,
-    )
-    from notebook_accel.train.options import (
+    from notebook_accel.train.models.batch_size import find_executable_batch_size, release_memory
+    from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
+    from notebook_accel.train.options.plugins import (
         AORecipeKwargs,
         AutocastKwargs,
         DataLoaderConfiguration,
@@ -87,29 +60,26 @@ if TYPE_CHECKING:
         TorchDynamoPlugin,
         TorchTensorParallelPlugin,
     )
-    from notebook_accel.train.randomness import (
-        set_seed,
-        synchronize_rng_states,
+    from notebook_accel.train.ranks.collectives import (
+        DistributedOperationException,
+        broadcast,
+        broadcast_object_list,
+        gather,
+        gather_object,
+        pad_across_processes,
+        reduce,
     )
-    from notebook_accel.train.scheduler import (
-        AcceleratedScheduler,
-    )
-    from notebook_accel.train.state import (
-        AcceleratorState,
-        PartialState,
-    )
+    from notebook_accel.train.ranks.gradient_state import GradientState
+    from notebook_accel.train.ranks.logging import get_logger
+    from notebook_accel.train.ranks.seeds import set_seed, synchronize_rng_states
+    from notebook_accel.train.ranks.state import AcceleratorState, PartialState
+    from notebook_accel.train.steps.local_sgd import LocalSGD
+    from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
+    from notebook_accel.train.steps.scheduler import AcceleratedScheduler
+    from notebook_accel.train.tensors.tree import concatenate, find_batch_size, send_to_device
     from notebook_accel.train.trackers import (
         GeneralTracker,
         on_main_process,
-    )
-    from notebook_accel.train.tree import (
-        concatenate,
-        find_batch_size,
-        send_to_device,
-    )
-    from notebook_accel.train.weights import (
-        SAFE_WEIGHTS_NAME,
-        load_checkpoint_in_model,
     )
 
 __version__ = "0.1.0"
@@ -192,13 +162,13 @@ _HOMES = {
         "RankError",
         "RankTimeoutError",
     ],
-    "launch.attaching": ["attach", "jobs"],
-    "launch.job": ["Job"],
-    "launch.launcher": ["debug_launcher", "notebook_launcher"],
-    "launch.reporting": ["report"],
+    "launch.driver.attach": ["attach", "jobs"],
+    "launch.job.job": ["Job"],
+    "launch.driver.launcher": ["debug_launcher", "notebook_launcher"],
+    "launch.rank.report": ["report"],
     "notebook.views": ["set_view"],
-    "train.accelerator": ["Accelerator"],
-    "train.collectives": [
+    "train.accelerator.accelerator": ["Accelerator"],
+    "train.ranks.collectives": [
         "DistributedOperationException",
         "broadcast",
         "broadcast_object_list",
@@ -208,11 +178,11 @@ _HOMES = {
         "reduce",
     ],
     "train.data": ["SeedableRandomSampler", "prepare_data_loader", "skip_first_batches"],
-    "train.fsdp_options": ["FullyShardedDataParallelPlugin"],
-    "train.local_sgd": ["LocalSGD"],
-    "train.logging": ["get_logger"],
-    "train.memory": ["find_executable_batch_size", "release_memory"],
-    "train.options": [
+    "train.options.fsdp": ["FullyShardedDataParallelPlugin"],
+    "train.steps.local_sgd": ["LocalSGD"],
+    "train.ranks.logging": ["get_logger"],
+    "train.models.batch_size": ["find_executable_batch_size", "release_memory"],
+    "train.options.plugins": [
         "AORecipeKwargs",
         "AutocastKwargs",
         "DDPCommunicationHookType",
@@ -231,14 +201,14 @@ _HOMES = {
         "TorchDynamoPlugin",
         "TorchTensorParallelPlugin",
     ],
-    "train.optimizer": ["AcceleratedOptimizer"],
-    "train.randomness": ["set_seed", "synchronize_rng_states"],
-    "train.scheduler": ["AcceleratedScheduler"],
-    "train.gradient_state": ["GradientState"],
-    "train.state": ["AcceleratorState", "PartialState"],
+    "train.steps.optimizer": ["AcceleratedOptimizer"],
+    "train.ranks.seeds": ["set_seed", "synchronize_rng_states"],
+    "train.steps.scheduler": ["AcceleratedScheduler"],
+    "train.ranks.gradient_state": ["GradientState"],
+    "train.ranks.state": ["AcceleratorState", "PartialState"],
     "train.trackers": ["GeneralTracker", "on_main_process"],
-    "train.tree": ["concatenate", "find_batch_size", "send_to_device"],
-    "train.weights": ["SAFE_WEIGHTS_NAME", "load_checkpoint_in_model"],
+    "train.tensors.tree": ["concatenate", "find_batch_size", "send_to_device"],
+    "train.checkpoints.weights": ["SAFE_WEIGHTS_NAME", "load_checkpoint_in_model"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -268,9 +238,9 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """`%unload_ext notebook_accel`: takes the magics away; launches work on."""
-    from notebook_accel.notebook import magics
+    from notebook_accel.notebook.magics import accelerate
 
-    magics.unregister(shell)
+    accelerate.unregister(shell)
 
 
 def _attach_to_shell() -> None:
@@ -287,5 +257,5 @@ def _attach_to_shell() -> None:
     notebook.attach(shell)
 
 
-mirrors.install()
+accelerate_names.install()
 _attach_to_shell()

@@ -3,24 +3,27 @@
 Everything in here lives elsewhere, and most of it is exported from `notebook_accel` itself.
 """
 
-from notebook_accel.train.collectives import (
-    DistributedOperationException,
-    broadcast,
-    broadcast_object_list,
-    gather,
-    gather_object,
-    pad_across_processes,
-    reduce,
+from notebook_accel.train.checkpoints.contents import OPTIMIZER_NAME, RNG_STATE_NAME, SCALER_NAME, SCHEDULER_NAME
+from notebook_accel.train.checkpoints.serialization import load, save
+from notebook_accel.train.checkpoints.weights import (
+    MODEL_NAME,
+    SAFE_MODEL_NAME,
+    SAFE_WEIGHTS_INDEX_NAME,
+    SAFE_WEIGHTS_NAME,
+    SAFE_WEIGHTS_PATTERN_NAME,
+    WEIGHTS_INDEX_NAME,
+    WEIGHTS_NAME,
+    WEIGHTS_PATTERN_NAME,
+    load_checkpoint_in_model,
 )
-from notebook_accel.train.contents import OPTIMIZER_NAME, RNG_STATE_NAME, SCALER_NAME, SCHEDULER_NAME
-from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
-from notebook_accel.train.memory import (
+from notebook_accel.train.models.batch_size import (
     clear_device_cache,
     find_executable_batch_size,
     release_memory,
     should_reduce_batch_size,
 )
-from notebook_accel.train.options import (
+from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
+from notebook_accel.train.options.plugins import (
     AORecipeKwargs,
     AutocastKwargs,
     DataLoaderConfiguration,
@@ -40,10 +43,18 @@ from notebook_accel.train.options import (
     TorchDynamoPlugin,
     TorchTensorParallelPlugin,
 )
-from notebook_accel.train.profiling import PROFILE_PATTERN_NAME
-from notebook_accel.train.randomness import set_seed, synchronize_rng_state, synchronize_rng_states
-from notebook_accel.train.serialization import load, save
-from notebook_accel.train.tree import (
+from notebook_accel.train.ranks.collectives import (
+    DistributedOperationException,
+    broadcast,
+    broadcast_object_list,
+    gather,
+    gather_object,
+    pad_across_processes,
+    reduce,
+)
+from notebook_accel.train.ranks.seeds import set_seed, synchronize_rng_state, synchronize_rng_states
+from notebook_accel.train.steps.profiling import PROFILE_PATTERN_NAME
+from notebook_accel.train.tensors.tree import (
     TensorInformation,
     concatenate,
     find_batch_size,
@@ -53,17 +64,6 @@ from notebook_accel.train.tree import (
     recursively_apply,
     send_to_device,
     slice_tensors,
-)
-from notebook_accel.train.weights import (
-    MODEL_NAME,
-    SAFE_MODEL_NAME,
-    SAFE_WEIGHTS_INDEX_NAME,
-    SAFE_WEIGHTS_NAME,
-    SAFE_WEIGHTS_PATTERN_NAME,
-    WEIGHTS_INDEX_NAME,
-    WEIGHTS_NAME,
-    WEIGHTS_PATTERN_NAME,
-    load_checkpoint_in_model,
 )
 
 __all__ = [

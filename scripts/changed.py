@@ -13,15 +13,15 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "notebook_accel"
 SEEN_BY = {
     "cli": ("tests/cli",),
-    "config": ("tests/config", "tests/cli", "tests/magics", "tests/kernel"),
-    "events": ("tests/test_events.py", "tests/launch", "tests/views", "tests/kernel"),
-    "hardware": ("tests/hardware", "tests/launch", "tests/magics"),
+    "config": ("tests/config", "tests/cli", "tests/notebook", "tests/kernel"),
+    "events": ("tests/test_events.py", "tests/launch", "tests/notebook", "tests/kernel"),
+    "hardware": ("tests/hardware", "tests/launch", "tests/notebook"),
     "launch": ("tests/launch", "tests/kernel", "tests/cli"),
-    "notebook": ("tests/magics", "tests/views", "tests/kernel"),
+    "notebook": ("tests/notebook", "tests/kernel"),
     "train": ("tests/train", "tests/cli"),
 }
 """The tests that a folder of the package is seen by."""
-ALWAYS = ("tests/test_public.py", "tests/test_dependencies.py", "tests/test_mirrors.py")
+ALWAYS = ("tests/test_public.py", "tests/test_dependencies.py", "tests/test_accelerate_names.py")
 """What any change of the package is seen by."""
 ELSEWHERE = {
     f"{PACKAGE}/launch/": "scripts/test-cluster, scripts/test-hosts",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from notebook_accel import events
 from notebook_accel.errors import StreamError
-from notebook_accel.events import Event, Phase, PhaseChanged, Returned, from_wire, to_wire, wire
+from notebook_accel.events import Event, Phase, PhaseChanged, Returned, encoding, from_wire, to_wire
 
 EVENTS = sorted(Event.__subclasses__(), key=lambda cls: cls.kind)
 
@@ -63,7 +63,7 @@ def test_an_event_cannot_be_changed(cls: type[Event]) -> None:
 
 
 def test_every_event_has_a_kind_of_its_own() -> None:
-    assert len({cls.kind for cls in EVENTS}) == len(EVENTS) == len(wire.EVENTS)
+    assert len({cls.kind for cls in EVENTS}) == len(EVENTS) == len(encoding.EVENTS)
 
 
 def test_binary_parts_stay_out_of_the_header() -> None:
@@ -120,14 +120,14 @@ names = st.sampled_from(["phase", "pid", "host", "chain", "at", "detail", "frame
 
 def fits(header: dict[str, Any]) -> bool:
     """Whether a header names an event, gives each field that has no default, and none that the event has not."""
-    cls = wire.EVENTS.get(str(header.get("kind", "")))
+    cls = encoding.EVENTS.get(str(header.get("kind", "")))
     if cls is None:
         return False
     needed = {
         field.name
         for field in dataclasses.fields(cls)
         if (field.default, field.default_factory) == (dataclasses.MISSING, dataclasses.MISSING)
-    } - {wire._BLOB_FIELDS.get(cls)}
+    } - {encoding._BLOB_FIELDS.get(cls)}
     return needed <= header.keys() - {"kind"} <= {field.name for field in dataclasses.fields(cls)}
 
 
@@ -141,7 +141,7 @@ fitting = st.sampled_from(EVENTS).flatmap(
 strange = st.builds(
     lambda header, kind: {**header, "kind": kind},
     st.dictionaries(names, json_values, max_size=4),
-    st.sampled_from([*wire.EVENTS, "", "x"]) | json_values,
+    st.sampled_from([*encoding.EVENTS, "", "x"]) | json_values,
 )
 
 
@@ -151,8 +151,8 @@ def test_a_header_is_refused_or_taken_as_it_is(header: dict[str, Any]) -> None:
         with pytest.raises(StreamError):
             from_wire(header)
         return
-    cls = wire.EVENTS[header["kind"]]
-    apart = {*wire._PARTS.get(cls, ()), wire._BLOB_FIELDS.get(cls)}
+    cls = encoding.EVENTS[header["kind"]]
+    apart = {*encoding._PARTS.get(cls, ()), encoding._BLOB_FIELDS.get(cls)}
     try:
         event = from_wire(header)
     except StreamError:

@@ -17,7 +17,7 @@ import click
 from notebook_accel import __version__, hardware
 from notebook_accel.config import file
 from notebook_accel.errors import NotebookAccelError
-from notebook_accel.launch.wording import size
+from notebook_accel.launch.job.text import size
 
 _PACKAGES = ("torch", "numpy", "safetensors", "cloudpickle", "torchao", "torchdata", "torch_xla", "transformers",
              "accelerate", "lightning", "tqdm")  # fmt: skip

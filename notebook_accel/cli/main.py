@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from notebook_accel import __version__
-from notebook_accel.cli.codes import INTERRUPTED, USER_ERROR
+from notebook_accel.cli.exit_codes import INTERRUPTED, USER_ERROR
 from notebook_accel.errors import NotebookAccelError
 
 if TYPE_CHECKING:
-    from notebook_accel.cli.agent import Agent
+    from notebook_accel.cli.launch.monitor import Agent
 
 COMMANDS = {
-    "config": ("config.command", "Ask for the settings of this machine, show them, change them."),
-    "launch": ("launch.command", "Run a script, a module or a notebook on every rank."),
+    "config": ("config.command.command", "Ask for the settings of this machine, show them, change them."),
+    "launch": ("launch.command.command", "Run a script, a module or a notebook on every rank."),
     "env": ("env.command", "Show what a bug report needs to say of this machine."),
-    "test": ("test.command", "Check that this machine can train on several ranks."),
-    "estimate-memory": ("estimate.command", "Estimate the memory that training a model takes."),
+    "test": ("check.command.command", "Check that this machine can train on several ranks."),
+    "estimate-memory": ("estimate.command.command", "Estimate the memory that training a model takes."),
     "merge-weights": ("merge.command", "Turn a sharded checkpoint into safetensors."),
     "lab": ("lab.command", "Open JupyterLab on the examples."),
 }
@@ -38,7 +38,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name][0].partition(".")
+        module, _, name = COMMANDS[cmd_name][0].rpartition(".")
         found: click.Command = getattr(importlib.import_module(f"notebook_accel.cli.{module}"), name)
         return found
 

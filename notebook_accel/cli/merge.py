@@ -18,7 +18,7 @@ def command(checkpoint: Path, output: Path, max_shard_size: str, unsafe_serializ
     CHECKPOINT is what `accelerator.save_state` wrote under FSDP, or the folder of one model in it. The whole model has
     to fit the memory of this machine; no GPU is used.
     """
-    from notebook_accel.train.merging import merge
+    from notebook_accel.train.checkpoints.merging import merge
 
     count = merge(checkpoint, output, max_shard_size, not unsafe_serialization)
     click.echo(f"wrote {count} tensors to {output}")

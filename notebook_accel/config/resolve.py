@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from notebook_accel.config import file, variables
-from notebook_accel.config.call import from_call
+from notebook_accel.config import environment, file
+from notebook_accel.config.call_arguments import from_call
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.settings import LaunchConfig
 
@@ -51,4 +51,4 @@ def below(environ: Mapping[str, str], path: Path | None = None) -> list[Layer]:
     Raises:
         ConfigurationError: Something in them cannot work.
     """
-    return [file.from_file(environ, path), variables.from_environment(environ)]
+    return [file.from_file(environ, path), environment.from_environment(environ)]

@@ -11,7 +11,8 @@ Each event is a frozen dataclass. The stream, the journal, the job and the views
 """
 
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
-from notebook_accel.events.emitting import answers, ask, emit, is_heard, listen
+from notebook_accel.events.emit import answers, ask, emit, is_heard, listen
+from notebook_accel.events.encoding import from_wire, to_wire
 from notebook_accel.events.jobs import (
     AttemptStarted,
     History,
@@ -41,7 +42,6 @@ from notebook_accel.events.ranks import (
     ThreadStack,
 )
 from notebook_accel.events.requests import Answer, Call, Interrupt, Sever, StacksWanted
-from notebook_accel.events.wire import from_wire, to_wire
 
 __all__ = [
     "Answer",

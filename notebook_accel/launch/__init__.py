@@ -1,19 +1,22 @@
-"""From a function in a cell to ranks and back. Nothing in here imports torch into the kernel.
+"""From a function in a cell to ranks and back. A folder is a process, so a path says in which process a line runs.
 
-The flow, one file each:
+    folder     process                          may touch
+    driver/    the kernel, or the process of    nothing of torch; starts and pumps ranks, owns the job
+               a detached job
+    plan/      the driver                       decides how many ranks there are and on what; starts nothing
+    engines/   the driver                       its hold on each way to start ranks: one contract, a file an engine
+    journal/   the driver                       the disk
+    show/      the driver                       the screen
+    job/       any                              nothing: the fold of a job's events, and the words for it
+    server/    the fork server                  no device, no thread; store.py runs in a process of its own
+    tpu/       the supervisor of TPU ranks,     torch_xla
+               and those ranks
+    rank/      a rank                           devices, the user's code; patches/ is what it changes in libraries
+    cluster/   the bridge beside the driver,    the network; bridge/, agent/, transports/
+               and an agent on each node
+    wire/      both ends of a socket            sockets, memory files, pickles of authenticated peers
+    system/    any                              the operating system; knows nothing of launches
 
-    launcher.py ─ what the user calls: checks the arguments, then
-    payload.py  ─ pickles the function; large arrays go to a memory file beside it
-    launch.py   ─ a job with all its attempts
-    run.py      ─ one attempt: starts a group of ranks on an engine, and runs one call on it to its end:
-                  pumps what the ranks say into the job and the output; attempt.py is what comes of it
-    pipes.py    ─ what they write; output.py labels it, and shows equal lines once
-    engines/    ─ where ranks live: a warm fork server, fresh processes, this process
-    rank.py     ─ the other side: runs the function, and reports
-    job.py      ─ what the ranks said so far, and the user's handle on it
-    journal/    ─ the same on disk, for whoever attaches: attaching.py, follower.py
-    driver.py   ─ runs a job that is to outlive the kernel, which detaching.py hands it
-    stalls.py   ─ who waits for whom when nothing moves; waiting.py notices it in the rank,
-                  stacks.py asks each rank where it is
-    failure.py  ─ which rank's failure is the cause, and how it reads
+Imports run downwards: driver | cluster, plan, engines, server | journal, tpu | show, rank | job, wire, system. Nothing
+imports torch into the kernel. Start reading at `driver/launcher.py`, then `driver/call.py`, then `rank/main.py`.
 """

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from notebook_accel import hardware
 from notebook_accel.config import file
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch import engines, frontend
-from notebook_accel.notebook import magics, views
-from notebook_accel.notebook.kernel import IPythonTerminal, Kernel
-from notebook_accel.notebook.preload import Preloader
-from notebook_accel.notebook.tracebacks import shorten_ours
+from notebook_accel.launch import engines
+from notebook_accel.launch.show import front_end
+from notebook_accel.notebook import views
+from notebook_accel.notebook.ipython.front_end import IPythonTerminal, Kernel
+from notebook_accel.notebook.ipython.preload import Preloader
+from notebook_accel.notebook.ipython.tracebacks import shorten_ours
+from notebook_accel.notebook.magics import accelerate
 from notebook_accel.notebook.views import browsers
 
 if TYPE_CHECKING:
@@ -24,10 +26,10 @@ if TYPE_CHECKING:
 
 def attach(shell: InteractiveShell) -> None:
     """Makes launches show themselves as this shell's user expects, and keeps the engine up with its imports."""
-    magics.register(shell)  # again after they were unloaded
-    if isinstance(frontend.current, IPythonTerminal):
+    accelerate.register(shell)  # again after they were unloaded
+    if isinstance(front_end.current, IPythonTerminal):
         return
-    frontend.use(Kernel(shell) if getattr(shell, "kernel", None) is not None else IPythonTerminal(shell))
+    front_end.use(Kernel(shell) if getattr(shell, "kernel", None) is not None else IPythonTerminal(shell))
     shorten_ours()
     preloader = Preloader(engines.of_machine())
     shell.events.register("post_run_cell", lambda *_: preloader.look())

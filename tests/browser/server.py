@@ -18,7 +18,7 @@ from typing import Any
 import nbformat
 
 from tests.browser import kernels
-from tests.notebook import wait_until
+from tests.live_notebook import wait_until
 
 _STARTS_WITHIN = 90.0
 _ENDS_WITHIN = 20.0

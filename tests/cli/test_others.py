@@ -11,11 +11,12 @@ from click.testing import CliRunner
 from safetensors.torch import load_file
 
 from notebook_accel import Accelerator, FullyShardedDataParallelPlugin, debug_launcher, set_seed
-from notebook_accel.cli import checks, lab
-from notebook_accel.cli.checks import Finding
+from notebook_accel.cli import lab
+from notebook_accel.cli.check import probes
+from notebook_accel.cli.check.probes import Finding
 from notebook_accel.cli.main import main
 from notebook_accel.errors import CheckpointError
-from notebook_accel.train import merging
+from notebook_accel.train.checkpoints import merging
 
 pytestmark = pytest.mark.early
 
@@ -88,7 +89,7 @@ def test_what_is_wrong_ends_the_test_with_advice(monkeypatch: pytest.MonkeyPatch
     def unreached(ranks: int) -> Iterator[Finding]:
         raise AssertionError
 
-    monkeypatch.setattr("notebook_accel.cli.test.CHECKS", {"network": broken, "launches": unreached})
+    monkeypatch.setattr("notebook_accel.cli.check.command.CHECKS", {"network": broken, "launches": unreached})
     result = CliRunner().invoke(main, ["test"])
     assert result.exit_code == 1
     assert "WRONG ports: no connection\n      → ask for one\n" in result.output
@@ -110,7 +111,7 @@ GOOD = {
     ],
 )
 def test_what_one_rank_finds_counts_for_all(finding: dict[str, object], name: str, grade: str) -> None:
-    found = {each.name: each for each in checks._of_ranks([GOOD, {**GOOD, **finding}])}
+    found = {each.name: each for each in probes._of_ranks([GOOD, {**GOOD, **finding}])}
     assert found[name].grade == grade
     assert found[name].advice
     assert all(each.grade == "ok" for other, each in found.items() if other != name)
@@ -119,6 +120,6 @@ def test_what_one_rank_finds_counts_for_all(finding: dict[str, object], name: st
 def test_a_torch_that_cannot_be_imported_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so is missing')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (found,) = checks.torch_and_devices(2)
+    (found,) = probes.torch_and_devices(2)
     assert found.grade == "wrong"
     assert "libcudart.so is missing" in found.text

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.kernel.conftest import end, nothing_is_left
-from tests.notebook import Notebook
+from tests.live_notebook import Notebook
 
 _HERE = Path(__file__).parent
 _BOUND = 110.0

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from tests.hosts.host import Host
-from tests.notebook import Notebook
+from tests.live_notebook import Notebook
 
 NAMES = ("first", "second")
 _ADDRESSES = ("10.98.0.1", "10.98.0.2")

@@ -10,13 +10,16 @@ import pytest
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import detect
-from notebook_accel.launch import engines, frontend, plan
-from notebook_accel.launch.engines.base import Machine, Machines
-from notebook_accel.launch.engines.cluster import engine as engine_module
-from notebook_accel.launch.engines.cluster import ray_advice, software
-from notebook_accel.launch.engines.cluster.agent import versions
-from notebook_accel.launch.engines.cluster.engine import ClusterEngine
-from notebook_accel.launch.engines.cluster.transport import ClusterError
+from notebook_accel.launch import engines
+from notebook_accel.launch.cluster import versions as software
+from notebook_accel.launch.cluster.agent.agent import versions
+from notebook_accel.launch.cluster.transport import ClusterError
+from notebook_accel.launch.cluster.transports import ray_advice
+from notebook_accel.launch.engines import nodes as engine_module
+from notebook_accel.launch.engines.contract import Machine, Machines
+from notebook_accel.launch.engines.nodes import ClusterEngine
+from notebook_accel.launch.plan import plan
+from notebook_accel.launch.show import front_end
 from tests.cluster.conftest import Cluster
 
 
@@ -88,7 +91,7 @@ def test_where_no_cluster_is_there_is_advice(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_client_server_that_does_not_serve_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch):
     """Something listens, and says nothing. Each attempt is a process of its own, since Ray's may never come back."""
     told: list[str] = []
-    monkeypatch.setattr(frontend.current, "notice", told.append)
+    monkeypatch.setattr(front_end.current, "notice", told.append)
     monkeypatch.setattr(engine_module, "_PATIENCE", (0.1, 0.2))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         engine = ClusterEngine(f"ray://127.0.0.1:{silent.getsockname()[1]}")

@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 
 from notebook_accel.events import Hello
-from notebook_accel.launch.engines.base import GroupSpec, Machines
-from notebook_accel.launch.engines.cluster.engine import ClusterEngine
+from notebook_accel.launch.engines.contract import GroupSpec, Machines
+from notebook_accel.launch.engines.nodes import ClusterEngine
 from notebook_accel.launch.engines.server_ranks import ServerRanks
 from tests.cluster.conftest import Cluster
 from tests.launch.engines import calls
 from tests.launch.engines.conftest import ranks_start_light  # noqa: F401
 from tests.launch.engines.driver import Group
 from tests.launch.engines.test_conformance import *  # noqa: F403
-from tests.launch.processes import descriptors, wait_until
+from tests.launch.own_processes import descriptors, wait_until
 
 _LEFT_OUT = {
     "test_an_engine_is_what_the_table_says": "a cluster's engine goes by its address",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import psutil
 
 from tests.cluster.conftest import PRELUDE, Cluster, Shared
-from tests.notebook import Cell, Notebook, wait_until
+from tests.live_notebook import Cell, Notebook, wait_until
 
 LEAVE = """
 def leave():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import PRELUDE, Cluster
-from tests.notebook import Notebook
+from tests.live_notebook import Notebook
 
 _ALONE = 'mount -t tmpfs none "$0" && cd "$0" && exec "$@"'
 """Mounts on a folder, and runs a command there."""

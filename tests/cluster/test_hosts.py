@@ -16,14 +16,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from notebook_accel.launch.engines.cluster.frames import LEASE, SILENCE
-from notebook_accel.launch.stopping import GRACE
+from notebook_accel.launch.cluster.protocol import LEASE, SILENCE
+from notebook_accel.launch.driver.stopping import GRACE
 from tests.cluster.conftest import PRELUDE
 from tests.cluster.machines import NAMES, Machines, kernel_of, ranks_of
 from tests.hosts import host
 from tests.kernel.conftest import end
-from tests.launch.processes import outlive
-from tests.notebook import Cell, Notebook
+from tests.launch.own_processes import outlive
+from tests.live_notebook import Cell, Notebook
 
 pytestmark = [
     pytest.mark.skipif(bool(host.why_not()), reason=host.why_not() or "there are namespaces"),

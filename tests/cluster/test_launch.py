@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.cluster.conftest import PRELUDE, Cluster
-from tests.notebook import Cell, Notebook, wait_until
+from tests.live_notebook import Cell, Notebook, wait_until
 
 
 def test_ranks_are_spread_over_the_machines(notebook: Notebook):
@@ -94,7 +94,7 @@ def test_the_users_own_modules_and_folder_are_there_as_they_are_now(notebook: No
 
 
 def test_what_ranks_will_need_is_imported_on_the_machines_beforehand(notebook: Notebook):
-    call = "notebook_launcher(lambda: 'notebook_accel.train.accelerator' in sys.modules)"
+    call = "notebook_launcher(lambda: 'notebook_accel.train.accelerator.accelerator' in sys.modules)"
     wait_until(lambda: all(notebook.value(call)), 60)
 
 

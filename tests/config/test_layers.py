@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from notebook_accel.config import LaunchConfig
-from notebook_accel.config.call import unset
+from notebook_accel.config.call_arguments import unset
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.errors import ConfigurationError
 

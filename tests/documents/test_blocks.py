@@ -14,7 +14,7 @@ from notebook_accel.config import file
 from tests.documents import blocks
 from tests.documents.blocks import Block
 from tests.kernel.conftest import end
-from tests.notebook import Notebook
+from tests.live_notebook import Notebook
 
 ROOT = Path(__file__).parents[2]
 APART = ROOT / "docs" / "frameworks.md"

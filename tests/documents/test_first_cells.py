@@ -11,14 +11,15 @@ from typing import Any
 import nbformat
 import pytest
 
-from notebook_accel.config.call import from_call
+from notebook_accel.config.call_arguments import from_call
 from notebook_accel.config.layers import merge
 from notebook_accel.hardware import FixedProbe, Gpu, Hardware, detect
-from notebook_accel.launch import engines, plan
-from notebook_accel.launch.plan import Plan
+from notebook_accel.launch import engines
+from notebook_accel.launch.plan import plan
+from notebook_accel.launch.plan.plan import Plan
 from tests.documents import blocks
 from tests.kernel.conftest import end
-from tests.notebook import Notebook
+from tests.live_notebook import Notebook
 
 ROOT = Path(__file__).parents[2]
 FIRST = [ROOT / "README.md", ROOT / "docs" / "index.md"]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.documents.test_blocks import ROOT
 from tests.kernel.conftest import end
-from tests.notebook import Notebook
+from tests.live_notebook import Notebook
 
 PRELUDE = """
 from notebook_accel import *

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.kernel.conftest import notebook, pytest_runtest_makereport, share  # noqa: F401
-from tests.notebook import Notebook
+from tests.live_notebook import Notebook
 
 LONG = 300.0
 """Seconds for a cell: ranks import for many of them where cores are few."""

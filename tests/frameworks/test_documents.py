@@ -9,7 +9,7 @@ from tests.documents import blocks
 from tests.documents.test_blocks import APART
 from tests.documents.test_examples import execute
 from tests.frameworks.conftest import LONG
-from tests.notebook import Notebook
+from tests.live_notebook import Notebook
 
 
 def test_the_blocks_of_the_page_run(notebook: Notebook) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.frameworks.conftest import LONG, Launch
-from tests.notebook import Notebook
+from tests.live_notebook import Notebook
 
 TRAIN = """
 import tempfile

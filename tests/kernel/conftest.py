@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.notebook import Notebook, wait_until
+from tests.live_notebook import Notebook, wait_until
 
 PRELUDE = """
 from notebook_accel import *  # first, so that its server starts while this imports

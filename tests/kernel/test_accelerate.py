@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.notebook import CELL_TIMEOUT, Notebook, wait_until
+from tests.live_notebook import CELL_TIMEOUT, Notebook, wait_until
 
 LOOK = """
 def look():

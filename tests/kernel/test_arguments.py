@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.notebook import Notebook, wait_until
+from tests.live_notebook import Notebook, wait_until
 
 
 @contextmanager

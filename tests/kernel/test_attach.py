@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.conftest import Shared, end
-from tests.notebook import Notebook
+from tests.live_notebook import Notebook
 
 pytestmark = pytest.mark.versions
 

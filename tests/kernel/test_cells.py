@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.conftest import end
-from tests.notebook import Cell, Notebook, wait_until
+from tests.live_notebook import Cell, Notebook, wait_until
 
 pytestmark = pytest.mark.early
 

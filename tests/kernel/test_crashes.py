@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.kernel.conftest import STOPPED_WITHIN, nothing_is_left
-from tests.notebook import Notebook
+from tests.live_notebook import Notebook
 
 OURS = re.compile(r"notebook_accel/|IPython/|ipykernel/|<frozen runpy>")
 

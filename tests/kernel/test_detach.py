@@ -12,7 +12,7 @@ import pytest
 
 from tests.kernel.conftest import STOPPED_WITHIN, end
 from tests.kernel.test_attach import PLAIN, SETUP
-from tests.notebook import Notebook, wait_until
+from tests.live_notebook import Notebook, wait_until
 
 pytestmark = pytest.mark.early
 

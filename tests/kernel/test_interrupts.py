@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.conftest import STOPPED_WITHIN, nothing_is_left
-from tests.notebook import Notebook, wait_until
+from tests.live_notebook import Notebook, wait_until
 
 pytestmark = pytest.mark.early
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.notebook import Notebook, lines_by_rank
+from tests.live_notebook import Notebook, lines_by_rank
 
 SETUP = """
 import asyncio, pathlib

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.kernel.conftest import STOPPED_WITHIN, Shared, nothing_is_left, share
-from tests.notebook import Cell, Notebook, wait_until
+from tests.live_notebook import Cell, Notebook, wait_until
 
 pytestmark = pytest.mark.early
 

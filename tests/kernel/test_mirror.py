@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.conftest import Shared, share
-from tests.notebook import Notebook, wait_until
+from tests.live_notebook import Notebook, wait_until
 
 STATES = {
     "a variable of the environment": (

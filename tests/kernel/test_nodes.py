@@ -14,7 +14,7 @@ import pytest
 
 from tests.kernel.conftest import end, nothing_is_left
 from tests.kernel.test_arguments import free_port
-from tests.notebook import Cell, Notebook, wait_until
+from tests.live_notebook import Cell, Notebook, wait_until
 
 pytestmark = pytest.mark.early
 

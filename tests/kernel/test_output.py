@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from notebook_accel.launch.output import MERGE_WINDOW
-from tests.notebook import Notebook, lines_by_rank
+from notebook_accel.launch.show.output import MERGE_WINDOW
+from tests.live_notebook import Notebook, lines_by_rank
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.notebook import Cell, Notebook
-from tests.views.test_panel_state import merged
+from tests.live_notebook import Cell, Notebook
+from tests.notebook.views.test_panel_state import merged
 
 pytestmark = pytest.mark.versions
 

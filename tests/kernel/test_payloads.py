@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.notebook import Notebook
+from tests.live_notebook import Notebook
 
 
 @dataclass(frozen=True)

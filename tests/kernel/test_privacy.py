@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.notebook import Notebook
+from tests.live_notebook import Notebook
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.notebook import Notebook, wait_until
+from tests.live_notebook import Notebook, wait_until
 
 SETUP = """
 import asyncio
@@ -288,7 +288,7 @@ def test_what_is_written_between_two_cells_stands_below_the_cell_that_it_comes_f
     written = tmp_path / "written"
     prepared.check(f"""
     import contextvars, threading
-    from notebook_accel.launch import frontend
+    from notebook_accel.launch.show import front_end as frontend
 
     def write():
         frontend.current.write("stdout", "between\\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.notebook import Notebook
+from tests.live_notebook import Notebook
 
 VALUES = {
     "the rank itself": ("int(os.environ['RANK'])", "results == [0, 1]"),

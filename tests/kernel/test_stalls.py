@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.notebook import Notebook
+from tests.live_notebook import Notebook
 
 SETUP = """
 import ctypes
-from notebook_accel.launch.stalls import explain
+from notebook_accel.launch.driver.stall_watch import explain
 
 def until(condition, what="it has not come true", within=20):
     deadline = time.monotonic() + within

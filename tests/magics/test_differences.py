@@ -6,8 +6,9 @@ from typing import Any
 
 from notebook_accel.config import LaunchConfig
 from notebook_accel.hardware import FixedProbe, detect
-from notebook_accel.launch import engines, plan
-from notebook_accel.launch.plan import Plan
+from notebook_accel.launch import engines
+from notebook_accel.launch.plan import plan
+from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.notebook.cells.differences import differences
 
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.cluster.conftest import Shared, open_notebook, shared  # noqa: F401
-from tests.notebook import Notebook, wait_until
+from tests.live_notebook import Notebook, wait_until
 from tests.slurm.rig import NODES, Slurm, why_not
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.cluster.test_launch import *  # noqa: F403
-from tests.notebook import Notebook
+from tests.live_notebook import Notebook
 from tests.slurm.conftest import Cluster
 
 del test_a_cluster_is_found_in_other_ways  # type: ignore[name-defined]  # noqa: F821  # of Ray alone
@@ -22,7 +22,7 @@ print(notebook_launcher(lambda: os.environ["GROUP_RANK"], num_processes=4, num_n
 
 def test_machines_are_known_by_slurms_names(notebook: Notebook):
     notebook.check("""
-    from notebook_accel.launch.describe import describe
+    from notebook_accel.launch.job.describe import describe
 
     def tell():
         report(loss=1.0)

@@ -4,7 +4,7 @@ import pytest
 
 from notebook_accel.events import Hello
 from notebook_accel.launch import engines
-from notebook_accel.launch.engines.base import Engine
+from notebook_accel.launch.engines.contract import Engine
 from tests.launch.engines.conftest import ranks_start_light  # noqa: F401
 from tests.launch.engines.driver import Group
 from tests.launch.engines.test_conformance import *  # noqa: F403

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 from torch_xla._internal import tpu
 
-from notebook_accel.launch.engines.xla.environment import cleaned
+from notebook_accel.launch.tpu.environment import cleaned
 
 KIND, CHIPS = "TPU_ACCELERATOR_TYPE", "TPU_CHIPS_PER_HOST_BOUNDS"
 HOST = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}

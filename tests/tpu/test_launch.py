@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kernel.conftest import end, nothing_is_left
-from tests.notebook import Notebook, wait_until
+from tests.live_notebook import Notebook, wait_until
 
 PRELUDE = """
 from notebook_accel import *

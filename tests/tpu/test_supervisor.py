@@ -10,7 +10,7 @@ from notebook_accel.launch import engines
 from tests.launch.engines import calls
 from tests.launch.engines.conftest import ranks_start_light  # noqa: F401
 from tests.launch.engines.driver import Group
-from tests.launch.processes import wait_until
+from tests.launch.own_processes import wait_until
 
 
 def supervisor_of(group: Group) -> psutil.Process:

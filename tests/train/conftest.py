@@ -12,9 +12,9 @@ import torch.distributed as dist
 
 from notebook_accel import Accelerator, notebook_launcher, set_seed
 from notebook_accel.launch import engines
-from notebook_accel.notebook.preload import TRAINING
-from notebook_accel.train.gradient_state import GradientState
-from notebook_accel.train.state import AcceleratorState
+from notebook_accel.notebook.ipython.preload import TRAINING
+from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.ranks.state import AcceleratorState
 
 Ranks = Callable[..., list[Any]]
 _IMPORTED = ("pytest", "accelerate", "torchdata.stateful_dataloader")

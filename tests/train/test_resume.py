@@ -12,10 +12,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from notebook_accel.train.accelerator import Accelerator
-from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
-from notebook_accel.train.options import DataLoaderConfiguration
-from notebook_accel.train.randomness import set_seed
+from notebook_accel.train.accelerator.accelerator import Accelerator
+from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
+from notebook_accel.train.options.plugins import DataLoaderConfiguration
+from notebook_accel.train.ranks.seeds import set_seed
 from tests.train.conftest import Cases
 
 pytestmark = pytest.mark.early

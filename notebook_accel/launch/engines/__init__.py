@@ -11,32 +11,32 @@ from typing import TYPE_CHECKING
 from notebook_accel.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from notebook_accel.launch.engines.base import Engine
-    from notebook_accel.launch.engines.cluster.engine import ClusterEngine
+    from notebook_accel.launch.engines.contract import Engine
+    from notebook_accel.launch.engines.nodes import ClusterEngine
 
 VARIABLE = "NOTEBOOK_ACCEL_ENGINE"
 
 
 def _forkserver() -> Engine:
-    from notebook_accel.launch.engines.client import ServerEngine
+    from notebook_accel.launch.engines.fork_server import ServerEngine
 
     return ServerEngine("fork")
 
 
 def _spawn() -> Engine:
-    from notebook_accel.launch.engines.client import ServerEngine
+    from notebook_accel.launch.engines.fork_server import ServerEngine
 
     return ServerEngine("spawn")
 
 
 def _inprocess() -> Engine:
-    from notebook_accel.launch.engines.inprocess import InProcessEngine
+    from notebook_accel.launch.engines.in_process import InProcessEngine
 
     return InProcessEngine()
 
 
 def _xla() -> Engine:
-    from notebook_accel.launch.engines.xla.engine import XlaEngine
+    from notebook_accel.launch.engines.tpu import XlaEngine
 
     return XlaEngine()
 
@@ -57,7 +57,7 @@ _preloaded: dict[str, None] = {}
 
 def of_cluster(address: str, *, insecure: bool = False) -> ClusterEngine:
     """The engine of a cluster, one of each a process."""
-    from notebook_accel.launch.engines.cluster.engine import ClusterEngine
+    from notebook_accel.launch.engines.nodes import ClusterEngine
 
     key = (os.getpid(), f"{address} {insecure}")
     if key not in _clusters:

@@ -10,10 +10,11 @@ from typing import Protocol
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Exited
-from notebook_accel.launch import coalesce, payload
-from notebook_accel.launch.engines.base import GroupSpec
-from notebook_accel.launch.payload import Payload
-from notebook_accel.launch.stream import Channel, pair
+from notebook_accel.launch.engines.contract import GroupSpec
+from notebook_accel.launch.rank import coalescer
+from notebook_accel.launch.wire import payload
+from notebook_accel.launch.wire.payload import Payload
+from notebook_accel.launch.wire.stream import Channel, pair
 
 _PIPE = 2**20
 """Bytes of output that a rank may be ahead of the notebook, where the system allows it."""
@@ -132,7 +133,7 @@ class ServerRanks:
                     "rank": rank,
                     "env": dict(environment),
                     "heartbeat": spec.heartbeat,
-                    "pace": coalesce.pace(spec.size) if spec.pace is None else spec.pace,
+                    "pace": coalescer.pace(spec.size) if spec.pace is None else spec.pace,
                 },
                 fds=[theirs.fileno(), out[1], err[1]],
             )

@@ -9,7 +9,7 @@ from typing import IO
 
 from notebook_accel.errors import JobLostError
 from notebook_accel.events import Event, JobEnded, JobStarted
-from notebook_accel.launch.job import Job
+from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.lines import Head, decode
 from notebook_accel.launch.journal.records import Record
 

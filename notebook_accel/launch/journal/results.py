@@ -9,10 +9,10 @@ from typing import Any
 
 from notebook_accel.errors import JobLostError, LaunchError, StreamError
 from notebook_accel.events import AttemptStarted, Event, Failed, Returned, from_wire, to_wire
-from notebook_accel.launch.job import Job
+from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.journal.records import Record, is_private
-from notebook_accel.launch.rank_state import RankState
-from notebook_accel.launch.stream import Decoder, encode
+from notebook_accel.launch.wire.stream import Decoder, encode
 
 
 class Results:

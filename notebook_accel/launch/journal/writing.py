@@ -8,14 +8,14 @@ import time
 from dataclasses import replace
 
 from notebook_accel.events import Event, JobEnded
-from notebook_accel.launch import frontend
-from notebook_accel.launch.job import Job, Status
+from notebook_accel.launch.job.job import Job, Status
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.lines import Head, encode
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.pending import Pending
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.journal.stacks import Answerer
+from notebook_accel.launch.journal.stack_requests import Answerer
+from notebook_accel.launch.show import front_end
 
 _FIRST = 0.1
 """Seconds after which a job is written for the first time: most launches are over by then, and written once."""
@@ -37,7 +37,7 @@ class Journal:
 
     def __init__(self, job: Job, *, detached: bool = False) -> None:
         self._job = job
-        self._head = Head(owner=Owner.this(), origin=frontend.current.origin(), detached=detached)
+        self._head = Head(owner=Owner.this(), origin=front_end.current.origin(), detached=detached)
         self._record: Record | None = None
         self._pending = Pending()
         self._size = 0
@@ -164,7 +164,7 @@ class Journal:
         self._pending.take()
         if not _told:
             _told = True
-            frontend.current.notice(
+            front_end.current.notice(
                 f"{self._job.title} goes on, but is not recorded, and attach() won't find it later: {error}. "
                 f"{records.VARIABLE} names another folder."
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from notebook_accel.config import LaunchConfig
-from notebook_accel.launch.plan import Plan
+from notebook_accel.launch.plan.plan import Plan
 
 _PLANNED = ("num_processes", "device")
 """Settings that a plan decides where they are left open."""

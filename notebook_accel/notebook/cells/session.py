@@ -10,13 +10,14 @@ from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch import frontend, plan
-from notebook_accel.launch.plan import Plan
-from notebook_accel.launch.wording import size as in_bytes
-from notebook_accel.notebook import configuring, overview
+from notebook_accel.launch.job.text import size as in_bytes
+from notebook_accel.launch.plan import plan
+from notebook_accel.launch.plan.plan import Plan
+from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.cells.differences import differences
-from notebook_accel.notebook.cells.kept import KeptRanks
+from notebook_accel.notebook.cells.persistent import KeptRanks
 from notebook_accel.notebook.cells.variables import Variables
+from notebook_accel.notebook.magics import configure, status
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -55,7 +56,7 @@ class Session:
             self._check_free("start another number of ranks")
             self._plan(size)  # before anything is lost
             ranks = f"{size} rank{'' if size == 1 else 's'}"
-            frontend.current.notice(f"starting {ranks} instead of {self.ranks.size}: what the old held is gone")
+            front_end.current.notice(f"starting {ranks} instead of {self.ranks.size}: what the old held is gone")
             self.stop()
         if self.ranks is None:
             wanted = size or self._wanted
@@ -141,8 +142,8 @@ def current(shell: InteractiveShell) -> Session:
     global _session  # one kernel has one notebook
     if _session is None:
         _session = Session(shell)
-        overview.LIVE.append(_session.describe)
-        configuring.CHANGED.append(_session.reconfigured)
+        status.LIVE.append(_session.describe)
+        configure.CHANGED.append(_session.reconfigured)
     return _session
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from notebook_accel.errors import PayloadError
-from notebook_accel.launch import diagnose, mirror, payload
-from notebook_accel.launch.payload import Payload
-from notebook_accel.launch.pickling import CallPickler
-from notebook_accel.notebook.cells.messages import Variable
+from notebook_accel.launch.wire import mirror, payload, unpicklable
+from notebook_accel.launch.wire.payload import Payload
+from notebook_accel.launch.wire.pickling import CallPickler
+from notebook_accel.notebook.cells.cell_messages import Variable
 
 OWN = object()
 """Stands for a value that a rank has bound itself."""
@@ -131,7 +131,7 @@ class Variables:
         try:
             pickler.dump(variable)
         except Exception as error:
-            raise PayloadError(diagnose.explain_unsendable(variable.name, variable.value, where, error)) from error
+            raise PayloadError(unpicklable.explain_unsendable(variable.name, variable.value, where, error)) from error
         if pickler.device_bytes > before:
             pickler.on_device.append(f"`{variable.name}`")
         self._needs[variable.name] = pickler.wanted - {variable.name}

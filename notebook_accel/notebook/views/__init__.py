@@ -10,15 +10,15 @@ from importlib import util
 from typing import Any
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch.frontend import View
-from notebook_accel.launch.job import Job
+from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.show.front_end import View
 from notebook_accel.notebook.views import browsers
 
 VIEW_VARIABLE = "NOTEBOOK_ACCEL_VIEW"
 _VIEWS = {
     "widget": "widget.WidgetView",
     "html": "html.HtmlView",
-    "text": "text.TextView",
+    "text": "plain_text.TextView",
 }
 _chosen: str | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from notebook_accel.launch.job import Job
+from notebook_accel.launch.job.job import Job
 from notebook_accel.notebook.views.pacing import Pacer
 
 Bundle = Mapping[str, str]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from notebook_accel.launch.wording import shortened
+from notebook_accel.launch.job.text import shortened
 
 _TEXT_LIMIT = 300
 _EDGE = "#808080"

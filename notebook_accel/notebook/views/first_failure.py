@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from notebook_accel.events import AttemptStarted, Event, Exited, Failed, Phase
-from notebook_accel.launch.job import Job
+from notebook_accel.launch.job.job import Job
 
 
 class FirstFailure:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from notebook_accel.launch.describe import describe
-from notebook_accel.launch.job import Job
+from notebook_accel.launch.job.describe import describe
+from notebook_accel.launch.job.job import Job
 from notebook_accel.notebook.views import page
 from notebook_accel.notebook.views.display import Bundle, Display
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 
 from notebook_accel.events import Phase
-from notebook_accel.launch import describe, stalls, summary
-from notebook_accel.launch.history import Spread
-from notebook_accel.launch.job import Job, Status
-from notebook_accel.launch.output import spans
-from notebook_accel.launch.rank_state import RankState
-from notebook_accel.launch.summary import Overview
-from notebook_accel.launch.wording import duration, percent, spark, value
+from notebook_accel.launch.driver import stall_watch
+from notebook_accel.launch.job import describe, progress
+from notebook_accel.launch.job.history import Spread
+from notebook_accel.launch.job.job import Job, Status
+from notebook_accel.launch.job.progress import Overview
+from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.text import duration, percent, spark, value
+from notebook_accel.launch.show.output import spans
 from notebook_accel.notebook.views import charts
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, table, text
 
@@ -33,9 +34,9 @@ def draw(job: Job, *, spare: bool = False) -> str:
     end takes its time to look for harm, and for headings, in all that it is given. It is drawn seldom, and where the
     kernel ends before the job it is what stays in the notebook: so it says of when it is.
     """
-    found = summary.overview(job)
+    found = progress.overview(job)
     parts = [_head(job, found, spare and not job.status.ended)]
-    if not summary.is_brief(job):
+    if not progress.is_brief(job):
         # Metrics come when there are some, and push down no more than what is below them.
         parts += [
             _total(job, found),
@@ -75,7 +76,7 @@ def _total(job: Job, found: Overview) -> str:
 
 def _stall(job: Job) -> str:
     """Who waits for whom, when nothing moves; a line that is there from the beginning, as long as ranks may wait."""
-    words = stalls.explain(job)
+    words = stall_watch.explain(job)
     if words:
         line = f"{badge('stalled', AMBER)} {element('span', text(words), title=words)}"
     elif len(job.ranks) > 1 and not job.status.ended:
@@ -89,11 +90,11 @@ def _metrics(job: Job) -> str:
     """While the job runs as characters, which do not flicker as pictures do."""
     live = not job.status.ended
     drawn = []
-    names = summary.metric_names(job)
+    names = progress.metric_names(job)
     for name in names[:_MOST_METRICS]:
-        places = summary.metric(job, name, _SPARK_WIDTH if live else _CHART_PLACES)
+        places = progress.metric(job, name, _SPARK_WIDTH if live else _CHART_PLACES)
         drawn.append(_spark(job, name, [each.mean for each in places]) if live else _chart(job, name, places))
-    left_out = summary.left_out(names, _MOST_METRICS)
+    left_out = progress.left_out(names, _MOST_METRICS)
     if left_out:
         drawn.append(element("div", left_out))
     return element("div", "".join(drawn), "margin:6px 0") if drawn else ""
@@ -106,7 +107,7 @@ def _spark(job: Job, name: str, means: list[float]) -> str:
 
 
 def _chart(job: Job, name: str, places: list[Spread]) -> str:
-    mean, low, high = summary.latest(job, name)
+    mean, low, high = progress.latest(job, name)
     words = f"{value(places[0].mean)} → {value(mean)}" if len(places) > 1 else value(mean)
     over = f"{value(low)} to {value(high)} over ranks" if low < high else ""
     drawn = element("div", element("b", text(name)), _ONE_LINE, title=name)
@@ -122,14 +123,14 @@ _CHART_STYLE = f"display:inline-block;vertical-align:top;margin:0 14px 8px 0;wid
 
 
 def _ranks(job: Job, found: Overview, grid: bool) -> str:
-    ordered, wrap = summary.in_order(job), job.status.ended
-    if len(ordered) < summary.COMPACT_FROM:
+    ordered, wrap = progress.in_order(job), job.status.ended
+    if len(ordered) < progress.COMPACT_FROM:
         return _table(job, ordered, found, wrap=wrap)
     failed = [state for state in ordered[:_MOST_FAILED] if state.phase is Phase.FAILED]
     drawn = _table(job, failed, found, wrap=wrap) if failed else ""
     if not grid:
         return drawn
-    for host, states in summary.by_host(job, job.ranks):
+    for host, states in progress.by_host(job, job.ranks):
         drawn += element("b", text(host)) if host else ""
         drawn += element("div", "".join(_box(state, found) for state in states), "margin:4px 0")
     if job.status.ended:  # what unfolds would fold again each time that it is drawn
@@ -142,12 +143,12 @@ def _table(job: Job, states: list[RankState], found: Overview, *, wrap: bool) ->
     empty = _empty(states) if wrap else set()
     columns = [column for column in _COLUMNS if column not in empty]
     rows: list[list[str]] = []
-    for host, there in summary.by_host(job, states):
+    for host, there in progress.by_host(job, states):
         rows += [[element("b", text(host))]] if host else []
         for state in there:
             cells = zip(_COLUMNS, _row(state, found), strict=True)
             rows.append([cell for column, cell in cells if column not in empty])
-            reason = summary.why_failed(state)
+            reason = progress.why_failed(state)
             if reason:
                 rows.append([f"{badge('error', RED)} {element('span', text(reason), 'font-family:monospace')}"])
     if _PROGRESS in empty:  # something must be as wide as is left
@@ -176,7 +177,7 @@ def _row(state: RankState, found: Overview) -> list[str]:
 
 def _progress(state: RankState, found: Overview) -> str:
     """A bar and its words below, both always there: a row keeps its height."""
-    shown = summary.progress(state)
+    shown = progress.progress(state)
     parts = [] if shown.fraction is None else [percent(shown.fraction)]
     if shown.remaining is not None and not state.phase.ended:
         parts.append(f"{duration(shown.remaining)} left")
@@ -198,7 +199,7 @@ def _box(state: RankState, found: Overview) -> str:
         label = badge(label, AMBER)
     else:
         label = element("b", label)
-    title = f"rank {state.rank}: {state.phase.value}, {summary.progress(state).text or 'no bar'}"
+    title = f"rank {state.rank}: {state.phase.value}, {progress.progress(state).text or 'no bar'}"
     drawn = element("div", f"{label} {amount}", _ONE_LINE)
     drawn += bar(fraction or 0.0, _COLOURS.get(state.phase, BLUE), "0.4em")
     style = "display:inline-block;vertical-align:top;width:6.5em;margin:0 6px 4px 0;overflow:hidden"
@@ -207,7 +208,7 @@ def _box(state: RankState, found: Overview) -> str:
 
 def _stacks(job: Job) -> str:
     """Where each rank is that has stalled; below all else, so that nothing moves when it comes or goes."""
-    found = stalls.stacks(job)
+    found = stall_watch.stacks(job)
     drawn = ""
     for ranks, stack in found[:_MOST_STACKS]:
         drawn += element("div", element("b", f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}"), "margin:4px 0 0")

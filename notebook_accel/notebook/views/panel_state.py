@@ -8,13 +8,15 @@ from __future__ import annotations
 from typing import TypedDict
 
 from notebook_accel import events
-from notebook_accel.launch import describe, stalls, summary
-from notebook_accel.launch.job import Job
-from notebook_accel.launch.output import spans
-from notebook_accel.launch.rank_state import RankState
-from notebook_accel.launch.stopping import GRACE
-from notebook_accel.launch.summary import Overview
-from notebook_accel.launch.wording import clock, percent, plain, rate, shortened, size, value
+from notebook_accel.launch.driver import stall_watch
+from notebook_accel.launch.driver.stopping import GRACE
+from notebook_accel.launch.job import describe
+from notebook_accel.launch.job import progress as summary
+from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.progress import Overview
+from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.text import clock, percent, plain, rate, shortened, size, value
+from notebook_accel.launch.show.output import spans
 from notebook_accel.notebook.views.pacing import Pacer
 
 _CHART_PLACES = 60
@@ -190,7 +192,7 @@ class StateMaker:
         if self._job.stalled is not self._stalled:
             self._stalled = self._job.stalled
             most = min(_LONGEST_STACK, _ALL_STACKS // len(self._job.ranks))
-            found = stalls.stacks(self._job)
+            found = stall_watch.stacks(self._job)
             self._stacks = {rank: _innermost(stack, most) for ranks, stack in found for rank in ranks}
 
     def _rank_bars(self, state: RankState) -> dict[str, Bar]:
@@ -248,7 +250,7 @@ def _note(job: Job) -> str:
             f"Waiting up to {GRACE:g} s for rank{'s' if len(left) > 1 else ''} {spans(left)} to end by themselves; "
             "click again to kill now."
         )
-    explained = stalls.explain(job)
+    explained = stall_watch.explain(job)
     if job.stalled and any(place.frames for place in job.stalled.places):
         explained += ". Unfold a rank to see its Python stack."
     return explained[:1].upper() + explained[1:]

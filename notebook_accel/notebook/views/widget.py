@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from notebook_accel.launch.job import Job
+from notebook_accel.launch.job.job import Job
 from notebook_accel.notebook.views import browsers, html
 from notebook_accel.notebook.views.first_failure import FirstFailure
 from notebook_accel.notebook.views.pacing import Pacer

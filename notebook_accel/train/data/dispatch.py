@@ -9,12 +9,12 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train import tree
+from notebook_accel.train.data.dispatcher import Round, receive, send, travels
 from notebook_accel.train.data.loader import PreparedLoader
 from notebook_accel.train.data.sharding import UNKNOWN
 from notebook_accel.train.data.skipping import read
-from notebook_accel.train.data.wire import Round, receive, send, travels
-from notebook_accel.train.state import PartialState
+from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.tensors import tree
 
 _NOTHING = object()
 

@@ -14,17 +14,17 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train import tree
-from notebook_accel.train.data import placement, resume
+from notebook_accel.train.data import device_transfer, resume
 from notebook_accel.train.data.resume import Progress
 from notebook_accel.train.data.samplers import get_sampler, index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN
 from notebook_accel.train.data.showing import shown
 from notebook_accel.train.data.skipping import read
 from notebook_accel.train.data.streams import IterableDatasetShard
-from notebook_accel.train.gradient_state import GradientState
-from notebook_accel.train.options import RNGType
-from notebook_accel.train.randomness import synchronize_rng_state
+from notebook_accel.train.options.plugins import RNGType
+from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.ranks.seeds import synchronize_rng_state
+from notebook_accel.train.tensors import tree
 
 _NOTHING = object()
 
@@ -89,7 +89,7 @@ class PreparedLoader(DataLoader[Any]):
         current, batches = self._open()
         if current is _NOTHING:
             return
-        carrier = placement.carrier(current, self.device, self.non_blocking)
+        carrier = device_transfer.carrier(current, self.device, self.non_blocking)
         if carrier is None:
             for upcoming in batches:
                 yield current
@@ -102,7 +102,7 @@ class PreparedLoader(DataLoader[Any]):
                 current = carrier.deliver(loaded)
         self._end(current)
         yield current
-        placement.finish(self.device)
+        device_transfer.finish(self.device)
 
     def _open(self) -> tuple[Any, Iterator[Any]]:
         """Begins an epoch: its first batch, and an iterator over the others."""
@@ -139,7 +139,7 @@ class PreparedLoader(DataLoader[Any]):
 
     def _batches(self) -> Iterator[Any]:
         """The batches of this rank, after those that are skipped."""
-        return placement.sent_ahead(read(self.base_dataloader, self.skipped), self.device)
+        return device_transfer.sent_ahead(read(self.base_dataloader, self.skipped), self.device)
 
     def _noting(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Keeps the state of a stateful base as it was before the batch that is read ahead."""

@@ -24,8 +24,8 @@ from notebook_accel.train.data.samplers import (
 from notebook_accel.train.data.sharding import BatchSamplerShard, ReadyBatchShard, indivisible
 from notebook_accel.train.data.skipping import duplicate, leave_out
 from notebook_accel.train.data.streams import IterableDatasetShard
-from notebook_accel.train.options import RNGType
-from notebook_accel.train.state import PartialState
+from notebook_accel.train.options.plugins import RNGType
+from notebook_accel.train.ranks.state import PartialState
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from notebook_accel.train.state import PartialState
+from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings, Strategy
 
 

@@ -13,16 +13,16 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
-from notebook_accel.train.options import (
+from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
+from notebook_accel.train.options.plugins import (
     DistributedDataParallelKwargs,
     DistributedType,
     TorchTensorParallelPlugin,
 )
-from notebook_accel.train.state import PartialState
+from notebook_accel.train.ranks.state import PartialState
 
 if TYPE_CHECKING:
-    from notebook_accel.train.checkpoint import LoadOptions, SaveOptions
+    from notebook_accel.train.checkpoints.checkpoint import LoadOptions, SaveOptions
 
 StateDict = dict[str, torch.Tensor]
 
@@ -133,7 +133,7 @@ class Strategy(ABC):
         options: SaveOptions,
     ) -> None:
         """Writes a checkpoint's weights and optimizer states."""
-        from notebook_accel.train import checkpoint
+        from notebook_accel.train.checkpoints import checkpoint
 
         checkpoint.write_replicated(folder, weights, [each.state_dict() for each in optimizers], options)
 
@@ -141,6 +141,6 @@ class Strategy(ABC):
         self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
     ) -> None:
         """Reads what `save_checkpoint` has written, on as many ranks as there are now."""
-        from notebook_accel.train import checkpoint
+        from notebook_accel.train.checkpoints import checkpoint
 
         checkpoint.read_replicated(folder, [self.unwrap(model) for model in models], optimizers, options)

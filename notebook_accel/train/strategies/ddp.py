@@ -14,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.options import DDPCommunicationHookType as Hook
-from notebook_accel.train.options import DistributedDataParallelKwargs, DistributedType
-from notebook_accel.train.state import PartialState
+from notebook_accel.train.options.plugins import DDPCommunicationHookType as Hook
+from notebook_accel.train.options.plugins import DistributedDataParallelKwargs, DistributedType
+from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings, Strategy
 
 _HOOKS: dict[Hook, Callable[..., Any]] = {

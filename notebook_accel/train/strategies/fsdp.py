@@ -13,16 +13,16 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
-from notebook_accel.train.options import DistributedType
-from notebook_accel.train.state import PartialState
+from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
+from notebook_accel.train.options.plugins import DistributedType
+from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies import wrapping
 from notebook_accel.train.strategies.base import Settings, StateDict
 from notebook_accel.train.strategies.parameters import followed_by, start_alike, whole
-from notebook_accel.train.strategies.shards import InShards
+from notebook_accel.train.strategies.sharded_states import InShards
 
 if TYPE_CHECKING:
-    from notebook_accel.train.checkpoint import LoadOptions, SaveOptions
+    from notebook_accel.train.checkpoints.checkpoint import LoadOptions, SaveOptions
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
@@ -136,7 +136,7 @@ class FullySharded(InShards):
         if not self._saves_whole:
             super().save_checkpoint(folder, models, weights, optimizers, options)
             return
-        from notebook_accel.train import contents, gathered
+        from notebook_accel.train.checkpoints import contents, gathered
 
         states = [gathered.optimizer_state(each, keep=options.writes) for each in optimizers]
         if options.writes and not self.state.is_main_process:
@@ -149,7 +149,7 @@ class FullySharded(InShards):
     def load_checkpoint(
         self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
     ) -> None:
-        from notebook_accel.train import gathered, sharded
+        from notebook_accel.train.checkpoints import gathered, sharded
 
         if sharded.is_in_shards(folder):
             super().load_checkpoint(folder, models, optimizers, options)

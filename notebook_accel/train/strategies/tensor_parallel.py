@@ -15,11 +15,11 @@ from torch.distributed.tensor.parallel import parallelize_module
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.options import DistributedType, TorchTensorParallelPlugin
-from notebook_accel.train.state import PartialState
+from notebook_accel.train.options.plugins import DistributedType, TorchTensorParallelPlugin
+from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings
 from notebook_accel.train.strategies.parameters import followed_by, start_alike, whole
-from notebook_accel.train.strategies.shards import InShards
+from notebook_accel.train.strategies.sharded_states import InShards
 
 
 class TensorParallel(InShards):

@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.fsdp_options import FullyShardedDataParallelPlugin
+from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 
 _SIZE = 100_000_000
 """Parameters from which on a module is wrapped by its size, as in the peer."""

@@ -12,15 +12,15 @@ from torch import nn
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train import exchange, xla
-from notebook_accel.train.contents import write_replicated
-from notebook_accel.train.gradient_state import GradientState
-from notebook_accel.train.options import DistributedType
-from notebook_accel.train.state import PartialState
+from notebook_accel.train.checkpoints.contents import write_replicated
+from notebook_accel.train.options.plugins import DistributedType
+from notebook_accel.train.ranks import exchange, xla_group
+from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings, StateDict, Strategy
 
 if TYPE_CHECKING:
-    from notebook_accel.train.checkpoint import SaveOptions
+    from notebook_accel.train.checkpoints.checkpoint import SaveOptions
 
 
 class XlaReplicas(Strategy):
@@ -50,7 +50,7 @@ class XlaReplicas(Strategy):
     def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
         for model in models:
             if id(model) in self._to_move:
-                xla.move(model, optimizers)
+                xla_group.move(model, optimizers)
             if self.state.use_distributed:
                 _start_alike(model)
             self._models.append(model)
@@ -59,7 +59,7 @@ class XlaReplicas(Strategy):
             if id(optimizer) not in self._synced:
                 self._synced.add(id(optimizer))
                 optimizer.register_step_post_hook(lambda *_: _sync_outside_of_loaders())
-        xla.sync()
+        xla_group.sync()
         return list(models)
 
     def is_prepared(self, model: nn.Module) -> bool:
@@ -74,7 +74,7 @@ class XlaReplicas(Strategy):
         parameters = {
             id(each): each for model in self._models if id(model) not in self._local for each in model.parameters()
         }
-        xla.average([each.grad for each in parameters.values() if each.grad is not None])
+        xla_group.average([each.grad for each in parameters.values() if each.grad is not None])
 
     def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
         if not self.state.use_distributed:
@@ -85,7 +85,7 @@ class XlaReplicas(Strategy):
         )
 
     def state_dict(self, model: nn.Module) -> StateDict:
-        found: StateDict = xla.on_host(dict(model.state_dict()))
+        found: StateDict = xla_group.on_host(dict(model.state_dict()))
         return found
 
     def save_checkpoint(
@@ -96,7 +96,7 @@ class XlaReplicas(Strategy):
         optimizers: Sequence[Optimizer],
         options: SaveOptions,
     ) -> None:
-        states = [xla.on_host(optimizer.state_dict()) for optimizer in optimizers]
+        states = [xla_group.on_host(optimizer.state_dict()) for optimizer in optimizers]
         write_replicated(folder, weights, states, options)
 
 
@@ -110,4 +110,4 @@ def _start_alike(model: nn.Module) -> None:
 def _sync_outside_of_loaders() -> None:
     """A prepared loader has everything run at each batch; a loop without one would never."""
     if not GradientState().in_dataloader:
-        xla.sync()
+        xla_group.sync()

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar, cast
 
-from notebook_accel.train import environment
+from notebook_accel.train.ranks import environment
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _REQUIRED = ("name", "requires_logging_directory", "tracker")

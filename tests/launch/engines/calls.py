@@ -174,7 +174,7 @@ def write_at_exit() -> None:
 
 def keep_connections(port: int) -> bool:
     """Connects to a port and to itself; once told to sever, whether only what it has accepted is cut."""
-    from notebook_accel.launch import connections
+    from notebook_accel.launch.rank import connections
 
     with (
         socket.create_connection(("127.0.0.1", port)) as outside,

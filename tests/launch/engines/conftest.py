@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from notebook_accel.launch import mirror
+from notebook_accel.launch.wire import mirror
 
 
 @pytest.fixture(autouse=True)

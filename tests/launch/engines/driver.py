@@ -11,9 +11,9 @@ from typing import Any
 
 from notebook_accel.config import LaunchConfig
 from notebook_accel.events import Event, Exited, Failed, Heartbeat, Hello, Phase, PhaseChanged, Returned, from_wire
-from notebook_accel.launch import payload
-from notebook_accel.launch.engines.base import Engine, GroupSpec, Meeting
-from notebook_accel.launch.meeting import meet
+from notebook_accel.launch.engines.contract import Engine, GroupSpec, Meeting
+from notebook_accel.launch.plan.rendezvous import meet
+from notebook_accel.launch.wire import payload
 
 PATIENCE = 100.0
 """Seconds, fewer than a test may take: what is waited for comes, however busy the machine is."""

@@ -26,11 +26,11 @@ from notebook_accel.events import (
     to_wire,
 )
 from notebook_accel.launch import engines
-from notebook_accel.launch.engines.base import Engine
-from notebook_accel.launch.rank import STACKS_SIGNAL
+from notebook_accel.launch.engines.contract import Engine
+from notebook_accel.launch.rank.rank import STACKS_SIGNAL
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
-from tests.launch.processes import alive, descriptors, outlive, wait_until
+from tests.launch.own_processes import alive, descriptors, outlive, wait_until
 
 pytestmark = pytest.mark.early
 

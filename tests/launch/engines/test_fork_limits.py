@@ -15,13 +15,13 @@ import psutil
 import pytest
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch import capacity
-from notebook_accel.launch.engines import forking
-from notebook_accel.launch.engines.client import ServerEngine
-from notebook_accel.launch.engines.spares import Spares
+from notebook_accel.launch.engines.fork_server import ServerEngine
+from notebook_accel.launch.plan import capacity
+from notebook_accel.launch.server import forking
+from notebook_accel.launch.server.warm_ranks import Spares
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
-from tests.launch.processes import outlive, wait_until
+from tests.launch.own_processes import outlive, wait_until
 
 LIMITED = re.compile(
     r"can't be started: Resource temporarily unavailable: .*(pids\.max|ulimit -u).* or raise the limit"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from notebook_accel.launch import frontend
-from notebook_accel.launch.job import Job
+from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import writing
+from notebook_accel.launch.show import front_end as frontend
 from tests.launch.journal.cases import Notices
 
 

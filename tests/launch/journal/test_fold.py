@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from notebook_accel.events import Failed, Line, Metrics, Phase, Raised, Signalled
-from notebook_accel.launch import summary
-from notebook_accel.launch.history import KEPT_POINTS
-from notebook_accel.launch.job import Job, Status
+from notebook_accel.launch.job import progress
+from notebook_accel.launch.job.history import KEPT_POINTS
+from notebook_accel.launch.job.job import Job, Status
 from notebook_accel.launch.journal import writing
 from notebook_accel.launch.journal.reading import Tail, blank, replay
 from notebook_accel.launch.journal.writing import Journal
@@ -97,4 +97,4 @@ def test_a_rank_that_obeys_an_interrupt_is_stopped_and_has_not_failed() -> None:
     )
     assert [state.phase for state in job.ranks] == [Phase.STOPPED, Phase.FAILED, Phase.FAILED, Phase.STOPPED]
     told = ["", "KeyboardInterrupt", "OSError: no room to save", ""]
-    assert [summary.why_failed(state) for state in job.ranks] == told
+    assert [progress.why_failed(state) for state in job.ranks] == told

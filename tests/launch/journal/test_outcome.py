@@ -11,14 +11,14 @@ import pytest
 
 from notebook_accel.errors import JobCancelledError, JobLostError, LaunchError, RankError, RankTimeoutError
 from notebook_accel.events import AttemptStarted, Exited, Failed, Raised, Returned
-from notebook_accel.launch import failure
-from notebook_accel.launch.job import Job, Status
+from notebook_accel.launch.job import failure
+from notebook_accel.launch.job.job import Job, Status
 from notebook_accel.launch.journal import outcome
 from notebook_accel.launch.journal.reading import replay
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.results import Results
 from notebook_accel.launch.journal.writing import Journal
-from notebook_accel.launch.payload import pack_value
+from notebook_accel.launch.wire.payload import pack_value
 
 
 def returned(value: Any) -> Returned:

@@ -16,8 +16,8 @@ from torch.utils.data import (
 )
 
 from notebook_accel.train.data import prepare_data_loader, skip_first_batches
-from notebook_accel.train.randomness import set_seed
-from notebook_accel.train.state import PartialState
+from notebook_accel.train.ranks.seeds import set_seed
+from notebook_accel.train.ranks.state import PartialState
 from tests.train.data.loaders import ReadyBatches, SizedStream, Stream, numbers, read
 
 Key = tuple[Any, ...]

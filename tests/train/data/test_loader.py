@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data import PreparedLoader, prepare_data_loader, skip_first_batches
 from notebook_accel.train.data.samplers import SeedableRandomSampler
-from notebook_accel.train.gradient_state import GradientState
+from notebook_accel.train.ranks.gradient_state import GradientState
 from tests.train.data.loaders import Encoding, Pair, ReadyBatches, Sample, SizedStream, Stream, numbers, pairs, read
 
 META = torch.device("meta")
@@ -168,7 +168,7 @@ BATCHES = {
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_batches_of_any_structure_move(name: str) -> None:
-    from notebook_accel.train import tree
+    from notebook_accel.train.tensors import tree
 
     batch = BATCHES[name]
     loader = prepare_data_loader(numbers(12, collate_fn=lambda _: batch), device=META, put_on_device=True)

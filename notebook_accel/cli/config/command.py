@@ -1,0 +1,212 @@
+"""`notebook-accel config`: asks for the settings of this machine, shows them, changes them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from notebook_accel import hardware
+from notebook_accel.cli.config import questions
+from notebook_accel.config import LaunchConfig, file, keys
+from notebook_accel.config.layers import Layer, merge
+from notebook_accel.config.resolve import below
+from notebook_accel.config.translation import from_config
+from notebook_accel.errors import ConfigurationError, HardwareError
+from notebook_accel.launch.plan import plan
+from notebook_accel.launch.plan.preview import outlook
+
+_SHOWN = [name for name, key in keys.KEYS.items() if key.summary]
+"""Keys that have an option, and are shown whether they are set or not."""
+_UNSET = {
+    "num_processes": "as found",
+    "mixed_precision": "no",
+    "distributed_type": "as found",
+    "use_cpu": "false",
+    "gpu_ids": "all",
+    "gradient_accumulation_steps": "1",
+    "num_machines": "1",
+    "cluster": "none",
+    "dynamo_backend": "no",
+    "debug": "false",
+}
+"""What a key stands for that is not set."""
+F = Callable[..., Any]
+
+
+def _file_option(function: F) -> F:
+    return click.option(
+        "--config_file",
+        "--config-file",
+        "path",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Another file than the usual one.",
+    )(function)
+
+
+def _setting_options(function: F) -> F:
+    for name in reversed(_SHOWN):
+        spellings = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
+        function = click.option(*spellings, name, metavar="VALUE", help=keys.KEYS[name].summary)(function)
+    return function
+
+
+@click.group(invoke_without_command=True)
+@_file_option
+@click.option("--yes", "-y", is_flag=True, help="Ask nothing: take what the options say, else what is found.")
+@_setting_options
+@click.pass_context
+def command(context: click.Context, /, path: Path | None, yes: bool, **given: str | None) -> None:
+    """Asks for the settings of this machine, and saves them.
+
+    They hold for every launch, from a notebook and from the command line, that says nothing else. What an option says
+    is not asked for.
+    """
+    context.obj = path
+    told = _checked({name: text for name, text in given.items() if text is not None})
+    if context.invoked_subcommand is not None:
+        if told or yes:
+            wrong = "--yes" if yes else f"--{next(iter(told))}"
+            raise ConfigurationError(f"{wrong} does not go with config {context.invoked_subcommand}")
+        return
+    where = path or file.location(os.environ)
+    found = hardware.detect()
+    before = {**questions.defaults(found), **_flat(_read(where))}
+    click.echo(f"found: {questions.describe(found)}")
+    answers = told if yes else {**told, **questions.ask(found, _lay(before, told, where), told)}
+    _save(where, _lay(before, answers, where))
+
+
+@command.command()
+@_file_option
+@click.option("--yes", "-y", is_flag=True, help="Replace a file that is there.")
+@click.option("--mixed_precision", "--mixed-precision", "precision", metavar="NAME", help="Beside what is found.")
+@click.pass_obj
+def default(parent: Path | None, path: Path | None, yes: bool, precision: str | None) -> None:
+    """Saves what fits the hardware found, without a question."""
+    where = path or parent or file.location(os.environ)
+    if where.exists() and not yes:
+        raise ConfigurationError(f"{where} is there already: see config show, or replace it with config default --yes")
+    told = _checked({} if precision is None else {"mixed_precision": precision})
+    _save(where, _lay(questions.defaults(hardware.detect()), told, where))
+
+
+@command.command()
+@_file_option
+@click.pass_obj
+def show(parent: Path | None, path: Path | None) -> None:
+    """Shows each setting, and where its value comes from."""
+    named = path or parent
+    where = named or file.location(os.environ)
+    click.echo(f"{where}{'' if where.exists() else ' (not there)'}\n")
+    config = merge(below(os.environ, named))
+    found = from_config(config)
+    rows = [(name, *_told(found, name)) for name in dict.fromkeys([*_SHOWN, *found])]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for name, value, source in rows:
+        click.echo(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source.replace(str(where), 'the file')}")
+    click.echo("".join(f"\n{notice}" for notice in config.notices) + f"\n{_outlook(config)}")
+
+
+@command.command("set")
+@_file_option
+@click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
+@click.pass_obj
+def set_(parent: Path | None, path: Path | None, settings: tuple[str, ...]) -> None:
+    """Changes settings in the file; KEY= takes one out."""
+    where = path or parent or file.location(os.environ)
+    texts: dict[str, str] = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigurationError(f"{setting!r} must be written KEY=VALUE, such as mixed_precision=bf16")
+        texts[key.strip()] = text.strip()
+    gone = [key for key, text in texts.items() if not text]
+    told = _checked({key: text for key, text in texts.items() if text})
+    _save(where, _lay(_without(_flat(_read(where)), gone, where), told, where))
+
+
+@command.command()
+@_file_option
+@click.pass_obj
+def update(parent: Path | None, path: Path | None) -> None:
+    """Writes the file anew: as this version does, without keys that have no effect."""
+    where = path or parent or file.location(os.environ)
+    found = file.read(where)
+    if found is None:
+        raise ConfigurationError(f"{where} is not there: notebook-accel config makes it")
+    _save(where, _lay(found, {}, where))
+
+
+def _checked(texts: Mapping[str, str]) -> dict[str, Any]:
+    """The values that texts stand for."""
+    found = {
+        key: keys.check(key, keys.KEYS[key].read(text) if key in keys.KEYS else text, key)
+        for key, text in texts.items()
+    }
+    keys.refuse_first_fsdp(found)
+    return found
+
+
+def _read(path: Path) -> LaunchConfig:
+    found = file.read(path)
+    return merge([] if found is None else [file.layer(found, path)])
+
+
+def _flat(config: LaunchConfig) -> dict[str, Any]:
+    return {key: told.value for key, told in from_config(config).items()}
+
+
+def _lay(before: Mapping[str, Any], told: Mapping[str, Any], where: Path) -> LaunchConfig:
+    """The configuration of some keys with others laid over them."""
+    machines = {key: before[key] for key in ("num_machines", "cluster") if key in before and "num_processes" in told}
+    above = file.layer({**machines, **told}, where)  # processes are counted over all machines
+    return merge([file.layer(before, where), Layer("file", above.values, above.places)])
+
+
+def _without(found: Mapping[str, Any], gone: list[str], where: Path) -> dict[str, Any]:
+    """What is left when keys are taken out, and with them those that say the same."""
+    told = from_config(merge([file.layer(found, where)]))
+    strange = [key for key in gone if key not in told]
+    if strange:
+        keys.check(strange[0], None, strange[0])  # perhaps there is no such key at all
+        raise ConfigurationError(f"{strange[0]} is not set in {where}")
+    fields = {told[key].field for key in gone}
+    return {key: each.value for key, each in told.items() if each.field not in fields}
+
+
+def _save(where: Path, config: LaunchConfig) -> None:
+    found = _flat(config)
+    file.write(where, found)
+    click.echo(f"saved in {where}:")
+    for key, value in sorted(found.items()):
+        click.echo(f"  {key}: {_text(value)}")
+    click.echo(_outlook(config))
+    named = "" if where == file.location(os.environ) else f"--config_file {where} "
+    click.echo(f"next: notebook-accel launch {named}train.py, or notebook_launcher(train) in a notebook")
+
+
+def _outlook(config: LaunchConfig) -> str:
+    """What a launch would do here. The file may be meant for another machine, so what can't work is no error."""
+    if config.cluster:
+        ranks = "as many ranks as fit" if config.num_processes is None else f"{config.num_processes} ranks"
+        machines = f"{config.num_nodes} machine{'s' if config.num_nodes > 1 else ''}"
+        return f"a launch from a notebook: {ranks} on {machines} of the cluster {config.cluster}"
+    try:
+        found = hardware.detect({**os.environ, **config.env})
+        return outlook(plan.make(config, found, plan.engine_for(config, found)))
+    except (ConfigurationError, HardwareError) as error:
+        return f"a launch on this machine would be refused: {error}"
+
+
+def _told(found: Mapping[str, Any], name: str) -> tuple[str, str]:
+    return (_text(found[name].value), found[name].source) if name in found else (_UNSET.get(name, "–"), "default")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ", ".join(value) if isinstance(value, Mapping) else str(value)  # of variables the names: they may be secret

@@ -1,0 +1,1 @@
+"""`notebook-accel estimate-memory`. Start reading at `command.py`; `sizes.py` has the arithmetic."""

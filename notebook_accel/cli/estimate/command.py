@@ -1,0 +1,126 @@
+"""`notebook-accel estimate-memory`: what training a model takes, and which GPUs it fits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from notebook_accel import hardware
+from notebook_accel.cli.estimate import sizes
+from notebook_accel.cli.estimate.sizes import GIB, GPUS, OPTIMIZERS, Estimate, Model
+from notebook_accel.errors import ConfigurationError
+
+_SHOWN = 3
+"""How many GPUs are named, from the smallest on."""
+_STRATEGIES = {"single": "one GPU", "ddp": "DDP on {}", "fsdp": "FSDP on {}"}
+
+
+def measure(name: str, arguments: dict[str, Any], given: tuple[str, ...], batch: int, sequence: int) -> Model:
+    """Makes the model without its numbers, and takes its sizes."""
+    from torch import nn
+
+    from notebook_accel.train.models import meta
+
+    model = meta.build(name, arguments)
+    positional, named = meta.inputs(given), {}
+    if not given and hasattr(model, "config") and isinstance(model, nn.Module):
+        named = meta.token_inputs(model, batch, sequence)
+    kept = None
+    if positional or named:
+        kept = {"no": meta.activations(model, positional, named)}
+        with meta.in_half(model, positional) as halves:
+            kept["bf16"] = meta.activations(model, halves, named)
+    return Model(
+        name=name,
+        parameters=sum(each.numel() for each in model.parameters()),
+        trained=sum(each.numel() for each in model.parameters() if each.requires_grad),
+        buffers=sum(each.nbytes for each in model.buffers()),
+        largest_layer=meta.largest_layer(model),
+        activations=kept,
+    )
+
+
+def gpus() -> list[tuple[str, float]]:
+    """The GPUs of this machine and those that are common, with their bytes."""
+    own = {f"{gpu.name} (here)": float(gpu.total) for gpu in hardware.detect().gpus}
+    return [*own.items(), *((name, float(capacity * GIB)) for name, capacity in GPUS.items())]
+
+
+@click.command("estimate-memory")
+@click.argument("model", metavar="MODEL")
+@click.option("--arguments", default="{}", metavar="JSON", help="What MODEL is called with, such as '{\"layers\": 4}'.")
+@click.option(
+    "--input",
+    "given",
+    multiple=True,
+    metavar="SHAPE",
+    help="An input of the forward: 8,3,224,224, or 8,512:int64; once for each.",
+)
+@click.option("--batch", default=1, show_default=True, help="Sequences of each rank, for models of transformers.")
+@click.option("--sequence", default=512, show_default=True, help="Tokens of each sequence.")
+@click.option("--optimizer", type=click.Choice(list(OPTIMIZERS)), default="adam", show_default=True)
+@click.option("--num_processes", "--num-processes", "ranks", default=8, show_default=True, help="GPUs of DDP and FSDP.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, in bytes.")
+def command(
+    model: str,
+    arguments: str,
+    given: tuple[str, ...],
+    batch: int,
+    sequence: int,
+    optimizer: str,
+    ranks: int,
+    as_json: bool,
+) -> None:
+    """Estimate the memory that training MODEL takes on each GPU, and which GPUs that fits.
+
+    MODEL is package.module:function_or_class, which gives a torch.nn.Module, or a folder with the config.json of a
+    model of transformers. It is made without its numbers (on the meta device), so a large one needs no memory here.
+    """
+    found = measure(model, _arguments(arguments), given, batch, sequence)
+    rows = sizes.table(found, ranks, optimizer)
+    if as_json:
+        known = gpus()
+        content = {
+            "model": asdict(found),
+            "estimates": [{**asdict(row), "total": row.total, "fits": sizes.fitting(row, known)} for row in rows],
+        }
+        click.echo(json.dumps(content, indent=2))
+        return
+    _show(found, rows, optimizer, given, batch, sequence)
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--arguments {text}: this is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigurationError(f'--arguments {text}: write names and values, such as {{"layers": 4}}')
+    return found
+
+
+def _show(found: Model, rows: list[Estimate], optimizer: str, given: Any, batch: int, sequence: int) -> None:
+    trained = "" if found.trained == found.parameters else f", {found.trained:,} of them trained"
+    click.echo(f"{found.name}: {found.parameters:,} parameters{trained}, {optimizer}\n")
+    known = sorted(gpus(), key=lambda gpu: gpu[1])
+    head = ("GB on each GPU", "precision", "weights", "gradients", "optimizer", "activations", "total", "fits")
+    lines: list[tuple[str, ...]] = [head]
+    for row in rows:
+        parts = (row.weights, row.gradients, row.optimizer, row.activations, row.total)
+        numbers = ["?" if part is None else f"{part / GIB:.2f}" for part in parts]
+        fits = ", ".join(sizes.fitting(row, known)[:_SHOWN]) or "none of those known"
+        lines.append((_STRATEGIES[row.strategy].format(row.ranks), row.precision, *numbers, fits))
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
+    for name, precision, *numbers, fits in lines:
+        cells = [name.ljust(widths[0]), precision.ljust(widths[1])]
+        cells += [number.rjust(width) for number, width in zip(numbers, widths[2:], strict=True)]
+        click.echo("  ".join([*cells, fits]))
+    if found.activations is None:
+        click.echo("\nActivations are not counted: say with --input what one rank computes with, such as 8,3,224,224.")
+    else:
+        what = ", ".join(given) or f"{batch} × {sequence} tokens"
+        click.echo(f"\nActivations are what autograd keeps of one forward of {what} on each rank.")
+    click.echo(f"The total has {sizes.OVERHEAD / GIB:.1f} GB for CUDA itself. docs/command-line.md has the formula.")

@@ -1,0 +1,98 @@
+"""`notebook-accel launch`, its options and its help: a script, a module or a notebook on every rank."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import click
+
+from notebook_accel.cli.launch.monitor import Agent
+from notebook_accel.cli.launch.options import FLAG, GROUPS, OPTIONS, TRUTH, Option
+from notebook_accel.cli.launch.refusals import alternative
+
+
+class _Launch(click.Command):
+    """Shows its options by group, and knows what to say of the peer's that it has not."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            instead = alternative(error.option_name)
+            if instead is None:
+                raise
+            raise click.UsageError(f"{error.option_name} is not supported: {instead}", ctx) from None
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        shown = {option.name: param for option in OPTIONS for param in self.params if param.name == option.name}
+        for group in GROUPS:
+            rows = [_row(option, shown[option.name]) for option in OPTIONS if option.group == group and not option.moot]
+            if group == GROUPS[0]:
+                rows.append(("-h, --help", "Show this message and exit."))
+            with formatter.section(group):
+                formatter.write_dl(rows)
+
+
+def _row(option: Option, param: click.Parameter) -> tuple[str, str]:
+    names = f"-{option.short}, --{option.name}" if option.short else f"--{option.name}"
+    if option.type != FLAG:
+        names += f" {param.metavar or _metavar(option)}"
+    return names, option.help
+
+
+def _metavar(option: Option) -> str:
+    if isinstance(option.type, tuple):
+        return "|".join(option.type)
+    return {int: "NUMBER", float: "SECONDS", TRUTH: "true|false"}.get(option.type, "NAME")
+
+
+def _param(option: Option) -> click.Option:
+    """The option for the command's parser."""
+    names = dict.fromkeys([f"--{option.name}", f"--{option.name.replace('_', '-')}"])
+    declared = [*([f"-{option.short}"] if option.short else []), *names, option.name]
+    if option.type == FLAG:
+        return click.Option(declared, is_flag=True, default=None)
+    kinds = {int: click.INT, float: click.FLOAT, TRUTH: click.BOOL}
+    kind = click.Choice(option.type, False) if isinstance(option.type, tuple) else kinds.get(option.type, click.STRING)
+    return click.Option(declared, type=kind, multiple=option.several, default=None, metavar=option.metavar)
+
+
+@click.pass_obj
+def _start(agent: Agent, /, target: str, arguments: tuple[str, ...], **options: Any) -> NoReturn:
+    from notebook_accel.cli.launch import start  # which help and completion need not
+
+    start.start(agent, target, arguments, options)
+
+
+command = _Launch(
+    "launch",
+    params=[
+        *map(_param, OPTIONS),
+        click.Argument(["target"], metavar="SCRIPT|MODULE|NOTEBOOK"),
+        click.Argument(["arguments"], metavar="[ARGUMENTS]...", nargs=-1, type=click.UNPROCESSED),
+    ],
+    callback=_start,
+    context_settings={
+        "allow_interspersed_args": False,
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 110,
+    },
+    options_metavar="[OPTIONS]",
+    help="""Run a script, a module or a notebook on every rank.
+
+    Options come before the script, its own arguments after it. Options may be written with underscores or dashes. What
+    no option says comes from the saved settings (`notebook-accel config show`), else from the hardware.
+
+    \b
+    notebook-accel launch train.py --lr 0.1
+    notebook-accel launch --num_processes 4 --mixed_precision bf16 train.py
+    notebook-accel launch -m package.train
+    notebook-accel launch --cells tag:train --output executed.ipynb notebook.ipynb
+
+    One rank is run as `python train.py` is. More are started by torch's elastic launcher (torch.distributed.run). In a
+    terminal a row for each shows its bars, metrics and memory, below the lines that they write.
+
+    The exit code is that of the first rank that failed, 2 for a mistake in this command, 130 after an interrupt, which
+    ends all ranks; a second one kills them.
+    """,
+)

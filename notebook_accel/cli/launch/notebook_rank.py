@@ -1,0 +1,238 @@
+"""A rank that runs a notebook's code cells in order: `python -m notebook_accel.cli.launch.notebook_rank HOW NOTEBOOK [ARGUMENTS]`.
+
+Cells run in IPython, without a kernel: magics and shell commands work, a last expression is shown. What rank 0 puts out
+is kept, and saved after each cell if asked.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import tempfile
+import types
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+import notebook_accel
+from notebook_accel.cli.launch.notebooks import MAY_FAIL, Cell, Notebook, source, tags, without_magic
+from notebook_accel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+_INTERRUPTED = 130
+
+
+class Outputs:
+    """What one cell puts out, as a notebook's file has it; shown on the standard streams at the same time."""
+
+    def __init__(self) -> None:
+        self._found: list[dict[str, Any]] = []
+        self._count = 0
+        self._shown: dict[str, list[dict[str, Any]]] = {}
+        """By display id: the outputs that later ones may replace."""
+
+    def begin(self, cell: Cell, count: int) -> None:
+        """What comes now is this cell's, which is the one with this number."""
+        self._found = cell["outputs"] = []
+        self._count = cell["execution_count"] = count
+
+    def stream(self, name: str, text: str) -> None:
+        if self._found and self._found[-1].get("name") == name:
+            self._found[-1]["text"] += text
+        elif text:
+            self._found.append({"output_type": "stream", "name": name, "text": text})
+
+    def display(self, data: Any, metadata: Any, transient: Any, update: bool) -> None:
+        """A rich output, or what replaces an earlier one."""
+        data, metadata = dict(data), dict(metadata or {})
+        name = (transient or {}).get("display_id")
+        if update:
+            for earlier in self._shown.get(str(name), ()):
+                earlier |= {"data": data, "metadata": metadata}
+            return
+        output = {"output_type": "display_data", "data": data, "metadata": metadata}
+        self._found.append(output)
+        if name:
+            self._shown.setdefault(name, []).append(output)
+        _print_plain(data)
+
+    def result(self, data: Any, metadata: Any) -> None:
+        """The value of a cell's last line."""
+        self._found.append(
+            {"output_type": "execute_result", "data": data, "metadata": metadata, "execution_count": self._count}
+        )
+        _print_plain(data)
+
+    def error(self, kind: str, value: str, traceback: list[str]) -> None:
+        self._found.append({"output_type": "error", "ename": kind, "evalue": value, "traceback": traceback})
+
+    def clear(self) -> None:
+        del self._found[:]
+
+
+def _print_plain(data: Any) -> None:
+    text = data.get("text/plain")
+    if text:
+        out = _under(sys.stdout)
+        out.write(f"{text}\n")
+        out.flush()
+
+
+def _under(stream: Any) -> Any:
+    """What a stream writes to beside what is kept."""
+    return getattr(stream, "under", stream)
+
+
+class _Tee(io.TextIOBase):
+    """A standard stream whose text is kept too."""
+
+    def __init__(self, name: str, under: TextIO, outputs: Outputs) -> None:
+        self._name = name
+        self.under = under
+        self._outputs = outputs
+
+    def write(self, text: str) -> int:
+        self._outputs.stream(self._name, text)
+        return self.under.write(text)
+
+    def flush(self) -> None:
+        self.under.flush()
+
+    def fileno(self) -> int:
+        return self.under.fileno()
+
+    def isatty(self) -> bool:
+        return self.under.isatty()
+
+    def writable(self) -> bool:
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self.under.encoding
+
+
+def make_shell(outputs: Outputs, module: types.ModuleType, folder: str) -> InteractiveShell:
+    """An IPython without a terminal, whose cells put out into `outputs`.
+
+    Args:
+        outputs: Where everything goes.
+        module: Where the cells' names live.
+        folder: Where IPython may keep its files.
+    """
+    from IPython.core.displayhook import DisplayHook
+    from IPython.core.displaypub import DisplayPublisher
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    class Publisher(DisplayPublisher):
+        def publish(
+            self, data: Any, metadata: Any = None, source: Any = None, *, transient: Any = None, update: Any = False,
+            **_: Any
+        ) -> None:  # fmt: skip
+            outputs.display(data, metadata, transient, update)
+
+        def clear_output(self, wait: Any = False) -> None:
+            outputs.clear()
+
+    class Hook(DisplayHook):
+        def write_output_prompt(self) -> None:
+            pass
+
+        def write_format_data(self, format_dict: Any, md_dict: Any = None) -> None:
+            outputs.result(format_dict, md_dict or {})
+
+        def finish_displayhook(self) -> None:
+            self._is_active = False
+
+    class Shell(InteractiveShell):
+        display_pub_class = Publisher
+        displayhook_class = Hook
+
+        def _showtraceback(self, etype: Any, evalue: Any, stb: Any) -> None:
+            outputs.error(etype.__name__, str(evalue), list(stb))
+            _under(sys.stderr).write("\n".join(stb) + "\n")
+
+    config = Config()
+    config.HistoryManager.enabled = False
+    if not sys.stderr.isatty():
+        config.InteractiveShell.colors = "nocolor"
+    shell: InteractiveShell = Shell.instance(user_module=module, ipython_dir=folder, config=config)
+    return shell
+
+
+def run(notebook: Notebook, wanted: list[str], output: Path | None, alone: bool) -> int:
+    """Runs the chosen cells; returns the exit code.
+
+    Args:
+        notebook: Gets the outputs.
+        wanted: The tags of the cells to run; none for all.
+        output: Where to save it.
+        alone: There is one rank, which may launch others. With several, the cells are on all ranks already.
+    """
+    outputs = Outputs()
+    notebook.clear()
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module  # what cells define can be pickled
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _Tee("stdout", sys.stdout, outputs), _Tee("stderr", sys.stderr, outputs)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            shell = make_shell(outputs, module, folder)
+            _attach(shell, alone)
+            for number, cell in enumerate(notebook.chosen(wanted), 1):
+                outputs.begin(cell, number)
+                code = source(cell) if alone else without_magic(cell)
+                result = shell.run_cell(code, store_history=True)  # type: ignore[no-untyped-call]
+                if output is not None:
+                    notebook.save(output)
+                error = result.error_before_exec or result.error_in_exec
+                if error is not None and MAY_FAIL not in tags(cell):
+                    return _exit_code(error)
+    finally:
+        sys.stdout, sys.stderr = before
+    return 0
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _attach(shell: InteractiveShell, alone: bool) -> None:
+    """Makes this package's magics and launches mean what they can mean here."""
+    if alone:
+        from notebook_accel import notebook
+
+        notebook.attach(shell)
+        return
+    shell.register_magic_function(lambda line: None, "line", "accelerate")  # type: ignore[arg-type]  # all is said
+    notebook_accel.load_ipython_extension = lambda shell: None
+    notebook_accel.notebook_launcher = notebook_accel.debug_launcher = _refuse_launch
+
+
+def _refuse_launch(*_: Any, **__: Any) -> NoReturn:
+    raise ConfigurationError(
+        "the cells of this notebook already run on every rank: call the function itself, or launch the notebook with "
+        "--num_processes 1, so that it starts its own ranks"
+    )
+
+
+def main() -> int:
+    """The life of the rank."""
+    how, path, *arguments = sys.argv[1:]
+    chosen = json.loads(how)
+    sys.argv = [path, *arguments]
+    sys.path[0] = str(Path(path).resolve().parent)
+    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
+    first = os.environ.get("RANK", "0") == "0"
+    output = Path(chosen["output"]) if chosen["output"] and first else None
+    return run(Notebook(Path(path)), chosen["tags"], output, alone)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""The options of `notebook-accel launch`, one row each, under the names of Hugging Face's `accelerate launch`.
+
+What a row says is all that is known of an option: the command's parser and help page, the ranks' environment and the
+command line of torch's launcher are made from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from notebook_accel.config import PRECISIONS
+from notebook_accel.config.environment import DYNAMO_VARIABLES, FSDP_VARIABLES
+from notebook_accel.config.keys import COMPILER_MODES, COMPILERS, MEETINGS, STATE_DICTS, WRAPPINGS
+
+GENERAL = "General"
+HARDWARE = "Hardware"
+RESOURCES = "Resources"
+DISTRIBUTED = "Distributed"
+FSDP = "FSDP"
+NOTEBOOK = "Notebooks"
+GROUPS = (GENERAL, HARDWARE, RESOURCES, DISTRIBUTED, FSDP, NOTEBOOK)
+
+FLAG = "flag"
+TRUTH = "true or false"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option."""
+
+    name: str
+    """With underscores; dashes do as well."""
+    group: str
+    help: str
+    type: str | type | tuple[str, ...] = str
+    """`FLAG` takes no value, `TRUTH` takes true or false; a tuple lists the choices."""
+    metavar: str | None = None
+    short: str = ""
+    variable: str = ""
+    """The variable of the ranks' environment that its value goes to."""
+    torch: str = ""
+    """The option of torch's launcher that its value goes to."""
+    only_with: str = ""
+    """Another option without which this one has no effect."""
+    several: bool = False
+    """It may be given more than once."""
+    moot: bool = False
+    """A choice that FSDP2 does not have: it is taken if it asks for nothing. Not in the help."""
+
+
+def _fsdp(
+    name: str,
+    help: str = "",
+    type: str | type | tuple[str, ...] = str,
+    metavar: str | None = None,
+    *,
+    moot: bool = False,
+) -> Option:
+    """One that says how to shard."""
+    variable = FSDP_VARIABLES.get(name, "")
+    return Option(name, FSDP, help, type, metavar=metavar, variable=variable, only_with="use_fsdp", moot=moot)
+
+
+def _dynamo(name: str, help: str, type: str | tuple[str, ...]) -> Option:
+    """One that says how to compile."""
+    return Option(name, RESOURCES, help, type, variable=DYNAMO_VARIABLES[name], only_with="dynamo_backend")
+
+
+OPTIONS = (
+    Option("config_file", GENERAL, "Settings to use instead of the saved ones.", metavar="FILE"),
+    Option("module", GENERAL, "The script is a module, as with `python -m`.", FLAG, short="m"),
+    Option("no_python", GENERAL, "The script is a program of its own, run without Python.", FLAG),
+    Option("quiet", GENERAL, "Show nothing but what the script writes.", FLAG, short="q"),
+    Option(
+        "debug",
+        GENERAL,
+        "Check before each collective operation that all ranks bring the same shapes. Slower.",
+        FLAG,
+        variable="ACCELERATE_DEBUG_MODE",
+    ),
+    Option("cpu", HARDWARE, "Use the CPU, whatever else there is.", FLAG),
+    Option("multi_gpu", HARDWARE, "Fail unless there are several GPUs.", FLAG),
+    Option(
+        "mixed_precision",
+        RESOURCES,
+        "What the ranks' Accelerators compute in.",
+        PRECISIONS,
+        variable="ACCELERATE_MIXED_PRECISION",
+    ),
+    Option(
+        "num_processes",
+        RESOURCES,
+        "Ranks on all machines together. By default one for each GPU, else one for each core up to 4.",
+        int,
+    ),
+    Option("num_machines", RESOURCES, "Machines that take part; run the same command on each.", int),
+    Option("num_cpu_threads_per_process", RESOURCES, "CPU threads of each rank (OMP_NUM_THREADS).", int),
+    Option("enable_cpu_affinity", RESOURCES, "Keep each rank on the cores that are next to its GPU.", FLAG),
+    Option(
+        "gradient_accumulation_steps",
+        RESOURCES,
+        "Batches for each step of the ranks' Accelerators.",
+        int,
+        variable="ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
+    ),
+    Option(
+        "dynamo_backend",
+        RESOURCES,
+        "Compile prepared models with this backend of torch.compile.",
+        COMPILERS,
+        variable="ACCELERATE_DYNAMO_BACKEND",
+    ),
+    _dynamo("dynamo_mode", "How much torch.compile tries.", COMPILER_MODES),
+    _dynamo("dynamo_use_fullgraph", "Fail where a model would be compiled in pieces.", FLAG),
+    _dynamo("dynamo_use_dynamic", "Compile for shapes that change.", FLAG),
+    Option("gpu_ids", DISTRIBUTED, "GPUs to use here, such as 0,2, as torch numbers them; or all.", metavar="LIST"),
+    Option("same_network", DISTRIBUTED, "All machines are on one network. They have to be anyway.", FLAG),
+    Option("machine_rank", DISTRIBUTED, "Which of the machines this is, from 0.", int),
+    Option("main_process_ip", DISTRIBUTED, "Address of the machine with rank 0.", metavar="HOST"),
+    Option("main_process_port", DISTRIBUTED, "Port on which the ranks meet; 0 on one machine: any free one.", int),
+    Option("rdzv_backend", DISTRIBUTED, "How machines meet: c10d needs no machine_rank.", MEETINGS),
+    Option("rdzv_conf", DISTRIBUTED, "More on how they meet: timeout=900,…", metavar="KEY=VALUE,…"),
+    Option("max_restarts", DISTRIBUTED, "How often all ranks start again after a failure.", int, torch="max_restarts"),
+    Option(
+        "monitor_interval",
+        DISTRIBUTED,
+        "Seconds between two looks at the ranks.",
+        float,
+        torch="monitor_interval",
+    ),
+    Option(
+        "tee",
+        DISTRIBUTED,
+        "Label output by rank: 1 stdout, 2 stderr, 3 both; 0:3,1:1 by rank. With --log_dir also keep it.",
+        metavar="STREAMS",
+        short="t",
+        torch="tee",
+    ),
+    Option("log_dir", DISTRIBUTED, "Folder for what --tee shows.", metavar="FOLDER", torch="log_dir", only_with="tee"),
+    Option("role", DISTRIBUTED, "A name of the ranks, in labels and messages.", torch="role"),
+    Option("use_fsdp", FSDP, "Shard models over the ranks (FSDP2).", FLAG, variable="ACCELERATE_USE_FSDP"),
+    _fsdp("fsdp_version", "2 is the only one.", int),
+    _fsdp(
+        "fsdp_reshard_after_forward",
+        "Whether a layer gives up its parameters after its forward.",
+        metavar="true|false|STRATEGY",
+    ),
+    _fsdp(
+        "fsdp_sharding_strategy",
+        "The first FSDP's word for it: FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD.",
+        metavar="STRATEGY",
+    ),
+    _fsdp("fsdp_offload_params", "Whether parameters and optimizer states live in the host's memory.", TRUTH),
+    _fsdp("fsdp_auto_wrap_policy", "How the layers to shard are found.", WRAPPINGS),
+    _fsdp("fsdp_transformer_layer_cls_to_wrap", "Classes of these layers, separated by commas.", metavar="CLASSES"),
+    _fsdp("fsdp_min_num_params", "From how many parameters on SIZE_BASED_WRAP wraps.", int),
+    _fsdp("fsdp_state_dict_type", "How checkpoints are written.", STATE_DICTS),
+    _fsdp("fsdp_activation_checkpointing", "Whether activations are computed again in the backward.", TRUTH),
+    _fsdp("fsdp_backward_prefetch", moot=True),
+    _fsdp("fsdp_forward_prefetch", moot=True),
+    _fsdp("fsdp_use_orig_params", moot=True),
+    _fsdp("fsdp_sync_module_states", moot=True),
+    _fsdp("fsdp_cpu_ram_efficient_loading", moot=True),
+    _fsdp("fsdp_activation_checkpointing_offload", moot=True),
+    Option("cells", NOTEBOOK, "Run only cells with this tag; may be given again.", metavar="tag:NAME", several=True),
+    Option("output", NOTEBOOK, "Save the notebook here, with what rank 0 has put out.", metavar="FILE"),
+)
+BY_NAME = {option.name: option for option in OPTIONS}

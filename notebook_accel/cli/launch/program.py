@@ -1,0 +1,81 @@
+"""What a launch runs: a script, a module, a program of its own, or a notebook. It must be there."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from notebook_accel.cli.launch.choices import Choices
+from notebook_accel.cli.launch.notebooks import Notebook
+from notebook_accel.errors import ConfigurationError
+
+
+def program(target: str, arguments: Sequence[str], choices: Choices) -> tuple[str, ...]:
+    """The end of the launcher's command line: what to run, and how.
+
+    Raises:
+        ConfigurationError: There is no such script, module, program or notebook.
+    """
+    if choices.get("module"):
+        _find_module(target)
+        return ("--module", target, *arguments)
+    if choices.get("no_python"):
+        if shutil.which(target) is None:
+            raise ConfigurationError(f"there is no program {target}: give its path, or one that is on PATH")
+        return ("--no-python", target, *arguments)
+    _find_script(target)
+    if Path(target).suffix == ".ipynb":
+        how = _cells(Path(target), choices)
+        return ("--module", "notebook_accel.cli.launch.notebook_rank", json.dumps(how), target, *arguments)
+    for name in ("cells", "output"):
+        if choices.get(name):
+            raise ConfigurationError(f"--{name} has no effect on {target}: only notebooks (.ipynb) have cells")
+    return (target, *arguments)
+
+
+def _find_script(target: str) -> None:
+    path = Path(target)
+    if path.is_dir():
+        if (path / "__main__.py").is_file():
+            return
+        raise ConfigurationError(f"{target} is a folder without a __main__.py: give the script in it")
+    if path.is_file():
+        return
+    others = [each.name for each in path.parent.glob("*") if each.suffix in (".py", ".ipynb")] if path.parent else []
+    close = difflib.get_close_matches(path.name, others, n=1)
+    hint = f" Did you mean {path.parent / close[0]}?" if close else ""
+    if not hint and "/" not in target and path.suffix not in (".py", ".ipynb"):
+        hint = f" For a module write: -m {target}"
+    raise ConfigurationError(f"there is no script {target} (looked in {Path.cwd()}).{hint}")
+
+
+def _find_module(name: str) -> None:
+    first = name.partition(".")[0]
+    if not first or not (PathFinder.find_spec(first, [os.getcwd()]) or find_spec(first)):
+        hint = " Give its name with dots, such as package.train." if "/" in name or name.endswith(".py") else ""
+        raise ConfigurationError(f"there is no module {name} (looked in {Path.cwd()} and on sys.path).{hint}")
+
+
+def _cells(path: Path, choices: Choices) -> dict[str, Any]:
+    """Which cells to run, and where the outputs go; the notebook is read here once, to refuse it early."""
+    if find_spec("IPython") is None:
+        raise ConfigurationError('notebooks need IPython: pip install "notebook-accel[notebook]"')
+    cells = choices.get("cells") or ()
+    for each in cells:
+        if not each.startswith("tag:") or each == "tag:":
+            raise ConfigurationError(f"--cells {each}: write tag:NAME for the cells with that tag")
+    tags = [each.removeprefix("tag:") for each in cells]
+    Notebook(path).chosen(tags)
+    output = choices.get("output")
+    if output and Path(output).is_dir():
+        raise ConfigurationError(f"--output {output} is a folder: give the name of the notebook to write in it")
+    if output and not os.access(Path(output).parent, os.W_OK):
+        raise ConfigurationError(f"--output {output}: there is no folder {Path(output).parent} that can be written to")
+    return {"tags": tags, "output": output}

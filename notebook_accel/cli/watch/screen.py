@@ -1,0 +1,186 @@
+"""What a watched launch looks like: its job, folded from what the ranks say, below the lines that they write."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from notebook_accel.cli.watch.watcher import LAUNCHER, Subject
+from notebook_accel.events import (
+    Asked,
+    AttemptStarted,
+    Event,
+    Exited,
+    Hello,
+    Line,
+    Notice,
+    PhaseChanged,
+    Returned,
+    Signalled,
+    Stacks,
+    StopAsked,
+)
+from notebook_accel.launch.driver.request_stacks import Asking, Reachable
+from notebook_accel.launch.driver.stall_watch import StallWatch
+from notebook_accel.launch.job.job import Job, Status
+from notebook_accel.launch.show import front_end, output
+from notebook_accel.launch.show.output import LineReader, Output
+from notebook_accel.launch.wire import frames
+
+if TYPE_CHECKING:
+    from notebook_accel.launch.show.terminal import TerminalView
+
+_STALLS_AFTER = 60.0
+"""Seconds without progress after which it is said who waits for whom."""
+
+_AFTER_ANSWER = 1.0
+"""Seconds after an answer in which nothing is drawn: a debugger asks again."""
+
+
+class Screen:
+    """The job on the terminal. Ranks have their number on this machine.
+
+    Args:
+        subject: What is watched.
+        ranks: Through which they are asked where they are.
+    """
+
+    def __init__(self, subject: Subject, ranks: Reachable) -> None:
+        self._subject = subject
+        self._ranks = ranks
+        self._launcher = {"stdout": LineReader(), "stderr": LineReader()}
+        self._last_words: list[str] = []
+        self._view: front_end.LateView
+        self._drawn_from = 0.0
+        self._begin(0)
+
+    def welcome(self, rank: int, who: Mapping[str, Any]) -> None:
+        """A process has called, perhaps a rank of another attempt."""
+        if rank == LAUNCHER:
+            return
+        first, attempt = who["rank"] - rank, who["attempt"]
+        if first != self._job.ranks[0].rank or self._job.status is Status.STARTING:  # machines may number themselves
+            self._begin(first)
+            self._try(attempt)
+        elif attempt > self._job.attempt:
+            self._try(attempt)
+        self._job.apply(rank, Hello(who["pid"], socket.gethostname()))
+
+    def hear(self, rank: int, event: Event) -> None:
+        """Takes in what a rank says."""
+        if isinstance(event, Stacks):
+            self._asking.hear(rank, event)
+        elif isinstance(event, Notice):
+            self._last_words.append(event.text)
+        else:
+            if isinstance(event, PhaseChanged) and event.frame is not None:
+                event = replace(event, detail=f"{event.detail} at {frames.where(event.frame)}")
+            self._apply(rank, event)
+
+    def write(self, rank: int, stream: str, data: bytes) -> None:
+        """Takes what a rank has written, or torch's launcher, which puts labels on lines itself."""
+        now = time.monotonic()
+        if rank == LAUNCHER:
+            lines = self._launcher[stream].feed(data, now)
+            front_end.current.write(stream, "".join(f"{line}\n" for line in lines))
+            return
+        for text in self._output.feed(self._job.ranks[rank].rank, stream, data, now):
+            self._apply(rank, Line(stream, text))
+
+    def ask(self, rank: int, event: Asked) -> str | None:
+        """Asks for a line where nothing is drawn meanwhile; `None` where that cannot be."""
+        self._show_lines()
+        self._view.finish()
+        try:
+            return front_end.current.ask(event.said, self._label(self._job.ranks[rank].rank) + event.prompt)
+        finally:
+            self._view = self._open()
+            self._drawn_from = time.monotonic() + _AFTER_ANSWER
+
+    def refresh(self) -> None:
+        """Shows what has changed."""
+        if self._job.status is Status.STARTING:
+            return
+        now = time.monotonic()
+        self._asking.look(now)
+        self._stalls.look(now)
+        self._output.show(now)
+        if now >= self._drawn_from:
+            self._view.refresh()
+
+    def say(self, text: str) -> None:
+        """Shows a line of ours."""
+        front_end.current.notice(text)
+
+    def interrupted(self, times: int) -> None:
+        """The ranks have been interrupted so often by now."""
+        if times == self._job.stopping:
+            return
+        self._job.apply(None, StopAsked(times))
+        self._signalled(signal.SIGINT if times == 1 else signal.SIGKILL)
+
+    def finish(self, code: int, *, interrupted: bool) -> None:
+        """Leaves the job as it was at its end, and what torch's launcher has said of that.
+
+        Args:
+            code: The exit code.
+            interrupted: It was asked for.
+        """
+        for state in self._job.ranks:
+            self._output.end(state.rank, time.monotonic())
+        self._show_lines()
+        self._asking.close()
+        if code:
+            self._signalled(signal.SIGTERM)
+        for rank, state in enumerate(self._job.ranks):
+            if not (state.answered or state.exited):
+                self._job.apply(rank, Exited(code=None) if code else Returned())
+        self._job.finish(Status.INTERRUPTED if interrupted else Status.FAILED if code else Status.DONE)
+        self._view.refresh()
+        self._view.finish()
+        for text in self._last_words:
+            front_end.current.notice(text)
+
+    def _begin(self, first: int) -> None:
+        """Begins a job whose ranks here have these numbers."""
+        subject = self._subject
+        self._job = Job(subject.name, first, subject.size, subject.place, world_size=subject.world_size)
+        self._label = partial(output.label, None, first, subject.size, subject.world_size)
+        self._view = self._open()
+        self._try(None)
+
+    def _try(self, attempt: int | None) -> None:
+        """Begins with all ranks anew."""
+        if attempt is not None:
+            self._show_lines()
+            self._job.apply(None, AttemptStarted(attempt))
+        elsewhere = self._subject.world_size - self._subject.size
+        self._output = Output([state.rank for state in self._job.ranks], self._label, front_end.current.write)
+        self._asking = Asking(self._ranks, self._job, {})
+        self._stalls = StallWatch(self._job, _STALLS_AFTER, elsewhere, self._asking.wish, time.monotonic())
+
+    def _apply(self, rank: int, event: Event) -> None:
+        self._stalls.hear(rank, event, time.monotonic())
+        self._job.apply(rank, event)
+
+    def _signalled(self, signum: int) -> None:
+        for rank, state in enumerate(self._job.ranks):
+            if not (state.answered or state.exited):
+                self._job.apply(rank, Signalled(signum))
+
+    def _show_lines(self) -> None:
+        self._output.show(time.monotonic(), all_of_it=True)
+
+    def _open(self) -> front_end.LateView:
+        return front_end.LateView(self._job, _draw)
+
+
+def _draw(job: Job) -> TerminalView:
+    from notebook_accel.launch.show.terminal import TerminalView  # with rich, once there is something to draw
+
+    return TerminalView(job)

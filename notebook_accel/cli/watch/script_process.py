@@ -1,0 +1,115 @@
+"""The process of a script or module that torch's launcher has started: runs it as `python SCRIPT` would, and ends it.
+
+Python itself ends it, unless torch's process group is still open then: see `launch/system/process_exit.py`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+import os
+import runpy
+import signal
+import sys
+import traceback
+import types
+from collections.abc import Callable, Sequence
+from importlib.machinery import SourceFileLoader
+from types import TracebackType
+from typing import NoReturn
+
+from notebook_accel.launch.system import process_exit
+
+
+def program(words: Sequence[str]) -> Callable[[], object]:
+    """What runs `SCRIPT [ARGUMENTS]` or `--module NAME [ARGUMENTS]`, in a `__main__` of its own."""
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    if words[0] == "--module":
+        sys.argv = list(words[1:])
+        _find_first(os.getcwd())
+        return lambda: runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]  # what `python -m` does
+    sys.argv = list(words)
+    script = os.path.abspath(words[0])
+    if not os.path.isfile(script):  # a folder
+        sys.path.insert(0, script)
+        return lambda: runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
+    _find_first(os.path.dirname(os.path.realpath(script)))
+    loader = SourceFileLoader("__main__", script)
+    main.__dict__.update(__builtins__=builtins, __file__=script, __cached__=None, __loader__=loader)
+
+    def run() -> None:
+        with io.open_code(script) as file:
+            code = compile(file.read(), script, "exec", dont_inherit=True)
+        exec(code, main.__dict__)
+
+    return run
+
+
+def _find_first(folder: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, folder)
+
+
+def live(run: Callable[[], object]) -> None:
+    """Runs it. Returns, or raises what it raises, for the interpreter to end with; or ends the process itself."""
+    failure: BaseException | None = None
+    try:
+        run()
+    except BaseException as error:
+        _hide_frames()
+        if not process_exit.has_process_group():
+            raise
+        failure = error
+    if process_exit.has_process_group():
+        _end(failure)
+
+
+def _end(failure: BaseException | None) -> NoReturn:
+    """Ends this process as an interpreter does, which is left in one piece."""
+    code = _tell(failure)
+    process_exit.finish(wait=True)
+    process_exit.drop_names()
+    process_exit.finish(wait=False)  # what that has registered or written
+    if isinstance(failure, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code)
+
+
+def _tell(failure: BaseException | None) -> int:
+    """Writes what an interpreter writes of the exception that ends it; returns the exit code."""
+    if failure is None:
+        return 0
+    if not isinstance(failure, SystemExit):
+        _show(failure)
+        return 1
+    if failure.code is None or isinstance(failure.code, int):
+        return (failure.code or 0) & 0xFF
+    with contextlib.suppress(Exception):
+        sys.stderr.write(f"{failure.code}\n")
+    return 1
+
+
+def _show(failure: BaseException) -> None:
+    try:
+        sys.excepthook(type(failure), failure, failure.__traceback__)
+    except BaseException:  # the script has its own
+        traceback.print_exception(failure)
+
+
+def _hide_frames() -> None:
+    """Has the exception that now ends the script be shown without the frames of how it was run."""
+    show = sys.excepthook  # torch has its own, and the script may
+
+    def without_ours(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        while trace is not None and _is_how_it_is_run(trace.tb_frame.f_code.co_filename):
+            trace = trace.tb_next
+        show(kind, error.with_traceback(trace), trace)
+
+    sys.excepthook = without_ours
+
+
+def _is_how_it_is_run(filename: str) -> bool:
+    return os.path.dirname(filename) == os.path.dirname(__file__) or filename in ("<frozen runpy>", runpy.__file__)

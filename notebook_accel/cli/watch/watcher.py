@@ -1,0 +1,234 @@
+"""Watches the ranks of a launch while they run, to draw them in the terminal.
+
+    ranks (watched.py), torch's launcher (agent.py) ─ what they write, and events ─▶ Watcher ─▶ Screen
+
+It lives in the command line's own process, which has nothing else to do meanwhile, and on its main thread. The ranks of
+this machine call; the folder of the socket keeps everybody else out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from notebook_accel.errors import StreamError
+from notebook_accel.events import Answer, Asked, from_wire, to_wire
+from notebook_accel.launch.wire.stream import Channel
+
+if TYPE_CHECKING:
+    from notebook_accel.cli.watch.screen import Screen
+
+_TICK = 0.1
+"""Seconds between two drawings."""
+_READ = 65536
+LAUNCHER = -1
+"""The number of torch's launcher among those that call."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is watched."""
+
+    name: str
+    """Of the script."""
+    place: str
+    """What its ranks run on, in words."""
+    size: int
+    """Ranks on this machine."""
+    world_size: int
+
+
+class Watcher:
+    """Hears the ranks until they end."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._folder = tempfile.mkdtemp(prefix="notebook-accel-", dir="/tmp")  # a socket's path must be short
+        self.address = f"{self._folder}/ranks"
+        """Where the ranks call."""
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.address)
+        self._listener.listen(subject.size + 1)
+        self._selector = selectors.DefaultSelector()
+        self._register(self._listener, self._on_call)
+        self.channels: dict[int, Channel] = {}
+        """By rank on this machine."""
+        self._pids: dict[int, int] = {}
+        self._pipes: dict[int, dict[int, str]] = {}
+        """By rank on this machine: the descriptors that it is read from, and the name of the stream of each."""
+        self._screen: Screen | None = None
+        self._interrupts = 0
+        self._notices: list[str] = []
+        self._is_asking = False
+        self._is_over = False
+
+    def signal(self, rank: int, signum: int) -> None:
+        """Sends a signal to a rank."""
+        os.kill(self._pids[rank], signum)
+
+    def attend(self, over: int) -> None:
+        """Shows what the ranks do until `over` is at its end."""
+        self._register(over, self._on_end)
+        from notebook_accel.cli.watch import screen  # noqa: F401  # while torch's launcher imports torch
+
+        while not self._is_over:
+            for key, _ in self._selector.select(_TICK):
+                key.data()
+            self._take_requests()
+            if self._screen is not None:
+                self._screen.refresh()
+        self._take_calls()
+        for rank in [*self._pipes]:
+            self._hang_up(rank)
+
+    def finish(self, code: int) -> None:
+        """Leaves the last state of the ranks on the screen, and what is to be said of it.
+
+        Args:
+            code: The exit code.
+        """
+        if self._screen is not None:
+            self._screen.finish(code, interrupted=self._interrupts > 0)
+        self._listener.close()
+        self._selector.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # From a handler of signals
+
+    def interrupt(self) -> None:
+        """The ranks have been interrupted, or killed, if this is the second time."""
+        self._interrupts += 1
+        if self._is_asking:
+            raise KeyboardInterrupt  # nobody waits for the answer any more
+
+    def notice(self, text: str) -> None:
+        """Has a line of ours shown."""
+        self._notices.append(text)
+
+    # What can be heard
+
+    def _register(self, source: Any, heard: Callable[[], object]) -> None:
+        self._selector.register(source, selectors.EVENT_READ, heard)
+
+    def _on_end(self) -> None:
+        self._is_over = True
+
+    def _take_calls(self) -> None:
+        """Those that are still waiting; the launcher calls at its end too."""
+        self._listener.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._on_call()
+
+    def _on_call(self) -> None:
+        connection, _ = self._listener.accept()
+        connection.setblocking(True)
+        channel = Channel(connection)
+        try:
+            messages = channel.receive(wait=True)
+        except StreamError:
+            messages = None
+        if not messages:
+            channel.close()
+            return
+        greeting, *rest = messages
+        self._welcome(channel, greeting.header, greeting.fds)
+        for message in rest:
+            self._hear(greeting.header["local_rank"], message.header)
+
+    def _welcome(self, channel: Channel, who: Mapping[str, Any], fds: list[int]) -> None:
+        rank = who["local_rank"]
+        if rank in self.channels:
+            self._hang_up(rank)  # it was this rank in an earlier attempt
+        self.channels[rank], self._pids[rank] = channel, who["pid"]
+        self._pipes[rank] = dict(zip(fds, who["streams"], strict=True))
+        self._register(channel, partial(self._on_channel, rank))
+        for fd, stream in self._pipes[rank].items():
+            os.set_blocking(fd, False)
+            self._register(fd, partial(self._on_output, rank, fd, stream))
+        if self._screen is None:
+            from notebook_accel.cli.watch.screen import Screen
+
+            self._screen = Screen(self._subject, self)
+        self._screen.welcome(rank, who)
+
+    def _on_channel(self, rank: int) -> None:
+        channel = self.channels[rank]
+        try:
+            messages = channel.receive(wait=False)
+            for message in messages or ():
+                self._hear(rank, message.header)
+        except StreamError:
+            messages = None  # it can't be understood any more; what it writes can
+        if messages is None:
+            self._selector.unregister(channel)
+            channel.close()
+            del self.channels[rank]
+
+    def _hear(self, rank: int, header: Mapping[str, Any]) -> None:
+        assert self._screen is not None
+        if rank == LAUNCHER and "of" in header:  # it tells what became of a rank
+            rank, header = header["of"], {name: value for name, value in header.items() if name != "of"}
+        event = from_wire(header)
+        if isinstance(event, Asked):
+            self._drain(rank)
+            self._answer(rank, event)
+        else:
+            self._screen.hear(rank, event)
+
+    def _answer(self, rank: int, event: Asked) -> None:
+        assert self._screen is not None
+        answer = None
+        self._is_asking = True
+        with contextlib.suppress(KeyboardInterrupt):
+            answer = self._screen.ask(rank, event)
+        self._is_asking = False
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            self.channels[rank].send(to_wire(Answer(answer))[0])
+
+    def _on_output(self, rank: int, fd: int, stream: str) -> bool:
+        """Takes what has been written; returns whether there may be more."""
+        assert self._screen is not None
+        try:
+            data = os.read(fd, _READ)
+        except BlockingIOError:
+            return False
+        if data:
+            self._screen.write(rank, stream, data)
+        else:
+            self._selector.unregister(fd)
+            os.close(fd)
+            del self._pipes[rank][fd]
+        return bool(data)
+
+    def _drain(self, rank: int) -> None:
+        for fd, stream in [*self._pipes[rank].items()]:
+            while self._on_output(rank, fd, stream):
+                pass
+
+    def _hang_up(self, rank: int) -> None:
+        """Takes what a rank that has ended said last. What it has started may still hold its pipes open."""
+        while rank in self.channels and self.channels[rank].has_data():
+            self._on_channel(rank)
+        self._drain(rank)
+        for fd in self._pipes.pop(rank):
+            self._selector.unregister(fd)
+            os.close(fd)
+        if rank in self.channels:
+            self._selector.unregister(self.channels[rank])
+            self.channels.pop(rank).close()
+
+    def _take_requests(self) -> None:
+        if self._screen is None:
+            return
+        self._screen.interrupted(self._interrupts)
+        while self._notices:
+            self._screen.say(self._notices.pop(0))

@@ -1,0 +1,32 @@
+"""What torch's launcher runs for each rank that is Python, by this path.
+
+As a module it would find what lies in the working directory before what Python has: a user's `queue.py`, say. When the
+script begins, its own folder is put first, as Python does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """The life of the rank."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    if not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]  # that folder
+    home = os.path.dirname(os.path.dirname(folder))
+    if home not in sys.path:
+        sys.path.append(home)  # a copy that is not installed
+    from notebook_accel.cli.watch import script_process
+
+    if "NOTEBOOK_ACCEL_WATCHER" in os.environ:
+        from notebook_accel.cli.watch import watched_rank
+
+        script_process.live(watched_rank.main)
+    else:
+        script_process.live(script_process.program(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

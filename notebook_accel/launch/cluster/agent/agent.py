@@ -1,0 +1,211 @@
+"""The agent of one machine: starts ranks there on a fork server of its own, and relays what they and the bridge say.
+
+It knows no cluster. Whoever hosts it calls `tell` and `poll`, from any thread; a thread of the agent does all else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import math
+import os
+import platform
+import selectors
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from notebook_accel.launch.cluster.agent.backlog import Backlog
+from notebook_accel.launch.cluster.agent.local_group import LocalGroup
+from notebook_accel.launch.cluster.bridge import rank_messages
+from notebook_accel.launch.cluster.protocol import LEASE, Frame
+from notebook_accel.launch.cluster.select_once import turn
+from notebook_accel.launch.cluster.shared_folders import Folders
+from notebook_accel.launch.engines.contract import Meeting
+from notebook_accel.launch.engines.fork_server import ServerEngine
+from notebook_accel.launch.wire import mirror
+
+_TICK = 1.0
+_BACKLOG = 4096
+_COMPARED = ("torch", "notebook-accel", "cloudpickle")
+
+
+def versions() -> dict[str, str]:
+    """What must be the same on all machines, and in the notebook."""
+    found = {"Python": ".".join(platform.python_version_tuple()[:2])}
+    for name in _COMPARED:
+        try:
+            # A build for another device is the same version.
+            found[name] = importlib.metadata.version(name).partition("+")[0]
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+class NodeAgent:
+    """Runs groups of ranks on this machine.
+
+    Args:
+        address: This machine's, where the others reach it.
+        environ: What the ranks to come are told; the rest of their environment is this machine's.
+    """
+
+    def __init__(self, address: str, environ: Mapping[str, str]) -> None:
+        self._address = address
+        self._backlog = Backlog()
+        self._inbox: deque[Sequence[Frame]] = deque()
+        self._early: dict[int, Sequence[Frame]] = {}
+        self._expected = 0
+        self._lock = threading.Lock()
+        self._wakeup = socket.socketpair()
+        for end in self._wakeup:
+            end.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._groups: dict[int, LocalGroup] = {}
+        self._offers: dict[int, socket.socket] = {}
+        """Meeting points of groups to come, by port. They listen already, so that a launch need not wait for them."""
+        self._home = tempfile.mkdtemp(prefix="notebook-accel-")
+        self._folders = Folders(self._home)
+        self._environ = _own_environment()
+        self._notebooks: Mapping[str, str] = self._environ
+        """The same with what the notebook has set, which imports see."""
+        self._asked = math.inf
+        """When somebody last did, once somebody has."""
+        self._closing = False
+        self._broken = ""
+        """How its own thread has failed."""
+        self._engine = ServerEngine("fork", detached=True)
+        self._engine.warm({**self._environ, **environ})
+        self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_wakeup)
+        self._thread = threading.Thread(target=self._run, name="notebook-accel-agent", daemon=True)
+        self._thread.start()
+
+    # Whoever hosts it calls these
+
+    def info(self) -> dict[str, Any]:
+        """What the bridge compares, and its clock."""
+        return {
+            "host": socket.gethostname(),
+            "address": self._address,
+            "versions": versions(),
+            "python": sys.executable,
+            "clock": time.time(),
+        }
+
+    def tell(self, number: int, frames: Sequence[Frame]) -> None:
+        """Takes frames. The calls are numbered from 0; one that comes too early waits for those before it."""
+        with self._lock:
+            self._early[number] = frames
+            while self._expected in self._early:
+                self._inbox.append(self._early.pop(self._expected))
+                self._expected += 1
+        self._wake()
+
+    def poll(self, after: int, wait: float) -> tuple[int, list[Frame]]:
+        """What there is to tell beyond what `after` counts, which has arrived; waits for it, at most so many seconds.
+
+        Returns what the next call is to give as `after`, and the frames.
+        """
+        self._asked = time.monotonic()
+        if self._broken:
+            raise RuntimeError(f"the agent has failed: {self._broken}")
+        try:
+            reached, frames = self._backlog.take(after, wait)
+            return reached, rank_messages.together(frames)
+        finally:
+            self._asked = time.monotonic()
+
+    def close(self) -> None:
+        """Ends everything."""
+        self._closing = True
+        self._wake()
+        self._thread.join(5)
+
+    # The agent's own thread
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                pauses = [group.pause() for group in self._groups.values()]
+                turn(self._selector, min([_TICK, *pauses]))
+                for group in list(self._groups.values()):
+                    group.look()
+                if time.monotonic() - self._asked > LEASE:
+                    self._broken = f"nobody had asked for {LEASE:g} s, so it has ended"
+                    self._closing = True
+        except BaseException:
+            self._broken = traceback.format_exc()
+            raise
+        finally:
+            self._end_groups()
+            for listener in self._offers.values():
+                listener.close()
+            self._engine.close()
+            shutil.rmtree(self._home, ignore_errors=True)
+
+    def _end_groups(self) -> None:
+        for number in list(self._groups):
+            self._groups.pop(number).close()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self._wakeup[1].send(b".")
+
+    def _on_wakeup(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._wakeup[0].recv(4096):
+                pass
+        while self._inbox:
+            for header, blobs in self._inbox.popleft():
+                self._on_frame(header, blobs)
+
+    def _on_frame(self, header: dict[str, Any], blobs: Sequence[Any]) -> None:
+        operation, number = header["op"], header.get("group", 0)
+        if operation == "start":
+            self._start(header)
+        elif operation == "offer":
+            self._offer()
+        elif operation == "compare":
+            lacking = self._folders.compare(header["folders"])
+            self._backlog.add(({"op": "compared", "group": number, "lacking": lacking}, ()))
+        elif operation == "folder":
+            self._folders.take(header, blobs)
+        elif operation == "preload":
+            self._notebooks = {**self._environ, **header["env"]}
+            self._engine.preload(header["modules"], self._notebooks)
+        elif operation == "close":
+            if number in self._groups:
+                self._groups.pop(number).close()
+            self._engine.preload((), self._notebooks)  # what it has put off while it was busy
+        elif number in self._groups:
+            self._groups[number].on_frame(header, blobs)
+
+    def _offer(self) -> None:
+        listener = socket.create_server((self._address, 0), backlog=_BACKLOG)
+        host, port = listener.getsockname()[:2]
+        self._offers[port] = listener
+        self._backlog.add(({"op": "offered", "host": host, "port": port}, ()))
+
+    def _start(self, header: dict[str, Any]) -> None:
+        listener = self._offers.pop(header["port"]) if header["first"] else None
+        group = LocalGroup(header, self._engine, self._selector, self._backlog.add)
+        self._groups[header["group"]] = group
+        meeting = Meeting(host=self._address, port=header["port"], listener=listener)
+        arranged = {
+            "MASTER_ADDR": header["host"],
+            "MASTER_PORT": str(header["port"]),
+            **mirror.told_places(self._folders.places),
+        }
+        group.start(header, meeting, self._environ, arranged)
+
+
+def _own_environment() -> dict[str, str]:
+    """This machine's environment, without what the cluster's library has set for its own processes."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PYTHONBREAKPOINT"))}

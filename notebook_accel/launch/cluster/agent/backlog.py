@@ -1,0 +1,65 @@
+"""What an agent has to tell, until the bridge has it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+
+from notebook_accel.launch.cluster.protocol import Frame, weight
+
+_MOST = 16 * 2**20
+"""Bytes of one answer; a frame that is larger travels alone."""
+
+
+class Backlog:
+    """A queue of frames. Of each progress bar only the latest state waits; nothing else is left out."""
+
+    def __init__(self) -> None:
+        self._frames: OrderedDict[int, Frame] = OrderedDict()
+        self._added = 0
+        self._bars: dict[object, int] = {}
+        """Where the latest state of each bar waits."""
+        self._sent = 0
+        """Up to here, frames have been handed out, perhaps in vain."""
+        self._more = threading.Condition()
+
+    def add(self, frame: Frame) -> None:
+        """Takes in one more."""
+        with self._more:
+            bar = _bar(frame)
+            if bar is not None:
+                before = self._bars.get(bar, 0)
+                if before > self._sent:
+                    frame[0]["weight"] += self._frames.pop(before)[0]["weight"]  # it counts as having arrived, then
+                self._bars[bar] = self._added + 1
+            self._added += 1
+            self._frames[self._added] = frame
+            self._more.notify()
+
+    def take(self, after: int, wait: float) -> tuple[int, list[Frame]]:
+        """Forgets what has arrived, up to `after`; returns what is next, and up to where. Waits until there is any."""
+        deadline = time.monotonic() + wait
+        with self._more:
+            while self._frames and next(iter(self._frames)) <= after:
+                self._frames.popitem(last=False)
+            if not self._frames:
+                self._bars.clear()
+            while not self._frames and (left := deadline - time.monotonic()) > 0:
+                self._more.wait(left)
+            found: list[Frame] = []
+            size = 0
+            for number, frame in self._frames.items():
+                size += weight(frame[1])
+                if found and size > _MOST:
+                    break
+                found.append(frame)
+                after = number
+            self._sent = max(self._sent, after)
+            return after, found
+
+
+def _bar(frame: Frame) -> object:
+    """Which bar a frame tells of; `None` if it tells of something else."""
+    header = frame[0]
+    return None if header.get("bar") is None else (header["group"], header["rank"], header["bar"])

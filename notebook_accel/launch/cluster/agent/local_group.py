@@ -1,0 +1,276 @@
+"""The ranks of one group on an agent's machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from notebook_accel.errors import LaunchError, StreamError
+from notebook_accel.events import Bar, Exited, Heartbeat, Metrics
+from notebook_accel.launch.cluster.agent.partial_lines import Tails
+from notebook_accel.launch.cluster.agent.stack_files import StackFiles
+from notebook_accel.launch.cluster.bridge.rank_messages import Speaker, weighed
+from notebook_accel.launch.cluster.protocol import UNREAD, Frame
+from notebook_accel.launch.engines.contract import GroupSpec, Meeting
+from notebook_accel.launch.engines.fork_server import ServerEngine
+from notebook_accel.launch.engines.server_ranks import ServerRanks
+from notebook_accel.launch.rank.rank import STACKS_SIGNAL
+from notebook_accel.launch.system import interfaces
+
+_READ = 2**18
+_PROGRESS = {Bar.kind, Metrics.kind, Heartbeat.kind}
+
+
+class LocalGroup:
+    """Relays between the ranks here and the bridge.
+
+    Args:
+        header: Of the frame that starts it.
+        engine: Starts the ranks.
+        selector: Of the agent's thread.
+        add: Takes a frame for the bridge.
+    """
+
+    def __init__(
+        self,
+        header: Mapping[str, Any],
+        engine: ServerEngine,
+        selector: selectors.BaseSelector,
+        add: Callable[[Frame], object],
+    ) -> None:
+        self._number: int = header["group"]
+        self._members: list[int] = header["members"]
+        self._speaker = Speaker(header["label"], header["ahead"])
+        self._engine = engine
+        self._selector = selector
+        self._add = add
+        self._ranks: ServerRanks | None = None
+        self._payload: int | None = None
+        """The memory file of the latest call."""
+        self._left = len(self._members)
+        """How many have not ended."""
+        self._unread = [0] * len(self._members)
+        self._heard: set[int] = set()
+        """Descriptors that are listened to."""
+        self._tails = Tails()
+        self._stacks = StackFiles(self._tell_stacks)
+
+    def start(
+        self, header: Mapping[str, Any], meeting: Meeting, environ: Mapping[str, str], arranged: Mapping[str, str]
+    ) -> None:
+        """Starts the ranks.
+
+        Args:
+            header: As above.
+            meeting: Where those of this machine begin: its address, and the listener if it is the first.
+            environ: This machine's environment.
+            arranged: What is only known here, and nobody may overrule.
+        """
+        interface = interfaces.of(meeting.host)
+        names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if interface else ()
+        defaults = {**dict.fromkeys(names, str(interface)), **environ}
+        spec = GroupSpec(
+            environments=[{**defaults, **told, **arranged} for told in header["environments"]],
+            meeting=meeting,
+            heartbeat=header["heartbeat"],
+            pace=header["pace"],
+        )
+        try:
+            self._ranks = self._engine.start(spec)
+        except (LaunchError, OSError) as error:
+            self._tell({"op": "failed", "error": str(error)})
+            return
+        self._selector.register(self._ranks, selectors.EVENT_READ, self._on_changes)
+        for local in range(len(self._members)):
+            self._listen(local)
+
+    def on_frame(self, header: dict[str, Any], blobs: Sequence[Any]) -> None:
+        """Does what the bridge says."""
+        operation = header["op"]
+        if operation == "payload":
+            self._take_payload(blobs[0])
+        elif self._ranks is None:
+            return  # it could not be started, which was told
+        elif operation == "say":
+            self._say(self._members.index(header["rank"]), header, blobs)
+        elif operation == "finish":
+            self._ranks.channels[self._members.index(header["rank"])].finish()
+        elif operation == "signal":
+            self._signal(self._members.index(header["rank"]), header["signum"])
+        elif operation == "read":
+            self._on_read(self._members.index(header["rank"]), header["bytes"])
+        elif operation == "disperse":
+            self._ranks.disperse()
+        elif operation == "part":
+            self._ranks.part()
+
+    def pause(self) -> float:
+        """Seconds until `look` has something to do."""
+        return self._tails.pause(self._stacks.pause())
+
+    def look(self) -> None:
+        """Does what is due."""
+        self._stacks.look()
+        for local, stream in self._tails.due():
+            if self._unread[local] <= UNREAD:  # else the rest of the line is not read either
+                self._write(local, stream, self._tails.take((local, stream)))
+
+    def close(self) -> None:
+        """Ends the ranks that are left."""
+        for fd in list(self._heard):
+            self._forget(fd)
+        if self._ranks is not None:
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(self._ranks)
+            self._ranks.close()
+        if self._payload is not None:
+            os.close(self._payload)
+        self._stacks.close()
+
+    # To the ranks
+
+    def _take_payload(self, data: Any) -> None:
+        if self._payload is not None:
+            os.close(self._payload)
+        self._payload = os.memfd_create("notebook-accel", os.MFD_CLOEXEC)
+        view = memoryview(data)
+        while view.nbytes:
+            view = view[os.write(self._payload, view) :]
+
+    def _say(self, local: int, header: dict[str, Any], blobs: Sequence[Any]) -> None:
+        assert self._ranks is not None
+        fds = [self._payload] if header["payload"] and self._payload is not None else []
+        with contextlib.suppress(OSError):  # this rank has died already: `_on_changes` tells
+            self._ranks.channels[local].send(header["header"], blobs, fds)
+
+    def _signal(self, local: int, signum: int) -> None:
+        assert self._ranks is not None
+        if signum == STACKS_SIGNAL:
+            self._stacks.expect(local)
+        self._ranks.signal(local, signum)
+
+    # From the ranks
+
+    def _tell(self, header: dict[str, Any], blobs: Sequence[Any] = ()) -> None:
+        self._add(({**header, "group": self._number}, blobs))
+
+    def _of(self, local: int, operation: str, blobs: Sequence[Any] = (), **more: Any) -> None:
+        self._tell({"op": operation, "rank": self._members[local], **more}, blobs)
+
+    def _tell_counted(self, local: int, frame: Frame) -> None:
+        """Tells what the rank waits for to be read, if it is too much."""
+        self._unread[local] += frame[0]["weight"]
+        self._add(frame)
+
+    def _tell_stacks(self, local: int, content: bytes) -> None:
+        self._of(local, "stacks", [content])
+
+    def _listen(self, local: int) -> None:
+        """Listens to a rank, as far as it has not closed what it says and writes."""
+        assert self._ranks is not None
+        channel = self._ranks.channels[local]
+        if channel.is_open:
+            self._hear(channel.fileno(), partial(self._on_channel, local))
+        for fd, stream in zip(self._ranks.outputs[local], ("stdout", "stderr"), strict=True):
+            self._hear(fd, partial(self._on_output, local, fd, stream))
+
+    def _hear(self, fd: int, heard: Callable[[], object]) -> None:
+        if fd not in self._heard:
+            self._heard.add(fd)
+            self._selector.register(fd, selectors.EVENT_READ, heard)
+
+    def _forget(self, fd: int) -> None:
+        if fd in self._heard:
+            self._heard.discard(fd)
+            self._selector.unregister(fd)
+
+    def _rest(self, local: int) -> None:
+        """Lets a rank wait whose words nobody reads."""
+        assert self._ranks is not None
+        if self._unread[local] > UNREAD:
+            for fd in (self._ranks.channels[local].fileno(), *self._ranks.outputs[local]):
+                self._forget(fd)
+
+    def _on_read(self, local: int, count: int) -> None:
+        was_resting = self._unread[local] > UNREAD
+        self._unread[local] -= count
+        if was_resting and self._unread[local] <= UNREAD:
+            self._listen(local)
+
+    def _on_channel(self, local: int) -> None:
+        assert self._ranks is not None
+        channel = self._ranks.channels[local]
+        try:
+            messages = channel.receive(wait=False)
+        except StreamError:
+            self._ranks.signal(local, signal.SIGKILL)  # it can't be understood any more
+            messages = None
+        if messages is None:
+            self._forget(channel.fileno())
+            self._of(local, "silent")
+        for message in messages or ():
+            if message.header.get("kind") not in _PROGRESS:
+                self._take_output(local)  # it was written before
+            if message.fds:
+                self._stacks.add(local, message.fds[0])
+            stacks = bool(message.fds)
+            number = self._members[local]
+            said = self._speaker.said(self._number, number, message.header, message.blobs, stacks=stacks)
+            self._tell_counted(local, said)
+        self._rest(local)
+
+    def _on_output(self, local: int, fd: int, stream: str) -> bool:
+        """Passes on what has been written; returns whether there may be more."""
+        try:
+            data = os.read(fd, _READ)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._forget(fd)
+            return False
+        self._write(local, stream, self._tails.add((local, stream), data))
+        self._rest(local)
+        return True
+
+    def _write(self, local: int, stream: str, data: bytes) -> None:
+        if data:
+            told = {"op": "wrote", "group": self._number, "rank": self._members[local], "stream": stream}
+            self._tell_counted(local, weighed(told, [data]))
+
+    def _take_output(self, local: int) -> None:
+        assert self._ranks is not None
+        for fd, stream in zip(self._ranks.outputs[local], ("stdout", "stderr"), strict=True):
+            while self._on_output(local, fd, stream):
+                pass
+            self._write(local, stream, self._tails.take((local, stream)))
+
+    def _on_changes(self) -> None:
+        assert self._ranks is not None
+        try:
+            found = self._ranks.changes()
+        except LaunchError as error:
+            self._selector.unregister(self._ranks)
+            self._tell({"op": "failed", "error": str(error)})
+            return
+        for local, exited in found:
+            self._on_exit(local, exited)
+        self._left -= len(found)
+        if not self._left:
+            self._selector.unregister(self._ranks)  # nothing more comes but its end
+
+    def _on_exit(self, local: int, exited: Exited) -> None:
+        assert self._ranks is not None
+        channel = self._ranks.channels[local]
+        while channel.is_open and channel.has_data():
+            self._on_channel(local)
+        self._take_output(local)
+        for fd in (channel.fileno(), *self._ranks.outputs[local]):
+            self._forget(fd)
+        self._stacks.tell(local)
+        status = exited.code if exited.signal is None else -exited.signal
+        self._of(local, "ended", status=status, at=self._speaker.here(exited.at), peak=exited.peak_resident)

@@ -1,0 +1,44 @@
+"""The Ray actor that hosts an agent on a machine. Only where Ray is to be used anyway is this imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+
+from notebook_accel.launch.cluster.agent.agent import NodeAgent
+from notebook_accel.launch.cluster.protocol import Frame
+
+
+class RayAgent(NodeAgent):
+    """An agent to which large blobs come through Ray's object store, which brings each to a machine once.
+
+    Args:
+        environ: What ranks are told; see `NodeAgent`.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        # What Ray has brought for its own workers is not for what this process starts.
+        own = os.path.dirname(ray.__file__) + os.sep
+        sys.path[:] = [folder for folder in sys.path if not folder.startswith(own)]
+        super().__init__(ray.util.get_node_ip_address(), environ)
+
+    # Each has a thread of its own, so that what is told does not wait for who asks.
+
+    @ray.method(concurrency_group="tell")  # type: ignore[untyped-decorator]
+    def tell(self, number: int, frames: Sequence[Frame]) -> None:
+        super().tell(number, [(header, [_here(blob) for blob in blobs]) for header, blobs in frames])
+
+    @ray.method(concurrency_group="poll")  # type: ignore[untyped-decorator]
+    def poll(self, after: int, wait: float) -> tuple[int, list[Frame]]:
+        return super().poll(after, wait)
+
+
+CONCURRENCY = {"tell": 1, "poll": 1}
+
+
+def _here(blob: Any) -> Any:
+    return blob if isinstance(blob, (bytes, bytearray)) else ray.get(blob)

@@ -1,0 +1,61 @@
+"""The process that hosts an agent on a machine of Slurm's: `srun` starts it, and it calls the bridge.
+
+What it needs to call comes on its standard input, one line of JSON: the bridge's address and port, and the secret.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+
+from notebook_accel.launch.cluster.agent.agent import NodeAgent
+from notebook_accel.launch.cluster.protocol import WAIT
+from notebook_accel.launch.cluster.transports import connection
+from notebook_accel.launch.cluster.transports.connection import Wire
+
+_OF_STEP = ("SLURM_", "SLURMD_", "PMI", "SRUN_")
+"""What Slurm tells a task; a library in a rank would take itself for that task, such as Lightning."""
+_KEPT = ("SLURM_JOB_ID", "SLURM_TMPDIR")
+
+
+def main() -> None:
+    """Lives as long as the bridge listens."""
+    order = json.loads(sys.stdin.readline())
+    host = os.environ.get("SLURMD_NODENAME", os.uname().nodename)
+    for name in list(os.environ):
+        if name.startswith(_OF_STEP) and name not in _KEPT:
+            del os.environ[name]
+    try:
+        line = connection.call(order["host"], order["port"], bytes.fromhex(order["secret"]))
+    except (OSError, EOFError, connection.AuthenticationError) as error:
+        sys.exit(f"{host} can't reach the notebook's machine at {order['host']}:{order['port']}: {error}")
+    agent = NodeAgent(line.address, order["environ"])
+    try:
+        line.send([({**agent.info(), "host": host}, ())])
+        threading.Thread(target=_tell, args=(agent, line), name="notebook-accel-tell", daemon=True).start()
+        number = 0
+        while True:
+            agent.tell(number, line.receive())
+            number += 1
+    except (OSError, EOFError, ValueError):
+        pass  # the bridge has ended, or wants no more
+    finally:
+        agent.close()
+
+
+def _tell(agent: NodeAgent, line: Wire) -> None:
+    """Passes on what the agent has to say; nothing, too, now and then, so that each side knows of the other."""
+    after = 0
+    try:
+        while True:
+            after, frames = agent.poll(after, WAIT)
+            line.send(frames)
+    except Exception as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        line.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""The machines that a bridge holds for groups of one shape: started once, kept warm, and given back."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from notebook_accel.launch.cluster.bridge.link import Link
+from notebook_accel.launch.cluster.protocol import Frame
+from notebook_accel.launch.cluster.transport import Node
+
+IDLE = 300.0
+"""Seconds without a group after which machines are given back."""
+
+
+class Group(Protocol):
+    """What runs on machines."""
+
+    number: int
+
+    def on_frame(self, link: Link, frame: Frame) -> None: ...
+
+    def on_loss(self, link: Link, why: str) -> None: ...
+
+    def on_place(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the ranks of one group can meet."""
+
+    host: str
+    port: int
+
+
+class Fleet:
+    """Machines with agents.
+
+    Args:
+        started: What the transport takes to stop them.
+        nodes: The machines.
+        post: Has a function called on the bridge's thread.
+    """
+
+    def __init__(self, started: Any, nodes: Sequence[Node], post: Callable[[Callable[[], object]], object]) -> None:
+        self.started = started
+        self.groups: dict[int, Group] = {}
+        names = Counter(node.host for node in nodes)
+        labels = [node.host if names[node.host] == 1 else f"{node.host}#{index}" for index, node in enumerate(nodes)]
+        self.links = [
+            Link(node, label, post, self._on_frame, self._on_loss) for node, label in zip(nodes, labels, strict=True)
+        ]
+        self._used = time.monotonic()
+        self._places: deque[Place] = deque()
+        """On the first machine, opened in advance."""
+        self._offer()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no machine is lost."""
+        return not any(link.lost for link in self.links)
+
+    def is_idle(self, now: float) -> bool:
+        """Whether nobody has needed it for long."""
+        if self.groups:
+            self._used = now
+        return now - self._used > IDLE
+
+    def take_place(self) -> Place | None:
+        """Somewhere to meet; `None` if there is none yet, of which the groups will be told."""
+        if not self._places:
+            return None
+        self._offer()  # the next group's
+        return self._places.popleft()
+
+    def tell(self, frame: Frame) -> None:
+        """Tells every machine."""
+        for link in self.links:
+            link.tell(frame)
+
+    def look(self, now: float) -> None:
+        """Sends what is waiting, and sees who is silent."""
+        for link in self.links:
+            link.look(now)
+            link.flush()
+
+    def _offer(self) -> None:
+        self.links[0].tell(({"op": "offer"}, ()))
+
+    def _on_frame(self, link: Link, frame: Frame) -> None:
+        header = frame[0]
+        if header["op"] == "offered":
+            self._places.append(Place(header["host"], header["port"]))
+            for group in list(self.groups.values()):
+                group.on_place()
+        elif header["group"] in self.groups:
+            self.groups[header["group"]].on_frame(link, frame)
+
+    def _on_loss(self, link: Link, why: str) -> None:
+        for group in list(self.groups.values()):
+            group.on_loss(link, why)

@@ -1,0 +1,72 @@
+"""The bridge's hold on one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+
+from notebook_accel.launch.cluster.protocol import SILENCE, Frame
+from notebook_accel.launch.cluster.shared_folders import Shipping
+from notebook_accel.launch.cluster.transport import Node
+
+
+class Link:
+    """Sends what belongs together in one go, and notices when nothing more is heard.
+
+    Args:
+        node: The machine.
+        label: What users call it.
+        post: Has a function called on the bridge's thread.
+        hear: Takes a frame.
+        lose: Is told why the machine is lost.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        label: str,
+        post: Callable[[Callable[[], object]], object],
+        hear: Callable[[Link, Frame], object],
+        lose: Callable[[Link, str], object],
+    ) -> None:
+        self.label = label
+        self.offset = node.offset
+        """Seconds by which its clock is ahead."""
+        self.shipping = Shipping()
+        self.lost = ""
+        """Why nothing more is heard of it."""
+        self._node = node
+        self._waiting: list[Frame] = []
+        self._hear = hear
+        self._lose = lose
+        self._heard = time.monotonic()
+        node.listen(lambda frames: post(lambda: self._on_frames(frames)), lambda why: post(lambda: self._on_loss(why)))
+
+    def tell(self, frame: Frame) -> None:
+        """Sends a frame, with the next `flush`."""
+        if not self.lost:
+            self._waiting.append(frame)
+
+    def flush(self) -> None:
+        """Sends all that is waiting."""
+        if self._waiting and not self.lost:
+            frames, self._waiting = self._waiting, []
+            with contextlib.suppress(OSError):
+                self._node.tell(frames)
+
+    def look(self, now: float) -> None:
+        """Calls a machine lost that is silent."""
+        if not self.lost and now - self._heard > SILENCE:
+            self._on_loss(f"nothing has been heard of it for {SILENCE:g} s")
+
+    def _on_frames(self, frames: Sequence[Frame]) -> None:
+        self._heard = time.monotonic()
+        if not self.lost:
+            for frame in frames:
+                self._hear(self, frame)
+
+    def _on_loss(self, why: str) -> None:
+        if not self.lost:
+            self.lost = why
+            self._lose(self, why)

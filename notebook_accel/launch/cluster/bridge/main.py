@@ -1,0 +1,223 @@
+"""The process beside the kernel that reaches a cluster's machines for it.
+
+To the kernel it speaks as the fork server does. It alone imports the cluster's library, whose faults and signal
+handlers so stay out of the kernel. It ends with the kernel, and everything that it has started with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import selectors
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from notebook_accel.launch.cluster import transports
+from notebook_accel.launch.cluster.bridge.fleet import Fleet
+from notebook_accel.launch.cluster.bridge.relay import Relay
+from notebook_accel.launch.cluster.select_once import turn
+from notebook_accel.launch.cluster.transport import ClusterError
+from notebook_accel.launch.engines.contract import Machines
+from notebook_accel.launch.wire.stream import Channel, Message
+
+_TICK = 1.0
+_PATIENCE = 60.0
+"""Seconds to join a cluster of which the kernel has not asked."""
+_END = 2.0
+"""Seconds to take leave of the cluster."""
+
+
+class Bridge:
+    """The loop. What may wait runs on a second thread, one thing after the other."""
+
+    def __init__(self, address: str, insecure: bool, control: Channel, kernel: int) -> None:
+        self._transport = transports.make(address, insecure=insecure)
+        self._control = control
+        self._kernel = kernel
+        self._environ: Mapping[str, str] = {}
+        self._preload: dict[str, Any] = {"modules": [], "env": {}}
+        """What ranks are to find imported, and what the imports see."""
+        self._fleets: dict[Machines, Fleet] = {}
+        self._expected: dict[Machines, list[Relay]] = {}
+        """Groups that wait for machines."""
+        self._relays: dict[int, Relay] = {}
+        self._opened = 0
+        self._connected = False
+        self._posted: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._chores: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._wakeup = socket.socketpair()
+        for end in self._wakeup:
+            end.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> None:
+        """Serves until the kernel is gone."""
+        self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_posted)
+        self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
+        if hasattr(os, "pidfd_open"):
+            with contextlib.suppress(OSError):
+                self._selector.register(os.pidfd_open(self._kernel), selectors.EVENT_READ, self._end)
+        threading.Thread(target=self._do_chores, name="cluster", daemon=True).start()
+        while True:
+            turn(self._selector, _TICK)
+            self._look()
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        for machines, fleet in list(self._fleets.items()):
+            fleet.look(now)
+            if fleet.is_idle(now) or not (fleet.is_whole or fleet.groups):
+                self._give_back(machines)
+
+    def _end(self) -> None:
+        """The kernel is gone: so is everything that it started."""
+        threading.Timer(_END, os._exit, (0,)).start()
+        for relay in self._relays.values():
+            relay.close()
+        for fleet in self._fleets.values():
+            fleet.look(time.monotonic())
+            self._stop(fleet)
+        self._chores.put(lambda: os._exit(0))
+        self._selector.close()
+        signal.pause()
+
+    # Threads
+
+    def _post(self, act: Callable[[], object]) -> None:
+        """Has something done on the thread of the loop."""
+        self._posted.put(act)
+        with contextlib.suppress(OSError):
+            self._wakeup[1].send(b".")
+
+    def _on_posted(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._wakeup[0].recv(4096):
+                pass
+        while not self._posted.empty():
+            self._posted.get()()
+
+    def _do_chores(self) -> None:
+        while True:
+            self._chores.get()()
+
+    def _reach(self, patience: float) -> None:
+        """Joins the cluster, if that has not been done."""
+        if not self._connected:
+            self._transport.connect(patience)
+            self._connected = True
+
+    # What the kernel says
+
+    def _on_control(self) -> None:
+        messages = self._control.receive(wait=False)
+        if messages is None:
+            self._end()
+        for message in messages or ():
+            self._on_message(message)
+
+    def _on_message(self, message: Message) -> None:
+        operation = message.header["op"]
+        if operation == "group":
+            self._open(message.fds[0])
+        elif operation == "survey":
+            answer, patience = Channel(socket.socket(fileno=message.fds[0])), message.header["patience"]
+            self._chores.put(lambda: self._survey(answer, patience))
+        elif operation == "environment":
+            self._environ = message.header["env"]
+        elif operation == "preload":
+            self._preload = {**message.header, "modules": self._preload["modules"] + message.header["modules"]}
+            for fleet in self._fleets.values():
+                fleet.tell((message.header, ()))
+
+    def _survey(self, answer: Channel, patience: float) -> None:
+        """Joins the cluster, if that has not been done, and tells what is there."""
+        with contextlib.closing(answer), contextlib.suppress(OSError):
+            try:
+                self._reach(patience)
+                found = [vars(machine) for machine in self._transport.survey()]
+            except Exception as error:
+                answer.send({"error": _text(error), "again": isinstance(error, ClusterError) and error.again})
+            else:
+                answer.send({"machines": found})
+
+    def _open(self, fd: int) -> None:
+        self._opened += 1
+        kernel = Channel(socket.socket(fileno=fd))
+        relay = Relay(self._opened, kernel, self._selector, self._find, self._transport.share)
+        self._relays[relay.number] = relay
+        self._selector.register(kernel, selectors.EVENT_READ, lambda: self._on_group(relay, kernel))
+
+    def _on_group(self, relay: Relay, kernel: Channel) -> None:
+        if relay.on_kernel():
+            return
+        self._selector.unregister(kernel)
+        relay.close()
+        del self._relays[relay.number]
+        if relay.fleet is not None:
+            relay.fleet.groups.pop(relay.number, None)
+
+    # Machines
+
+    def _find(self, machines: Machines, relay: Relay) -> None:
+        """Lets a group begin on machines, now or once there are any."""
+        fleet = self._fleets.get(machines)
+        if fleet is not None and fleet.is_whole:
+            fleet.groups[relay.number] = relay
+            relay.begin(fleet)
+            return
+        waiting = self._expected.setdefault(machines, [])
+        waiting.append(relay)
+        if len(waiting) == 1:
+            for other in list(self._fleets):
+                if not self._fleets[other].groups:
+                    self._give_back(other)  # what they hold may be what is needed
+            self._chores.put(lambda: self._start(machines, self._environ))
+
+    def _start(self, machines: Machines, environ: Mapping[str, str]) -> None:
+        try:
+            self._reach(_PATIENCE)
+            started, nodes = self._transport.start(machines, environ)
+        except Exception as error:
+            text = _text(error)
+            self._post(lambda: self._on_start_failed(machines, text))
+        else:
+            self._post(lambda: self._on_started(machines, Fleet(started, nodes, self._post)))
+
+    def _on_started(self, machines: Machines, fleet: Fleet) -> None:
+        if machines in self._fleets:
+            self._give_back(machines)  # one that is not whole
+        self._fleets[machines] = fleet
+        fleet.tell(({"op": "preload", **self._preload}, ()))
+        for relay in self._expected.pop(machines):
+            if relay.number in self._relays:
+                fleet.groups[relay.number] = relay
+                relay.begin(fleet)
+
+    def _on_start_failed(self, machines: Machines, error: str) -> None:
+        for relay in self._expected.pop(machines):
+            if relay.number in self._relays:
+                relay.fail(error)
+
+    def _give_back(self, machines: Machines) -> None:
+        fleet = self._fleets.pop(machines)
+        self._stop(fleet)
+
+    def _stop(self, fleet: Fleet) -> None:
+        self._chores.put(lambda: self._transport.stop(fleet.started))
+
+
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, ClusterError) else f"{type(error).__name__}: {error}"
+
+
+def main(fd: int, address: str, insecure: bool, kernel: int) -> None:
+    """The process begins here."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    control: Any = Channel(socket.socket(fileno=fd))
+    Bridge(address, insecure, control, kernel).run()

@@ -1,0 +1,84 @@
+"""What ranks say, on its way from their machine to the kernel.
+
+There it is put into the notebook's terms and into the bytes that the kernel reads, so that the bridge, which hears all
+machines, passes it on unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from notebook_accel.events import Bar, Hello
+from notebook_accel.launch.cluster.protocol import Frame, weight
+from notebook_accel.launch.wire import stream
+
+_MOST_TOGETHER, _SHORT = 500, 2**14
+"""How many messages share a frame, and of how many bytes at most; a longer one travels alone."""
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """A machine, as the notebook knows it."""
+
+    label: str
+    """What users call it."""
+    ahead: float
+    """Seconds by which its clock is ahead of the notebook's."""
+
+    def said(self, group: int, rank: int, header: dict[str, Any], blobs: Sequence[Any], *, stacks: bool) -> Frame:
+        """One message of a rank, as a backlog keeps it.
+
+        Args:
+            group: By its number.
+            rank: By its number in the group.
+            header: What it has said. Is changed.
+            blobs: What goes beside that.
+            stacks: The descriptor of its stacks file went along, which stays here; the bridge sends another.
+        """
+        kind, bar = header.get("kind"), None
+        if kind == Bar.kind:
+            bar = header["bar"]  # when that was told is on a clock of the rank's own
+        elif isinstance(header.get("at"), (int, float)):
+            header["at"] = self.here(header["at"])
+        if kind == Hello.kind:
+            header["host"] = self.label
+        text = stream.text({**header, "fds": 1} if stacks else header, blobs)
+        plain = len(text) < _SHORT and not blobs and not stacks
+        told = {"op": "said", "group": group, "rank": rank, "stacks": stacks, "bar": bar, "plain": plain}
+        return weighed(told, [text, *blobs])
+
+    def here(self, at: float) -> float:
+        """A time of that machine's clock on the notebook's."""
+        return at - self.ahead
+
+
+def weighed(header: Mapping[str, Any], blobs: Sequence[Any]) -> Frame:
+    """A frame that tells what it counts towards `UNREAD`."""
+    return {**header, "weight": weight(blobs)}, blobs
+
+
+def together(frames: Sequence[Frame]) -> list[Frame]:
+    """The same as the bridge gets it: what a rank says without a break is in one frame."""
+    rows: list[list[Frame]] = []
+    latest: dict[tuple[int, int], list[Frame]] = {}
+    """Of each rank, the row that its next message may join."""
+    for frame in frames:
+        header, _ = frame
+        speaker = header.get("group", -1), header.get("rank", -1)
+        row = latest.pop(speaker, None)
+        if row is None or not header.get("plain") or len(row) == _MOST_TOGETHER:
+            row = []
+            rows.append(row)
+        row.append(frame)
+        if header.get("plain"):
+            latest[speaker] = row
+    return [_joined(row) if row[0][0]["op"] == "said" else row[0] for row in rows]
+
+
+def _joined(row: Sequence[Frame]) -> Frame:
+    (header, (text, *blobs)), *others = row
+    told = {name: header[name] for name in ("op", "group", "rank", "stacks")}
+    total = header["weight"] + sum(other["weight"] for other, _ in others)
+    return {**told, "weight": total}, [stream.frame([text, *(rest[0] for _, rest in others)]), *blobs]

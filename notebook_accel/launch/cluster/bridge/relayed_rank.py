@@ -1,0 +1,100 @@
+"""One rank, as the bridge holds it: between the kernel's sockets and pipes, and the machine that it is on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from notebook_accel.launch.cluster.bridge.link import Link
+from notebook_accel.launch.cluster.bridge.outbox import Outlet
+from notebook_accel.launch.wire.stream import Channel, Message
+
+_TELL_READ = 2**16
+"""Bytes that the kernel takes before the agent is told."""
+
+
+class RelayedRank:
+    """From the kernel's word that there is to be one to its end.
+
+    Args:
+        message: That word.
+        selector: Of the bridge's thread.
+        hear: Is called when the kernel says something to it.
+        tell_read: Is told now and then how many bytes the kernel has taken since the last time.
+    """
+
+    def __init__(
+        self,
+        message: Message,
+        selector: selectors.BaseSelector,
+        hear: Callable[[], object],
+        tell_read: Callable[[int], object],
+    ) -> None:
+        channel, out, err = message.fds
+        self.environment: dict[str, str] = message.header["env"]
+        self.channel = Channel(socket.socket(fileno=channel))
+        """What the kernel says to it."""
+        self.link: Link | None = None
+        self.ended = False
+        self._selector = selector
+        self._outlet = Outlet(selector, (channel, out, err))
+        self._tell_read = tell_read
+        self._read = 0
+        """Bytes that the kernel has taken, and the agent does not know of."""
+        self._stacks: int | None = None
+        """A stand-in for its stacks file, which the kernel reads."""
+        selector.register(self.channel, selectors.EVENT_READ, hear)
+
+    def say(self, parts: Sequence[Any], weight: int, *, stacks: bool) -> None:
+        """Passes on what it says."""
+        fds: list[int] = []
+        if stacks:
+            self._stacks = os.memfd_create("notebook-accel-stacks", os.MFD_CLOEXEC)
+            fds = [os.dup(self._stacks)]
+        self._outlet.say(parts, fds)
+        self._outlet.then(lambda: self._on_taken(weight))
+
+    def write(self, stream: str, data: Any, weight: int) -> None:
+        """Passes on what it writes."""
+        self._outlet.write(stream, data)
+        self._outlet.then(lambda: self._on_taken(weight))
+
+    def keep_stacks(self, content: Any) -> None:
+        """What its stacks file holds now."""
+        if self._stacks is not None:
+            os.ftruncate(self._stacks, 0)
+            os.pwrite(self._stacks, content, 0)
+
+    def ignore(self) -> None:
+        """The kernel says nothing more to it."""
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(self.channel)
+
+    def finish(self) -> None:
+        """It says nothing more."""
+        self._outlet.finish()
+
+    def end(self, then: Callable[[], object]) -> None:
+        """It has ended; `then` is called, once, when the kernel has taken all that it has said and written."""
+        if not self.ended:
+            self.ended = True
+            self._outlet.then(then)
+            self._outlet.finish()
+
+    def close(self) -> None:
+        """Closes all; what has not been taken is lost."""
+        self.ignore()
+        self.channel.close()
+        self._outlet.close()
+        if self._stacks is not None:
+            os.close(self._stacks)
+
+    def _on_taken(self, count: int) -> None:
+        self._read += count
+        if self._read >= _TELL_READ:
+            self._tell_read(self._read)
+            self._read = 0

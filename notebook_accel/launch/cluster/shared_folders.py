@@ -1,0 +1,192 @@
+"""The notebook's own folders on other machines: its working directory, and what it imports its own modules from.
+
+A folder that is the same there, because machines share a file system, is used as it is. Of any other the files are
+sent, and later those that have changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from notebook_accel import errors
+from notebook_accel.launch.cluster.protocol import Frame
+from notebook_accel.launch.cluster.transport import ClusterError
+from notebook_accel.launch.system import installed
+
+MOST_BYTES = 100 * 10**6
+MOST_FILES = 5000
+_LEFT_OUT = frozenset(
+    (".git", ".hg", ".svn", "__pycache__", "node_modules", ".ipynb_checkpoints", ".mypy_cache", ".ruff_cache", ".cache")
+)
+_ENVIRONMENT = "pyvenv.cfg"
+_MARKER = ".notebook-accel-"
+_BATCH = 8 * 2**20
+
+Stamp = tuple[int, int, int]
+"""Of a file: its size, when it was changed, its permissions."""
+
+
+def own(cwd: str, path: Sequence[str]) -> list[str]:
+    """The folders that are the user's own: the working one, and those of the search path that hold no packages."""
+    others = tuple(os.path.join(each, "") for each in (os.path.expanduser("~/.ipython"), _home()))
+    found = [cwd]
+    for folder in path:
+        ended = os.path.join(folder, "")
+        exists = os.path.isabs(folder) and os.path.isdir(folder)
+        if exists and not (installed.is_installed(ended) or ended.startswith(others)):
+            found.append(folder)
+    return list(dict.fromkeys(found))
+
+
+def _home() -> str:
+    """Where this package is imported from, which every machine has its own of."""
+    return os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
+
+
+# On an agent's machine
+
+
+class Folders:
+    """Where the notebook's folders are here.
+
+    Args:
+        home: A folder for those that are sent.
+    """
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self._own: dict[str, str] = {}
+        """Those that are sent."""
+        self.places: dict[str, str] = {}
+        """By their path in the notebook."""
+
+    def compare(self, asked: Mapping[str, str]) -> list[str]:
+        """Which of these folders, each with the name of a file that is in it now, this machine does not share."""
+        lacking = []
+        for path, marker in asked.items():
+            if marker and os.path.exists(os.path.join(path, marker)):
+                self.places[path] = path
+                continue
+            place = os.path.join(self._home, str(len(self._own)), os.path.basename(path) or "root")
+            self.places[path] = self._own.setdefault(path, place)
+            os.makedirs(self.places[path], exist_ok=True)
+            lacking.append(path)
+        return lacking
+
+    def take(self, header: Mapping[str, Any], blobs: Sequence[Any]) -> None:
+        """Writes files that have changed, and removes those that are gone."""
+        place = self.places[header["path"]]
+        for name in header["gone"]:
+            with contextlib.suppress(OSError):
+                os.remove(os.path.join(place, name))
+        for (name, (_, changed, mode)), content in zip(header["files"], blobs, strict=True):
+            path = os.path.join(place, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(content)
+            os.chmod(path, mode)
+            os.utime(path, ns=(changed, changed))
+
+
+# Beside the notebook
+
+
+@dataclass
+class Shipping:
+    """What one machine has of the notebook's folders."""
+
+    shared: set[str] = field(default_factory=set)
+    """Folders that are the same there."""
+    sent: dict[str, dict[str, Stamp]] = field(default_factory=dict)
+    """The files that were sent, by folder."""
+
+    def unknown(self, folders: Sequence[str]) -> list[str]:
+        """Those of which nothing is known yet."""
+        return [folder for folder in folders if folder not in self.shared and folder not in self.sent]
+
+    def lacking(self, folders: Sequence[str]) -> list[str]:
+        """Those whose files the machine is sent."""
+        return [folder for folder in folders if folder not in self.shared]
+
+    def learn(self, asked: Sequence[str], lacking: Sequence[str]) -> None:
+        """Takes in which of the folders that were asked for the machine does not share."""
+        self.shared.update(set(asked) - set(lacking))
+        for folder in lacking:
+            self.sent.setdefault(folder, {})
+
+    def news(self, folders: Sequence[str], scans: Mapping[str, Mapping[str, Stamp]]) -> Iterator[Frame]:
+        """The frames that bring the machine up to date.
+
+        Args:
+            folders: Which.
+            scans: What is in those of them that it lacks.
+        """
+        for folder in self.lacking(folders):
+            before, now = self.sent[folder], scans[folder]
+            gone = [name for name in before if name not in now]
+            yield from _frames(folder, {name: stamp for name, stamp in now.items() if before.get(name) != stamp}, gone)
+            self.sent[folder] = dict(now)
+
+
+def _frames(folder: str, changed: Mapping[str, Stamp], gone: Sequence[str]) -> Iterator[Frame]:
+    files: list[tuple[str, Stamp]] = []
+    blobs: list[bytes] = []
+    for name, stamp in changed.items():
+        with contextlib.suppress(OSError):  # it has gone just now
+            with open(os.path.join(folder, name), "rb") as file:
+                blobs.append(file.read())
+            files.append((name, stamp))
+        if sum(map(len, blobs)) > _BATCH:
+            yield {"op": "folder", "path": folder, "files": files, "gone": []}, blobs
+            files, blobs = [], []
+    if files or gone:
+        yield {"op": "folder", "path": folder, "files": files, "gone": list(gone)}, blobs
+
+
+@contextlib.contextmanager
+def marked(folders: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Has each folder hold a file that no other has, and tells its name; an empty one where nothing may be written."""
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for folder in folders:
+            found[folder] = ""
+            with contextlib.suppress(OSError):
+                marker = stack.enter_context(tempfile.NamedTemporaryFile(prefix=_MARKER, dir=folder))
+                found[folder] = os.path.basename(marker.name)
+        yield found
+
+
+def scan(folder: str) -> dict[str, Stamp]:
+    """The files of a folder, without what tools have put there.
+
+    Raises:
+        ClusterError: It holds too much to be sent.
+    """
+    found: dict[str, Stamp] = {}
+    total = 0
+    for where, folders, names in os.walk(folder):
+        folders[:] = [each for each in folders if each not in _LEFT_OUT and not _is_environment(where, each)]
+        for name in names:
+            path = os.path.join(where, name)
+            with contextlib.suppress(OSError):
+                stat = os.stat(path)
+                if name.startswith(_MARKER) or not os.path.isfile(path):
+                    continue
+                found[os.path.relpath(path, folder)] = (stat.st_size, stat.st_mtime_ns, stat.st_mode & 0o777)
+                total += stat.st_size
+        if total > MOST_BYTES or len(found) > MOST_FILES:
+            raise ClusterError(
+                f"{folder} is to be sent to the machines of the cluster, and holds more than {MOST_BYTES // 10**6} MB "
+                f"or {MOST_FILES} files. Work in a folder that holds little but code, or in one on a file system that "
+                "all machines share, which is used as it is; data belongs elsewhere."
+            )
+    return found
+
+
+def _is_environment(where: str, name: str) -> bool:
+    return os.path.exists(os.path.join(where, name, _ENVIRONMENT))

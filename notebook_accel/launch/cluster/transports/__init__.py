@@ -1,0 +1,16 @@
+"""The ways to reach a cluster, by how its address begins. A new one is a new file and one row."""
+
+from __future__ import annotations
+
+from notebook_accel.launch.cluster.transport import Transport
+
+
+def make(address: str, *, insecure: bool) -> Transport:
+    """What reaches the cluster at an address."""
+    if address == "slurm":
+        from notebook_accel.launch.cluster.transports.slurm import SlurmCluster
+
+        return SlurmCluster()
+    from notebook_accel.launch.cluster.transports.ray import RayCluster
+
+    return RayCluster(address, insecure=insecure)

@@ -1,0 +1,144 @@
+"""A connection between the bridge and an agent that has called it: authenticated both ways, and made of frames.
+
+Who calls proves that it knows the secret of this one start, and is shown the same, before anything else is read; and
+nothing is ever unpickled. What is said afterwards travels in the clear, as between the ranks themselves: the network is
+to be private.
+
+Source: the challenge and answer are those of `multiprocessing.connection`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+
+from notebook_accel.launch.cluster.protocol import LEASE, Frame
+
+_PATIENCE = 10
+"""Seconds that either side has for its answer."""
+_MOST = 16 * 2**20
+"""Bytes of the part of a message that holds its objects; what is large is in blobs."""
+
+
+class Wire:
+    """One end. One thread may send while another receives."""
+
+    def __init__(self, connection: Connection, address: str) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+        self.address = address
+        """This end's, where the other has reached it."""
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def send(self, frames: Sequence[Frame]) -> None:
+        """Sends frames together, perhaps none.
+
+        Raises:
+            OSError: The other end is gone.
+        """
+        heads = [(header, [memoryview(blob).nbytes for blob in blobs]) for header, blobs in frames]
+        every = [blob for _, blobs in frames for blob in blobs]
+        with self._sending:
+            self._connection.send_bytes(json.dumps(heads).encode())
+            if every:
+                self._connection.send_bytes(every[0] if len(every) == 1 else b"".join(every))
+
+    def receive(self) -> list[Frame]:
+        """Waits for what is sent together.
+
+        Raises:
+            OSError: The other end is gone. (EOFError too.)
+            ValueError: It does not speak as it should.
+        """
+        heads = json.loads(self._connection.recv_bytes(_MOST))
+        every = self._connection.recv_bytes() if any(lengths for _, lengths in heads) else b""
+        frames: list[Frame] = []
+        at = 0
+        for header, lengths in heads:
+            blobs = []
+            for length in lengths:
+                blobs.append(every[at : at + length])
+                at += length
+            frames.append((header, blobs))
+        return frames
+
+    def close(self) -> None:
+        """Hangs up; who waits in `receive` is told."""
+        with contextlib.suppress(OSError), _borrowed(self._connection) as link:
+            link.shutdown(socket.SHUT_RDWR)
+
+
+def answer(caller: socket.socket, secret: bytes) -> Wire:
+    """Lets one in that knows the secret.
+
+    Raises:
+        AuthenticationError: It does not.
+        OSError: It has hung up, or says nothing. (EOFError too.)
+    """
+    connection, address = _connection(caller)
+    try:
+        deliver_challenge(connection, secret)
+        answer_challenge(connection, secret)
+    except BaseException:
+        connection.close()
+        raise
+    return _trusted(connection, address)
+
+
+def call(host: str, port: int, secret: bytes) -> Wire:
+    """Calls the bridge.
+
+    Raises:
+        AuthenticationError: It is not the one that knows the secret.
+        OSError: It can't be reached. (EOFError too.)
+    """
+    connection, address = _connection(socket.create_connection((host, port), _PATIENCE))
+    try:
+        answer_challenge(connection, secret)
+        deliver_challenge(connection, secret)
+    except BaseException:
+        connection.close()
+        raise
+    return _trusted(connection, address)
+
+
+def _connection(link: socket.socket) -> tuple[Connection, str]:
+    link.settimeout(None)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    _set_patience(link, _PATIENCE)
+    address = str(link.getsockname()[0])
+    return Connection(link.detach()), address
+
+
+def _trusted(connection: Connection, address: str) -> Wire:
+    with _borrowed(connection) as link:
+        _set_patience(link, 0)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # a cable that was pulled is noticed where something is being sent
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * LEASE))
+    return Wire(connection, address)
+
+
+@contextlib.contextmanager
+def _borrowed(connection: Connection) -> Iterator[socket.socket]:
+    """The same as a socket, whose end is not the connection's."""
+    link = socket.socket(fileno=connection.fileno())
+    try:
+        yield link
+    finally:
+        link.detach()
+
+
+def _set_patience(link: socket.socket, seconds: int) -> None:
+    """How long a read may take; 0: for ever. `settimeout` is Python's alone, and `Connection` reads beneath it."""
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, 0))
+
+
+__all__ = ["AuthenticationError", "Wire", "answer", "call"]

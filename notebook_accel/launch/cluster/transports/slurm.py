@@ -1,0 +1,278 @@
+"""Machines that Slurm gives: one task of `srun` on each, which hosts our agent and calls back.
+
+In an allocation (a notebook that runs in `salloc` or a batch job) the agents are a step of it, at once; elsewhere
+`srun` asks for machines of its own.
+
+Source: `man srun`, `man sinfo` of Slurm 22.05.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import IO, Any
+
+from notebook_accel.launch.cluster import versions
+from notebook_accel.launch.cluster.protocol import Frame
+from notebook_accel.launch.cluster.transport import ClusterError, Node
+from notebook_accel.launch.cluster.transports import connection
+from notebook_accel.launch.cluster.transports.connection import Wire
+from notebook_accel.launch.engines.contract import Machine, Machines
+from notebook_accel.launch.plan import nodes as clusters
+from notebook_accel.launch.system import interfaces
+
+_ASKING = 20.0
+"""Seconds that Slurm's commands have."""
+_PLACING = 60
+"""Seconds to wait for machines that others use."""
+_BEGINNING = 120.0
+"""Seconds that the agents have to call, once they are placed."""
+_ENDING = 5.0
+"""Seconds that agents have to end once they are let go."""
+_ANY_PORT = 9
+_USABLE = ("idle", "mix", "alloc", "comp")
+_FORMAT = "%N|%o|%c|%G|%t"
+_TIMES = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+_GPUS = re.compile(r"gpu:(?:[^:(,]+:)?(\d+)")
+
+
+class SlurmCluster:
+    """The cluster that Slurm's commands on this machine speak to."""
+
+    def connect(self, patience: float) -> None:
+        del patience  # nothing of it can be stuck
+        if not shutil.which("srun") or not shutil.which("sinfo"):
+            raise ClusterError(
+                "cluster='slurm' needs Slurm's commands, and there is no srun here: run the notebook on a login node, "
+                "or in an allocation (salloc)"
+            )
+
+    def survey(self) -> list[Machine]:
+        nodes = os.environ.get("SLURM_JOB_NODELIST")
+        where = ["--nodes", nodes] if nodes else []
+        found = parse(_ask(["sinfo", "--noheader", "--Node", *where, "--format", _FORMAT]))
+        if not nodes:
+            return list(found.values())
+        mine = _ask(["scontrol", "show", "hostnames", nodes]).split()
+        allotted = per_node(os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
+        return [
+            replace(found[name], cpus=min(cpus, found[name].cpus))
+            for name, cpus in zip_longest(mine, allotted[: len(mine)], fillvalue=sys.maxsize)
+            if name in found
+        ]
+
+    def start(self, machines: Machines, environ: Mapping[str, str]) -> tuple[Any, list[Node]]:
+        found = self.survey()
+        fit = [each for each in found if each.cpus >= machines.cpus and each.gpus >= machines.gpus]
+        if len(fit) < machines.count:
+            raise ClusterError(clusters.too_few(machines, found))
+        step = _Step(machines, _towards([each.address for each in fit]))
+        try:
+            nodes = step.begin(environ)
+            for node in nodes:
+                versions.compare(node.host, node.address, node.versions)
+        except BaseException:
+            self.stop(step)
+            raise
+        return step, list(nodes)
+
+    def share(self, data: bytes) -> Any:
+        return data
+
+    def stop(self, started: Any) -> None:
+        started.end()
+
+
+def parse(said: str) -> dict[str, Machine]:
+    """The machines that `sinfo` tells of in our format, by name; one that is in several partitions is there once."""
+    found = {}
+    for line in said.splitlines():
+        name, address, cpus, resources, state = line.split("|")
+        if state.startswith(_USABLE):
+            found[name] = Machine(name, address, int(cpus), sum(map(int, _GPUS.findall(resources))))
+    return found
+
+
+def per_node(text: str) -> list[int]:
+    """What `SLURM_JOB_CPUS_PER_NODE` says of each machine: `4(x2),8` is 4, 4 and 8."""
+    return [int(count) for count, times in _TIMES.findall(text) for _ in range(int(times or 1))]
+
+
+class _Step:
+    """The agents of one start, and the `srun` that holds them."""
+
+    def __init__(self, machines: Machines, host: str) -> None:
+        self._machines = machines
+        self._host = host
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the step
+        self._process: subprocess.Popen[bytes] | None = None
+        self._nodes: list[SlurmNode] = []
+
+    def begin(self, environ: Mapping[str, str]) -> list[SlurmNode]:
+        """Starts the agents, and waits until all have called.
+
+        Raises:
+            ClusterError: They did not.
+        """
+        secret = secrets.token_bytes(32)
+        with socket.create_server((self._host, 0), backlog=self._machines.count + 16) as listener:
+            host, port = listener.getsockname()[:2]
+            order = {"host": host, "port": port, "secret": secret.hex(), "environ": dict(environ)}
+            self._process = subprocess.Popen(
+                self._command(), stdin=subprocess.PIPE, stdout=self._said, stderr=self._said, start_new_session=True
+            )
+            assert self._process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(json.dumps(order).encode() + b"\n")
+                self._process.stdin.close()
+            self._nodes = self._hear(listener, secret, self._process)
+        return sorted(self._nodes, key=lambda node: versions.order(node.address, node.host))
+
+    def end(self) -> None:
+        """Lets the agents end, and `srun` with them."""
+        for node in self._nodes:
+            node.close()
+        if self._process is not None:
+            process = self._process
+            if not self._nodes:
+                process.terminate()
+            threading.Thread(target=_reap, args=(process,), name="notebook-accel-srun", daemon=True).start()
+        self._said.close()
+
+    def _command(self) -> list[str]:
+        count, cpus, gpus = self._machines.count, self._machines.cpus, self._machines.gpus
+        inside = "SLURM_JOB_ID" in os.environ
+        return [
+            *("srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"),
+            *([f"--gpus-per-node={gpus}"] if gpus else []),
+            *(["--overlap"] if inside else ["--job-name=notebook-accel"]),
+            f"--immediate={_PLACING}",
+            "--kill-on-bad-exit=0",  # the ranks on a machine that is left are ended in order
+            "--quiet",
+            *("--input=all", "--unbuffered", "--mpi=none"),
+            *(sys.executable, "-m", "notebook_accel.launch.cluster.agent.slurm_agent"),
+        ]
+
+    def _hear(self, listener: socket.socket, secret: bytes, process: subprocess.Popen[bytes]) -> list[SlurmNode]:
+        """Takes the agents' calls. Others' are refused, each on a thread of its own, so that none holds up the rest."""
+        called: queue.SimpleQueue[SlurmNode] = queue.SimpleQueue()
+        nodes: list[SlurmNode] = []
+        deadline = time.monotonic() + _PLACING + _BEGINNING
+        listener.settimeout(0.05)
+        while len(nodes) < self._machines.count:
+            with contextlib.suppress(TimeoutError):
+                caller, _ = listener.accept()
+                threading.Thread(target=_let_in, args=(caller, secret, called), daemon=True).start()
+            while not called.empty():
+                nodes.append(called.get())
+            if process.poll() is not None:
+                raise ClusterError(f"Slurm did not start the agents: {self._words()}")
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"only {len(nodes)} of {self._machines.count} machines have called back at {self._host} within "
+                    f"{_PLACING + _BEGINNING:g} s: {self._words()}"
+                )
+        return nodes
+
+    def _words(self) -> str:
+        """What `srun` and the agents have said, and what helps."""
+        said = os.pread(self._said.fileno(), 4000, 0).decode(errors="replace").strip()
+        if "No module named" in said:
+            said += (
+                f". The machines run {sys.executable}, as this one does: install notebook-accel where all of them see "
+                "it, such as in a shared home"
+            )
+        elif "Unable to allocate resources" in said or "Unable to create step" in said or "Immediate" in said:
+            said += (
+                f". Machines with {self._machines} each were not free within {_PLACING} s: ask for fewer, or wait for "
+                "them with `salloc --nodes=…` and run the notebook in that allocation"
+            )
+        return said or "it has said nothing"
+
+
+class SlurmNode:
+    """A machine whose agent has called."""
+
+    def __init__(self, line: Wire, info: Mapping[str, Any]) -> None:
+        self.host = str(info["host"])
+        self.address = str(info["address"])
+        self.versions: Mapping[str, str] = info["versions"]
+        self.offset = float(info["clock"]) - time.time()
+        self._line = line
+        self._told: queue.SimpleQueue[Sequence[Frame] | None] = queue.SimpleQueue()
+
+    def tell(self, frames: Sequence[Frame]) -> None:
+        self._told.put(frames)
+
+    def listen(self, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
+        threading.Thread(target=self._send, name="notebook-accel-send", daemon=True).start()
+        threading.Thread(target=self._receive, args=(hear, lose), name="notebook-accel-hear", daemon=True).start()
+
+    def close(self) -> None:
+        """Sends what is waiting, and hangs up."""
+        self._told.put(None)
+
+    def _send(self) -> None:
+        with contextlib.suppress(OSError):  # `_receive` tells
+            while (frames := self._told.get()) is not None:
+                self._line.send(frames)
+        self._line.close()
+
+    def _receive(self, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
+        try:
+            while True:
+                hear(self._line.receive())
+        except EOFError:
+            lose("its agent has ended")
+        except (OSError, ValueError) as error:
+            lose(f"the connection broke: {error}")
+
+
+def _let_in(caller: socket.socket, secret: bytes, called: queue.SimpleQueue[SlurmNode]) -> None:
+    with contextlib.suppress(OSError, EOFError, ValueError, connection.AuthenticationError):
+        line = connection.answer(caller, secret)
+        ((info, _),) = line.receive()
+        called.put(SlurmNode(line, info))
+
+
+def _ask(command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_ASKING)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ClusterError(f"Slurm does not answer: {command[0]}: {error}") from error
+    if done.returncode:
+        raise ClusterError(f"Slurm does not answer: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def _towards(addresses: Sequence[str]) -> str:
+    """The address of this machine from which it reaches others."""
+    for address in addresses:
+        with contextlib.suppress(OSError):
+            return interfaces.own_address(address, _ANY_PORT)
+    raise ClusterError(f"none of Slurm's machines has an address that this one can resolve: {', '.join(addresses)}")
+
+
+def _reap(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(_ENDING)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_ENDING)
+        process.kill()
+        process.wait()

@@ -1,0 +1,33 @@
+"""What must be the same on all machines, and in the notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from notebook_accel.launch.cluster.agent.agent import versions
+from notebook_accel.launch.cluster.transport import ClusterError
+
+
+def compare(host: str, address: str, theirs: Mapping[str, str]) -> None:
+    """Refuses a machine on which what is pickled here could not be relied on.
+
+    Raises:
+        ClusterError: A version differs.
+    """
+    mine = versions()
+    differ = [
+        f"{name} {theirs.get(name) or 'is not there'} (here {mine[name]})"
+        for name in mine
+        if theirs.get(name) != mine[name]
+    ]
+    if differ:
+        raise ClusterError(
+            f"{host} ({address}) has {', '.join(differ)}: what is pickled here can't be relied on there. Install the "
+            "same versions on every machine, such as from one constraints file or image."
+        )
+
+
+def order(address: str, host: str) -> tuple[tuple[int, ...], str]:
+    """Sorts machines by their addresses, as numbers where they are numbers."""
+    parts = address.split(".")
+    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else (), f"{address} {host}"

@@ -1,0 +1,109 @@
+"""`attach` and `jobs`: what has been launched from here or elsewhere, seen again."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+
+from notebook_accel.errors import JobLostError
+from notebook_accel.launch.driver.follower import Follower
+from notebook_accel.launch.job.job import Job, Status
+from notebook_accel.launch.job.text import duration, title
+from notebook_accel.launch.journal import reading, records
+from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.show import front_end
+
+_here: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
+"""The jobs that this process runs, and hands out."""
+
+
+def attach(job: str | Job | None = None) -> Job:
+    """Shows a job again, below this cell: to its end if it still runs, else what remains of it.
+
+    Works after a page has been reloaded, in another notebook, and after a restart of the kernel.
+
+    Args:
+        job: Its `id`, or as much of that as tells it apart; by default the last job of this notebook, else the last of
+            all.
+
+    Returns:
+        The job, as the launch would have returned it. `cancel` stops it, wherever it runs; `result` has its values if
+        it was launched in this kernel with `block=False`, or anywhere with `detach=True`.
+
+    Raises:
+        ConfigurationError: There is no such job, or no such view as NOTEBOOK_ACCEL_VIEW names.
+        JobLostError: What is on disk of it can't be read.
+    """
+    record = records.find(job.id if isinstance(job, Job) else job, front_end.current.origin())
+    followed = follow(record)
+    return _here.get(record.id, followed)
+
+
+def follow(record: Record) -> Job:
+    """Shows a job below this cell, from now until it ends."""
+    follower = Follower(record)
+    follower.open()  # at once, above what the cell shows next
+    if follower.has_ended:
+        follower.run()
+    else:
+        run = contextvars.copy_context().run  # keeps what is printed in this cell
+        threading.Thread(target=run, args=(follower.run,), name=f"follow {follower.job.name}", daemon=True).start()
+    return follower.job
+
+
+def remember(job: Job) -> None:
+    """Makes `attach` return this very job."""
+    _here[job.id] = job
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A job, in a list."""
+
+    id: str
+    """By which `attach` finds it."""
+    name: str
+    """The launched function's, or the cell's."""
+    status: Status
+    started: float
+    """Seconds since the epoch."""
+    seconds: float
+    """How long it has run."""
+    ranks: int
+    detached: bool
+
+    def __str__(self) -> str:
+        began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
+        ranks = f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
+        words = (self.id, began, f"{duration(self.seconds):>8}", f"{ranks:>9}", title(self.name), self.status.value)
+        return "  ".join(words) + (", detached" if self.detached else "")
+
+
+class Jobs(list[Listed]):
+    """A list that shows a line for each."""
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self)) or "no job has been launched yet"
+
+
+def jobs() -> Jobs:
+    """The last jobs of this user, the newest first, whichever notebook has launched them."""
+    listed = Jobs()
+    for record in reversed(records.found()):
+        try:
+            listed.append(_listed(record))
+        except JobLostError:
+            continue  # of another version of this package, or just removed
+    return listed
+
+
+def _listed(record: Record) -> Listed:
+    running = record.is_running()
+    start, end = reading.glance(record)
+    status = Status(end.status) if end else Status.RUNNING if running else Status.LOST
+    ended = end.at if end else time.time() if running else record.last_heard()
+    detached = record.head().detached
+    return Listed(start.id, start.name, status, start.at, ended - start.at, start.size, detached)

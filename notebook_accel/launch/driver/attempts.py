@@ -1,0 +1,163 @@
+"""A launch from its plan to its end: a job with all its attempts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from notebook_accel.errors import LaunchError, NotebookAccelError
+from notebook_accel.events import AttemptStarted, Returned
+from notebook_accel.launch.driver.attempt import Attempt, Ending
+from notebook_accel.launch.driver.call import Run
+from notebook_accel.launch.driver.group import RankGroup
+from notebook_accel.launch.driver.stopping import Reason, StopRequests
+from notebook_accel.launch.engines.contract import Engine, GroupSpec
+from notebook_accel.launch.job import failure
+from notebook_accel.launch.job.job import Job, Status
+from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.journal.writing import Journal
+from notebook_accel.launch.plan import environment
+from notebook_accel.launch.plan.plan import Plan
+from notebook_accel.launch.plan.rendezvous import meet
+from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show.output import Output
+from notebook_accel.launch.wire import payload
+from notebook_accel.launch.wire.payload import Payload
+
+Collect = Callable[[Sequence[RankState]], tuple[list[Any] | None, Exception | None]]
+"""Takes what ranks have returned; returns their values, or why those cannot be had."""
+
+
+def unpickled(ranks: Sequence[RankState]) -> tuple[list[Any] | None, Exception | None]:
+    """What the ranks returned, or why that cannot be had."""
+    values = []
+    for state in ranks:
+        assert state.returned is not None
+        try:
+            values.append(payload.unpack_value(state.returned.value))
+        except Exception as problem:
+            return None, failure.lost_value(state, problem)
+        state.returned = Returned()  # the value has its memory now
+    return (None if all(value is None for value in values) else values), None
+
+
+class Launch:
+    """A job with all its attempts."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        planned: Plan,
+        environ: Mapping[str, str],
+        packed: Payload,
+        name: str,
+        open_view: Callable[[Job], front_end.View],
+        *,
+        detached: bool = False,
+    ) -> None:
+        self.job = Job(
+            name,
+            planned.first,
+            planned.size,
+            planned.place,
+            world_size=planned.world_size,
+            local_size=planned.local_size,
+            label=planned.config.label,
+        )
+        self.journal = Journal(self.job, detached=detached)
+        self._open_view = open_view
+        self.collect: Collect = unpickled
+        self.requests = StopRequests()
+        self.job.on_cancel(lambda: self.requests.ask(Reason.CANCEL))
+        self._engine = engine
+        self._plan = planned
+        self._environ = environ
+        self._payload = packed
+
+    def run(self) -> None:
+        """Runs the job to its end. Never raises: the job holds whatever comes of it."""
+        if self._plan.notice:
+            front_end.current.notice(self._plan.notice)
+        view = front_end.Views(self.job, self._open_view, self.journal)
+        try:
+            self._run_attempts(view)
+        except NotebookAccelError as error:
+            self.job.finish(Status.FAILED, error=error)
+        except BaseException as error:
+            self.job.finish(Status.FAILED, error=error)
+            raise
+        finally:
+            view.finish()
+            self._payload.close()
+            self.requests.close()
+
+    def _run_attempts(self, view: front_end.View) -> None:
+        config = self._plan.config
+        deadline = None if config.timeout is None else time.monotonic() + config.timeout
+        for number in range(config.max_restarts + 1):
+            try:
+                attempt = self._attempt(number, view, deadline)
+            except LaunchError as error:
+                # It was ended from outside, just before. If nothing of the user's has begun, a new one does as well.
+                if not error.engine_lost or any(state.pid is not None for state in self.job.ranks):
+                    raise
+                attempt = self._attempt(number, view, deadline)
+            if attempt.ending is not Ending.FAILED or number == config.max_restarts:
+                self._conclude(attempt)
+                return
+            why = str(self._error(attempt)).split("\n", 1)[0]
+            front_end.current.notice(f"{why}; starting again (attempt {number + 2} of {config.max_restarts + 1})")
+
+    def _attempt(self, number: int, view: front_end.View, deadline: float | None) -> Attempt:
+        meeting = meet(self._plan.config, number)
+        spec = GroupSpec(
+            environments=environment.of_ranks(self._plan, meeting, self._environ),
+            meeting=meeting,
+            heartbeat=self._plan.config.heartbeat,
+            machines=self._plan.machines,
+        )
+        self.job.apply(None, AttemptStarted(number))
+        group = RankGroup(self._engine, spec)
+        try:
+            output = Output([state.rank for state in self.job.ranks], self._plan.label, front_end.current.write)
+            run = Run(
+                group,
+                self.job,
+                view,
+                output,
+                self.requests,
+                deadline=deadline,
+                stall_after=self._plan.config.stall_after,
+                elsewhere=self._plan.world_size - len(self.job.ranks),
+            )
+            return run(self._payload)
+        finally:
+            group.close()
+
+    def _conclude(self, attempt: Attempt) -> None:
+        job = self.job
+        if attempt.ending is Ending.RETURNED:
+            value, error = self.collect(job.ranks)
+            job.finish(Status.FAILED if error else Status.DONE, value, error)
+        elif attempt.ending is Ending.TIMED_OUT:
+            assert self._plan.config.timeout is not None
+            late = failure.timeout(job.ranks, attempt.told, self._plan.config.timeout, world_size=self._plan.world_size)
+            job.finish(Status.FAILED, error=late)
+        elif attempt.ending is Ending.FAILED:
+            job.finish(Status.FAILED, error=self._error(attempt))
+        elif self.requests.take()[0] is Reason.CANCEL:
+            job.finish(Status.CANCELLED)
+        else:
+            job.finish(Status.INTERRUPTED, error=_interrupted(job))
+
+    def _error(self, attempt: Attempt) -> Exception:
+        return failure.error(
+            self.job.ranks, attempt.stacks, oom_killed=attempt.oom_killed, world_size=self._plan.world_size
+        )
+
+
+def _interrupted(job: Job) -> KeyboardInterrupt:
+    error = KeyboardInterrupt(f"{job.name}() was interrupted after {job.seconds:.1f} s; its ranks have ended")
+    front_end.current.shorten(error)
+    return error

@@ -1,0 +1,76 @@
+"""Starts a job that outlives the notebook: hands it to a process of its own, and follows it as anyone can."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import select
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from notebook_accel.errors import LaunchError
+from notebook_accel.launch.driver import attach
+from notebook_accel.launch.driver.detached_main import Order
+from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.journal import records
+from notebook_accel.launch.plan import plan
+from notebook_accel.launch.plan.plan import Plan
+from notebook_accel.launch.show import front_end
+from notebook_accel.launch.system import processes
+from notebook_accel.launch.wire import payload
+from notebook_accel.launch.wire.payload import Payload
+from notebook_accel.launch.wire.stream import Channel, pair
+
+_ENTRY = "notebook_accel.launch.driver.detached_main:main"
+_WHAT = "the process that is to run the job"
+_PATIENCE = 60.0
+"""Seconds that the process has to begin."""
+
+
+def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str) -> Job:
+    """Starts the job, and shows it below this cell.
+
+    Raises:
+        LaunchError: The process that is to run it can't be started, or can't write the job's journal.
+    """
+    cells = {file: (front_end.current.place(file), text) for file, text in payload.sources(packed).items()}
+    order = Order(planned, dict(environ), packed.layout, name, front_end.current.origin(), cells)
+    ours, theirs = pair()
+    with tempfile.TemporaryFile() as log, contextlib.closing(Channel(ours)) as channel:
+        try:
+            process = processes.start(_ENTRY, theirs, log)
+        except OSError as error:
+            raise LaunchError(f"{_WHAT} can't be started: {error}") from error
+        with contextlib.suppress(OSError):  # it has ended already, and its log says why
+            channel.send({}, blobs=[pickle.dumps(order), *packed.parts], fds=packed.fds)
+        process.wait()  # it leaves a child behind that is nobody's
+        answer = _answer(channel)
+        if answer is None:
+            raise LaunchError(processes.obituary(_WHAT, log))
+        job = attach.follow(records.Record(records.folder() / answer["folder"]))
+        _let_go(channel, planned, answer["pid"], environ)
+        return job
+
+
+def _let_go(channel: Channel, planned: Plan, pid: int, environ: Mapping[str, str]) -> None:
+    """Has the process begin, with what this one has that starts ranks at once, if there is such a thing."""
+    control = plan.engine_of(planned).bequeath(pid, environ)
+    if control is None:
+        channel.send({"go": True})
+        return
+    with contextlib.closing(control):
+        channel.send({"go": True}, fds=[control.fileno()])
+
+
+def _answer(channel: Channel) -> dict[str, Any] | None:
+    """The name of the job's folder, and the process's number; `None` if none comes."""
+    while select.select([channel], [], [], _PATIENCE)[0]:
+        messages = channel.receive(wait=False)
+        if messages is None:
+            return None
+        for message in messages:
+            if "error" in message.header:
+                raise LaunchError(message.header["error"])
+            return message.header
+    raise LaunchError(f"{_WHAT} has not begun within {_PATIENCE:g} s")

@@ -1,0 +1,114 @@
+"""Follows a job that runs elsewhere, by its journal: folds it, shows it, and sees it end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+
+from notebook_accel.events import JobEnded, Line, LinesLeftOut, Notice
+from notebook_accel.launch.job.job import Status
+from notebook_accel.launch.journal import outcome
+from notebook_accel.launch.journal.owner import Owner
+from notebook_accel.launch.journal.reading import Tail, blank
+from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.stack_requests import asking
+from notebook_accel.launch.show import front_end, output
+from notebook_accel.launch.show.output import Output
+
+_INTERVAL = 0.1
+"""Seconds between two looks for what is new."""
+_LOOKS = 10
+"""How many looks there are for each one at the process that runs the job."""
+_BACKLOG = 1000
+"""How many lines are shown of those that were written before."""
+
+
+class Follower:
+    """One job, and the cell that it is shown in."""
+
+    def __init__(self, record: Record) -> None:
+        """Reads what there is.
+
+        Raises:
+            JobLostError: The journal can't be read.
+        """
+        self.job = blank()
+        self._record = record
+        self._tail = Tail(record)
+        self._lines: list[tuple[int, Line]] = []
+        self._notices: list[str] = []
+        self._read()
+        self._look_at_owner()
+        self.job.elsewhere = self._tail.head.owner != Owner.this()
+        self.job.on_cancel(record.ask_to_stop)
+        self.job.on_stacks(asking(self.job, record))
+        self.job.on_result(lambda: outcome.result(self.job, record))
+        earlier = len(self._lines) - _BACKLOG
+        if earlier > 0:
+            del self._lines[:earlier]
+            self._notices.insert(0, f"{earlier} earlier lines are left out; job.ranks has the last of each rank")
+
+    @property
+    def has_ended(self) -> bool:
+        return self.job.outcome is not None
+
+    def open(self) -> None:
+        """Shows the job as it is.
+
+        Raises:
+            ConfigurationError: A view was asked for that there is none of.
+        """
+        self._view = front_end.Views(self.job, front_end.current.choose_view())
+
+    def run(self) -> None:
+        """Shows what becomes of the job, until it ends."""
+        job, view = self.job, self._view
+        ranks = [state.rank for state in job.ranks]
+        label = partial(output.label, job.label, ranks[0], job.local_size, job.world_size)
+        shown = Output(ranks, label, front_end.current.write)
+        pause, looks = threading.Event(), 0
+        try:
+            while not self.has_ended:
+                self._show(shown)
+                view.refresh()
+                pause.wait(_INTERVAL)
+                self._read()
+                looks += 1
+                if looks % _LOOKS == 0:
+                    self._look_at_owner()
+        finally:
+            self._show(shown, all_of_it=True)
+            self._tail.close()
+            job.settle()
+            view.finish()
+
+    def _read(self) -> None:
+        for rank, event in self._tail.read():
+            if rank is not None and isinstance(event, Line):
+                self._lines.append((rank, event))
+            elif rank is not None and isinstance(event, LinesLeftOut):
+                self._notices.append(f"{event.count} lines of rank {self.job.ranks[rank].rank} are left out")
+            elif isinstance(event, Notice):
+                self._notices.append(event.text)
+            self.job.apply(rank, event)
+
+    def _look_at_owner(self) -> None:
+        """Whatever has ended the process that ran the job, it has ended the job."""
+        if self.has_ended or self._record.is_running():
+            return
+        self._read()  # it may have ended the job first
+        if not self.has_ended:
+            text = f"{self.job.title} ended with the process that ran it, " + (
+                "which was killed" if self._tail.head.detached else "a kernel that was restarted or has died"
+            )
+            self.job.apply(None, JobEnded(Status.LOST.value, self._record.last_heard(), text))
+
+    def _show(self, shown: Output, *, all_of_it: bool = False) -> None:
+        now = time.monotonic()
+        for text in self._notices:
+            front_end.current.notice(text)
+        for rank, line in self._lines:
+            shown.add(self.job.ranks[rank].rank, line.stream, line.text, now)
+        self._notices, self._lines = [], []
+        shown.show(now, all_of_it=all_of_it)

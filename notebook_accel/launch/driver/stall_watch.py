@@ -1,0 +1,123 @@
+"""Notices that a job makes no progress while ranks wait for others, and says who waits for whom.
+
+A bar that moves, a metric, a line and a new phase are progress. That no rank makes any is not enough: ranks may compute
+for hours. A job has stalled when some sit in collectives, and those that they may wait for stand still, or sit in some
+too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from notebook_accel.events import Bar, Event, Line, Metrics, Phase, PhaseChanged, Place, Stalled
+from notebook_accel.launch.driver.request_stacks import Told
+from notebook_accel.launch.job import location
+from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.text import duration
+
+
+class StallWatch:
+    """Watches one attempt of a job."""
+
+    def __init__(
+        self,
+        job: Job,
+        after: float | None,
+        elsewhere: int,
+        ask: Callable[[Callable[[Told], object]], object],
+        now: float,
+    ) -> None:
+        self._job = job
+        self._after = after
+        self._elsewhere = elsewhere
+        self._ask = ask
+        """Calls back with the stacks of the ranks."""
+        self._moved = [now] * len(job.ranks)
+        self._found: object = None
+        """What has stalled, as it was last found: the phase of each rank, and what it does in it."""
+
+    def hear(self, rank: int, event: Event, now: float) -> None:
+        """Takes note of what a rank says, before the job does."""
+        if _is_progress(event, self._job.ranks[rank]):
+            self._moved[rank] = now
+
+    def look(self, now: float) -> None:
+        """Tells the job when it stalls, when something about that changes, and when it goes on."""
+        if self._after is None:
+            return
+        found = [(state.phase, state.detail) for state in self._job.ranks] if self._has_stalled(now) else None
+        if found == self._found:
+            return
+        self._found = found
+        if found is None:
+            self._job.apply(None, Stalled(()))
+        else:
+            since = time.time() - (now - max(self._moved[rank] for rank in self._standing(now)))
+            self._ask(lambda told: self._tell(found, told, since))
+
+    def _tell(self, found: object, told: Told, since: float) -> None:
+        if found is self._found:  # it still is as it was when this was asked
+            where = [location.of(state, told.get(rank, ())) for rank, state in enumerate(self._job.ranks)]
+            self._job.apply(None, Stalled(where, since, self._elsewhere))
+
+    def _has_stalled(self, now: float) -> bool:
+        standing = self._standing(now)
+        waiting = [rank for rank in standing if self._job.ranks[rank].phase is Phase.WAITING]
+        # Whoever moves may be who they wait for, unless one stands still that waits for nobody.
+        return bool(waiting) and (len(standing) > len(waiting) or len(waiting) == self._alive())
+
+    def _alive(self) -> int:
+        return sum(not state.phase.ended for state in self._job.ranks)
+
+    def _standing(self, now: float) -> list[int]:
+        """The ranks that are not at their end, and have made no progress for long."""
+        assert self._after is not None
+        latest = now - self._after
+        ranks = self._job.ranks
+        return [rank for rank, at in enumerate(self._moved) if at <= latest and not ranks[rank].phase.ended]
+
+
+def _is_progress(event: Event, state: RankState) -> bool:
+    if isinstance(event, Bar):
+        before = state.bars.get(event.bar)
+        return before is None or _reading(before) != _reading(event)  # tqdm draws one that stands still too
+    if isinstance(event, PhaseChanged):
+        return event.phase is not Phase.WAITING
+    return isinstance(event, (Metrics, Line))
+
+
+def _reading(bar: Bar) -> tuple[object, ...]:
+    return bar.n, bar.total, bar.description, bar.postfix, bar.closed
+
+
+def explain(job: Job) -> str:
+    """What a job that has stalled is to say of it in one paragraph; nothing for any other."""
+    stalled = job.stalled
+    if stalled is None:
+        return ""
+    groups = location.groups(stalled.places)
+    seconds = duration(max(0.0, (job.ended or time.time()) - stalled.since))
+    text = "; ".join(location.sentence(group) for group in groups)
+    return f"no progress for {seconds}: {text}{_verdict(groups, stalled.elsewhere)}"
+
+
+def stacks(job: Job) -> list[tuple[list[int], str]]:
+    """Of a job that has stalled, the stacks of its ranks as text, each with the ranks that are there."""
+    return [] if job.stalled is None else location.stacks(job.stalled.places)
+
+
+def _verdict(groups: Sequence[Sequence[Place]], elsewhere: int) -> str:
+    """Why it is so, where that can be told: when nobody does anything but wait."""
+    phases = {group[0].phase for group in groups}
+    ranks = sum(map(len, groups))
+    if any(not phase.ended and phase is not Phase.WAITING for phase in phases):
+        return ""
+    if elsewhere:
+        return f"; {elsewhere} ranks are on other machines"
+    if phases != {Phase.WAITING}:
+        return ": nobody will come any more"
+    if len(groups) > 1:
+        return ": they wait for each other, and will for ever"
+    return ": perhaps one of them has called it once more, or in another group" if ranks > 1 else ""

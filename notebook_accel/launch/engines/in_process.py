@@ -1,0 +1,159 @@
+"""Runs the one rank of a group on a thread of this process: nothing is copied, and a debugger works.
+
+For looking into a function, and where no process can be started. The rank shares the notebook's memory, environment and
+output, and cannot be killed: an interrupt is raised in it between two of its Python instructions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from notebook_accel.errors import LaunchError
+from notebook_accel.events import Exited
+from notebook_accel.launch.engines.contract import GroupSpec
+from notebook_accel.launch.rank.rank import Rank
+from notebook_accel.launch.server.store import host
+from notebook_accel.launch.system.own_process import take_environment
+from notebook_accel.launch.wire.payload import Payload
+from notebook_accel.launch.wire.stream import Channel, pair
+
+_LOOK = 0.1
+"""Seconds between two looks whether the rank has ended, without anyone coming for the store."""
+_NEVER = 3600.0
+_environment = threading.Lock()
+"""Held by the rank that has put its environment in place of the process's: there is only one for all threads."""
+
+
+class InProcessEngine:
+    """Has nothing to prepare."""
+
+    name = "inprocess"
+    isolated = False
+    max_ranks: int | None = 1
+
+    def warm(self) -> None:
+        pass
+
+    def preload(self, modules: Sequence[str]) -> None:
+        pass
+
+    def bequeath(self, heir: int, environment: Mapping[str, str]) -> None:
+        pass  # nothing of it could be in another process
+
+    def inherit(self, control: Channel, environment: Mapping[str, str]) -> None:
+        raise NotImplementedError
+
+    def start(self, spec: GroupSpec) -> InProcessRanks:
+        if spec.size > 1 or spec.meeting.num_nodes > 1:
+            if spec.meeting.listener is not None:
+                spec.meeting.listener.close()
+            raise LaunchError("the inprocess engine runs a single rank: pass num_processes=1, or choose another engine")
+        return InProcessRanks(spec)
+
+    def close(self) -> None:
+        pass
+
+
+class InProcessRanks:
+    """The one rank, on its thread."""
+
+    def __init__(self, spec: GroupSpec) -> None:
+        ours, theirs = pair()
+        self.channels = [Channel(ours)]
+        self.outputs: list[tuple[int, int]] = []
+        self._heard, self._said = pair()
+        self._heard.setblocking(False)
+        self._environment = dict(spec.environments[0])
+        self._meeting = spec.meeting
+        self._rank = Rank(Channel(theirs), spec.heartbeat, isolated=False)
+        self._thread = self._run_aside(self._live, "rank")
+        self._run_aside(self._host_store, "store")
+
+    def fileno(self) -> int:
+        return self._heard.fileno()
+
+    def changes(self) -> list[tuple[int, Exited]]:
+        try:
+            ended = self._heard.recv(1)
+        except BlockingIOError:
+            return []
+        if not ended:  # that was told before
+            return []
+        return [(0, Exited(code=int(self._rank.failed), at=time.time()))]
+
+    def call(self, rank: int, payload: Payload) -> None:
+        assert payload.held is not None
+        held = payload.held
+        self._rank.submit(lambda: held)
+
+    def signal(self, rank: int, signum: int) -> None:
+        """Raises `KeyboardInterrupt` in the rank for whatever signal is meant to end it."""
+        if signum not in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            return
+        if not self._rank.is_running:
+            self._rank.is_wanted = False
+        else:
+            self._rank.interrupt()
+
+    def disperse(self) -> None:
+        pass  # a rank alone waits for nobody
+
+    def part(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._rank.is_wanted = False
+        self.signal(0, signal.SIGINT)
+        self.channels[0].close()
+        self._heard.close()
+
+    @staticmethod
+    def _run_aside(work: Callable[[], None], name: str) -> threading.Thread:
+        # What the context holds keeps the output in the cell that has launched.
+        run = contextvars.copy_context().run
+        thread = threading.Thread(target=run, args=(work,), name=f"notebook-accel-{name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _live(self) -> None:
+        while not _environment.acquire(timeout=_LOOK):
+            if not self._rank.is_wanted:
+                self._end()
+                return
+        before = dict(os.environ)
+        take_environment({**before, **self._environment})
+        try:
+            self._rank.serve()
+        finally:
+            distributed = sys.modules.get("torch.distributed")
+            if distributed is not None and distributed.is_available() and distributed.is_initialized():
+                distributed.destroy_process_group()
+            take_environment(before)
+            _environment.release()
+            self._end()
+
+    def _end(self) -> None:
+        with contextlib.suppress(OSError):  # nobody waits for it any more
+            self._said.send(b".")
+        self._said.close()
+        self._rank.close()
+
+    def _host_store(self) -> None:
+        """Hosts the store as soon as someone comes for it: most functions that run alone never do."""
+        listener = self._meeting.listener
+        assert listener is not None
+        with listener:
+            while self._thread.is_alive():
+                if select.select([listener], [], [], _LOOK)[0]:
+                    request = {"host": self._meeting.host, "port": self._meeting.port, "join_timeout": _NEVER}
+                    store = host(request, listener.detach())
+                    self._thread.join()
+                    del store

@@ -1,0 +1,127 @@
+"""A job as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from notebook_accel.events import Phase
+from notebook_accel.launch.driver import stall_watch
+from notebook_accel.launch.job import progress
+from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.text import blocks, duration, percent, size, spark, value
+from notebook_accel.launch.show.output import spans
+
+if TYPE_CHECKING:
+    from notebook_accel.launch.job.job import Job
+
+_WIDTH = 20
+_SPARK_WIDTH = 24
+_GRID_COLUMNS = 8
+_MOST_FAILED = 4
+_MOST_STACKS = 8
+_MOST_METRICS = 8
+
+
+def describe(job: Job, *, metrics: bool = True) -> str:
+    """The job in a line, its metrics in one each, and its ranks in one each, or in a grid where they are many."""
+    if progress.is_brief(job):
+        return headline(job)
+    lines = heading(job, metrics=metrics)
+    if len(job.ranks) < progress.COMPACT_FROM:
+        lines += _rows(job, progress.in_order(job))
+    else:
+        lines += _rows(job, [state for state in progress.in_order(job)[:_MOST_FAILED] if state.phase is Phase.FAILED])
+        lines += _grid(job)
+    for ranks, stack in stall_watch.stacks(job)[:_MOST_STACKS]:
+        lines += [f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}:", *stack.splitlines()]
+    return "\n".join(lines)
+
+
+def heading(job: Job, *, metrics: bool = True) -> list[str]:
+    """What stands above the ranks: the job, why it does not go on, and its metrics, in a line each."""
+    stall = stall_watch.explain(job)
+    return [headline(job), *([stall] if stall else []), *(_metrics(job) if metrics else ())]
+
+
+def headline(job: Job) -> str:
+    """`train() on 4 ranks: running, 12 s, 57% (rank 2: 41%), 9 s left`."""
+    count = len(job.ranks)
+    head = f"{job.title} on {count} rank{'s' if count > 1 else ''}: {job.status.value}"
+    if job.attempt:
+        head += f", attempt {job.attempt + 1}"
+    if job.status.value != "starting":
+        head += f", {duration(job.seconds)}"
+    if job.status.ended:
+        return head + (f", {job.hardware}" if job.hardware and not progress.is_brief(job) else "")
+    found = progress.overview(job)
+    if found.fractions:
+        head += f", {percent(found.median)}"
+        if found.is_behind(found.slowest):
+            head += f" (rank {found.slowest}: {percent(found.fractions[found.slowest])})"
+    if found.remaining is not None:
+        head += f", {duration(found.remaining)} left"
+    return head
+
+
+def memory(state: RankState) -> str:
+    """`512 MB`, and what it holds on its GPU."""
+    found = [size(state.resident)] if state.resident else []
+    if state.device_used is not None:
+        found.append(f"GPU {size(state.device_used)}")
+    return ", ".join(found)
+
+
+def between(job: Job, name: str) -> str:
+    """A metric's latest value: the mean over ranks, and between which values they lie."""
+    mean, low, high = progress.latest(job, name)
+    return value(mean) + (f" ({value(low)} to {value(high)} over ranks)" if low < high else "")
+
+
+def _metrics(job: Job) -> list[str]:
+    lines = []
+    names = progress.metric_names(job)
+    for name in names[:_MOST_METRICS]:
+        places = progress.metric(job, name, _SPARK_WIDTH)
+        lines.append(f"{name}  {spark([place.mean for place in places])}  {between(job, name)}")
+    left_out = progress.left_out(names, _MOST_METRICS)
+    if left_out:
+        lines.append(left_out)
+    return lines
+
+
+def _rows(job: Job, states: Sequence[RankState]) -> list[str]:
+    rows = []
+    for host, ranks in progress.by_host(job, states):
+        rows += [f"on {host}:"] if host else []
+        rows += [_rank(state) for state in ranks]
+    return rows
+
+
+def _rank(state: RankState) -> str:
+    parts = [f"rank {state.rank}", f"{state.phase.value:<8}", state.detail]
+    reason = progress.why_failed(state)
+    if reason:
+        parts.append(reason)
+    found = progress.progress(state)
+    if found.bars:
+        bar = f"{blocks(found.fraction, _WIDTH)} " if found.fraction is not None else ""
+        parts.append(bar + found.text)
+    parts += [f"{name}={value(number)}" for name, number in state.metrics.items()]
+    parts.append(memory(state))
+    return "  ".join(part for part in parts if part).rstrip()
+
+
+def _grid(job: Job) -> list[str]:
+    phases: dict[str, list[int]] = {}
+    for state in job.ranks:
+        phases.setdefault(state.phase.value, []).append(state.rank)
+    lines = [f"{phase}: {len(ranks)} (ranks {spans(ranks)})" for phase, ranks in phases.items()]
+    fractions = progress.overview(job).fractions
+    if not fractions:
+        return lines
+    cells = [
+        f"{state.rank:>4} {percent(fractions[state.rank]) if state.rank in fractions else '-':>4}"
+        for state in job.ranks
+    ]
+    return lines + ["  ".join(cells[at : at + _GRID_COLUMNS]) for at in range(0, len(cells), _GRID_COLUMNS)]

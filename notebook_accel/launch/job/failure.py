@@ -1,0 +1,255 @@
+"""Which failure is the cause, and how it reads: the user's frames with the source of their cells, nothing of ours."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from notebook_accel.errors import RankError, RankFailure, RankTimeoutError
+from notebook_accel.events import Exited, Failed, Phase, Raised, ThreadStack
+from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.show.output import spans
+from notebook_accel.launch.wire import frames
+from notebook_accel.launch.wire.payload import unpack_value
+from notebook_accel.launch.wire.shortening import shortened
+
+_DEATH_IS_NOTICED_LATE = 0.1
+"""Seconds. Other ranks may raise over a lost connection before the parent of a killed rank knows of its death."""
+_MOST_HOSTS = 4
+_MOST_SUMMARY = 2000
+"""Characters of the line that tells how a rank failed; all that is known comes below it."""
+_LINKS = {
+    "cause": "The above exception was the direct cause of the following exception:",
+    "context": "During handling of the above exception, another exception occurred:",
+}
+
+
+def error(
+    states: Sequence[RankState], stacks: Sequence[str], *, oom_killed: bool, world_size: int | None = None
+) -> RankError:
+    """The error for a group in which at least one rank failed.
+
+    Args:
+        states: Every rank of the group.
+        stacks: For each, what it has written to its stacks file.
+        oom_killed: The system has ended a process for want of memory while the group ran.
+        world_size: The number of ranks on all machines; by default those given, if they begin with rank 0.
+    """
+    found = [state for state in states if _has_failed(state)]
+    found.sort(key=_order)
+    spread = len({state.host for state in states if state.host}) > 1
+    described = [(state, _describe(state, stacks[states.index(state)], oom_killed)) for state in found]
+    failures = _alike(
+        [
+            (state, replace(each, hosts=(state.host,)) if spread and state.host and not _is_lost(state) else each)
+            for state, each in described
+        ]
+    )
+    first = failures[0]
+    size = _size_of(states, world_size)
+    text = [_sentence(first, size)]
+    if first.detail:
+        text += ["", first.detail]
+    for other in failures[1:]:
+        text += ["", _capital(_sentence(other, size))]
+    stopped = [state.rank for state in states if state not in found and state.returned is None]
+    if stopped:
+        text += ["", f"{_capital(_who(stopped, 0))} {'were' if len(stopped) > 1 else 'was'} stopped."]
+    raised = RankError("\n".join(text), failures)
+    raised.__cause__ = first.exception
+    return raised
+
+
+def timeout(
+    states: Sequence[RankState],
+    told: Mapping[int, Sequence[ThreadStack]],
+    seconds: float,
+    *,
+    world_size: int | None = None,
+) -> RankTimeoutError:
+    """The error for a group that did not finish in time, with where each rank was, as far as they have told."""
+    # When it was found to be late, a rank had not ended, whether or not its function had returned.
+    late = [state for state in states if not state.returned] or list(states)
+    ranks = tuple(state.rank for state in late)
+    text = [f"{_who(ranks, _size_of(states, world_size))} did not finish within {seconds:g} s."]
+    places: dict[str, list[int]] = {}
+    for state in late:
+        places.setdefault(_where(state, told.get(states.index(state), ())), []).append(state.rank)
+    for place, there in places.items():
+        text += ["", f"{_capital(_who(there, 0))} {'were' if len(there) > 1 else 'was'} here:", place]
+    return RankTimeoutError("\n".join(text), [RankFailure(ranks, "did not finish in time")])
+
+
+def _where(state: RankState, threads: Sequence[ThreadStack]) -> str:
+    if state.returned:
+        return "  (the function has returned; a thread that it has started, or an exit handler, goes on)"
+    return _format_main(threads)
+
+
+def lost_value(state: RankState, problem: BaseException) -> RankError:
+    """The error for a value that arrived and cannot be unpickled here."""
+    why = f"{type(problem).__name__}: {problem}"
+    text = f"rank {state.rank} returned a value that can't be unpickled in the notebook: {why}"
+    raised = RankError(text, [RankFailure((state.rank,), text)])
+    raised.__cause__ = problem
+    return raised
+
+
+def format_stack(dump: str) -> str:
+    """The stack of the thread that runs the user's function, out of what faulthandler wrote."""
+    return _format_main(frames.parse_dump(dump))
+
+
+def _format_main(threads: Sequence[ThreadStack]) -> str:
+    thread = next((thread for thread in threads if thread.main), threads[-1] if threads else None)
+    shown = frames.format_frames(thread.frames) if thread is not None else ""
+    return shown or "  (in none of the user's code)"
+
+
+def _has_failed(state: RankState) -> bool:
+    if _is_lost(state):
+        return True  # whatever it was told meanwhile
+    # A rank that was stopped on purpose has not failed by that.
+    if state.failed is not None:
+        return state.phase is not Phase.STOPPED
+    return state.exited is not None and state.returned is None and not state.stopped
+
+
+def _is_lost(state: RankState) -> bool:
+    """Whether its machine is, which is named then."""
+    return state.exited is not None and bool(state.exited.lost)
+
+
+def _order(state: RankState) -> tuple[int, float, int]:
+    """The cause first: a machine that was lost; what came first; last what merely tells that another rank has gone."""
+    if state.failed is not None:
+        return 2 if state.failed.from_peer else 1, state.failed.at, state.rank
+    assert state.exited is not None
+    return 0 if state.exited.lost else 1, state.exited.at - _DEATH_IS_NOTICED_LATE, state.rank
+
+
+def _describe(state: RankState, stack: str, oom_killed: bool) -> RankFailure:
+    if state.failed is not None:
+        return _raised(state, state.failed)
+    assert state.exited is not None
+    return _died(state, state.exited, stack, oom_killed)
+
+
+def _raised(state: RankState, failed: Failed) -> RankFailure:
+    text = shortened(failed.chain[-1].text.split("\n", 1)[0], _MOST_SUMMARY)
+    if failed.exit_code is not None:
+        summary = f"exited with status {failed.exit_code} (sys.exit)"
+    elif failed.stage == "loading":
+        summary = f"could not unpickle the function or its arguments: {text}"
+    elif failed.stage == "returning":
+        return RankFailure((state.rank,), failed.chain[-1].text, exception=_unpickle(failed))
+    else:
+        summary = f"raised {text}"
+    if failed.from_peer:
+        summary += " (its connection was lost, because another rank had gone)"
+    return RankFailure((state.rank,), summary, _format_chain(failed.chain), _unpickle(failed))
+
+
+def _died(state: RankState, exited: Exited, stack: str, oom_killed: bool) -> RankFailure:
+    if exited.lost:
+        return RankFailure((state.rank,), f"was lost with machine {exited.lost}")
+    memory = f"It held {_size(state.resident)} at last" if state.resident else "It had just started"
+    if exited.peak_resident:
+        memory += f", {_size(exited.peak_resident)} at most"
+    if exited.signal is None:
+        summary = f"ended with status {exited.code} before the function returned (os._exit, or C code that exits)"
+    else:
+        summary = f"was killed by {_signal_name(exited.signal)}"
+        if exited.signal == signal.SIGKILL:
+            summary += (
+                ": the system ran out of memory and ended it"
+                if oom_killed
+                else ": by hand, or by a system that runs out of memory"
+            )
+        elif exited.signal == signal.SIGABRT:
+            summary += ": C code has aborted; see its last lines of output"
+    detail = f"{memory}."
+    if "Fatal Python error" in stack:
+        detail = f"It was here:\n{format_stack(stack[stack.index('Fatal Python error') :])}\n{detail}"
+    return RankFailure((state.rank,), summary, detail)
+
+
+def _alike(found: Iterable[tuple[RankState, RankFailure]]) -> list[RankFailure]:
+    """Joins the failures that differ in nothing but the rank."""
+    joined: dict[object, RankFailure] = {}
+    for state, failure in found:
+        # What a dead process held in memory differs between ranks that died alike.
+        key = (failure.summary, failure.detail if state.failed is not None else None)
+        if key in joined:
+            first = joined[key]
+            hosts = tuple(dict.fromkeys((*first.hosts, *failure.hosts)))
+            failure = replace(first, ranks=(*first.ranks, *failure.ranks), hosts=hosts)
+        joined[key] = failure
+    return [replace(failure, ranks=tuple(sorted(failure.ranks))) for failure in joined.values()]
+
+
+def _unpickle(failed: Failed) -> BaseException:
+    """The exception itself, or a stand-in with its text."""
+    if failed.exception:
+        try:
+            raised = unpack_value(failed.exception)
+        except Exception:
+            raised = None
+        if isinstance(raised, BaseException):
+            return raised
+    return RuntimeError(failed.chain[-1].text)
+
+
+def _format_chain(chain: Sequence[Raised]) -> str:
+    parts = []
+    for raised in chain:
+        stack = frames.format_frames(raised.frames)
+        parts.append(f"{stack}\n{raised.text}" if stack else raised.text)
+        if raised.link:
+            parts.append(_LINKS[raised.link])
+    return "\n\n".join(parts)
+
+
+def _size_of(states: Sequence[RankState], world_size: int | None) -> int:
+    """The number of all ranks; 0 if that is not known."""
+    if world_size is not None:
+        return world_size
+    return len(states) if states[0].rank == 0 else 0
+
+
+def _sentence(failure: RankFailure, size: int) -> str:
+    summary = failure.summary
+    if len(failure.ranks) > 1 and summary.startswith("was "):
+        summary = "were " + summary.removeprefix("was ")
+    return f"{_who(failure.ranks, size)}{_on(failure.hosts)} {summary}"
+
+
+def _on(hosts: Sequence[str]) -> str:
+    """` (on node-b)`; empty if there is nothing to tell apart."""
+    if not hosts:
+        return ""
+    return f" (on {', '.join(hosts[:_MOST_HOSTS])}{' and others' if len(hosts) > _MOST_HOSTS else ''})"
+
+
+def _who(ranks: Sequence[int], size: int) -> str:
+    """`rank 1 of 4`, `ranks 0-1 of 4`, `all 4 ranks`."""
+    if size > 1 and len(ranks) == size:
+        return f"all {size} ranks" if size > 2 else "both ranks"
+    name = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {spans(ranks)}"
+    return f"{name} of {size}" if size > 1 else name
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"

@@ -1,0 +1,71 @@
+"""Where ranks are, in words: `ranks 0,2-3 wait in all_reduce at In[5] line 20`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from notebook_accel.events import Phase, Place, ThreadStack
+from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.show.output import spans
+from notebook_accel.launch.wire import collective_frames, frames
+
+# What a phase says of a rank, and of several; what it does and where follows, if it is told.
+_SAYS = {
+    Phase.STARTING: ("has not started", "have not started"),
+    Phase.IDLE: ("has not begun", "have not begun"),
+    Phase.LOADING: ("still loads the function", "still load the function"),
+    Phase.RUNNING: ("is", "are"),
+    Phase.WAITING: ("waits", "wait"),
+    Phase.DONE: ("has returned", "have returned"),
+    Phase.FAILED: ("has failed", "have failed"),
+    Phase.STOPPED: ("was stopped", "were stopped"),
+}
+_TELLS_WHERE = (Phase.RUNNING, Phase.WAITING)
+
+
+def of(state: RankState, threads: Sequence[ThreadStack]) -> Place:
+    """The place of one rank, of which the stacks are known, or not."""
+    main = next((thread for thread in threads if thread.main), None)
+    if main is None:
+        doing, _, where = state.detail.partition(" at ")
+        return Place(state.rank, state.phase, doing, where)
+    at = frames.of_user(main.frames)
+    doing, _ = collective_frames.outermost((frame.filename, frame.name) for frame in reversed(main.frames))
+    where = frames.where(at) if at else ""
+    return Place(state.rank, state.phase, doing or main.call, where, frames.placed(main.frames))
+
+
+def groups(places: Iterable[Place]) -> list[list[Place]]:
+    """The places, those of ranks that are in the same together."""
+    found: dict[object, list[Place]] = {}
+    for place in places:
+        found.setdefault((place.phase, place.doing, place.where), []).append(place)
+    return list(found.values())
+
+
+def sentence(group: Sequence[Place]) -> str:
+    """What one group of ranks does."""
+    first, several = group[0], len(group) > 1
+    ranks = f"ranks {spans(place.rank for place in group)}" if several else f"rank {first.rank}"
+    if first.phase is Phase.RUNNING and not (first.doing or first.where):
+        return f"{ranks} {'do' if several else 'does'} not say where {'they are' if several else 'it is'}"
+    words = f"{ranks} {_SAYS[first.phase][several]}"
+    if first.phase not in _TELLS_WHERE:
+        return words
+    at = frames.of_user(first.frames)
+    if first.doing:
+        words += f" in {first.doing}"
+    if first.where:
+        words += f" at {first.where}"
+    if not first.doing and at is not None and at.line:
+        words += f" (`{at.line}`)"
+    return words
+
+
+def stacks(places: Iterable[Place]) -> list[tuple[list[int], str]]:
+    """The stacks of their main threads, a line for each frame, with the ranks that have the same one."""
+    found: dict[str, list[int]] = {}
+    for place in places:
+        if place.frames:
+            found.setdefault(frames.outline(place.frames), []).append(place.rank)
+    return [(ranks, stack) for stack, ranks in found.items()]

@@ -1,0 +1,205 @@
+"""What views say of a job, worked out from its fold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from notebook_accel.events import Bar, Phase
+from notebook_accel.launch.job.history import Spread, spread
+from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.text import count, plain, rate
+
+if TYPE_CHECKING:
+    from notebook_accel.launch.job.job import Job
+
+COMPACT_FROM = 17
+"""Ranks from which on a job is drawn as a grid."""
+_BRIEF = 1.0
+"""Seconds that a job runs before its ranks are listed, unless they have something to tell: most need but a line."""
+_BEHIND = 0.8
+"""A rank that has come less far than this part of the median is marked."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a rank has come, read from its bars."""
+
+    bars: Sequence[Bar]
+    """Those to show, from the outermost inwards."""
+
+    @cached_property
+    def fraction(self) -> float | None:
+        """Of the outermost bar, the parts of its current step that inner bars know of included."""
+        part: float | None = None
+        for bar in reversed(self.bars):
+            part = min(1.0, (bar.n + (part or 0.0)) / bar.total) if bar.total else part if bar.depth else None
+        return part
+
+    @cached_property
+    def remaining(self) -> float | None:
+        """Seconds, as far as can be told."""
+        if not self.bars or self.bars[0].closed:
+            return None
+        outer, part = self.bars[0], self.fraction
+        if len(self.bars) == 1 and outer.total and outer.rate:
+            return max(0.0, (outer.total - outer.n) / outer.rate)
+        # What has moved last may be an inner bar, long after the outer one was told.
+        elapsed = outer.elapsed + max(bar.at for bar in self.bars) - outer.at
+        return elapsed * (1 - part) / part if part else None
+
+    @property
+    def text(self) -> str:
+        """`epoch 1/3 › batch 57/100 12.1 it/s`."""
+        words = " › ".join(_bar_text(bar) for bar in self.bars)
+        inner = self.bars[-1] if self.bars else None
+        if inner is None:
+            return ""
+        if inner.rate:
+            words += f" {rate(inner.rate, inner.unit)}"
+        return f"{words} {inner.postfix}".rstrip()
+
+
+def progress(state: RankState) -> Progress:
+    """What a rank's bars tell: those that are open, each with its last inner one, else the last that was closed."""
+    bars = list(state.bars.values())
+    still = [bar for bar in bars if not bar.closed]
+    if not still:
+        outer = [bar for bar in bars if not bar.depth] or bars
+        return Progress(outer[-1:])
+    by_depth = {bar.depth: bar for bar in still}
+    return Progress([by_depth[depth] for depth in sorted(by_depth)])
+
+
+def amount(bar: Bar) -> str:
+    """`57/100`, or as far as it is known."""
+    words = f"{count(bar.n)}/{count(bar.total)}" if bar.total else count(bar.n)
+    # The rate tells the unit too.
+    return words if bar.unit == "it" or bar.rate else f"{words} {bar.unit.strip()}"
+
+
+def _bar_text(bar: Bar) -> str:
+    return f"{bar.description} {amount(bar)}".strip()
+
+
+@dataclass(frozen=True)
+class Overview:
+    """How far a job has come."""
+
+    fractions: dict[int, float]
+    """By rank, where it is known."""
+    remaining: float | None
+    """Seconds until the last rank is there."""
+
+    @cached_property
+    def median(self) -> float:
+        ordered = sorted(self.fractions.values())
+        middle = len(ordered) // 2
+        return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+    @cached_property
+    def slowest(self) -> int:
+        return min(self.fractions, key=lambda rank: (self.fractions[rank], rank))
+
+    def is_behind(self, rank: int) -> bool:
+        """Whether a rank is far behind the others."""
+        return len(self.fractions) > 1 and self.fractions.get(rank, 1.0) < _BEHIND * self.median
+
+
+def overview(job: Job, look: Callable[[RankState], Progress] = progress) -> Overview:
+    """Brings the ranks' progress together."""
+    fractions, times = {}, []
+    for state in job.ranks:
+        found = look(state)
+        if found.fraction is not None:
+            fractions[state.rank] = found.fraction
+        if found.remaining is not None and not state.phase.ended and job.stalled is None:
+            times.append(found.remaining)
+    return Overview(fractions, max(times) if times else None)
+
+
+class Remembered:
+    """`progress` for who looks often at many ranks, of which few have gone on since."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[list[Bar], Progress]] = {}
+
+    def __call__(self, state: RankState) -> Progress:
+        bars = list(state.bars.values())
+        known = self._known.get(state.rank)
+        if known is None or known[0] != bars:
+            known = self._known[state.rank] = bars, progress(state)
+        return known[1]
+
+
+def in_order(job: Job) -> list[RankState]:
+    """The ranks, those that failed first, the first failure at the head."""
+    return failed(job) + [state for state in job.ranks if state.phase is not Phase.FAILED]
+
+
+def failed(job: Job) -> list[RankState]:
+    """The ranks that failed, the first failure at the head."""
+    return sorted((state for state in job.ranks if state.phase is Phase.FAILED), key=_failed_at)
+
+
+def is_spread(job: Job) -> bool:
+    """Whether its ranks live on several machines."""
+    return len({state.host for state in job.ranks if state.host}) > 1
+
+
+def by_host(job: Job, states: Sequence[RankState]) -> list[tuple[str, list[RankState]]]:
+    """The ranks in their order, those that follow each other on one machine together; all, if there is only one."""
+    if not is_spread(job):
+        return [("", list(states))] if states else []
+    return [(host, list(each)) for host, each in groupby(states, key=lambda state: state.host)]
+
+
+def _failed_at(state: RankState) -> float:
+    return state.failed.at if state.failed else state.exited.at if state.exited else 0.0
+
+
+def why_failed(state: RankState) -> str:
+    """The last exception of a failed rank in one line, or how its process ended."""
+    if state.phase is not Phase.FAILED:
+        return ""
+    if state.failed is not None and state.failed.chain:
+        return next(iter(plain(state.failed.chain[-1].text).splitlines()), state.failed.chain[-1].type_name)
+    if state.exited is None:
+        return ""
+    if state.exited.lost:
+        return f"lost with machine {state.exited.lost}"
+    if state.exited.signal:
+        return f"its process was killed by signal {state.exited.signal}"
+    return f"its process ended with exit code {state.exited.code}"
+
+
+def metric_names(job: Job) -> list[str]:
+    """The metrics of any rank, in the order in which they came."""
+    return list({name: None for state in job.ranks for name in list(state.history)})
+
+
+def left_out(names: Sequence[str], shown: int) -> str:
+    """Where those are that come after so many metrics; empty where there are none."""
+    count = len(names) - shown
+    return f"and {count} more; job.metrics has them all" if count > 0 else ""
+
+
+def metric(job: Job, name: str, places: int) -> list[Spread]:
+    """One of them over the run, brought together over the ranks, at no more than so many places."""
+    return spread([state.history[name].points(places) for state in job.ranks if name in state.history], places)
+
+
+def latest(job: Job, name: str) -> tuple[float, float, float]:
+    """The mean, the least and the greatest of the ranks' latest values."""
+    values = [state.metrics[name] for state in job.ranks if name in state.metrics]
+    return sum(values) / len(values), min(values), max(values)
+
+
+def is_brief(job: Job) -> bool:
+    """Whether one line says all that there is to say of a job."""
+    if job.seconds >= _BRIEF or job.stalled is not None or len(job.ranks) >= COMPACT_FROM:
+        return False  # so many take longer than that to start
+    return not any(state.bars or state.metrics for state in job.ranks)

@@ -1,0 +1,143 @@
+"""What is known of one rank: the fold of its events."""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from notebook_accel.events import (
+    Bar,
+    Event,
+    Exited,
+    Failed,
+    Heartbeat,
+    Hello,
+    History,
+    Line,
+    LinesLeftOut,
+    Metrics,
+    Phase,
+    PhaseChanged,
+    Returned,
+    Signalled,
+)
+from notebook_accel.launch.job.history import Point, Series
+
+KEPT_LINES = 200
+"""How many of a rank's last lines are kept."""
+KEPT_BARS = 32
+"""How many of a rank's closed bars are kept."""
+
+
+@dataclass
+class RankState:
+    """What is known of one rank in the current attempt."""
+
+    rank: int
+    """Its global number."""
+    phase: Phase = Phase.STARTING
+    detail: str = ""
+    pid: int | None = None
+    host: str = ""
+    resident: int = 0
+    """Resident memory at its last heartbeat, in bytes."""
+    device_used: int | None = None
+    """Memory that it held on its device then, in bytes."""
+    device_total: int | None = None
+    bars: dict[int, Bar] = field(default_factory=dict)
+    """Its progress bars, by their number, in the order in which they began."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The latest value of each."""
+    history: dict[str, Series] = field(default_factory=dict)
+    lines: deque[Line] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
+    written: int = 0
+    """How many lines it has written; those that are kept are the last of them."""
+    failed: Failed | None = None
+    returned: Returned | None = None
+    exited: Exited | None = None
+    interrupted: bool = False
+    """It was asked to end."""
+    stopped: bool = False
+    """It was told to end, by a signal that leaves it no choice, before it had."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether the call has come to an end in this rank."""
+        return self.failed is not None or self.returned is not None
+
+    def apply(self, event: Event) -> None:
+        """Takes in one event."""
+        if isinstance(event, Hello):
+            self.pid, self.host, self.phase = event.pid, event.host, Phase.IDLE
+        elif isinstance(event, PhaseChanged):
+            self.phase, self.detail = event.phase, event.detail
+        elif isinstance(event, Bar):
+            self._keep_bar(event)
+        elif isinstance(event, Metrics):
+            self._keep_metrics(event)
+        elif isinstance(event, Line):
+            self.lines.append(event)
+            self.written += 1
+        elif isinstance(event, Heartbeat):
+            self.resident, self.device_used, self.device_total = event.resident, event.device_used, event.device_total
+        elif isinstance(event, History):
+            series = self.history[event.name] = Series.restored(event)
+            assert series.last is not None
+            self.metrics[event.name] = series.last.value
+        elif isinstance(event, Signalled):
+            if event.signal == signal.SIGINT:
+                self.interrupted = True
+            else:
+                self.stopped = self.stopped or not self.answered
+        elif isinstance(event, Failed):
+            phase = Phase.STOPPED if self.interrupted and _obeys(event) else Phase.FAILED
+            self.failed, self.phase, self.detail = event, phase, ""
+        elif isinstance(event, LinesLeftOut):
+            self.written += event.count
+        elif isinstance(event, Returned):
+            self.returned, self.phase, self.detail = event, Phase.DONE, ""
+        elif isinstance(event, Exited):
+            self.exited = event
+            if not self.answered:
+                self.phase = Phase.STOPPED if self.stopped and not event.lost else Phase.FAILED
+
+    def events(self) -> Iterator[Event]:
+        """The fewest events whose fold is this very state."""
+        if self.pid is not None:
+            yield Hello(self.pid, self.host)
+        if self.resident or self.device_used is not None:
+            yield Heartbeat(self.resident, self.device_used, self.device_total)
+        yield from self.bars.values()
+        yield from (series.event(name) for name, series in self.history.items())
+        if self.written > len(self.lines):
+            yield LinesLeftOut(self.written - len(self.lines))
+        yield from self.lines
+        if self.interrupted:
+            yield Signalled(signal.SIGINT)
+        if self.stopped:
+            yield Signalled(signal.SIGTERM)
+        yield from (event for event in (self.failed, self.returned, self.exited) if event is not None)
+        yield PhaseChanged(self.phase, self.detail)
+
+    def _keep_bar(self, bar: Bar) -> None:
+        self.bars[bar.bar] = bar
+        if bar.closed:
+            if not bar.leave:
+                del self.bars[bar.bar]
+            closed = [number for number, each in self.bars.items() if each.closed]
+            for number in closed[:-KEPT_BARS]:
+                del self.bars[number]
+
+    def _keep_metrics(self, metrics: Metrics) -> None:
+        self.metrics.update(metrics.values)
+        for name, value in metrics.values.items():
+            if name not in self.history:
+                self.history[name] = Series()
+            self.history[name].add(Point(metrics.step, metrics.at, value))
+
+
+def _obeys(failed: Failed) -> bool:
+    """Whether a call that was interrupted ended for no other reason."""
+    return failed.from_peer or any(raised.type_name == KeyboardInterrupt.__name__ for raised in failed.chain[-1:])

@@ -1,0 +1,180 @@
+"""How an exception in a rank becomes an event. Runs in the rank."""
+
+from __future__ import annotations
+
+import re
+import time
+import traceback
+from collections.abc import Sequence, Set
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from notebook_accel.errors import NotebookAccelError, PayloadError, StreamError
+from notebook_accel.events import Failed, Frame, Raised, Returned
+from notebook_accel.launch.wire.payload import pack_value
+from notebook_accel.launch.wire.shortening import ends, shortened
+
+_PACKAGE = str(Path(__file__).parents[2])
+_MACHINERY = re.compile(r"/(cloudpickle|pickle\.py|importlib/|IPython/core/)|^<frozen importlib")
+_PEER_GONE = re.compile(
+    r"connection (was )?(closed|reset|refused)|broken pipe|closed by peer|socket closed|gloo.*(timed out|connect)|"
+    r"nccl.*(remote|peer|socket)|connection to .* (lost|closed)",
+    re.IGNORECASE | re.DOTALL,
+)
+_PEER_TYPES = ("DistBackendError", "DistNetworkError", "DistStoreError", "RuntimeError")
+
+
+_MOST_TEXT = 2**16
+"""Characters of the text of one exception."""
+_MOST_LINE = 500
+"""Characters of a line of source, and of any other text that has no line break."""
+_MOST_FRAMES = 2000
+"""Frames of one exception; more than the usual limit of recursion, so that a runaway one is counted exactly."""
+_MOST_PICKLED = 2**20
+"""Bytes of the exception itself."""
+_MOST_LINKS = 12
+"""Exceptions of a chain."""
+_MOST_MEMBERS = 100
+"""Exceptions of a group."""
+
+
+def describe(error: BaseException, stage: str, sent: Set[str] = frozenset()) -> Failed:
+    """The event for an exception that ended a call, without the frames of the launcher.
+
+    What the notebook has `sent` goes back to it by name: the exception is of the notebook's own class then.
+    """
+    at = time.time()
+    text = _text(error)
+    return Failed(
+        chain=_chain(error),
+        at=at,
+        stage=stage,
+        from_peer=type(error).__name__ in _PEER_TYPES and _PEER_GONE.search(shortened(text, _MOST_TEXT)) is not None,
+        exit_code=_exit_code(error) if isinstance(error, SystemExit) else None,
+        exception=_pickled(error, sent) if len(text) <= _MOST_TEXT else (),
+    )
+
+
+def too_long(answer: Returned | Failed, error: StreamError) -> Failed:
+    """What is sent instead of an answer that cannot be sent."""
+    if isinstance(answer, Returned):
+        text = f"the returned value consists of too many parts to be sent: {error}. Return one array or tensor instead"
+        return Failed([Raised("PayloadError", text, ())], time.time(), "returning")
+    raised = answer.chain[-1]
+    text = f"{shortened(raised.text, _MOST_LINE)}\n(What else there is to tell of it is too long to be sent: {error}.)"
+    return replace(answer, chain=[replace(raised, text=text, frames=raised.frames[-1:])], exception=())
+
+
+def release(error: BaseException) -> None:
+    """Lets go of what the frames hold in which the exception and its causes came up.
+
+    As long as something holds the exception, these frames hold, for instance, the iterator of a DataLoader; collected
+    as part of a cycle, that waits five seconds for its workers.
+    """
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        current = left.pop()
+        if current is not None and id(current) not in seen:
+            seen.add(id(current))
+            traceback.clear_frames(current.__traceback__)
+            left += [current.__cause__, current.__context__]
+
+
+def _chain(error: BaseException) -> list[Raised]:
+    """The exception last, and those that led to it before; of very many, the first and the last."""
+    links: list[tuple[BaseException, str]] = []
+    seen: set[int] = set()
+    current: BaseException | None = error
+    link = ""
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        links.append((current, link))
+        if current.__cause__ is not None:
+            current, link = current.__cause__, "cause"
+        elif current.__context__ is not None and not current.__suppress_context__:
+            current, link = current.__context__, "context"
+        else:
+            break
+    first, last = map(_told, ends(links[::-1], _MOST_LINKS))
+    if last:
+        first.append(Raised("", f"[{len(links) - _MOST_LINKS:,} more exceptions left out]", ()))
+    return first + last
+
+
+def _told(links: Sequence[tuple[BaseException, str]]) -> list[Raised]:
+    return [
+        Raised(
+            shortened(type(error).__qualname__, _MOST_LINE),
+            shortened(_text(error), _MOST_TEXT),
+            _frames(error.__traceback__),
+            link,
+        )
+        for error, link in links
+    ]
+
+
+def _text(error: BaseException) -> str:
+    """The exception as a traceback ends; ours without their module, which says nothing."""
+    if isinstance(error, PayloadError):  # raised by the launcher itself, with the whole story
+        return str(error)
+    if isinstance(error, NotebookAccelError):
+        return f"{type(error).__qualname__}: {error}"
+    return _alone(error) + _members(error)
+
+
+def _alone(error: BaseException) -> str:
+    """The same of nothing but the exception itself: Python would look at all that led to it, however many they are."""
+    if hasattr(error, "exceptions"):
+        return f"{type(error).__qualname__}: {error}"
+    led_to_it = error.__cause__, error.__context__, error.__suppress_context__
+    error.__cause__ = error.__context__ = None
+    try:
+        return "".join(traceback.format_exception_only(type(error), error)).rstrip("\n")
+    finally:
+        error.__cause__, error.__context__, error.__suppress_context__ = led_to_it
+
+
+def _members(group: BaseException) -> str:
+    """The exceptions of an exception group, and of the groups in it, a line each."""
+    lines: list[str] = []
+    left = [(error, "  ") for error in reversed(getattr(group, "exceptions", ()))]
+    while left and len(lines) < _MOST_MEMBERS:
+        error, indent = left.pop()
+        if isinstance(error, BaseException):
+            said = shortened(_alone(error).replace("\n", " "), _MOST_LINE)
+            lines.append(f"\n{indent}{said}")
+            left += [(member, f"{indent}  ") for member in reversed(getattr(error, "exceptions", ()))]
+    return "".join(lines) + (f"\n  [{len(left):,} more left out]" if left else "")
+
+
+def _frames(trace: TracebackType | None) -> list[Frame]:
+    """The frames that are not ours; of very many, the first and the last."""
+    found = [each for each in traceback.walk_tb(trace) if not each[0].f_code.co_filename.startswith(_PACKAGE)]
+    first, last = (traceback.StackSummary.extract(iter(some)) for some in ends(found, _MOST_FRAMES))
+    frames = [_frame(summary) for summary in first]
+    while frames and _MACHINERY.search(frames[0].filename):
+        frames.pop(0)
+    left_out = [Frame("", 0, f"{len(found) - _MOST_FRAMES:,} more frames left out")] if last else []
+    return [*frames, *left_out, *map(_frame, last)]
+
+
+def _frame(summary: traceback.FrameSummary) -> Frame:
+    name, line = shortened(summary.name, _MOST_LINE), shortened(summary.line or "", _MOST_LINE)
+    return Frame(shortened(summary.filename, _MOST_LINE), summary.lineno or 0, name, line)
+
+
+def _exit_code(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    return error.code if isinstance(error.code, int) else 1
+
+
+def _pickled(error: BaseException, sent: Set[str]) -> Sequence[memoryview]:
+    """The exception; nothing when it cannot be pickled, or is so large that the notebook should not print it."""
+    try:
+        found = pack_value(error, sent)
+    except Exception:
+        return []
+    return found if sum(part.nbytes for part in found) <= _MOST_PICKLED else []

@@ -1,0 +1,97 @@
+"""Makes events of what training frameworks log themselves, and names the bars that they leave without a name."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from notebook_accel import events
+from notebook_accel.events import Metrics
+from notebook_accel.launch.rank.patches.on_import import when_imported
+
+
+def install() -> None:
+    """Has the logs of this process's frameworks told and their bars named, once a framework is there."""
+    lightning = ("lightning.pytorch", "pytorch_lightning")
+    connector = "trainer.connectors.logger_connector.logger_connector"
+    when_imported(
+        {
+            "transformers.trainer_callback": _change_transformers,
+            **{f"{root}.{connector}": _change_lightning for root in lightning},
+        }
+    )
+
+
+def _change_transformers(module: Any) -> None:
+    handler = module.CallbackHandler
+    handler.on_log = _told(handler.on_log, _trainer_log)
+    progress = getattr(module, "ProgressCallback", None)
+    if progress is not None:
+        progress.on_train_begin = _named(progress.on_train_begin, "training_bar", "Training")
+        progress.on_prediction_step = _named(progress.on_prediction_step, "prediction_bar", "Evaluation")
+
+
+def _change_lightning(module: Any) -> None:
+    connector = module._LoggerConnector
+    connector.log_metrics = _told(connector.log_metrics, _lightning_log)
+
+
+def _trainer_log(
+    handler: Any, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **rest: Any
+) -> tuple[Mapping[str, Any], int]:
+    return logs, state.global_step
+
+
+def _lightning_log(
+    connector: Any, metrics: Mapping[str, Any], step: int | None = None
+) -> tuple[Mapping[str, Any], int]:
+    return metrics, connector.trainer.global_step if step is None else step
+
+
+_Read = Callable[..., tuple[Mapping[str, Any], int]]
+"""From the arguments of a method that logs to the values and the step."""
+
+
+def _told(method: Callable[..., Any], read: _Read) -> Callable[..., Any]:
+    if hasattr(method, "_accel_told"):
+        return method
+
+    @functools.wraps(method)
+    def log(*args: Any, **kwargs: Any) -> Any:
+        if events.is_heard():
+            with contextlib.suppress(Exception):  # another version of the framework may log in another way
+                values, step = read(*args, **kwargs)
+                numbers = _numbers(values)
+                if numbers:
+                    events.emit(Metrics(numbers, int(step)))
+        return method(*args, **kwargs)
+
+    log._accel_told = True  # type: ignore[attr-defined]
+    return log
+
+
+def _named(method: Callable[..., Any], bar: str, name: str) -> Callable[..., Any]:
+    """Gives the bar that a method has made, and which its object has under that name, a description."""
+    if hasattr(method, "_accel_told"):
+        return method
+
+    @functools.wraps(method)
+    def make(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = method(self, *args, **kwargs)
+        made = getattr(self, bar, None)
+        if events.is_heard() and made is not None and not getattr(made, "desc", name):
+            made.set_description_str(name)
+        return result
+
+    make._accel_told = True  # type: ignore[attr-defined]
+    return make
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    found = {}
+    for name, value in values.items():
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):  # a text, or many numbers
+            found[str(name)] = float(value)
+    return found

@@ -1,0 +1,87 @@
+"""`report`: numbers that a training function wants to be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, SupportsFloat
+
+from notebook_accel import rank_local
+from notebook_accel.events.emit import METRICS_SINK
+
+_LATEST = f"{__name__}.latest"
+"""Under this name a rank's space has its metrics, and what shows them and cannot be changed."""
+
+
+def report(
+    values: Mapping[str, SupportsFloat] | None = None, /, *, step: int | None = None, **named: SupportsFloat
+) -> Mapping[str, float]:
+    """Reports metrics: `report(loss=0.3, step=step)`.
+
+    In a rank they appear below the cell, in `job.metrics` and in the charts that stay there. Outside of a launch there
+    is nobody to show them to, and the call does the rest of what it does: it checks its values and remembers them, so
+    that a function runs alike with and without a launcher.
+
+    The values are numbers, or arrays and tensors of one element; one on a device is waited for. A loop may report as
+    often as it likes: of more than 80 reports a second some are left out, never the latest value of a name.
+
+    Args:
+        values: The metrics by name, where a name is no Python identifier: `report({"val/loss": 0.3})`.
+        step: Where in the training this is; what charts show from left to right. By default they show the time.
+        named: The metrics.
+
+    Returns:
+        The latest value of everything that this process has reported, by name. It goes on changing.
+
+    Raises:
+        TypeError: A value is not one number.
+    """
+    found: dict[str, Any] = {**values, **named} if values else named
+    for value in found.values():
+        if type(value) is not float:
+            found = _converted(found)
+            break
+    space = rank_local.alone or rank_local.space()
+    latest: dict[str, float]
+    readable: Mapping[str, float]
+    try:
+        latest, readable = space[_LATEST]
+    except KeyError:
+        latest, readable = _begin(space)
+    latest |= found
+    sink = space[METRICS_SINK]
+    if sink is not None and found:
+        sink(found, step if step is None or type(step) is int else int(step))
+    return readable
+
+
+def _begin(space: dict[str, Any]) -> tuple[dict[str, float], Mapping[str, float]]:
+    """Puts into a rank's space what each report looks for there."""
+    latest: dict[str, float] = {}
+    known = space[_LATEST] = latest, MappingProxyType(latest)
+    space.setdefault(METRICS_SINK, None)  # nobody has listened yet
+    return known
+
+
+def _converted(values: Mapping[str, Any]) -> dict[str, float]:
+    try:
+        return {name: _number(value) for name, value in values.items()}
+    except (TypeError, ValueError, RuntimeError):
+        raise _refusal(values) from None
+
+
+def _number(value: Any) -> float:
+    """A loss still has its graph, and torch warns about turning such a tensor into a number."""
+    return float(value.detach() if hasattr(value, "detach") else value)
+
+
+def _refusal(values: Mapping[str, Any]) -> TypeError:
+    for name, value in values.items():
+        try:
+            _number(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            return TypeError(
+                f"report() takes numbers, and {name!r} is a {type(value).__name__} that is none ({error}): reduce it "
+                "to one number first, for instance with .mean()"
+            )
+    return TypeError("report() takes numbers")

@@ -1,0 +1,87 @@
+"""Looks at the stacks of this process's threads from another of its threads. Runs in the rank.
+
+That takes microseconds and disturbs nobody. A signal that makes faulthandler write them is for who holds Python's lock
+all the time: written while Python code runs, its frames may change under way, and that can end the process.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import linecache
+import re
+import sys
+import threading
+from types import FrameType
+
+from notebook_accel.events import Frame, ThreadStack
+from notebook_accel.launch.wire import frames
+
+_DEPTH = 100
+"""How many frames are told of a stack, the innermost; faulthandler writes as many."""
+_MOST = 64
+"""How many threads are told of."""
+_NAME = re.compile(r"([\w.]+)\s*\(")
+
+
+def threads(main: int, *, all_of_them: bool) -> list[ThreadStack]:
+    """Where the thread `main` is, and then where the others are, but for the one that asks and those that are ours."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    found = []
+    for ident, frame in sys._current_frames().items():
+        is_main = ident == main
+        if is_main or (all_of_them and ident != threading.get_ident()):
+            stack = of(frame)
+            name = "main thread" if is_main else names.get(ident, f"thread {ident}")
+            if stack or is_main:
+                found.append(ThreadStack(name, stack, _innermost_call(frame), is_main))
+    return sorted(found, key=lambda thread: not thread.main)[:_MOST]
+
+
+def of(frame: FrameType) -> list[Frame]:
+    """The frames of a stack, the outermost first."""
+    found: list[Frame] = []
+    at: FrameType | None = frame
+    while at is not None and len(found) < _DEPTH:
+        found.append(Frame(at.f_code.co_filename, at.f_lineno or 0, at.f_code.co_name))
+        at = at.f_back
+    return frames.without_ours(reversed(found))
+
+
+def _innermost_call(frame: FrameType) -> str:
+    at: FrameType | None = frame
+    while at is not None:
+        if frames.is_users(at.f_code.co_filename):
+            return called(at)
+        at = at.f_back
+    return ""
+
+
+def called(frame: FrameType) -> str:
+    """The name of what a frame is calling now, as its source has it: `time.sleep`. Empty if it calls nothing."""
+    code = frame.f_code
+    if not hasattr(code, "co_positions"):  # Python 3.10
+        names = _NAME.findall(linecache.getline(code.co_filename, frame.f_lineno or 0))
+        return names[0] if len(names) == 1 else ""
+    first, last, start, end = next(itertools.islice(code.co_positions(), frame.f_lasti // 2, None), (None,) * 4)
+    if first is None or last is None or start is None or end is None:
+        return ""
+    lines = [linecache.getline(code.co_filename, number).encode() for number in range(first, last + 1)]
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][start:]
+    try:
+        expression = ast.parse(b"(" + b"".join(lines) + b")", mode="eval").body
+    except (SyntaxError, ValueError):  # the source has changed since
+        return ""
+    return _dotted(expression.func) if isinstance(expression, ast.Call) else ""
+
+
+def _dotted(function: ast.expr) -> str:
+    """`time.sleep`; of something longer the end, such as `backward` of `loss(x).backward`."""
+    names: list[str] = []
+    while isinstance(function, ast.Attribute):
+        names.append(function.attr)
+        function = function.value
+    if isinstance(function, ast.Name):
+        names.append(function.id)
+    return ".".join(reversed(names))

@@ -1,0 +1,101 @@
+"""The process that hosts the rendezvous stores of all groups.
+
+A store has threads, so it must not live in the process that forks ranks. It takes over a socket that already listens,
+on one IPv4 address. (Left to itself, torch's store listens on every interface, dual-stack, and looks up the name of
+every peer, which `resolver.py` is about.)
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+import threading
+import time
+from typing import Any
+
+from notebook_accel.launch.system import descriptors
+from notebook_accel.launch.system.libc import die_with
+from notebook_accel.launch.system.resolver import without_name_server
+from notebook_accel.launch.wire.stream import Channel
+
+_CONNECT_PAUSE = 0.2
+
+
+def main(fd: int) -> None:
+    """Serves until the other side closes: `open` takes over a listener and joins the machines, `close` ends a store."""
+    die_with(os.getppid())  # while it imports torch, it hears nobody
+    descriptors.allow_most()  # every rank of every machine connects
+    channel = Channel(socket.socket(fileno=fd))
+    stores: dict[int, Any] = {}
+    for message in channel.messages():
+        group = message.header["group"]
+        if message.header["op"] == "close":
+            stores.pop(group, None)
+            continue
+        if message.fds:
+            stores[group] = host(message.header, message.fds[0])
+        if message.header["num_nodes"] > 1:
+            threading.Thread(target=_meet, args=(channel, message.header, stores.get(group)), daemon=True).start()
+    os._exit(0)
+
+
+def host(request: dict[str, Any], listener: int) -> Any:
+    """The store of the first machine. The address is one of this machine's own, so nothing of this waits."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    with without_name_server(request["host"]):
+        return TCPStore(
+            request["host"],
+            request["port"],
+            is_master=True,
+            wait_for_workers=False,
+            master_listen_fd=listener,
+            timeout=datetime.timedelta(seconds=request["join_timeout"]),
+            use_libuv=True,
+        )
+
+
+def _meet(channel: Channel, request: dict[str, Any], store: Any) -> None:
+    """Joins the other machines, and says how that went."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    try:
+        if store is None:
+            timeout = datetime.timedelta(seconds=request["join_timeout"])
+            store = TCPStore(request["host"], request["port"], is_master=False, timeout=timeout)
+        error = _join(store, request)
+    except Exception as failure:
+        error = (
+            f"the machines could not meet at {request['host']}:{request['port']}: {failure}\nCheck that the same "
+            "launch runs on the machine with node_rank=0, and that this machine can reach that port."
+        )
+    channel.send({"group": request["group"], "error": error})
+
+
+def _join(store: Any, request: dict[str, Any]) -> str:
+    """Waits for the other machines; returns what is wrong, or nothing."""
+    node, nodes, size = request["node_rank"], request["num_nodes"], request["size"]
+    key = f"notebook-accel/{request['run_id']}/{request['attempt']}"
+    if store.add(f"{key}/taken/{node}", 1) > 1:
+        return f"another machine has joined with node_rank={node} already: give each machine its own"
+    store.set(f"{key}/size/{node}", str(size))
+    deadline = time.monotonic() + request["join_timeout"]
+    missing = list(range(nodes))
+    while missing := [other for other in missing if not store.check([f"{key}/size/{other}"])]:
+        if time.monotonic() > deadline:
+            names = ", ".join(map(str, missing))
+            return (
+                f"the machines with node_rank {names} have not joined within {request['join_timeout']:.0f} s. Start "
+                "the same launch there, with the same master_addr, use_port, num_nodes and rdzv_id."
+            )
+        time.sleep(_CONNECT_PAUSE)
+    sizes = [int(store.get(f"{key}/size/{other}")) for other in range(nodes)]
+    if set(sizes) != {size}:
+        # Everyone is to hear of it before the first machine gives up, and the store goes with it.
+        heard = store.add(f"{key}/heard", 1)
+        while node == 0 and heard < nodes and time.monotonic() < deadline:
+            time.sleep(_CONNECT_PAUSE)
+            heard = store.add(f"{key}/heard", 0)
+        return f"the machines start different numbers of ranks, {sizes}: give all the same num_processes"
+    return ""

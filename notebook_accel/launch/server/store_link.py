@@ -1,0 +1,95 @@
+"""The server's hold on the process of the rendezvous stores."""
+
+from __future__ import annotations
+
+import os
+import selectors
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from notebook_accel.launch.server import forking, store
+from notebook_accel.launch.system.processes import spawn
+from notebook_accel.launch.wire.stream import Channel, Message, pair
+
+
+class StoreLink:
+    """Starts that process, starts another if it was killed, and passes on what it says."""
+
+    def __init__(self, method: str, selector: selectors.BaseSelector, hear: Callable[[list[Message]], None]) -> None:
+        self.pid: int | None = None
+        self.is_refused = False
+        """The last attempt to start it has failed."""
+        self._method = method
+        self._selector = selector
+        self._hear = hear
+        self._channel: Channel | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return self._channel is not None
+
+    def start(self) -> None:
+        """Starts the process. What is sent to it from now on it hears when it is there.
+
+        Raises:
+            OSError: The system refuses.
+        """
+        ours, theirs = pair()
+        try:
+            if self._method == "spawn":
+                self.pid = spawn(f"{store.__name__}:main", [theirs.fileno()], os.environ)
+            else:
+                self.pid = forking.fork(lambda _: store.main(theirs.fileno()), without=ours)
+        except OSError:
+            ours.close()
+            theirs.close()
+            self.is_refused = True
+            raise
+        self.is_refused = False
+        theirs.close()
+        self._channel = Channel(ours)
+        self._selector.register(self._channel, selectors.EVENT_READ, self._on_news)
+
+    def open(self, request: dict[str, Any], fds: Sequence[int]) -> None:
+        """Has a store opened, on the listening socket that is sent along if this is the first machine.
+
+        Raises:
+            OSError: There is no process to open it, and none can be started.
+        """
+        if not self._tell(request, fds):
+            self._drop()  # it was killed just now
+            self.start()
+            self._tell(request, fds)
+
+    def close(self, group: int) -> None:
+        """Has the store of a group closed, if it has one."""
+        self._tell({"op": "close", "group": group})
+
+    def release(self) -> None:
+        """Closes what this process holds of it."""
+        if self._channel is not None:
+            self._channel.close()
+
+    def _tell(self, header: dict[str, Any], fds: Sequence[int] = ()) -> bool:
+        """Sends; returns whether there was a process to hear it."""
+        if self._channel is None:
+            return False
+        try:
+            self._channel.send(header, fds=fds)
+        except OSError:
+            return False
+        return True
+
+    def _drop(self) -> None:
+        if self._channel is not None:
+            self._selector.unregister(self._channel)
+            self._channel.close()
+            self._channel = None
+
+    def _on_news(self) -> None:
+        assert self._channel is not None
+        messages = self._channel.receive(wait=False)
+        if messages is None:
+            self._drop()
+        else:
+            self._hear(messages)

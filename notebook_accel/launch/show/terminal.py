@@ -1,0 +1,94 @@
+"""A job in a terminal: one row a rank, drawn in place by rich, below the lines that the ranks write."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from notebook_accel.events import Phase
+from notebook_accel.launch.job import describe, progress
+from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.text import value
+
+_INTERVAL = 0.1
+"""Seconds between two drawings."""
+_BAR_WIDTH = 24
+_COLOURS = {Phase.FAILED: "red", Phase.DONE: "green", Phase.STOPPED: "yellow"}
+
+_showing: TerminalView | None = None
+"""The one that has the end of the screen; a job that runs beside it is drawn when it is over."""
+
+
+class TerminalView:
+    """Draws a job while it runs, and leaves its last state on the screen."""
+
+    def __init__(self, job: Job) -> None:
+        global _showing  # there is one screen
+        self._job = job
+        self._drawn = 0.0
+        self._console = Console(stderr=True, highlight=False)
+        self._live: Live | None = None
+        if _showing is None:
+            _showing = self
+            self._live = Live(
+                "",
+                console=self._console,
+                auto_refresh=False,
+                redirect_stdout=sys.stdout.isatty(),  # lines go above; in a file they stay as they are
+            )
+            self._live.start()
+
+    def refresh(self) -> None:
+        now = time.monotonic()
+        if self._live is not None and now - self._drawn >= _INTERVAL:
+            self._drawn = now
+            self._live.update(draw(self._job), refresh=True)
+
+    def finish(self) -> None:
+        global _showing
+        if self._live is None:
+            self._console.print(draw(self._job))
+            return
+        self._live.update(draw(self._job), refresh=True)
+        self._live.stop()
+        self._live, _showing = None, None
+
+
+def draw(job: Job) -> RenderableType:
+    """The job as it is now; of one that has ended before there was anything to see, nothing."""
+    if progress.is_brief(job):
+        return Text("" if job.status.ended else describe.headline(job), end="")
+    if len(job.ranks) >= progress.COMPACT_FROM:
+        return Text(describe.describe(job))
+    rows = Table.grid(padding=(0, 2))
+    for host, states in progress.by_host(job, progress.in_order(job)):
+        if host:
+            rows.add_row(Text(host, style="dim"))
+        for state in states:
+            rows.add_row(*_cells(state))
+    first, *others = describe.heading(job)
+    return Group(Text(first, style="bold"), *map(Text, others), rows)
+
+
+def _cells(state: RankState) -> list[RenderableType]:
+    found = progress.progress(state)
+    reason = progress.why_failed(state)
+    bar: RenderableType = ""
+    if found.fraction is not None:
+        bar = ProgressBar(total=1, completed=found.fraction, width=_BAR_WIDTH)
+    metrics = "  ".join(f"{name}={value(number)}" for name, number in state.metrics.items())
+    return [
+        f"rank {state.rank}",
+        Text(state.phase.value, style=_COLOURS.get(state.phase, "")),
+        bar,
+        Text(reason) if reason else Text(found.text, no_wrap=True, overflow="ellipsis"),
+        Text(metrics, no_wrap=True, overflow="ellipsis"),
+        describe.memory(state),
+    ]

@@ -1,0 +1,87 @@
+"""How a process that has run the user's code ends: in the order of an interpreter, up to where that comes apart.
+
+An interpreter that finalizes makes every thread exit that asks for its lock. In a thread of C++ code that unwinds
+through destructors, which may not throw, and aborts the process: `terminate called without an active exception`. The
+threads of torch's process groups ask for the lock to free the tensors of their last collective, which is often after
+the last line of a script. (From Python 3.14 on they wait instead.) So a process with such threads does here all that an
+interpreter does before that moment, and is then to end through `os._exit`.
+"""
+
+from __future__ import annotations
+
+import _io
+import atexit
+import contextlib
+import gc
+import sys
+import threading
+
+from notebook_accel.launch.system import own_process
+
+_NO_SWITCH = 3600.0
+"""Seconds after which a thread that waits for Python's lock may have it."""
+
+
+def finish(*, wait: bool) -> None:
+    """Waits for threads that are not daemons, runs what is registered for the exit, and writes out what is buffered.
+
+    Args:
+        wait: Whether to wait for those threads, and for collectives on the device.
+    """
+    if wait:
+        _destroy_device_group()
+        threading._shutdown()  # type: ignore[attr-defined]
+    # A DataLoader's iterator that is collected as part of a cycle waits for its workers for five seconds: its queues
+    # are closed before it can tell them. Left alone, they are ended by what multiprocessing has registered.
+    gc.disable()
+    atexit._run_exitfuncs()
+    own_process.flush()
+    flush_files()
+
+
+def has_process_group() -> bool:
+    """Whether torch's process group is open, whose threads an interpreter that finalizes can't end."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_available() and distributed.is_initialized()
+
+
+def drop_names() -> None:
+    """Lets go of what the names of `__main__` hold, as an interpreter does: files are closed, finalizers run."""
+    sys.setswitchinterval(_NO_SWITCH)  # threads that are daemons are not to find their names gone
+    names = vars(sys.modules["__main__"])
+    private = [name for name in names if name.startswith("_") and not name.startswith("__")]
+    for name in [*private, *names]:  # in Python's order
+        if name != "__builtins__":
+            names[name] = None
+
+
+def flush_files() -> None:
+    """Writes out what files hold back that nobody has closed: they do so themselves only when they are freed."""
+    found = [each for each in gc.get_objects() if issubclass(type(each), _io._IOBase)]
+    # From the outermost to the innermost, since each writes into the next.
+    for text in found:
+        if isinstance(text, _io._TextIOBase):
+            _flush(text)
+    for buffered in found:
+        if isinstance(buffered, _io._BufferedIOBase) and type(buffered).__module__ != "_io":
+            with contextlib.suppress(Exception):
+                buffered.close()  # a compressed file has an end of its own
+    for buffered in found:
+        if isinstance(buffered, (_io.BufferedWriter, _io.BufferedRandom)):
+            _flush(buffered)
+
+
+def _flush(file: _io._IOBase) -> None:
+    with contextlib.suppress(Exception):  # it is closed, only for reading, or its disk is full
+        file.flush()
+
+
+def _destroy_device_group() -> None:
+    """Closes the group whose collectives run on a device: they would end with this process, and hang the others.
+
+    On the CPU none outlives its call, and gloo takes 20 ms to say goodbye.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized() and has_process_group():
+        with contextlib.suppress(Exception):
+            torch.distributed.destroy_process_group()

@@ -1,0 +1,96 @@
+"""Starts a fresh Python process of ours, without the shadows of the user's folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+# The interpreter would put the working directory first: a user's `random.py` would then be imported by torch. This
+# package itself comes from where it was imported here, wherever that is on the path, and whatever other copy is before
+# it; its neighbours do not come along.
+_BOOTSTRAP = """\
+import sys
+sys.path[:] = [folder for folder in sys.path if folder]
+import importlib.util, json, os
+from importlib.machinery import PathFinder
+entry, path, home, arguments, detached = json.loads(sys.argv[1])
+if detached and os.fork():
+    os._exit(0)
+sys.path[:] = path
+spec = PathFinder.find_spec("notebook_accel", [home])
+package = sys.modules["notebook_accel"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
+module, _, name = entry.partition(":")
+getattr(importlib.import_module(module), name)(*arguments)
+"""
+
+
+def command(entry: str, arguments: Sequence[Any], *, detached: bool = False) -> list[str]:
+    """The command line that calls `entry`, written `module:function`, with JSON arguments; detached: nobody's child."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        here = ""
+    path = [folder for folder in sys.path if folder not in ("", here)]
+    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    if home not in path:
+        path.append(home)
+    return [sys.executable, "-c", _BOOTSTRAP, json.dumps([entry, path, home, list(arguments), detached])]
+
+
+def start(
+    entry: str,
+    channel: socket.socket,
+    log: IO[bytes],
+    *arguments: Any,
+    environment: Mapping[str, str] | None = None,
+    detached: bool = False,
+) -> subprocess.Popen[bytes]:
+    """Starts `entry(fd, *arguments)` in a session of its own, with the socket as `fd`, which is closed here.
+
+    Args:
+        entry: Written `module:function`.
+        channel: What it is to be told through.
+        log: Where it writes.
+        arguments: JSON.
+        environment: By default this process's own.
+        detached: It is to be nobody's child; the process that is returned ends at once.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    with channel:
+        return subprocess.Popen(
+            command(entry, [channel.fileno(), *arguments], detached=detached),
+            pass_fds=[channel.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=None if environment is None else dict(environment),
+        )
+
+
+def obituary(what: str, log: IO[bytes]) -> str:
+    """Tells that a process has ended, and what it wrote last."""
+    said = "" if log.closed else os.pread(log.fileno(), 2**20, 0).decode(errors="replace").strip()
+    return f"{what} has ended" + (f". It said:\n{said[-4000:]}" if said else ".")
+
+
+def spawn(entry: str, fds: Sequence[int], environment: Mapping[str, str], *arguments: Any) -> int:
+    """Starts `entry(*fds, *arguments)` in a session of its own, which inherits `fds`. Returns its process id.
+
+    For a process that reaps its children itself; others use `start`.
+    """
+    for fd in fds:
+        os.set_inheritable(fd, True)
+    try:
+        return os.posix_spawn(sys.executable, command(entry, [*fds, *arguments]), dict(environment), setsid=True)
+    finally:
+        for fd in fds:
+            os.set_inheritable(fd, False)

@@ -1,0 +1,174 @@
+"""The process that calls `torch_xla.launch`: a fork of the server, and the parent of the ranks' processes."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Mapping
+from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from notebook_accel.hardware import tpus
+from notebook_accel.launch.rank import main
+from notebook_accel.launch.rank.main import RankStart
+from notebook_accel.launch.system import libc, own_process
+from notebook_accel.launch.tpu import process
+from notebook_accel.launch.tpu.environment import cleaned
+from notebook_accel.launch.tpu.watch import Watch
+from notebook_accel.launch.wire.stream import Channel
+
+MODULES = (
+    "torch_xla",
+    "torch_xla.core.xla_model",
+    "torch_xla.distributed.parallel_loader",
+    "torch_xla.distributed.xla_multiprocessing",
+)
+"""What the server imports beside torch. After that nothing is initialised, and there is still one thread."""
+_ADVICE = {
+    "max_workers must be greater than 0": "torch_xla finds no TPU chip on the PCI bus of this machine",
+    "libtpu not found": 'libtpu is missing: pip install "notebook-accel[tpu]", and restart the kernel',
+    "already in use by": "another process holds the chips: a second notebook, or an earlier cell of this one",
+    "Failed to get TPU metadata": "no metadata server tells about this TPU; its image must set TPU_ACCELERATOR_TYPE",
+}
+"""What torch_xla says, and what it means."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What a rank has of its own, whichever thread it becomes."""
+
+    rank: int
+    environment: Mapping[str, str]
+    """Variables that are this rank's alone."""
+    channel: int
+    out: int
+    err: int
+    """Descriptors."""
+
+
+@dataclass(frozen=True)
+class Crew:
+    """All that the ranks' processes inherit; torch_xla itself hands them nothing but their ordinal."""
+
+    seats: Mapping[int, Seat]
+    heartbeat: float
+    reports: socket.socket
+    """Where each process tells which ranks it has, and how they ended; a packet each."""
+    alone: bool
+    """Whether there is one rank, in the supervisor itself: on one chip, or on all of them with SPMD."""
+    begun: list[process.Process] = field(default_factory=list)
+    """The process of ranks that this process is, once it is one."""
+
+
+def stand_by(server: Channel, parent: int) -> NoReturn:
+    """Waits, in a fork of the server, to become a supervisor; until then it asks nothing about this machine's chips."""
+    main.settle(parent)
+    _rehearse()
+    message = next(server.messages(), None)
+    if message is None:
+        os._exit(0)
+    server.close()
+    _live(RankStart.from_message(message))
+
+
+def _rehearse() -> None:
+    """Has a pool like torch_xla's start a process, so that what every pool writes to is this process's own already."""
+    fork = multiprocessing.get_context("fork")
+    with (
+        contextlib.suppress(OSError, BrokenProcessPool),
+        ProcessPoolExecutor(1, fork, initializer=libc.die_with, initargs=(os.getpid(),)) as pool,
+    ):
+        pool.submit(os.getpid).result()
+
+
+def become(start: RankStart, parent: int) -> NoReturn:
+    """Turns a fork of the server into a supervisor, and supervises to the end."""
+    main.settle(parent)
+    _live(start)
+
+
+def _live(start: RankStart) -> NoReturn:
+    code = 1
+    try:
+        control = Channel(socket.socket(fileno=start.fds[0]))
+        own_process.take_streams(*start.fds[1:])
+        spmd = start.environment.get("NOTEBOOK_ACCEL_STRATEGY") == "spmd"
+        own_process.take_environment(cleaned(start.environment))
+        _supervise(control, start.heartbeat, spmd=spmd)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        own_process.flush()
+        os._exit(code)
+
+
+def _supervise(control: Channel, heartbeat: float, *, spmd: bool) -> None:
+    seats: dict[int, Seat] = {}
+    for message in control.messages():
+        channel, *pipes = message.fds
+        out, err = pipes or (os.dup(1), os.dup(2))
+        seats[message.header["rank"]] = Seat(message.header["rank"], message.header["env"], channel, out, err)
+        if len(seats) == message.header["size"]:
+            break
+    else:
+        os._exit(0)  # the kernel has gone, or does not want it any more
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    watch = Watch(control, ours)
+    watch.start()
+    try:
+        _refuse_mismatch()
+        _as_imported()
+        process.crew = crew = Crew(seats, heartbeat, theirs, alone=spmd or _is_single(len(seats)))
+        _launch(crew, spmd=spmd)
+    except BrokenProcessPool:
+        pass  # a process has died, of which the watch tells
+    except BaseException as error:
+        watch.tell_failure(_explained(error))
+    watch.finish()
+
+
+def _launch(crew: Crew, *, spmd: bool) -> None:
+    import torch_xla
+
+    if spmd:
+        import torch_xla.runtime
+
+        torch_xla.runtime.use_spmd()
+        process.be_rank(0)
+    else:
+        torch_xla.launch(process.be_rank, start_method="fork", debug_single_process=crew.alone)
+
+
+def _is_single(size: int) -> bool:
+    """Whether one rank is to run on one chip, which has bounds of its own: Colab's images tell those of four."""
+    return size == 1 and os.environ.get("PJRT_DEVICE") == "TPU"
+
+
+def _refuse_mismatch() -> None:
+    if "torch_xla" not in sys.modules:
+        why = tpus.mismatch()
+        try:
+            import torch_xla  # noqa: F401
+        except Exception as error:
+            raise RuntimeError(why or f"torch_xla can't be imported: {error}") from error
+
+
+def _as_imported() -> None:
+    """Does with this environment what importing torch_xla did with the server's. What is set is left alone."""
+    import torch_xla
+
+    torch_xla._setup_default_env()
+    torch_xla._setup_xla_flags()
+    torch_xla._setup_tpu_vm_library_path()
+
+
+def _explained(error: BaseException) -> str:
+    said = f"{type(error).__name__}: {error}"
+    found = [advice for words, advice in _ADVICE.items() if words in said]
+    return f"torch_xla could not start the ranks: {said}" + "".join(f". That is to say: {advice}" for advice in found)

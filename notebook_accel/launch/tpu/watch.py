@@ -1,0 +1,136 @@
+"""The supervisor's second thread: passes signals on to the ranks' processes, and tells the kernel how these end.
+
+Its first is inside `torch_xla.launch` all the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import resource
+import selectors
+import signal
+import socket
+import threading
+import time
+
+from notebook_accel.launch.wire.stream import Channel
+
+_FINISHED = b"{}"
+_PACKET = 4096
+_REAPING = 5.0
+"""Seconds within which the pool has reaped a child of its own that has ended."""
+
+
+class Watch:
+    """Reports come in packets, so that processes may share the socket.
+
+    Args:
+        control: Where the kernel says whom to signal, and hears of ends.
+        reports: Where processes tell which ranks they have, and how these ended.
+    """
+
+    def __init__(self, control: Channel, reports: socket.socket) -> None:
+        self._control = control
+        self._reports = reports
+        self._own, self._wakeup = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._selector = selectors.DefaultSelector()
+        self._hosts: dict[int, list[int]] = {}
+        """The ranks of each process that has not ended."""
+        self._codes: dict[int, int] = {}
+        """How each rank's thread has ended."""
+        self._finishing = False
+        self._thread = threading.Thread(target=self._run, name="notebook-accel-watch", daemon=True)
+
+    def start(self) -> None:
+        self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
+        self._selector.register(self._reports, selectors.EVENT_READ, self._on_report)
+        self._selector.register(self._own, selectors.EVENT_READ, self._on_finish)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Waits until the end of each rank has been told."""
+        self._wakeup.send(_FINISHED)
+        self._thread.join()
+
+    def tell_failure(self, error: str) -> None:
+        """Tells the kernel why there are no ranks."""
+        with contextlib.suppress(OSError):
+            self._control.send({"error": error})
+
+    def _run(self) -> None:
+        while not (self._finishing and not self._hosts):
+            for key, _ in self._selector.select():
+                key.data()
+
+    def _on_finish(self) -> None:
+        self._own.recv(_PACKET)
+        self._finishing = True
+        with contextlib.suppress(BlockingIOError):
+            while True:  # a packet may have come before that is not read yet
+                self._take(self._reports.recv(_PACKET, socket.MSG_DONTWAIT))
+        self._tell(os.getpid(), 0, None)  # a rank in this very process, which ends now
+
+    def _on_report(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._take(self._reports.recv(_PACKET, socket.MSG_DONTWAIT))
+
+    def _take(self, packet: bytes) -> None:
+        report = json.loads(packet)
+        if "ranks" in report:
+            self._hosts[report["pid"]] = report["ranks"]
+            if report["pid"] != os.getpid():
+                self._follow(report["pid"])
+        else:
+            self._codes[report["rank"]] = report["code"]
+
+    def _follow(self, pid: int) -> None:
+        children = [child for child in multiprocessing.active_children() if child.pid == pid]
+        handle = os.pidfd_open(pid)
+
+        def on_end() -> None:
+            self._selector.unregister(handle)
+            os.close(handle)
+            self._drain()
+            status = _status(children[0]) if children else -signal.SIGKILL
+            self._tell(pid, status, _peak(len(self._hosts)))
+
+        self._selector.register(handle, selectors.EVENT_READ, on_end)
+
+    def _drain(self) -> None:
+        """Takes what a process that has ended said last."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._take(self._reports.recv(_PACKET, socket.MSG_DONTWAIT))
+
+    def _tell(self, pid: int, status: int, peak: int | None) -> None:
+        at = time.time()
+        for rank in self._hosts.pop(pid, []):
+            told = {"rank": rank, "status": self._codes.get(rank, status), "at": at, "peak": peak}
+            with contextlib.suppress(OSError):
+                self._control.send(told)
+
+    def _on_control(self) -> None:
+        messages = self._control.receive(wait=False)
+        if messages is None:  # the kernel has gone; the server ends this group
+            self._selector.unregister(self._control)
+        for message in messages or ():
+            for pid, ranks in self._hosts.items():
+                if message.header["rank"] in ranks:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, message.header["signum"])
+
+
+def _status(child: multiprocessing.process.BaseProcess) -> int:
+    """How a process has ended, which the pool's thread reaps: its status, or the negative number of a signal."""
+    deadline = time.monotonic() + _REAPING
+    while child.exitcode is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return -signal.SIGKILL if child.exitcode is None else child.exitcode
+
+
+def _peak(processes: int) -> int | None:
+    """The most memory that a process held, in bytes; of several, the system does not tell whose it was."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 if processes == 1 else None

@@ -1,0 +1,142 @@
+"""Frames of a stack: which are the user's, and how they read."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import linecache
+import os
+import re
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from notebook_accel.events import Frame, ThreadStack
+from notebook_accel.launch.show import front_end
+from notebook_accel.launch.system import installed
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_CONTEXT = 2
+_SHOWN_FRAMES = 20
+"""How many frames at each end of a long stack are shown."""
+_DUMPED = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$', re.MULTILINE)
+
+
+def keep_cells(sources: Mapping[str, str]) -> None:
+    """Makes the text of cells, by file name, known to whatever shows a traceback or inspects a function here."""
+    for filename, text in sources.items():
+        # A cell is no file: with no time stamp, the entry is never checked against the disk.
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+
+
+def is_ours(filename: str) -> bool:
+    """Whether this package, or the way its processes begin, is at work there."""
+    return filename.startswith(_PACKAGE) or filename == "<string>"
+
+
+def without_ours(stack: Iterable[Frame]) -> list[Frame]:
+    """What a user wants to see of a stack, the outermost frame first: not how a thread or a cell begins, nor us."""
+    found = [frame for frame in stack if not is_ours(frame.filename)]
+    begun = list(itertools.dropwhile(_begins, found))
+    return begun or found
+
+
+def _begins(frame: Frame) -> bool:
+    """Whether it belongs to how a thread, or a cell, begins."""
+    return frame.filename == threading.__file__ or "/IPython/core/" in frame.filename
+
+
+def of_user(frames: Iterable[Frame]) -> Frame | None:
+    """The innermost frame of what the user has written, else the innermost of all; they come the outermost first."""
+    innermost = None
+    for frame in reversed(list(frames)):
+        if is_users(frame.filename):
+            return frame
+        innermost = innermost or frame
+    return innermost
+
+
+@functools.lru_cache(maxsize=1024)
+def is_users(filename: str) -> bool:
+    """Whether a file is the user's own: neither Python's nor installed, nor ours."""
+    return not (filename.startswith("<frozen ") or installed.is_installed(filename) or is_ours(filename))
+
+
+def where(frame: Frame) -> str:
+    """`In[5] line 12`; a file of the user's by its path from here."""
+    place = front_end.current.place(frame.filename)
+    here = os.path.join(os.getcwd(), "")
+    return f"{place.removeprefix(here)} line {frame.lineno}"
+
+
+def source(frame: Frame) -> str:
+    """The line itself."""
+    return frame.line or linecache.getline(frame.filename, frame.lineno).strip()
+
+
+def placed(stack: Iterable[Frame]) -> list[Frame]:
+    """The frames with the names that the notebook has for places, and with their source: for who has neither."""
+    return [replace(frame, filename=front_end.current.place(frame.filename), line=source(frame)) for frame in stack]
+
+
+def parse_dump(dump: str) -> list[ThreadStack]:
+    """What faulthandler wrote of the threads, but for those of this package and of none but it."""
+    threads = [thread for thread in re.split(r"\n\n|^(?=Thread |Current thread )", dump, flags=re.MULTILINE) if thread]
+    found = []
+    for thread in threads:
+        stack = [Frame(m["file"], int(m["line"]), m["name"]) for m in reversed(list(_DUMPED.finditer(thread)))]
+        frames = without_ours(stack)
+        ours = {frame.name for frame in stack if is_ours(frame.filename)}
+        main = "serve" in ours  # ours runs the user's function at the bottom of its main thread
+        if main or (frames and "_attend" not in ours):
+            found.append(ThreadStack(thread.split(" (")[0].lower(), frames, main=main))
+    return found
+
+
+def format_frames(frames: Sequence[Frame]) -> str:
+    """Frames as in a notebook's own traceback; the surroundings of the line where the source is a cell."""
+    lines: list[str] = []
+    for frame, times in _runs(frames):
+        if not frame.filename:  # it stands for those that were left out
+            lines.append(f"  [{frame.name}]")
+            continue
+        place = front_end.current.place(frame.filename)
+        is_cell = place != frame.filename
+        file = place if is_cell else f'File "{frame.filename}"'
+        lines.append(f"{file}, line {frame.lineno}, in {frame.name}")
+        if is_cell:
+            lines += _surroundings(frame)
+        else:
+            text = source(frame)
+            lines += [f"    {text}"] if text else []
+        if times > 1:
+            lines.append(f"  (repeated {times - 1} more times)")
+    return "\n".join(lines)
+
+
+def outline(stack: Sequence[Frame]) -> str:
+    """Frames in a line each: `In[5] line 12 in train: loss.backward()`."""
+    lines = []
+    for frame, times in _runs(stack):
+        text = source(frame)
+        again = f" (repeated {times - 1} more times)" if times > 1 else ""
+        lines.append(f"{installed.short(where(frame))} in {frame.name}{again}{': ' if text else ''}{text}")
+    return "\n".join(lines)
+
+
+def _runs(frames: Sequence[Frame]) -> list[tuple[Frame, int]]:
+    """The frames with how often each follows itself; of very many, the first and the last."""
+    runs = [(frame, len(list(same))) for frame, same in itertools.groupby(frames)]
+    return runs if len(runs) <= 2 * _SHOWN_FRAMES else runs[:_SHOWN_FRAMES] + runs[-_SHOWN_FRAMES:]
+
+
+def _surroundings(frame: Frame) -> list[str]:
+    source = linecache.getlines(frame.filename)
+    if not source:
+        return [f"    {frame.line}"] if frame.line else []
+    first = max(1, frame.lineno - _CONTEXT)
+    last = min(len(source), frame.lineno + _CONTEXT)
+    return [
+        f"{'-->' if number == frame.lineno else '   '} {number:>4} {source[number - 1].rstrip()}".rstrip()
+        for number in range(first, last + 1)
+    ]

@@ -1,0 +1,238 @@
+"""The state of the notebook that every rank takes on before it unpickles a call.
+
+Mirrored: working directory, `sys.path`, `sys.argv`; the random states of Python, NumPy and torch (the CPU's state, and
+the seed of the devices); torch's default dtype, float32 matmul precision and deterministic mode. The environment is
+mirrored when the rank starts. Not mirrored: open files, threads, logging and warning filters, the values of the
+notebook's variables that the function does not use, and devices.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import random
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.launch.system import installed
+
+
+@dataclass(frozen=True)
+class State:
+    """What is mirrored."""
+
+    cwd: str
+    path: list[str]
+    argv: list[str]
+    numbers: Numbers | None
+    """`None` to leave the rank's alone."""
+
+
+_PLACES = "NOTEBOOK_ACCEL_PLACES"
+"""Where the notebook's own folders are on a rank's machine, by their paths there; not set where they are the same."""
+_own_path: list[str] = []
+"""The search path that this rank began with."""
+
+
+def told_places(places: Mapping[str, str]) -> dict[str, str]:
+    """What a rank on another machine is told, in its environment, of where the notebook's own folders are."""
+    return {_PLACES: json.dumps(dict(places))}
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """How random numbers, and all numbers of torch, come about."""
+
+    random: Any
+    numpy: Any
+    """`None` when the notebook has not imported NumPy: the rank then draws a seed of its own."""
+    torch: dict[str, Any] | None
+
+
+def capture() -> State:
+    """Reads the state of this process; imports nothing that is not yet imported.
+
+    Raises:
+        ConfigurationError: The working directory is gone.
+    """
+    numpy: Any = sys.modules.get("numpy.random")
+    torch: Any = sys.modules.get("torch")
+    numbers = Numbers(
+        random=random.getstate(),
+        numpy=None if numpy is None else numpy.get_state(),
+        torch=None if torch is None else _capture_torch(torch),
+    )
+    return replace(capture_places(), numbers=numbers)
+
+
+def capture_places() -> State:
+    """Reads only where this process is, and where it finds modules.
+
+    Raises:
+        ConfigurationError: The working directory is gone.
+    """
+    return State(cwd=_working_directory(), path=list(sys.path), argv=list(sys.argv), numbers=None)
+
+
+def apply(state: State) -> None:
+    """Takes the state on.
+
+    Raises:
+        FileNotFoundError: The working directory is gone.
+    """
+    places = os.environ.get(_PLACES)
+    if places is None:
+        os.chdir(state.cwd)
+        sys.path[:] = state.path
+    else:
+        _apply_elsewhere(state, json.loads(places))
+    sys.argv[:] = state.argv
+    _forget_listings()
+    sys.dont_write_bytecode = True
+    importlib.machinery.SourceFileLoader.path_stats = _path_stats  # type: ignore[assignment,method-assign]
+    if state.numbers is not None:
+        _apply_numbers(state.numbers)
+
+
+_python_path_stats = importlib.machinery.SourceFileLoader.path_stats
+
+
+def _path_stats(loader: importlib.machinery.SourceFileLoader, path: Any) -> Mapping[str, Any]:
+    """What Python compares byte code with: the second of the source's last edit, and its length.
+
+    That is too coarse for launches that take milliseconds. Byte code of the user's own modules that is older than its
+    source, as the file system has noted the moments of both, is made to differ, so that the source is compiled again.
+    """
+    found = _python_path_stats(loader, path)
+    if installed.is_installed(path):
+        return found
+    try:
+        written = os.stat(importlib.util.cache_from_source(path)).st_mtime_ns
+    except (OSError, NotImplementedError):  # there is none
+        return found
+    return {**found, "mtime": -1} if os.stat(path).st_ctime_ns >= written else found
+
+
+def _apply_elsewhere(state: State, places: Mapping[str, str]) -> None:
+    """On another machine only the notebook's own folders are the notebook's; packages are where they are here."""
+    global _own_path
+    _own_path = _own_path or list(sys.path)
+    os.chdir(places[state.cwd])
+    users = [places.get(folder, folder) for folder in state.path if folder == "" or folder in places]
+    sys.path[:] = [*users, *(folder for folder in _own_path if folder not in users)]
+
+
+def _apply_numbers(numbers: Numbers) -> None:
+    random.setstate(numbers.random)
+    if numbers.numpy is not None:
+        import numpy as np
+
+        np.random.set_state(numbers.numpy)
+    elif "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    if numbers.torch is not None:
+        _apply_torch(numbers.torch)
+
+
+def _forget_listings() -> None:
+    """Makes the import system list the user's folders anew: it may have done so within a tick of the last edit.
+
+    The folders of Python and of its packages are large, and have not changed within a tick.
+    """
+    for name in {*_own_folders, *_listed_since()}:
+        finder: Any = sys.path_importer_cache.get(name)
+        if finder is not None and not installed.is_installed(os.path.join(name, "")):
+            finder.invalidate_caches()
+    for meta in sys.meta_path:
+        if meta is not importlib.machinery.PathFinder and hasattr(meta, "invalidate_caches"):
+            meta.invalidate_caches()
+
+
+def keep_listings() -> None:
+    """Remembers, before the forks, which folders are the user's, so that no fork looks through all of them.
+
+    There are hundreds; each looked at is a page of memory that the fork no longer shares.
+    """
+    global _own_folders, _last_finder
+    known = list(sys.path_importer_cache)  # the first question may import something
+    _own_folders = [name for name in known if not installed.is_installed(os.path.join(name, ""))]
+    _last_finder = next((finder for finder in reversed(sys.path_importer_cache.values()) if finder is not None), None)
+
+
+_own_folders: Sequence[str] = ()
+_last_finder: object = None
+
+
+def _listed_since() -> list[str]:
+    """The folders that have been listed since then, the last first."""
+    found: list[str] = []
+    try:
+        for name, finder in reversed(sys.path_importer_cache.items()):
+            if finder is not None and finder is _last_finder:  # another one, if somebody has cleared them
+                break
+            found.append(name)
+    except RuntimeError:  # another thread imports: the folders may have moved
+        return list(sys.path_importer_cache)
+    return found
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise ConfigurationError(
+            "the notebook's working directory is gone, and ranks can't start there: os.chdir() to another first"
+        ) from None
+
+
+def _capture_torch(torch: Any) -> dict[str, Any]:
+    return {
+        "rng": bytes(torch.get_rng_state().tolist()),
+        "seed": torch.initial_seed(),
+        "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "matmul": _matmul(torch),
+        "deterministic": _deterministic(torch),
+    }
+
+
+def _matmul(torch: Any) -> str:
+    with _unwarned():
+        return str(torch.get_float32_matmul_precision())
+
+
+def _apply_torch(state: dict[str, Any]) -> None:
+    import torch
+
+    if os.environ.get("NOTEBOOK_ACCEL_DEVICE") == "cuda":
+        torch.cuda.manual_seed_all(state["seed"])  # only queued, until the rank opens its device
+    torch.set_rng_state(torch.frombuffer(bytearray(state["rng"]), dtype=torch.uint8))
+    torch.set_default_dtype(getattr(torch, state["dtype"]))
+    if state["matmul"] != _matmul(torch):
+        with _unwarned():
+            torch.set_float32_matmul_precision(state["matmul"])
+    if state["deterministic"] != _deterministic(torch):  # torch imports its whole compiler for this
+        enabled, warn_only = state["deterministic"]
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+
+
+_filters = threading.Lock()
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Without what torch 2.9 has to say of names for one setting, old and new: all of it means the user's own code."""
+    with _filters, warnings.catch_warnings():  # ranks may be threads, and the filters are the process's
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _deterministic(torch: Any) -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()

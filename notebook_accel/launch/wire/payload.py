@@ -1,0 +1,233 @@
+"""A call as it travels to the ranks: a small one in the message; a large one written once, to a memory file.
+
+Every rank maps the file copy-on-write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import pickle
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from notebook_accel.errors import PayloadError
+from notebook_accel.events import Call, to_wire
+from notebook_accel.launch.wire import frames, mirror, pickling
+from notebook_accel.launch.wire.pickling import CallPickler, ReturnPickler, load
+from notebook_accel.launch.wire.stream import Channel, Message
+
+_WRITE = 2**30
+_SMALL = 16 * 1024
+"""Bytes up to which a call is sent as it is: to make a file, and to map it in each rank, takes longer."""
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """A call as the rank has it."""
+
+    function: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    definitions: Set[str]
+    """The qualified names of what the notebook's `__main__` has sent to this rank's."""
+
+    def __call__(self) -> Any:
+        return self.function(*self.args, **self.kwargs)
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A call, ready for the ranks. Close it after the last launch of it."""
+
+    fd: int | None
+    """The memory file, if there is one."""
+    layout: tuple[int, ...]
+    """Lengths in bytes of its parts: the mirrored state, the call, then the out-of-band buffers."""
+    parts: Sequence[bytes] = ()
+    """The parts themselves, of a small call."""
+    held: Unpacked | None = None
+    """The call itself, when it stays in this process."""
+
+    @property
+    def fds(self) -> list[int]:
+        """What goes along as a descriptor."""
+        return [] if self.fd is None else [self.fd]
+
+    def close(self) -> None:
+        if self.fd is not None:
+            os.close(self.fd)
+
+    def __enter__(self) -> Payload:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def hold(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
+    """A call for a rank in this very process: nothing is copied."""
+    main = vars(sys.modules["__main__"])
+    names = (name for name, value in main.items() if getattr(value, "__module__", None) == "__main__")
+    return Payload(None, (), held=Unpacked(function, tuple(args), dict(kwargs), frozenset(names)))
+
+
+def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
+    """Pickles a call, together with the state of this process that the ranks mirror.
+
+    Raises:
+        PayloadError: Something that the function captures, or an argument, cannot be pickled. The message names it.
+    """
+    pickler = CallPickler()
+    try:
+        pickler.dump((function, tuple(args), dict(kwargs)))
+        # Dumped last and by the same pickler: by now all that the call needs of `__main__` has been seen.
+        pickler.dump((dict(pickler.definitions), frozenset(pickler.sent)))
+    except Exception as error:
+        from notebook_accel.launch.wire import unpicklable
+
+        raise PayloadError(unpicklable.explain_unpicklable(function, args, kwargs, error)) from error
+    if pickler.device_bytes:
+        from notebook_accel.launch.wire import unpicklable
+
+        warnings.warn(unpicklable.describe_device_tensors(function, args, kwargs, pickler.device_bytes), stacklevel=4)
+    return write(pickler, mirror.capture())
+
+
+def write(pickler: CallPickler, state: mirror.State | None) -> Payload:
+    """Writes what was pickled: the call, what else there is for it, and last the definitions.
+
+    Args:
+        pickler: What has pickled it.
+        state: What the ranks mirror from now on; `None` to leave theirs alone.
+
+    Raises:
+        PayloadError: There is no room for it.
+    """
+    head = pickle.dumps((state, pickler.sources()), protocol=5)
+    parts = [memoryview(head), pickler.stream.getbuffer(), *pickler.buffers]
+    layout = tuple(part.nbytes for part in parts)
+    if sum(layout) <= _SMALL:
+        return Payload(None, layout, [bytes(part) for part in parts])
+    try:
+        return Payload(_write(parts), layout)
+    except (OSError, MemoryError) as error:
+        size = sum(layout)
+        raise PayloadError(
+            f"the call captures {size / 1e9:.1f} GB, and no memory file of that size could be written ({error}). "
+            "Load large data inside the function or the cell, or free memory in the notebook."
+        ) from error
+
+
+def sources(packed: Payload) -> dict[str, str]:
+    """The text of the cells that the functions of a call come from, by file name."""
+    head = packed.parts[0] if packed.fd is None else os.pread(packed.fd, packed.layout[0], 0)
+    _, found = pickle.loads(head)
+    return dict(found)
+
+
+def send(packed: Payload, channel: Channel) -> None:
+    """Sends a call to a rank.
+
+    Raises:
+        OSError: The rank is gone.
+    """
+    header, _ = to_wire(Call(packed.layout))
+    channel.send(header, packed.parts, packed.fds)
+
+
+def receive(message: Message, layout: Sequence[int]) -> Unpacked:
+    """Takes on the notebook's state, and unpickles the call. Runs in the rank; closes the memory file.
+
+    What was written between the call and the definitions is added to the function's arguments.
+    """
+    parts: Sequence[Any] = message.blobs or _mapped(message.fds[0], layout)
+    state, sources = pickle.loads(parts[0])
+    if state is not None:
+        mirror.apply(state)
+    frames.keep_cells(sources)
+    (function, args, kwargs), *more, (definitions, sent) = load(parts[1], parts[2:])
+    vars(sys.modules["__main__"]).update(definitions)
+    # The launched function itself is no task for a worker, and may hold much data.
+    name = getattr(function, "__name__", None)
+    pickling.received |= frozenset(definitions) - {name}
+    definitions_here.update(sent)
+    return Unpacked(function, (*args, *more), kwargs, definitions_here)
+
+
+def _mapped(fd: int, layout: Sequence[int]) -> list[memoryview]:
+    """The parts of a memory file, which it closes."""
+    offsets = _offsets(layout)
+    with contextlib.closing(os.fdopen(fd, "rb")) as file:
+        view = memoryview(_map(file.fileno(), offsets[-1]))
+    return [view[start : start + length] for start, length in zip(offsets[:-1], layout, strict=True)]
+
+
+definitions_here: set[str] = set()
+"""The qualified names of what this rank has been sent, by all calls."""
+
+
+def pack_value(value: Any, sent: Set[str]) -> list[memoryview]:
+    """Pickles a return value: the stream, then its out-of-band buffers. Nothing at all for `None`.
+
+    Raises:
+        PayloadError: It cannot be pickled. The message names the part that cannot.
+    """
+    if value is None:
+        return []
+    pickler = ReturnPickler(sent)
+    try:
+        pickler.dump(value)
+    except Exception as error:
+        from notebook_accel.launch.wire import unpicklable
+
+        raise PayloadError(unpicklable.explain_unreturnable(value, error)) from error
+    return [pickler.stream.getbuffer(), *pickler.buffers]
+
+
+def unpack_value(blobs: Sequence[Any]) -> Any:
+    """The value of `pack_value`; its arrays and tensors keep the memory of `blobs`."""
+    if not blobs:
+        return None
+    (value,) = load(blobs[0], blobs[1:])
+    return value
+
+
+def _offsets(layout: Sequence[int]) -> list[int]:
+    """Where each part begins, and after the last the size of the file: all on page boundaries."""
+    offsets = [0]
+    for length in layout:
+        offsets.append(offsets[-1] + -(-length // mmap.PAGESIZE) * mmap.PAGESIZE)
+    return offsets
+
+
+def _write(parts: Sequence[memoryview]) -> int:
+    fd = _memory_file()
+    try:
+        offsets = _offsets([part.nbytes for part in parts])
+        os.truncate(fd, offsets[-1])
+        for part, start in zip(parts, offsets[:-1], strict=True):
+            written = 0
+            while written < part.nbytes:
+                written += os.pwrite(fd, part[written : written + _WRITE], start + written)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _memory_file() -> int:
+    """A file that has no name, and goes with its last descriptor."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("notebook-accel", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _map(fd: int, size: int) -> mmap.mmap:
+    return mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)

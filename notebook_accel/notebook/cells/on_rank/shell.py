@@ -1,0 +1,170 @@
+"""The IPython shell in which a rank runs its cells: magics, `await` and displays, without history or screen."""
+
+from __future__ import annotations
+
+import json
+import linecache
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from IPython.core.compilerop import CachingCompiler
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets import Type
+from traitlets.config import Config
+
+from notebook_accel import events
+from notebook_accel.events import Shown
+from notebook_accel.notebook.cells.cell_messages import Cell
+
+places: dict[str, str] = {}
+"""What the user calls the cells that have run here, by their file names."""
+
+
+class _Compiler(CachingCompiler):
+    """Knows cells by the notebook's names for them."""
+
+    cell: Cell | None = None
+
+    def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
+        cell = self.cell
+        if cell is None:  # not run by us: `%run`, or a magic that runs a cell of its own
+            return super().cache(transformed_code, number, raw_code)
+        self.cell = None
+        # With no time stamp, the entry is never checked against the disk.
+        entry = (len(cell.text), None, cell.text.splitlines(keepends=True), cell.filename)
+        linecache.cache[cell.filename] = entry
+        places[cell.filename] = cell.place
+        return cell.filename
+
+
+class _Hook(DisplayHook):
+    """Keeps the value of the last expression, in all the forms that are to be shown."""
+
+    def __call__(self, result: Any = None) -> None:
+        if result is None:
+            return
+        shell = self.shell
+        assert isinstance(shell, RankShell)
+        if self.exec_result is not None:
+            self.exec_result.result = result
+        shell.user_ns["_"] = result
+        shell.value = result
+        shell.bundle, shell.metadata = shell.formatter.format(result)
+
+    def flush(self) -> None:
+        """There is no cache of values."""
+
+
+class _Publisher(DisplayPublisher):
+    """Sends what is displayed to the notebook."""
+
+    def publish(self, data: Mapping[str, Any], metadata: Any = None, *args: Any, **options: Any) -> None:
+        assert isinstance(self.shell, RankShell)
+        if not self.shell.is_shown:
+            return
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        content = json.dumps({"data": data, "metadata": metadata or {}}, default=_plain).encode()
+        display_id = (options.get("transient") or {}).get("display_id")
+        events.emit(Shown(display_id, bool(options.get("update")), [content]))
+
+    def clear_output(self, wait: bool = False) -> None:
+        """What is below a cell comes from several ranks: it stays."""
+
+
+def _plain(value: Any) -> Any:
+    """Binary data goes as text, as in a notebook."""
+    if isinstance(value, (bytes, bytearray)):
+        from base64 import b64encode
+
+        return b64encode(value).decode()
+    return str(value)
+
+
+class RankShell(InteractiveShell):
+    """A shell whose errors are raised where the cell is run, instead of being printed."""
+
+    compiler_class = Type(_Compiler)
+    displayhook_class = Type(_Hook)
+    display_pub_class = Type(_Publisher)
+    is_shown = True
+    """Whether this rank's rich values are shown."""
+    value: Any = None
+    bundle: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+
+    @property
+    def formatter(self) -> Any:
+        """What makes displays of values."""
+        return self.display_formatter
+
+    def run(self, cell: Cell, *, is_shown: bool) -> None:
+        """Runs a cell; leaves the value of its last expression in `value` and `bundle`.
+
+        Raises:
+            BaseException: What the cell has raised.
+        """
+        self.value, self.bundle, self.metadata = None, {}, {}
+        self.is_shown = is_shown
+        types = self.formatter.format_types if is_shown else ["text/plain"]
+        if self.formatter.active_types != types:  # to set them takes a tenth of an empty cell's time
+            self.formatter.active_types = types
+        assert isinstance(self.compile, _Compiler)
+        self.compile.cell = cell
+        result: Any = self.run_cell(cell.source, store_history=False)  # type: ignore[no-untyped-call]
+        error = result.error_before_exec or result.error_in_exec
+        if isinstance(error, SystemExit) and not error.code:
+            return  # as a script ends that has done what it was for
+        if error is not None:
+            raise error
+        if cell.text.rstrip().endswith(";"):
+            self.value, self.bundle = None, {}
+
+    def transform_cell(self, raw_cell: str) -> str:
+        """The notebook has done so to its cells."""
+        assert isinstance(self.compile, _Compiler)
+        if self.compile.cell is not None:
+            return raw_cell
+        return str(super().transform_cell(raw_cell))  # type: ignore[no-untyped-call]
+
+    def ask_exit(self) -> None:
+        """`exit()` and `quit()` end the cell."""
+        sys.stdout.write("The ranks live on; `%accelerate stop` ends them.\n")
+        raise SystemExit
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """There is no screen; figures go to the notebook."""
+
+    def showtraceback(self, *args: Any, **options: Any) -> None:
+        """The notebook shows it."""
+
+    def showsyntaxerror(self, *args: Any, **options: Any) -> None:
+        """The notebook shows it."""
+
+    def _showtraceback(self, *args: Any, **options: Any) -> None:
+        pass
+
+
+def _show_page(shell: RankShell, data: Any, start: int = 0, screen_lines: int = 0) -> None:
+    """Shows what `name?` tells below the cell, once for all ranks."""
+    del start, screen_lines
+    text = data["text/plain"] if isinstance(data, Mapping) else str(data)
+    shell.display_pub.publish({"text/plain": text})
+
+
+def start(namespace: dict[str, Any]) -> RankShell:
+    """The shell of this process, whose cells run in a namespace."""
+    config = Config()
+    config.HistoryManager.enabled = False
+    shell = RankShell.instance(config=config, user_module=sys.modules["__main__"], user_ns=namespace)
+    shell.set_hook("show_in_pager", _show_page)  # type: ignore[no-untyped-call]
+    warnings.filterwarnings("ignore", "To exit: use", UserWarning)  # which follows a SystemExit
+    # Imported with the fork server's packages, it has found no shell to tie itself to.
+    inline = sys.modules.get("matplotlib_inline.backend_inline")
+    if inline is not None:
+        inline._enable_matplotlib_integration()
+    return shell

@@ -1,0 +1,125 @@
+"""What the notebook asks a rank to do. Runs in the rank; the notebook needs the names of its functions only."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from notebook_accel.launch.rank import connections
+from notebook_accel.launch.wire import payload, pickling
+from notebook_accel.notebook.cells.cell_messages import Cell, Health, Reply, Variable
+
+if TYPE_CHECKING:
+    from notebook_accel.notebook.cells.on_rank.shell import RankShell
+
+_MISSING = object()
+_shell: RankShell
+_given: set[str] = set()
+"""Names that the notebook has sent, and no cell has bound since."""
+_unreported: set[str] = set()
+"""Names that cells have bound, of which the notebook does not know yet."""
+
+
+def begin() -> None:
+    """Makes the rank ready for its first cell."""
+    global _shell
+    from notebook_accel.notebook.cells.on_rank import debugger, shell
+    from notebook_accel.train.ranks import rejoining
+
+    main = _main()
+    _shell = shell.start(main)
+    debugger.install()
+    main["rank"], main["world_size"] = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    main["device"] = rejoining.join(0)
+
+
+_severed = 0
+"""How often its connections had been cut when this rank joined its process group."""
+
+
+def health() -> Health:
+    """How it is with the process group."""
+    from notebook_accel.train.ranks import rejoining
+
+    return Health(rejoining.operations(), connections.times_severed > _severed)
+
+
+def renew(generation: int) -> None:
+    """Joins a new process group with what was in the old."""
+    global _severed
+    from notebook_accel.train.models import replicas
+
+    _severed = connections.times_severed
+    replicas.renew(generation)
+
+
+def make_equal() -> str:
+    """Makes equal on all ranks what is to be; returns what the user should know, or nothing."""
+    from notebook_accel.train.models import replicas
+
+    return replicas.make_equal()
+
+
+def run_cell(fields: tuple[Any, ...], *variables: Variable) -> tuple[Any, ...]:
+    """Runs a cell in the names of this rank, which it first adds the notebook's variables to; returns a `Reply`."""
+    cell = Cell(*fields)
+    main, number = _main(), int(os.environ["RANK"])
+    receive(*variables)
+    before = dict(main)
+    try:
+        _shell.run(cell, is_shown=number in cell.shown)
+    except BaseException as error:
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        raise
+    finally:
+        _note_bound({name for name, value in main.items() if before.get(name, _MISSING) is not value})
+    bundle = _shell.bundle
+    reply = Reply(
+        text=bundle.get("text/plain"),
+        bundle=bundle if number in cell.shown and len(bundle) > 1 else {},
+        metadata=_shell.metadata,
+        bound=sorted(_unreported),
+        value=_shell.value if cell.wants_value else None,
+    )
+    _shell.value = None
+    _unreported.clear()
+    return tuple(reply)
+
+
+def receive(*variables: Variable) -> None:
+    """Takes on variables of the notebook; where they are not changes, a name that a cell has bound stays the cell's."""
+    main, number = _main(), int(os.environ["RANK"])
+    for variable in variables:
+        name = variable.name
+        if number not in variable.takers or (name in main and name not in _given and number not in variable.changed):
+            continue
+        main[name] = variable.value
+        _given.add(name)
+        if isinstance(variable.value, type) or callable(variable.value):
+            pickling.received |= {name}  # workers of this rank need it for their tasks
+
+
+def debug(commands: str = "") -> None:
+    """Opens the debugger where the last cell has failed; given commands, it obeys these and closes."""
+    from notebook_accel.notebook.cells.on_rank import debugger
+
+    debugger.look_back(commands)
+
+
+def pull(names: Sequence[str]) -> dict[str, Any]:
+    """The values of those names that this rank has."""
+    main = _main()
+    return {name: main[name] for name in names if name in main}
+
+
+def _note_bound(names: set[str]) -> None:
+    _given.difference_update(names)
+    _unreported.update(name for name in names if not name.startswith("_"))
+    # What goes back to the notebook is of its own class only as long as the rank has none of that name.
+    payload.definitions_here -= {name for name in payload.definitions_here if name.partition(".")[0] in names}
+
+
+def _main() -> dict[str, Any]:
+    return vars(sys.modules["__main__"])

@@ -1,0 +1,268 @@
+"""The cell magic `%%accelerate`: a cell that runs on every rank."""
+
+from __future__ import annotations
+
+import ast
+import contextvars
+import keyword
+import re
+import shlex
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.macro import Macro
+
+from notebook_accel.errors import ConfigurationError, RankError, RankFailure
+from notebook_accel.events import Phase
+from notebook_accel.launch.driver import attach
+from notebook_accel.launch.driver.stopping import Reason, StopRequests, interrupts
+from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.journal.writing import Journal
+from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show.front_end import LateView, Views
+from notebook_accel.launch.show.output import spans
+from notebook_accel.launch.wire.payload import Payload
+from notebook_accel.notebook.cells import names
+from notebook_accel.notebook.cells import session as sessions
+from notebook_accel.notebook.cells.cell_messages import Cell, Reply, Variable
+from notebook_accel.notebook.cells.cell_options import OPTIONS
+from notebook_accel.notebook.cells.on_rank import worker
+from notebook_accel.notebook.cells.persistent import KeptRanks
+from notebook_accel.notebook.cells.selection import parse_ranks
+from notebook_accel.notebook.ipython.numbering import number_of_current
+from notebook_accel.notebook.magics import options
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+_MAGIC = "%%accelerate"
+_FIRST_WORD = re.compile(r"[^\W\d]\w*")
+
+
+def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
+    """Runs a cell on the ranks.
+
+    Raises:
+        ConfigurationError: An option can't work.
+        PayloadError: A variable that the cell reads can't be sent.
+        LaunchError: The ranks can't be started, or can't go on.
+        RankError: The cell failed on a rank.
+        KeyboardInterrupt: It was interrupted.
+    """
+    wanted = Wanted.parse(line)
+    session = sessions.current(shell)
+    source, text, filename = _compile_names(shell, line, body)
+    ranks = session.ready(wanted.size)
+    members = wanted.members(ranks)
+    ranks.get_ready(members)
+    cell = Cell(
+        source=source,
+        text=text,
+        filename=filename,
+        place=front_end.current.place(filename),
+        shown=frozenset(parse_ranks("--show", wanted.show, ranks.size))
+        if wanted.show
+        else frozenset(list(members)[:1]),
+        wants_value=wanted.name is not None,
+    )
+    read = {name: _place(filename, text, number) for name, number in names.read_names(ast.parse(source)).items()}
+    packed, sent = ranks.variables.pack((worker.run_cell, (tuple(cell),), {}), read, members, ranks.news())
+    run = _CellRun(session, ranks, members, packed, sent, wanted.name, front_end.current.place(filename))
+    if wanted.block:
+        with interrupts(run.requests):
+            run()
+        run.job.result()
+        return None
+    attach.remember(run.job)
+    context = contextvars.copy_context()  # keeps what is printed in the cell that has started the job
+    threading.Thread(target=context.run, args=(run,), name=f"accelerate {run.job.name}", daemon=True).start()
+    return run.job
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the line of the magic asks for."""
+
+    size: int | None
+    ranks: str | None
+    show: str | None
+    name: str | None
+    block: bool
+
+    @classmethod
+    def parse(cls, line: str) -> Wanted:
+        """Takes the line apart.
+
+        Raises:
+            ConfigurationError: It can't be understood.
+        """
+        try:
+            found, rest = options.parse(_MAGIC, OPTIONS, shlex.split(line))
+        except ValueError as error:
+            raise ConfigurationError(f"%%accelerate {line}: {error}") from None
+        if rest:
+            raise ConfigurationError(
+                f"%%accelerate takes options only, not {rest[0]!r}: what it runs stands below its line, and "
+                f"subcommands belong to a single percent sign, as in `%accelerate {rest[0]}`"
+            )
+        size = found.get("num_processes", [None])[0]
+        if size is not None and not (size.isdecimal() and int(size)):
+            raise ConfigurationError(f"-n {size}: it must be a number of ranks, such as -n 2")
+        name = found.get("as", [None])[0]
+        if name is not None and not name.isidentifier():
+            raise ConfigurationError(f"--as {name}: it must be the name of a variable")
+        return cls(
+            size=None if size is None else int(size),
+            ranks=found.get("ranks", [None])[0],
+            show=found.get("show", [None])[0],
+            name=name,
+            block="no_block" not in found,
+        )
+
+    def members(self, ranks: KeptRanks) -> Sequence[int]:
+        """The ranks that run the cell."""
+        return list(ranks.members) if self.ranks is None else parse_ranks("--ranks", self.ranks, ranks.size)
+
+
+class _CellRun:
+    """One cell on its way."""
+
+    def __init__(
+        self,
+        session: sessions.Session,
+        ranks: KeptRanks,
+        members: Sequence[int],
+        packed: Payload,
+        sent: Sequence[Variable],
+        name: str | None,
+        place: str,
+    ) -> None:
+        self.requests = StopRequests()
+        self.job = Job(place, 0, ranks.size, ranks.plan.place)
+        self.job.on_cancel(lambda: self.requests.ask(Reason.CANCEL))
+        self._session = session
+        self._ranks = ranks
+        self._members = members
+        self._packed = packed
+        self._sent = sent
+        self._name = name
+        ranks.running = self.job
+
+    def __call__(self) -> None:
+        """Runs it to its end; the job holds whatever comes of it."""
+        # Most cells are over at once: what shows no panel is not recorded either.
+        late = LateView(self.job, Journal)
+        view = Views(self.job, LateView.opening(front_end.current.choose_view()), late)
+        replies: list[Reply] = []
+        try:
+            self._ranks.call(
+                self.job,
+                self._packed,
+                self.requests,
+                members=self._members,
+                view=view,
+                digest=lambda found: self._take(found, replies),
+            )
+        finally:
+            self._ranks.running = None
+            self._ranks.cells += 1
+            self._note_sent()
+            view.finish()
+            self._packed.close()
+            self.requests.close()
+        show(self._members, replies, self._ranks.plan.label)
+
+    def _take(self, found: list[Any], replies: list[Reply]) -> list[Any] | None:
+        replies += [Reply(*fields) for fields in found]
+        for rank, reply in zip(self._members, replies, strict=True):
+            self._ranks.variables.known[rank].bind(reply.bound)
+        if self._name is None:
+            return None
+        values = [reply.value for reply in replies]
+        self._session.namespace[self._name] = values
+        return values
+
+    def _note_sent(self) -> None:
+        for rank in self._members:
+            if _has_loaded(self.job.ranks[rank]):
+                self._ranks.variables.took(self._sent, rank)
+
+
+def _has_loaded(state: RankState) -> bool:
+    """Whether a rank has come as far as to have what was sent. One that was given up may still fail to load it."""
+    if state.failed is not None:
+        return state.failed.stage != "loading"
+    return state.returned is not None or state.phase not in (Phase.STARTING, Phase.IDLE, Phase.LOADING)
+
+
+def show(members: Sequence[int], replies: Sequence[Reply], label: Any) -> None:
+    """Shows the values of the last expression: equal ones once, rich ones where they were asked for."""
+    rich = [reply for reply in replies if reply.bundle]
+    for rank, reply in zip(members, replies, strict=False):
+        if reply.bundle:
+            if len(rich) > 1:
+                front_end.current.write("stdout", f"{label(rank)}\n")
+            front_end.current.display(reply.bundle, reply.metadata)
+    if rich:
+        return
+    alike: dict[str, list[int]] = {}
+    for rank, reply in zip(members, replies, strict=False):
+        if reply.text is not None:
+            alike.setdefault(reply.text, []).append(rank)
+    for text, ranks in alike.items():
+        head = label(spans(ranks))
+        separator = "\n" if "\n" in text and head else ""
+        front_end.current.write("stdout", f"{head}{separator}{text}\n")
+
+
+def _compile_names(shell: InteractiveShell, line: str, body: str) -> tuple[str, str, str]:
+    """The cell as Python, as it was written, and the name of it that tracebacks use.
+
+    Raises:
+        RankError: It is no Python, as every rank would find.
+    """
+    text = f"{_MAGIC} {line}".rstrip() + "\n" + body
+    filename = shell.compile.cache(text, number_of_current(shell))
+    source = f"# {_MAGIC}\n{_python(shell, body)}"  # its lines are those of the text
+    try:
+        compile(source, filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except SyntaxError as error:
+        raise _not_python(error, filename, text) from error
+    return source, text, filename
+
+
+def _python(shell: Any, body: str) -> str:
+    """A body as Python, line by line."""
+    code = body.lstrip("\n")
+    blank = body[: len(body) - len(code)]  # which IPython would take away
+    try:
+        plain = bool(ast.parse(code).body) and ("\n" in code.strip() or not _may_be_magic(shell, code))
+    except (SyntaxError, ValueError):
+        plain = False
+    return body if plain else blank + str(shell.transform_cell(code))
+
+
+def _may_be_magic(shell: Any, line: str) -> bool:
+    """Whether IPython may read a single line that is Python, such as `ls -l`, as something else."""
+    word = _FIRST_WORD.match(line)
+    if word is None or keyword.iskeyword(word[0]):
+        return False
+    return bool(shell.autocall or shell.find_magic(word[0]) or isinstance(shell.user_ns.get(word[0]), Macro))
+
+
+def _not_python(error: SyntaxError, filename: str, text: str) -> RankError:
+    lines = text.splitlines()
+    where = f"{front_end.current.place(filename)}, line {error.lineno}"
+    shown = ""
+    if error.lineno is not None and error.lineno <= len(lines):
+        shown = f"\n    {lines[error.lineno - 1]}\n    {' ' * ((error.offset or 1) - 1)}^"
+    summary = f"{type(error).__name__}: {error.msg}"
+    return RankError(f"the cell has not begun\n\n{where}{shown}\n{summary}", [RankFailure((), summary, "", error)])
+
+
+def _place(filename: str, text: str, number: int) -> str:
+    line = text.splitlines()[number - 1].strip() if number <= len(text.splitlines()) else ""
+    return f"{front_end.current.place(filename)} line {number}: `{line}`"

@@ -1,0 +1,115 @@
+"""IPython, in a Jupyter kernel or in a terminal, as the place where a launch shows itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.show.front_end import Terminal, View
+from notebook_accel.notebook import views
+from notebook_accel.notebook.ipython import tracebacks
+from notebook_accel.notebook.ipython.cell_location import Placer
+from notebook_accel.notebook.ipython.numbering import numbers
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+RATE_VARIABLE = "NOTEBOOK_ACCEL_OUTPUT_RATE"
+_SERVER_LIMIT = 700_000
+"""Bytes a second. Jupyter's server drops output above 1,000,000, its envelopes included (`iopub_data_rate_limit`)."""
+_BURST_SECONDS = 2.0
+
+
+class IPythonTerminal(Terminal):
+    """Plain lines; cells have names."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+        self._numbers = numbers(shell)
+
+    def place(self, filename: str) -> str:
+        """`In[3]` for the third cell."""
+        number = self._numbers.get(filename)
+        return filename if number is None else f"In[{number}]"
+
+    def shorten(self, error: BaseException) -> None:
+        tracebacks.shorten(error)
+
+
+class Kernel(IPythonTerminal):
+    """Shows output and state below the cell that launches."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._pace = Pace(_output_rate())
+        self._placer = Placer(shell)
+
+    def origin(self) -> str:
+        """The notebook, as Jupyter's server calls it; elsewhere the kernel, which keeps its file over a restart."""
+        session = os.environ.get("JPY_SESSION_NAME")
+        application = getattr(getattr(self._shell, "kernel", None), "parent", None)
+        return session or str(getattr(application, "connection_file", ""))
+
+    def choose_view(self) -> Callable[[Job], View]:
+        return views.choose()
+
+    def show(self, job: Job) -> View:
+        return views.choose()(job)
+
+    def write(self, stream: str, text: str) -> None:
+        self._pace.spend(len(text))
+        self._placer.write(sys.stderr if stream == "stderr" else sys.stdout, text)
+
+    def display(
+        self,
+        data: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        display_id: str | None = None,
+        *,
+        update: bool = False,
+    ) -> None:
+        from IPython.display import publish_display_data
+
+        self._pace.spend(sum(len(part) for part in data.values() if isinstance(part, str)))
+        transient = {} if display_id is None else {"display_id": display_id}
+        publish_display_data(dict(data), dict(metadata), transient=transient, update=update)  # type: ignore[no-untyped-call]
+
+    def ask(self, said: str, prompt: str) -> str | None:
+        self.write("stdout", said)
+        kernel: Any = self._shell.kernel  # type: ignore[attr-defined]
+        if threading.current_thread() is not threading.main_thread() or not kernel._allow_stdin:
+            return None
+        return str(kernel.raw_input(prompt))
+
+
+class Pace:
+    """Keeps to a number of bytes a second, after a first burst."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._rate = rate
+        self._credit = (rate or 0) * _BURST_SECONDS
+        self._at = time.monotonic()
+
+    def spend(self, count: int) -> None:
+        """Waits until `count` more bytes are within the rate."""
+        if self._rate is None:
+            return
+        now = time.monotonic()
+        self._credit = min(self._rate * _BURST_SECONDS, self._credit + (now - self._at) * self._rate) - count
+        self._at = now
+        if self._credit < 0:
+            time.sleep(-self._credit / self._rate)
+
+
+def _output_rate() -> float | None:
+    """Bytes a second that the front end takes without losing any; `None` for any number."""
+    setting = os.environ.get(RATE_VARIABLE)
+    if setting is not None:
+        return float(setting) or None
+    # Set by Jupyter's server for the kernels that it starts; other clients talk to the kernel directly.
+    return _SERVER_LIMIT if "JPY_SESSION_NAME" in os.environ else None

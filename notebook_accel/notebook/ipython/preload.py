@@ -1,0 +1,70 @@
+"""Tells the fork server which installed packages the notebook has imported, so that ranks find them imported too."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import ModuleType
+
+from notebook_accel.launch import engines
+from notebook_accel.launch.engines.contract import Engine
+from notebook_accel.launch.system import installed
+
+# They serve the kernel itself, or need one.
+_KERNELS_OWN = frozenset(
+    [
+        "ipykernel",
+        "zmq",
+        "tornado",
+        "debugpy",
+        "jupyter_client",
+        "jupyter_core",
+        "ipywidgets",
+        "anywidget",
+        "psygnal",
+        "widgetsnbextension",
+        "comm",
+        "pydevd",
+        "prompt_toolkit",
+        "nest_asyncio",
+        "notebook_accel",
+    ]
+)
+
+TRAINING = (
+    "torch._dynamo",  # by the first optimizer of a process, which takes two seconds
+    "notebook_accel.train.accelerator.accelerator",
+    "notebook_accel.train.strategies.fsdp",
+    "notebook_accel.train.checkpoints.sharded",
+    "notebook_accel.train.models.replicas",
+    "notebook_accel.notebook.cells.on_rank.worker",
+    "notebook_accel.notebook.cells.on_rank.shell",
+    "IPython.core.magics",  # by the first shell of a process
+)
+"""What ranks that train import sooner or later, whatever the notebook has imported."""
+
+
+class Preloader:
+    """Looks through the kernel's modules after each cell."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._seen: set[str] = set()
+        self._wanted = list(TRAINING)
+
+    def look(self) -> None:
+        """Passes on what is new."""
+        new = [name for name in list(sys.modules) if name not in self._seen]
+        self._seen.update(new)
+        self._wanted += [name for name in new if self._is_installed(name, sys.modules.get(name))]
+        self._engine.preload(self._wanted)
+        engines.preload_on_clusters(self._wanted)
+        self._wanted = []
+
+    def _is_installed(self, name: str, module: ModuleType | None) -> bool:
+        """Whether it lies where packages are installed; the user's own files are read anew by each launch."""
+        spec = getattr(module, "__spec__", None)
+        if spec is None or name.partition(".")[0] in _KERNELS_OWN or name != getattr(spec, "name", None):
+            return False
+        origin = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+        return isinstance(origin, str) and installed.is_package(os.path.realpath(origin))

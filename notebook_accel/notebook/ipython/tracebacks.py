@@ -1,0 +1,41 @@
+"""Errors as a cell shows them: the user's own frames and the message, nothing of the launcher or of IPython."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+
+from notebook_accel.errors import NotebookAccelError, RankError
+from notebook_accel.launch.show import front_end
+
+_PACKAGE = str(Path(__file__).parents[2])
+_RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
+_HOOK = "_render_traceback_"
+"""IPython asks an exception for a method of this name."""
+
+
+def shorten_ours() -> None:
+    """Makes every error of this package show short."""
+    setattr(NotebookAccelError, _HOOK, _render)
+    # Its message has the rank's frames; where the launch was called is plain to see.
+    setattr(RankError, _HOOK, _last_line)
+
+
+def shorten(error: BaseException) -> None:
+    """Makes one exception of another package show as its message alone."""
+    setattr(error, _HOOK, lambda: _last_line(error))
+
+
+def _render(error: BaseException) -> list[str]:
+    lines = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not frame.filename.startswith(_PACKAGE) and "/IPython/" not in frame.filename:
+            place = front_end.current.place(frame.filename)
+            lines.append(f"{place}, line {frame.lineno}, in {frame.name}\n    {frame.line}")
+    return [*lines, *_last_line(error)]
+
+
+def _last_line(error: BaseException) -> list[str]:
+    text = f"{_RED}{type(error).__name__}{_PLAIN}: {error}"
+    return [re.sub("^--> .*", lambda line: f"{_GREEN}{line[0]}{_PLAIN}", text, flags=re.MULTILINE)]

@@ -1,0 +1,124 @@
+"""What `%accelerate` and its options do: show the settings of this notebook's launches, and change them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from notebook_accel import hardware
+from notebook_accel.config import checks, environment, file, resolve
+from notebook_accel.config.layers import Layer, merge
+from notebook_accel.config.settings import SETTINGS, Setting
+from notebook_accel.config.translation import from_config
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.launch.plan import plan
+from notebook_accel.launch.plan.plan import Plan
+from notebook_accel.launch.plan.preview import outlook
+from notebook_accel.launch.show import front_end
+from notebook_accel.notebook.magics import options
+from notebook_accel.notebook.magics import status as overview
+from notebook_accel.notebook.magics.options import Option
+
+MAGIC = "%accelerate"
+CHANGED: list[Callable[[Collection[str]], str]] = []
+"""Each is told which fields were set, or set back, and answers with what is to be said of that, or nothing; whoever
+keeps ranks adds a function."""
+
+
+def _option(setting: Setting) -> Option:
+    return Option(
+        flags=setting.flags,
+        summary=setting.summary,
+        value=setting.value,
+        choices=setting.choices,
+        repeats=setting.field == "env",
+    )
+
+
+_SETTING = {_option(each).name: each for each in SETTINGS if each.flags}
+OPTIONS = (
+    *(_option(each) for each in _SETTING.values()),
+    Option(flags=("--save",), summary="Writes what is set here to the configuration file."),
+    Option(flags=("--reset",), summary="Forgets what was set here before."),
+)
+
+
+def run(words: Sequence[str]) -> None:
+    """Does what the options say; shows everything if there are none.
+
+    Raises:
+        ConfigurationError: One of them cannot work; nothing has changed.
+        HardwareError: A device that was asked for is not there; nothing has changed.
+    """
+    given, rest = options.parse(MAGIC, OPTIONS, words)
+    if rest:
+        raise ConfigurationError(f"{MAGIC}: {rest[0]!r} belongs to no option{checks.nearest(rest[0], list(_SETTING))}")
+    if not given:
+        status(None, [])
+        return
+    before = resolve.notebook()
+    layer = (Layer("magic") if "reset" in given else before) + _layer(given)
+    planned = _plan(layer, saving="save" in given)
+    if "save" in given:
+        _save(layer)
+    resolve.set_notebook(layer)
+    print(outlook(planned))  # noqa: T201  # the magic's answer
+    changed = {*_layer(given).values, *(before.values.keys() - layer.values.keys())}
+    for notice in filter(None, (tell(changed) for tell in CHANGED)):
+        front_end.current.notice(notice)
+
+
+def status(shell: Any, words: Sequence[str]) -> None:
+    """Shows the devices, the settings, and what a launch would do."""
+    del shell
+    if words:
+        raise ConfigurationError(f"{MAGIC} status takes nothing more, so not {words[0]!r}")
+    from IPython.display import display
+
+    display(overview.look())  # type: ignore[no-untyped-call]
+
+
+def _layer(given: Mapping[str, Sequence[str]]) -> Layer:
+    values: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    for name, texts in given.items():
+        setting = _SETTING.get(name)
+        if setting is None:  # it is what to do with the others
+            continue
+        flag = setting.flags[-1]
+        read = dict(map(_pair, texts)) if setting.field == "env" else setting.read(texts[0])
+        values[setting.field] = setting.check(flag, read)
+        places[setting.field] = f"{MAGIC} {flag}"
+    return Layer("magic", values, places)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigurationError(f"--env {text} lacks its value: --env NAME=VALUE")
+    return name, value
+
+
+def _plan(layer: Layer, *, saving: bool) -> Plan:
+    """What a launch would do with this layer; refuses what cannot work now rather than then.
+
+    Args:
+        layer: Of the magic.
+        saving: The file is about to be written, and may not be there yet.
+    """
+    is_new = saving and not file.location(os.environ).exists()
+    below = [environment.from_environment(os.environ)] if is_new else resolve.below(os.environ)
+    config = merge([*below, layer])
+    found = hardware.detect({**os.environ, **config.env})
+    return plan.make(config, found, plan.engine_for(config, found))
+
+
+def _save(layer: Layer) -> None:
+    if not layer.values:
+        raise ConfigurationError(f"nothing is set in this notebook that could be saved: {MAGIC} -n 2 --save")
+    path = file.location(os.environ)
+    found = file.read(path)
+    config = merge([Layer("file") if found is None else file.from_file(os.environ, path), layer])
+    file.write(path, {key: told.value for key, told in from_config(config).items()})
+    print(f"saved in {path}")  # noqa: T201  # the magic's answer

@@ -1,0 +1,151 @@
+"""The subcommands of `%accelerate` that concern the ranks of `%%accelerate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.launch.show import front_end
+from notebook_accel.notebook.cells import session as sessions
+from notebook_accel.notebook.cells.on_rank import worker
+from notebook_accel.notebook.cells.selection import parse_ranks
+from notebook_accel.notebook.magics import options
+from notebook_accel.notebook.magics.options import Option
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+_PULL_OPTIONS = (Option(flags=("--ranks",), value="RANKS", summary="From which ranks; by default rank 0."),)
+
+
+def stop(shell: InteractiveShell, words: Sequence[str]) -> None:
+    """Ends the ranks."""
+    _no_words("stop", words)
+    session = sessions.current(shell)
+    held = session.running().size
+    session.stop()
+    _say(f"{held} ranks have ended; the next %%accelerate cell starts new ones")
+
+
+def restart(shell: InteractiveShell, words: Sequence[str]) -> None:
+    """Ends the ranks, and starts new ones, as they are set now."""
+    _no_words("restart", words)
+    session = sessions.current(shell)
+    session.running()
+    _say(f"{session.restart().size} new ranks; what the old ones held is gone")
+
+
+def interrupt(shell: InteractiveShell, words: Sequence[str]) -> None:
+    """Interrupts the cell that runs in the background."""
+    _no_words("interrupt", words)
+    found = sessions.current(shell).running()
+    job = found.running
+    if job is None:
+        _say("no cell runs on the ranks")
+        return
+    job.cancel()
+    job.wait()
+    _say(f"{job.name} has ended; the ranks and their names live on")
+
+
+def logs(shell: InteractiveShell, words: Sequence[str]) -> None:
+    """The last lines that a rank has written, or that all have."""
+    found = sessions.current(shell).running()
+    if len(words) > 1:
+        raise ConfigurationError("%accelerate logs takes one rank, or several as 0,2-3")
+    chosen = parse_ranks("%accelerate logs", words[0], found.size) if words else list(found.members)
+    for rank in chosen:
+        for line in found.lines[rank]:
+            _say(f"[{rank}] {line}")
+
+
+def push(shell: InteractiveShell, words: Sequence[str]) -> None:
+    """Sends variables of the notebook to all ranks, whatever they have under these names."""
+    session = sessions.current(shell)
+    if not words:
+        raise ConfigurationError("%accelerate push NAME...: which variables?")
+    missing = [name for name in words if name not in session.namespace]
+    if missing:
+        raise ConfigurationError(f"%accelerate push: the notebook has no variable {', '.join(missing)}")
+    found = session.ready()
+    found.get_ready(found.members)
+    found.push(dict.fromkeys(words, "%accelerate push"))
+
+
+def pull(shell: InteractiveShell, words: Sequence[str]) -> None:
+    """Brings a variable of the ranks to the notebook."""
+    session = sessions.current(shell)
+    given, names = options.parse("%accelerate pull", _PULL_OPTIONS, words)
+    if not names:
+        raise ConfigurationError("%accelerate pull NAME... [--ranks 0]: which variables?")
+    found = session.running()
+    several = "ranks" in given
+    members = parse_ranks("--ranks", given["ranks"][0], found.size) if several else [0]
+    found.get_ready(members)
+    values = found.ask(worker.pull, names, members=members)
+    for name in names:
+        for rank, theirs in zip(members, values, strict=True):
+            if name not in theirs:
+                raise ConfigurationError(f"%accelerate pull: rank {rank} has no variable {name}")
+    for name in names:
+        pulled = [theirs[name] for theirs in values]
+        session.namespace[name] = pulled[0] if len(members) == 1 else pulled
+
+
+def stacks(shell: InteractiveShell, words: Sequence[str]) -> Any:
+    """Where each rank is."""
+    _no_words("stacks", words)
+    found = sessions.current(shell).running()
+    if found.running is None:
+        _say("no cell runs on the ranks")
+        return None
+    return found.running.stacks()
+
+
+def debug(shell: InteractiveShell, words: Sequence[str]) -> None:
+    """Looks with pdb at where the last cell has failed on a rank; does there what it is told, or asks for it."""
+    found = sessions.current(shell).running()
+    if words and not words[0].isdecimal():
+        raise ConfigurationError(
+            "%accelerate debug takes one rank, and then what pdb is to do, in which ;; stands between two commands: "
+            "%accelerate debug 0 p loss ;; up ;; p batch.shape"
+        )
+    failed = sorted(found.failed) or [0]
+    member = parse_ranks("%accelerate debug", words[0], found.size)[0] if words else failed[0]
+    found.get_ready([member])
+    found.ask(worker.debug, *words[1:], members=[member])
+
+
+# For Tab: what may stand after a subcommand
+
+
+def ranks(shell: InteractiveShell, words: Sequence[str], prefix: str) -> list[str]:
+    """A rank."""
+    del prefix
+    found = sessions.current(shell).ranks
+    return [] if found is None or words else list(map(str, found.members))
+
+
+def variables_here(shell: InteractiveShell, words: Sequence[str], prefix: str) -> list[str]:
+    """Variables of the notebook."""
+    del prefix
+    return [name for name in sessions.current(shell).variables() if name not in words]
+
+
+def variables_there(shell: InteractiveShell, words: Sequence[str], prefix: str) -> list[str]:
+    """Variables that the ranks have bound, or an option."""
+    found = sessions.current(shell).ranks
+    if prefix.startswith("-") or (words and words[-1].startswith("-")) or found is None:
+        return options.complete(_PULL_OPTIONS, list(words), prefix)
+    own = dict.fromkeys(name for known in found.variables.known for name in known.own())
+    return [name for name in own if name not in words]
+
+
+def _no_words(name: str, words: Sequence[str]) -> None:
+    if words:
+        raise ConfigurationError(f"%accelerate {name} takes nothing more, not {words[0]!r}")
+
+
+def _say(text: str) -> None:
+    front_end.current.write("stdout", text + "\n")

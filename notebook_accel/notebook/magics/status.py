@@ -1,0 +1,164 @@
+"""What `%accelerate` shows: the devices, the settings and where each came from, and what a launch would do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from notebook_accel import hardware
+from notebook_accel.config import LaunchConfig
+from notebook_accel.config.resolve import resolve
+from notebook_accel.config.settings import SETTINGS
+from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
+from notebook_accel.hardware import Hardware, tpus
+from notebook_accel.launch.job.text import size
+from notebook_accel.launch.plan import plan
+from notebook_accel.launch.plan.plan import Plan
+from notebook_accel.launch.plan.preview import outlook
+from notebook_accel.notebook.magics import job_commands
+from notebook_accel.notebook.views.elements import element, table, text
+
+LIVE: list[Callable[[], Sequence[str]]] = [job_commands.running]
+"""Each tells, in lines, of ranks that are alive; whoever keeps some adds a function."""
+_DEVICES = (("Device", "34%"), ("Memory", "22%"), ("Held by", "auto"))
+_SETTINGS = (("Setting", "32%"), ("Value", "26%"), ("From", "auto"))
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All of it, as rows of text."""
+
+    devices: Sequence[Sequence[str]]
+    """Each with its name, its memory, and who holds it."""
+    settings: Sequence[Sequence[str]]
+    """Each with its name, its value, and where that came from."""
+    live: Sequence[str]
+    outlook: str
+
+    def _repr_html_(self) -> str:
+        parts = [
+            table(_DEVICES, _cells(self.devices), wrap=True),
+            table(_SETTINGS, _cells(self.settings), wrap=True),
+            *(element("div", text(line)) for line in self.live),
+            element("div", element("b", text(self.outlook))),
+        ]
+        return element("div", "".join(parts), "max-width:64em;line-height:1.4")
+
+    def __repr__(self) -> str:
+        tables = [
+            _columns([[title for title, _ in _DEVICES], *self.devices]),
+            _columns([[title for title, _ in _SETTINGS], *self.settings]),
+        ]
+        return "\n\n".join([*tables, "\n".join([*self.live, self.outlook])])
+
+
+def look() -> Overview:
+    """How things are now.
+
+    Raises:
+        ConfigurationError: A setting cannot work, whatever the hardware is.
+    """
+    config = resolve()
+    found = hardware.detect({**os.environ, **config.env})
+    planned: Plan | None = None
+    try:
+        planned = plan.make(config, found, plan.engine_for(config, found))
+        words = outlook(planned)
+    except (ConfigurationError, HardwareError, LaunchError) as error:
+        words = _short(f"a launch would be refused: {error}")
+    return Overview(_devices(found), _settings(config, planned), [line for tell in LIVE for line in tell()], words)
+
+
+def _devices(found: Hardware) -> list[list[str]]:
+    memory = psutil.virtual_memory()
+    host = [f"CPU, {found.cores} core{'s' if found.cores > 1 else ''}", _share(memory.used, memory.total), ""]
+    if found.mps:
+        return [["Apple GPU", "shared with the CPU", ""], host]
+    rows = _tpu(found)
+    uses = hardware.use() if found.gpus else {}
+    for index, gpu in enumerate(found.gpus):
+        use = uses.get(gpu.uuid)
+        shown = _share(use.used, gpu.total) if use else ""
+        rows.append([f"GPU {index}: {gpu.name}", shown, _holders(use.holders) if use else ""])
+    if found.hidden_gpus:
+        rows.append(["GPUs", "", f"can't be used: {found.hidden_gpus}"])
+    return [*rows, host]
+
+
+def _tpu(found: Hardware) -> list[list[str]]:
+    tpu = found.tpu
+    if tpu is None:
+        return []
+    where = f"{tpu} ({tpu.host})" if tpu.host else str(tpu)
+    if tpu.unusable:
+        return [[where, "", f"can't be used: {tpu.unusable}"]]
+    held = {} if tpu.emulated else tpus.holders()
+    return [[where, "", "; ".join(f"{_who(pid)}, {', '.join(files)}" for pid, files in held.items())]]
+
+
+def _share(used: float, total: float) -> str:
+    return f"{size(used)} of {size(total)}"
+
+
+def _holders(holders: Mapping[int, int]) -> str:
+    return "; ".join(f"{_who(pid)}{f', {size(held)}' if held else ''}" for pid, held in holders.items())
+
+
+def _who(pid: int) -> str:
+    """What a process is to the user. Not all of its command: that may hold secrets, and notebooks are shared."""
+    try:
+        process = psutil.Process(pid)
+        program, *arguments = process.cmdline() or [process.name()]
+        script = [word for word in arguments[:1] if not word.startswith("-")]
+        command = " ".join(map(os.path.basename, [program, *script]))
+        ancestors = [parent.pid for parent in process.parents()]
+    except psutil.Error:  # of another container, or of another user
+        return f"process {pid}"
+    if pid == os.getpid():
+        return f"this notebook (process {pid})"
+    return f"{'started by this notebook' if os.getpid() in ancestors else command} (process {pid})"
+
+
+def _settings(config: LaunchConfig, planned: Plan | None) -> list[list[str]]:
+    rows = []
+    for setting in SETTINGS:
+        if setting.flags or setting.field in config.sources:
+            value = _value(setting.field, getattr(config, setting.field), planned)
+            rows.append([setting.field, value, _source(config, setting.field)])
+    if config.fsdp:
+        words = ", ".join(f"{name}: {value}" for name, value in config.fsdp.items())
+        rows.append(["fsdp", words, _source(config, "fsdp")])
+    return rows
+
+
+def _source(config: LaunchConfig, name: str) -> str:
+    return _short(str(config.sources.get(name, "default")))
+
+
+def _short(words: str) -> str:
+    """Without the name of who owns the folder: notebooks are shared."""
+    return words.replace(os.path.expanduser("~") + os.sep, "~/")
+
+
+def _value(name: str, value: Any, planned: Plan | None) -> str:
+    """A value as people read it; what is left open, as it would come out now."""
+    open_to = {"num_processes": planned.size, "device": planned.device} if planned else {}
+    if value is None:
+        return f"{open_to[name]}, as found" if name in open_to else "–"
+    if name == "env":
+        return ", ".join(value) or "–"  # the names only: values may be secret, and notebooks are shared
+    return (", ".join(map(str, value)) if isinstance(value, tuple) else str(value)) or "–"
+
+
+def _cells(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [[text(cell) for cell in row] for row in rows]
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join(lines)

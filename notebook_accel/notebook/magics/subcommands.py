@@ -1,0 +1,121 @@
+"""The words that `%accelerate` understands beside its options. A new one is a row here and a function elsewhere."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from notebook_accel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+
+@dataclass(frozen=True)
+class Subcommand:
+    """One word that may follow `%accelerate`."""
+
+    name: str
+    arguments: str
+    """What may follow it, as the help shows it: `[RANK]`."""
+    summary: str
+    """What it does, in one line."""
+    run: str
+    """`module.function` in `notebook_accel.notebook`, imported when it is first used. Called with the shell and the
+    words that follow; what it returns is what the magic returns."""
+    complete: str = ""
+    """Likewise, for Tab: called with the shell, the words before the cursor, and the beginning of the one there."""
+    takes_code: bool = False
+    """What follows its first word is code, given whole and as it was written."""
+
+    def load(self) -> Callable[..., Any]:
+        return _load(self.run)
+
+
+SUBCOMMANDS: tuple[Subcommand, ...] = (
+    Subcommand("status", "", "Shows what %accelerate alone shows.", "magics.configure.status"),
+    Subcommand("stop", "", "Ends the ranks of %%accelerate.", "magics.rank_commands.stop"),
+    Subcommand("restart", "", "Ends them, and starts new ones, as they are set now.", "magics.rank_commands.restart"),
+    Subcommand("interrupt", "", "Interrupts the cell that runs in the background.", "magics.rank_commands.interrupt"),
+    Subcommand(
+        "logs",
+        "[RANK]",
+        "Shows what a rank, or each of them, has written last.",
+        "magics.rank_commands.logs",
+        "magics.rank_commands.ranks",
+    ),
+    Subcommand(
+        "push",
+        "NAME...",
+        "Sends variables to the ranks, whatever they have.",
+        "magics.rank_commands.push",
+        "magics.rank_commands.variables_here",
+    ),
+    Subcommand(
+        "pull",
+        "NAME... [--ranks 0]",
+        "Brings variables of the ranks here.",
+        "magics.rank_commands.pull",
+        "magics.rank_commands.variables_there",
+    ),
+    Subcommand("stacks", "", "Shows where each rank is, while a cell runs.", "magics.rank_commands.stacks"),
+    Subcommand(
+        "debug",
+        "[RANK [COMMANDS]]",
+        "Opens pdb where the last cell that failed has done so on a rank; or gives it commands, as `p x ;; up ;; p x`.",
+        "magics.rank_commands.debug",
+        "magics.rank_commands.ranks",
+        takes_code=True,
+    ),
+    Subcommand("jobs", "", "Lists the last jobs, of every notebook.", "magics.job_commands.jobs"),
+    Subcommand(
+        "attach",
+        "[JOB]",
+        "Shows a job again; the last one by default.",
+        "magics.job_commands.attach",
+        "magics.job_commands.complete",
+    ),
+)
+
+
+def names() -> list[str]:
+    """All of them."""
+    return [each.name for each in SUBCOMMANDS]
+
+
+def get(name: str) -> Subcommand:
+    """The subcommand of that name.
+
+    Raises:
+        ConfigurationError: There is none.
+    """
+    known = {each.name: each for each in SUBCOMMANDS}
+    if name not in known:
+        close = get_close_matches(name, known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else f"; it has {', '.join(known)}, and options such as -n 2"
+        raise ConfigurationError(f"%accelerate has no subcommand {name!r}{hint}")
+    return known[name]
+
+
+def complete(shell: InteractiveShell, words: list[str], prefix: str) -> list[str]:
+    """What may stand where `prefix` begins, after a subcommand and what follows it."""
+    row = next((each for each in SUBCOMMANDS if each.name == words[0]), None)
+    if row is None or not row.complete:
+        return []
+    return [each for each in _load(row.complete)(shell, words[1:], prefix) if each.startswith(prefix)]
+
+
+def describe() -> str:
+    """The subcommands, as a help page lists them."""
+    rows = [(f"{each.name} {each.arguments}".rstrip(), each.summary) for each in SUBCOMMANDS]
+    width = max(len(usage) for usage, _ in rows)
+    return "\n".join(f"  {usage:<{width}}  {summary}" for usage, summary in rows)
+
+
+def _load(path: str) -> Callable[..., Any]:
+    module, _, function = path.rpartition(".")
+    found: Callable[..., Any] = getattr(importlib.import_module(f"notebook_accel.notebook.{module}"), function)
+    return found

@@ -1,0 +1,299 @@
+"""`Accelerator`: what stands between a plain training loop and the ranks and devices it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train import data
+from notebook_accel.train.accelerator.saving import Saving
+from notebook_accel.train.accelerator.stepping import Stepping
+from notebook_accel.train.models import batch_size, compiling, precision, prepare_checks
+from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
+from notebook_accel.train.steps.scheduler import AcceleratedScheduler
+
+T = TypeVar("T")
+
+
+class Accelerator(Stepping, Saving):
+    """Runs a plain PyTorch loop on whatever ranks and devices there are.
+
+        accelerator = Accelerator()
+        model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = loss_function(model(inputs), targets)
+            accelerator.backward(loss)
+            optimizer.step()
+            scheduler.step()
+
+    On the ranks of a launch it needs no arguments; outside any it is a single device. Its interface is that of Hugging
+    Face Accelerate's class of the same name.
+
+    Args:
+        device_placement: Whether `prepare` moves models, and loaders move batches, to the rank's device.
+        split_batches: As in `DataLoaderConfiguration`.
+        mixed_precision: `no`, `fp16`, `bf16` or `fp8`; `None`: what the launch said.
+        gradient_accumulation_steps: Over how many batches gradients add up.
+        cpu: Whether to leave accelerators alone.
+        dataloader_config: How loaders share their samples among the ranks.
+        deepspeed_plugin: Not available.
+        fsdp_plugin: Shards parameters with FSDP2.
+        torch_tp_plugin: Spreads layers over ranks.
+        megatron_lm_plugin: Not available.
+        rng_types: Which random states loaders make equal on all ranks at the start of each epoch; `None`: only their
+            sampler's generator.
+        log_with: Trackers, by name or made by the user.
+        project_dir: Where the run keeps what it writes.
+        project_config: The same in more detail.
+        gradient_accumulation_plugin: Instead of `gradient_accumulation_steps`, in more detail.
+        step_scheduler_with_optimizer: Whether schedulers follow the optimizers' real steps.
+        kwargs_handlers: Arguments for what it makes: `DistributedDataParallelKwargs`, `GradScalerKwargs` and so on.
+        dynamo_backend: Has models go through `torch.compile` with this backend.
+        dynamo_plugin: The same in more detail.
+        deepspeed_plugins: Not available.
+        parallelism_config: Not available.
+
+    Raises:
+        ConfigurationError: Arguments that contradict each other, the device, or an Accelerator that is there already.
+        HardwareError: The device cannot compute in that precision.
+    """
+
+    # Preparing
+
+    def prepare(self, *args: Any, device_placement: Sequence[bool | None] | None = None) -> Any:
+        """Makes models, optimizers, loaders and schedulers ready for the ranks.
+
+        Args:
+            args: Any number of them, in any order; models together with their optimizers. What is none of these, or is
+                prepared already, comes back as it is.
+            device_placement: For each of them, whether it is moved to the device; `None`: as the Accelerator was told.
+
+        Returns:
+            The prepared objects in the same order; a single one bare.
+
+        Raises:
+            ConfigurationError: They do not go together.
+        """
+        places = [None] * len(args) if device_placement is None else list(device_placement)
+        if len(places) != len(args):
+            raise ConfigurationError(f"device_placement has {len(places)} entries for {len(args)} objects")
+        prepare_checks.containers(args)
+        found = list(args)
+        models = [index for index, each in enumerate(args) if isinstance(each, nn.Module)]
+        optimizers = [each for each in args if isinstance(each, Optimizer)]
+        self._refuse_strangers([args[index] for index in models], optimizers)
+        prepared = self._prepare_models(
+            [args[index] for index in models], [self._places(places[index]) for index in models], optimizers
+        )
+        for index, model in zip(models, prepared, strict=True):
+            found[index] = model
+        for index, each in enumerate(args):
+            if isinstance(each, DataLoader):
+                found[index] = self.prepare_data_loader(each, places[index])
+            elif isinstance(each, Optimizer):
+                found[index] = self._wrap_optimizer(each, places[index])
+        for index, each in enumerate(args):  # they follow optimizers, which are all known by now
+            if isinstance(each, LRScheduler):
+                found[index] = self.prepare_scheduler(each)
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def prepare_model(
+        self, model: nn.Module, device_placement: bool | None = None, evaluation_mode: bool = False
+    ) -> nn.Module:
+        """Prepares one model.
+
+        Args:
+            model: The model.
+            device_placement: Whether it is moved to the device; `None`: as the Accelerator was told.
+            evaluation_mode: Whether it is only evaluated, and so stays whole and unwrapped.
+        """
+        if not evaluation_mode:
+            return self._prepare_models([model], [self._places(device_placement)], [])[0]
+        inner = self._precision.apply(compiling.inner(model))
+        placed = inner.to(self.device) if self._places(device_placement) else inner
+        return self._finish(placed, model)
+
+    def prepare_data_loader(
+        self,
+        data_loader: DataLoader[Any],
+        device_placement: bool | None = None,
+        slice_fn_for_dispatch: Callable[..., Any] | None = None,
+    ) -> DataLoader[Any]:
+        """Prepares one data loader.
+
+        Args:
+            data_loader: The loader.
+            device_placement: Whether its batches are moved to the device; `None`: as the Accelerator was told.
+            slice_fn_for_dispatch: How rank 0, where it reads for all, cuts a batch; see `slice_tensors`.
+        """
+        config = self.dataloader_config
+        rank, size = self.strategy.data_ranks
+        prepared = data.prepare_data_loader(
+            data_loader,
+            self.device,
+            num_processes=size,
+            process_index=rank,
+            split_batches=config.split_batches,
+            put_on_device=self._places(device_placement),
+            rng_types=list(self.rng_types),
+            dispatch_batches=config.dispatch_batches,
+            even_batches=config.even_batches,
+            slice_fn_for_dispatch=slice_fn_for_dispatch,
+            use_seedable_sampler=config.use_seedable_sampler,
+            data_seed=config.data_seed,
+            non_blocking=config.non_blocking,
+            use_stateful_dataloader=config.use_stateful_dataloader,
+        )
+        return _remember(self._dataloaders, prepared)
+
+    def prepare_optimizer(self, optimizer: Optimizer, device_placement: bool | None = None) -> AcceleratedOptimizer:
+        """Prepares one optimizer, whose model is prepared already.
+
+        Raises:
+            ConfigurationError: Its parameters do not belong to a prepared model.
+        """
+        self._refuse_strangers([], [optimizer])
+        return self._wrap_optimizer(optimizer, device_placement)
+
+    def prepare_scheduler(self, scheduler: LRScheduler) -> AcceleratedScheduler:
+        """Prepares one scheduler, whose optimizer is prepared already.
+
+        Raises:
+            ConfigurationError: Its optimizer is not.
+        """
+        for known in self._schedulers:
+            if scheduler in (known, known.scheduler):
+                return known
+        own = scheduler.optimizer
+        followed = [each for each in self._optimizers if own in (each, each.optimizer)]
+        if not followed and self.step_scheduler_with_optimizer:
+            raise ConfigurationError(
+                "a scheduler was prepared without its optimizer, so it could not know which steps are real: prepare "
+                "both in one call, or the optimizer first"
+            )
+        prepared = AcceleratedScheduler(
+            scheduler,
+            followed,
+            self.step_scheduler_with_optimizer,
+            self.split_batches,
+            processes=self.strategy.data_ranks[1],
+        )
+        return _remember(self._schedulers, prepared)
+
+    def _prepare_models(
+        self, models: Sequence[nn.Module], places: Sequence[bool], optimizers: Sequence[Optimizer]
+    ) -> list[nn.Module]:
+        """Prepares those that are not yet, all at once, with the optimizers that hold their parameters."""
+        known = [self._known(model) for model in models]
+        new = [index for index, model in enumerate(known) if model is None]
+        inner = [compiling.inner(models[index]) for index in new]
+        to_wrap = [position for position, model in enumerate(inner) if not self.strategy.is_prepared(model)]
+        for position in to_wrap:
+            self._precision.apply(inner[position])
+            if places[new[position]] and not getattr(inner[position], "hf_device_map", None):
+                inner[position] = self.strategy.place(inner[position])
+        holders = [*(each.optimizer for each in self._optimizers), *(_raw(each) for each in optimizers)]
+        if to_wrap:
+            wrapped = self.strategy.prepare([inner[position] for position in to_wrap], _distinct(holders))
+            for position, model in zip(to_wrap, wrapped, strict=True):
+                inner[position] = model
+        for index, model in zip(new, inner, strict=True):
+            finished = self._finish(model, models[index])
+            self._models.append(finished)
+            self._watch.add(finished)
+            known[index] = finished
+        return [model for model in known if model is not None]
+
+    def _finish(self, model: nn.Module, given: nn.Module) -> nn.Module:
+        """Compiles a model, last of all, if the user has done so or asked for it."""
+        if compiling.is_compiled(given):
+            return compiling.like(model, given)
+        return compiling.apply(model, self.state.dynamo_plugin)
+
+    def _known(self, model: nn.Module) -> nn.Module | None:
+        """What the model, prepared or not, was prepared as."""
+        own = compiling.inner(model)
+        for prepared in self._models:
+            inner = compiling.inner(prepared)
+            if own is inner or own is self.strategy.unwrap(inner):
+                return prepared
+        return None
+
+    def _wrap_optimizer(self, optimizer: Optimizer, device_placement: bool | None) -> AcceleratedOptimizer:
+        for known in self._optimizers:
+            if optimizer is known or optimizer is known.optimizer:
+                return known
+        prepared = (
+            optimizer
+            if isinstance(optimizer, AcceleratedOptimizer)
+            else AcceleratedOptimizer(optimizer, self._places(device_placement), self.scaler)
+        )
+        return _remember(self._optimizers, prepared)
+
+    def _refuse_strangers(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
+        prepare_checks.strangers([*self._models, *models], optimizers, several_ranks=self.use_distributed)
+
+    def _places(self, device_placement: bool | None) -> bool:
+        return self.device_placement if device_placement is None else device_placement
+
+    # What comes back
+
+    def unwrap_model(
+        self, model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
+    ) -> nn.Module:
+        """The user's own model.
+
+        Args:
+            model: A prepared model.
+            keep_fp32_wrapper: Whether it still computes in the low precision, with outputs in float32.
+            keep_torch_compile: Whether it still is compiled, if it was.
+        """
+        own = self.strategy.unwrap(compiling.inner(model))
+        if not keep_fp32_wrapper:
+            precision.remove(own)
+        return compiling.like(own, model) if keep_torch_compile else own
+
+    def skip_first_batches(self, dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
+        """A loader that leaves out the first batches, to go on in the middle of an epoch."""
+        return data.skip_first_batches(dataloader, num_batches)
+
+    def free_memory(self, *objects: Any) -> list[Any]:
+        """Forgets all that was prepared, and frees its memory.
+
+            model, optimizer = accelerator.free_memory(model, optimizer)
+
+        Returns:
+            A `None` for each object.
+        """
+        everything: tuple[list[Any], ...] = (self._models, self._optimizers, self._schedulers, self._dataloaders)
+        for kept in everything:
+            kept.clear()
+        self._watch.clear()
+        self._accumulation.step = 0
+        return list(batch_size.release_memory(*objects))
+
+    def clear(self, *objects: Any) -> list[Any]:
+        """The same as `free_memory`."""
+        return self.free_memory(*objects)
+
+
+def _raw(optimizer: Optimizer) -> Optimizer:
+    return optimizer.optimizer if isinstance(optimizer, AcceleratedOptimizer) else optimizer
+
+
+def _distinct(optimizers: Sequence[Optimizer]) -> list[Optimizer]:
+    return list({id(each): each for each in optimizers}.values())
+
+
+def _remember(kept: list[T], new: T) -> T:
+    """Adds to the list what is not in it."""
+    if not any(each is new for each in kept):
+        kept.append(new)
+    return new

@@ -1,0 +1,104 @@
+"""The arguments of an `Accelerator`, checked against each other; what can be said in two ways becomes one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options.plugins import (
+    AORecipeKwargs,
+    AutocastKwargs,
+    DataLoaderConfiguration,
+    DistributedDataParallelKwargs,
+    DynamoBackend,
+    GradientAccumulationPlugin,
+    GradScalerKwargs,
+    InitProcessGroupKwargs,
+    KwargsHandler,
+    ProfileKwargs,
+    ProjectConfiguration,
+    TorchDynamoPlugin,
+)
+from notebook_accel.train.ranks import environment
+
+H = TypeVar("H", bound=KwargsHandler)
+_HANDLERS = (
+    DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs, AutocastKwargs, ProfileKwargs,
+    AORecipeKwargs,
+)  # fmt: skip
+
+
+class Handlers:
+    """What `kwargs_handlers` holds, by class."""
+
+    def __init__(self, given: Sequence[KwargsHandler]) -> None:
+        self._given: dict[type[KwargsHandler], KwargsHandler] = {}
+        for handler in given:
+            kind = next((each for each in _HANDLERS if isinstance(handler, each)), None)
+            if kind is None:
+                raise ConfigurationError(
+                    f"kwargs_handlers holds {handler!r:.80}, which is none of "
+                    f"{', '.join(each.__name__ for each in _HANDLERS)}"
+                )
+            if kind in self._given:
+                raise ConfigurationError(f"kwargs_handlers holds two {kind.__name__}: give one")
+            self._given[kind] = handler
+
+    def get(self, kind: type[H]) -> H | None:
+        found = self._given.get(kind)
+        assert found is None or isinstance(found, kind)
+        return found
+
+
+def refuse_missing(**plugins: Any) -> None:
+    """Raises for a plugin of something that is not here."""
+    for name, value in plugins.items():
+        if value is not None:
+            raise ConfigurationError(
+                f"{name} asks for something that is not here: there are DDP (the default on several ranks), FSDP2 "
+                "(fsdp_plugin) and tensor parallel (torch_tp_plugin)"
+            )
+
+
+def project(config: ProjectConfiguration | None, folder: str | os.PathLike[str] | None) -> ProjectConfiguration:
+    """Where the run keeps what it writes, given in one way or the other."""
+    chosen = config or ProjectConfiguration()
+    if folder is not None and chosen.project_dir is None:
+        chosen.set_directories(os.fspath(folder))
+    elif folder is not None and os.fspath(folder) != chosen.project_dir:
+        raise ConfigurationError(
+            f"project_dir={os.fspath(folder)!r} contradicts project_config, whose project_dir is "
+            f"{chosen.project_dir!r}: give one of them"
+        )
+    return chosen
+
+
+def loading(config: DataLoaderConfiguration | None, split_batches: bool | None) -> DataLoaderConfiguration:
+    """How loaders share their samples."""
+    config = config or DataLoaderConfiguration(split_batches=bool(split_batches))
+    if split_batches is not None and split_batches != config.split_batches:
+        raise ConfigurationError(
+            f"split_batches={split_batches} contradicts dataloader_config, which has {config.split_batches}: "
+            "give it there alone"
+        )
+    return config
+
+
+def accumulation(plugin: GradientAccumulationPlugin | None, steps: int) -> GradientAccumulationPlugin:
+    """Over how many batches gradients add up; what the launch said, where the user has said nothing."""
+    if plugin is not None:
+        if steps != 1:
+            raise ConfigurationError(
+                f"gradient_accumulation_steps={steps} and gradient_accumulation_plugin were both given: give one"
+            )
+        return plugin
+    return GradientAccumulationPlugin(num_steps=steps if steps != 1 else environment.read().accumulation_steps)
+
+
+def compiling(plugin: TorchDynamoPlugin | None, backend: DynamoBackend | str | None) -> TorchDynamoPlugin | None:
+    """How models are compiled, given in one way or the other."""
+    if plugin is not None and backend is not None:
+        raise ConfigurationError("dynamo_plugin and dynamo_backend were both given: give one of them")
+    return plugin if backend is None else TorchDynamoPlugin(backend=backend)

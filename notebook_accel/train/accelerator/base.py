@@ -1,0 +1,230 @@
+"""What an `Accelerator` is made of: the arguments it was given, checked once, and the parts that work for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from notebook_accel.train.accelerator import arguments
+from notebook_accel.train.checkpoints.checkpoint import Checkpoints
+from notebook_accel.train.models.precision import Precision
+from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
+from notebook_accel.train.options.plugins import (
+    AORecipeKwargs,
+    AutocastKwargs,
+    DataLoaderConfiguration,
+    DistributedDataParallelKwargs,
+    DistributedType,
+    DynamoBackend,
+    GradientAccumulationPlugin,
+    GradScalerKwargs,
+    InitProcessGroupKwargs,
+    KwargsHandler,
+    LoggerType,
+    PrecisionType,
+    ProfileKwargs,
+    ProjectConfiguration,
+    RNGType,
+    TorchDynamoPlugin,
+    TorchTensorParallelPlugin,
+)
+from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.ranks.state import AcceleratorState, is_initialized
+from notebook_accel.train.ranks.turns import RankWork
+from notebook_accel.train.steps.accumulation import Accumulation, Watch
+from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
+from notebook_accel.train.steps.scheduler import AcceleratedScheduler
+from notebook_accel.train.strategies import choose
+from notebook_accel.train.strategies.base import Settings
+from notebook_accel.train.trackers import GeneralTracker, Logbook
+
+
+class Run(RankWork):
+    """The settings of a training run, and its parts. `Accelerator` has the documentation."""
+
+    def __init__(
+        self,
+        device_placement: bool = True,
+        split_batches: bool | None = None,
+        mixed_precision: PrecisionType | str | None = None,
+        gradient_accumulation_steps: int = 1,
+        cpu: bool = False,
+        dataloader_config: DataLoaderConfiguration | None = None,
+        deepspeed_plugin: Any = None,
+        fsdp_plugin: FullyShardedDataParallelPlugin | None = None,
+        torch_tp_plugin: TorchTensorParallelPlugin | None = None,
+        megatron_lm_plugin: Any = None,
+        rng_types: Sequence[str | RNGType] | None = None,
+        log_with: str | LoggerType | GeneralTracker | Sequence[str | LoggerType | GeneralTracker] | None = None,
+        project_dir: str | os.PathLike[str] | None = None,
+        project_config: ProjectConfiguration | None = None,
+        gradient_accumulation_plugin: GradientAccumulationPlugin | None = None,
+        step_scheduler_with_optimizer: bool = True,
+        kwargs_handlers: Sequence[KwargsHandler] | None = None,
+        dynamo_backend: DynamoBackend | str | None = None,
+        dynamo_plugin: TorchDynamoPlugin | None = None,
+        deepspeed_plugins: Any = None,
+        parallelism_config: Any = None,
+    ) -> None:
+        arguments.refuse_missing(
+            deepspeed_plugin=deepspeed_plugin or deepspeed_plugins,
+            megatron_lm_plugin=megatron_lm_plugin,
+            parallelism_config=parallelism_config,
+        )
+        handlers = arguments.Handlers(kwargs_handlers or ())
+        self.project_configuration = arguments.project(project_config, project_dir)
+        self.dataloader_config = arguments.loading(dataloader_config, split_batches)
+        accumulation = arguments.accumulation(gradient_accumulation_plugin, gradient_accumulation_steps)
+        joining = handlers.get(InitProcessGroupKwargs)
+        with _undone_if_refused():
+            self.state = AcceleratorState(
+                mixed_precision=None if mixed_precision is None else str(mixed_precision),
+                cpu=cpu,
+                dynamo_plugin=arguments.compiling(dynamo_plugin, dynamo_backend),
+                fsdp_plugin=fsdp_plugin,
+                torch_tp_plugin=torch_tp_plugin,
+                **({} if joining is None else joining.to_kwargs()),
+            )
+            self._precision = Precision(
+                self.state.mixed_precision,
+                self.device,
+                autocast=handlers.get(AutocastKwargs),
+                scaler=handlers.get(GradScalerKwargs),
+                fp8=handlers.get(AORecipeKwargs),
+            )
+            self.strategy = choose(
+                self.state.partial,
+                Settings(
+                    mixed_precision=self.state.mixed_precision,
+                    ddp=handlers.get(DistributedDataParallelKwargs) or DistributedDataParallelKwargs(),
+                    fsdp=self.state.fsdp_plugin,
+                    tensor_parallel=self.state.torch_tp_plugin,
+                ),
+            )
+        self.state.distributed_type = self.strategy.distributed_type
+        self.gradient_state = GradientState(accumulation)
+        self.device_placement = device_placement
+        self.step_scheduler_with_optimizer = step_scheduler_with_optimizer
+        self.rng_types = [
+            RNGType.of(each, "rng_types") for each in (("generator",) if rng_types is None else rng_types)
+        ]
+        self.profile_handler = handlers.get(ProfileKwargs)
+        self.flag_tensor: torch.Tensor | None = None
+        self._accumulation = Accumulation(self.strategy, self.gradient_state)
+        self._watch = Watch()
+        self._logbook = Logbook(log_with, self.logging_dir)
+        self._checkpoints = Checkpoints(self.project_configuration)
+        self._models: list[nn.Module] = []
+        self._optimizers: list[AcceleratedOptimizer] = []
+        self._schedulers: list[AcceleratedScheduler] = []
+        self._dataloaders: list[DataLoader[Any]] = []
+
+    # Where this is
+
+    @property
+    def num_processes(self) -> int:
+        return self.state.num_processes
+
+    @property
+    def process_index(self) -> int:
+        return self.state.process_index
+
+    @property
+    def local_process_index(self) -> int:
+        return self.state.local_process_index
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank computes."""
+        return self.state.device
+
+    @property
+    def distributed_type(self) -> DistributedType:
+        """How the ranks work together."""
+        return self.state.distributed_type
+
+    @property
+    def multi_device(self) -> bool:
+        """Whether there is more than one rank."""
+        return self.use_distributed
+
+    @property
+    def is_fsdp2(self) -> bool:
+        return self.state.is_fsdp2
+
+    def wait_for_everyone(self) -> None:
+        """Waits until all ranks have come to this point."""
+        self.state.wait_for_everyone()
+
+    # How it was set up
+
+    @property
+    def mixed_precision(self) -> str:
+        """What forward passes compute in: `no`, `fp16`, `bf16`, `fp8`."""
+        return self.state.mixed_precision
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler | None:
+        """The gradient scaler, with fp16."""
+        return self._precision.scaler
+
+    @property
+    def project_dir(self) -> str | None:
+        """The folder of the run."""
+        return self.project_configuration.project_dir
+
+    @property
+    def logging_dir(self) -> str | None:
+        """The folder that trackers write to."""
+        return self.project_configuration.logging_dir
+
+    @property
+    def save_iteration(self) -> int:
+        """The number that the next checkpoint gets, with automatic naming."""
+        return self.project_configuration.iteration
+
+    @property
+    def split_batches(self) -> bool:
+        return self.dataloader_config.split_batches
+
+    @property
+    def dispatch_batches(self) -> bool | None:
+        return self.dataloader_config.dispatch_batches
+
+    @property
+    def even_batches(self) -> bool:
+        return self.dataloader_config.even_batches
+
+    @even_batches.setter
+    def even_batches(self, value: bool) -> None:
+        self.dataloader_config.even_batches = value
+
+    @property
+    def use_seedable_sampler(self) -> bool:
+        return self.dataloader_config.use_seedable_sampler
+
+    @property
+    def non_blocking(self) -> bool:
+        return self.dataloader_config.non_blocking
+
+    @property
+    def use_stateful_dataloader(self) -> bool:
+        return self.dataloader_config.use_stateful_dataloader
+
+
+@contextmanager
+def _undone_if_refused() -> Iterator[None]:
+    """Forgets a state whose settings turn out to be impossible, so that the next cell can make another."""
+    first = not is_initialized()
+    try:
+        yield
+    except Exception:
+        if first:
+            AcceleratorState._reset_state()
+        raise

@@ -1,0 +1,207 @@
+"""The part of an `Accelerator` that keeps what a run leaves: checkpoints, weights, metrics, profiles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.accelerator.base import Run
+from notebook_accel.train.checkpoints import serialization, weights
+from notebook_accel.train.checkpoints.checkpoint import Contents
+from notebook_accel.train.models import compiling
+from notebook_accel.train.options.plugins import ProfileKwargs
+from notebook_accel.train.ranks.state import AcceleratorState
+from notebook_accel.train.steps.profiling import Profiled
+from notebook_accel.train.trackers import GeneralTracker
+
+
+class Saving(Run):
+    """Checkpoints, weights, trackers."""
+
+    # Checkpoints
+
+    def save_state(
+        self, output_dir: str | os.PathLike[str] | None = None, safe_serialization: bool = True, **kwargs: Any
+    ) -> str:
+        """Writes everything of the run into a folder; all ranks call it.
+
+        Args:
+            output_dir: The folder; not used with `ProjectConfiguration(automatic_checkpoint_naming=True)`.
+            safe_serialization: Whether whole weights become safetensors.
+            kwargs: None are known.
+
+        Returns:
+            The folder.
+        """
+        _refuse_unknown("save_state", kwargs)
+        return str(self._checkpoints.save(self._contents(), output_dir, safe_serialization))
+
+    def load_state(
+        self,
+        input_dir: str | os.PathLike[str] | None = None,
+        load_kwargs: dict[str, Any] | None = None,
+        *,
+        strict: bool = True,
+        map_location: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Brings everything of the run back from a folder; all ranks call it, after `prepare`.
+
+        Args:
+            input_dir: The folder; `None` with automatic naming: the newest.
+            load_kwargs: More arguments of `torch.load`, for optimizers and schedulers.
+            strict: Whether the weights must be exactly the model's.
+            map_location: Where optimizer states are read to: `cpu`, the default, or `on_device`.
+            kwargs: None are known.
+        """
+        _refuse_unknown("load_state", kwargs)
+        step = self._checkpoints.load(self._contents(), input_dir, load_kwargs, strict, map_location)
+        self._accumulation.step = step
+
+    def _contents(self) -> Contents:
+        return Contents(
+            strategy=self.strategy,
+            models=[compiling.inner(model) for model in self._models],
+            optimizers=[optimizer.optimizer for optimizer in self._optimizers],
+            schedulers=list(self._schedulers),
+            loaders=list(self._dataloaders),
+            scaler=self.scaler,
+            custom=self._checkpoints.custom,
+            step=self._accumulation.step,
+            pending=not self.gradient_state.sync_gradients,
+        )
+
+    def register_for_checkpointing(self, *objects: Any) -> None:
+        """Has checkpoints hold these objects too, which have `state_dict` and `load_state_dict`."""
+        self._checkpoints.register(*objects)
+
+    @property
+    def _custom_objects(self) -> list[Any]:
+        return self._checkpoints.custom
+
+    def register_save_state_pre_hook(self, hook: Callable[..., None]) -> Any:
+        """Has `hook(models, weights, folder)` called by `save_state`; what it takes out of `weights` is not written.
+
+        Returns:
+            A handle; its `remove()` takes the hook off.
+        """
+        return self._checkpoints.register_save_hook(hook)
+
+    def register_load_state_pre_hook(self, hook: Callable[..., None]) -> Any:
+        """Has `hook(models, folder)` called by `load_state`; models that it takes out are not filled.
+
+        Returns:
+            A handle; its `remove()` takes the hook off.
+        """
+        return self._checkpoints.register_load_hook(hook)
+
+    # Weights
+
+    @property
+    def should_save_model(self) -> bool:
+        """Whether this rank writes what all ranks have alike."""
+        each = self.project_configuration.save_on_each_node
+        return self.is_local_main_process if each else self.is_main_process
+
+    def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, torch.Tensor]:
+        """The weights of a prepared model, whole at least on the main rank; all ranks call it.
+
+        Args:
+            model: The model.
+            unwrap: Whether the names are the user's own model's rather than the wrapped one's.
+        """
+        inner = compiling.inner(model)
+        return self.strategy.state_dict(inner) if unwrap else dict(inner.state_dict())
+
+    def save_model(
+        self,
+        model: nn.Module,
+        save_directory: str | os.PathLike[str],
+        max_shard_size: int | str = "10GB",
+        safe_serialization: bool = True,
+    ) -> None:
+        """Writes a model's weights into a folder, in files of at most `max_shard_size`; all ranks call it.
+
+        Args:
+            model: The model.
+            save_directory: The folder; it is made if need be.
+            max_shard_size: Bytes, or a text such as `5GB`.
+            safe_serialization: Whether to write safetensors rather than torch's pickle.
+        """
+        state = self.get_state_dict(model)
+        if self.should_save_model:
+            weights.save_model(state, save_directory, max_shard_size, safe_serialization)
+        self.wait_for_everyone()
+
+    def save(self, obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) -> None:
+        """Writes an object to a file, on the main rank only."""
+        if self.should_save_model:
+            serialization.save(obj, f, safe_serialization)
+
+    # Metrics
+
+    @property
+    def log_with(self) -> list[Any]:
+        """The trackers that were chosen."""
+        return self._logbook.log_with
+
+    @property
+    def trackers(self) -> list[GeneralTracker]:
+        """The trackers that have been started."""
+        return self._logbook.trackers
+
+    def init_trackers(
+        self,
+        project_name: str,
+        config: dict[str, Any] | None = None,
+        init_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        """Starts a run with each tracker of `log_with`.
+
+        Args:
+            project_name: Its name.
+            config: Settings of the run to keep with it.
+            init_kwargs: Arguments for each tracker, by the tracker's name.
+        """
+        self._logbook.start(project_name, config, init_kwargs)
+
+    def get_tracker(self, name: str, unwrap: bool = False) -> Any:
+        """A started tracker, by its name; with `unwrap`, the service's own object."""
+        return self._logbook.get(name, unwrap)
+
+    def log(self, values: dict[str, Any], step: int | None = None, log_kwargs: dict[str, Any] | None = None) -> None:
+        """Logs values to all trackers, and shows them in the notebook.
+
+        Args:
+            values: Numbers and texts by name.
+            step: When.
+            log_kwargs: Arguments for each tracker, by the tracker's name.
+        """
+        self._logbook.log(values, step, log_kwargs)
+
+    def profile(self, profile_handler: ProfileKwargs | None = None) -> Profiled:
+        """Profiles the block; `as` gives torch's profiler.
+
+        Args:
+            profile_handler: How; `None`: as in `kwargs_handlers`.
+        """
+        return Profiled(profile_handler or self.profile_handler or ProfileKwargs())
+
+    def end_training(self) -> None:
+        """Closes the trackers, and leaves the group. The next `Accelerator` starts afresh."""
+        self._logbook.finish()
+        # A rank that leaves gloo may take along what others have yet to receive of the last collective, and they hang.
+        # That group ends with the process.
+        if self.state.backend == "nccl":
+            self.state.destroy_process_group()
+        AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def _refuse_unknown(function: str, given: dict[str, Any]) -> None:
+    if given:
+        raise ConfigurationError(f"{function} has no argument {', '.join(given)}")

@@ -1,0 +1,184 @@
+"""The part of an `Accelerator` that a training loop's step goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from notebook_accel.train.accelerator.base import Run
+from notebook_accel.train.data import uneven
+from notebook_accel.train.models import compiling
+from notebook_accel.train.options.plugins import AutocastKwargs, GradientAccumulationPlugin
+from notebook_accel.train.ranks import collectives
+from notebook_accel.train.steps.accumulation import NOTHING, Block, WithoutSync
+from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
+
+
+class Stepping(Run):
+    """Accumulating, stepping, and exchanging what the ranks have found."""
+
+    # Accumulating
+
+    @property
+    def sync_gradients(self) -> bool:
+        """Whether the current batch ends in a step."""
+        return self.gradient_state.sync_gradients
+
+    @sync_gradients.setter
+    def sync_gradients(self, value: bool) -> None:
+        self.gradient_state.sync_gradients = value
+
+    @property
+    def gradient_accumulation_steps(self) -> int:
+        """Over how many batches gradients add up."""
+        return self.gradient_state.num_steps
+
+    @gradient_accumulation_steps.setter
+    def gradient_accumulation_steps(self, value: int) -> None:
+        self.gradient_state.num_steps = GradientAccumulationPlugin(num_steps=value).num_steps or 1
+
+    @property
+    def step(self) -> int:
+        """Batches that have been counted since the end of a loader."""
+        return self._accumulation.step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        self._accumulation.step = value
+
+    def accumulate(self, *models: nn.Module) -> Block:
+        """Counts a batch; within the block, optimizers step and gradients are exchanged only if that is due.
+
+            for batch in loader:
+                with accelerator.accumulate(model):
+                    ...
+
+        Args:
+            models: The prepared models whose gradients add up.
+        """
+        self._watch.check()
+        return self._accumulation.next(models)
+
+    def no_sync(self, model: nn.Module) -> Block:
+        """Keeps gradients on their rank within the block."""
+        return WithoutSync(self.strategy, (model,)) if self.strategy.syncs else NOTHING
+
+    def trigger_sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Has the backward passes in the block exchange gradients although their forward was under `no_sync`."""
+        return self.strategy.sync_in_backward(compiling.inner(model))
+
+    @contextmanager
+    def join_uneven_inputs(self, joinables: Sequence[Any], even_batches: bool | None = None) -> Iterator[None]:
+        """Lets ranks that run out of batches stand by in the block while the others go on.
+
+        Args:
+            joinables: The prepared models (and other `Joinable` objects) of the loop.
+            even_batches: Whether prepared loaders fill up the ranks with fewer batches; `None` leaves it as it is.
+        """
+        with ExitStack() as stack:
+            if even_batches is not None and self.use_distributed:
+                stack.enter_context(uneven.overriding_even_batches(self._dataloaders, even_batches))
+            stack.enter_context(self.strategy.join([compiling.inner(each) for each in joinables]))
+            yield
+
+    # Stepping
+
+    def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
+        """Computes gradients: `loss.backward()`, of the loss divided by the accumulation steps, and scaled with fp16.
+
+        Args:
+            loss: A scalar.
+            kwargs: Arguments of `Tensor.backward`.
+        """
+        self._watch.check()
+        steps = self.gradient_state.num_steps
+        if steps != 1:
+            loss = loss / steps
+        if self._precision.scaler is not None:
+            loss = self._precision.scaler.scale(loss)
+        loss.backward(**kwargs)  # type: ignore[no-untyped-call]
+        self.strategy.after_backward()
+
+    def unscale_gradients(self, optimizer: Any = None) -> None:
+        """Divides gradients by the scale of fp16, so that they can be looked at; otherwise does nothing.
+
+        Args:
+            optimizer: One or several prepared optimizers; `None`: all.
+        """
+        scaler = self._precision.scaler
+        if scaler is None:
+            return
+        chosen = self._optimizers if optimizer is None else optimizer
+        for each in chosen if isinstance(chosen, (list, tuple)) else [chosen]:
+            scaler.unscale_(each.optimizer if isinstance(each, AcceleratedOptimizer) else each)
+
+    def clip_grad_norm_(
+        self, parameters: torch.Tensor | Iterable[torch.Tensor], max_norm: float, norm_type: float = 2
+    ) -> torch.Tensor:
+        """Scales gradients so that their norm is at most `max_norm`.
+
+        Returns:
+            The norm before, over all ranks: a scalar.
+        """
+        self.unscale_gradients()
+        given = [parameters] if isinstance(parameters, torch.Tensor) else parameters
+        return self.strategy.clip_grad_norm_(given, max_norm, norm_type)
+
+    def clip_grad_value_(self, parameters: torch.Tensor | Iterable[torch.Tensor], clip_value: float) -> None:
+        """Limits each element of the gradients to ±`clip_value`."""
+        self.unscale_gradients()
+        given = [parameters] if isinstance(parameters, torch.Tensor) else parameters
+        self.strategy.clip_grad_value_(given, clip_value)
+
+    @property
+    def optimizer_step_was_skipped(self) -> bool:
+        """Whether an optimizer left its last step out, because gradients had overflowed."""
+        return any(optimizer.step_was_skipped for optimizer in self._optimizers)
+
+    def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
+        """Computes in the low precision within the block; prepared models do so by themselves."""
+        return self._precision.autocast(autocast_handler)
+
+    # Exchanging
+
+    def gather(self, tensor: Any) -> Any:
+        """Concatenates the tensors of all ranks along their first dimension; scalars become one-dimensional.
+
+        Args:
+            tensor: A tensor or a tree of tensors, of the same shapes on all ranks.
+
+        Raises:
+            DistributedOperationException: The shapes differ; it names those of each rank.
+        """
+        return collectives.gather_over(tensor, self.strategy.data_group)
+
+    def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
+        """As `gather`, without the samples that were repeated to fill up the last batch.
+
+        Args:
+            input_data: A tensor or a tree of tensors, one row for each sample; or any objects that can be pickled.
+            use_gather_object: Whether tensors too travel as objects, so that their shapes may differ.
+        """
+        return uneven.gather_for_metrics(input_data, use_gather_object, self.strategy.data_group)
+
+    def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
+        """Adds up the tensors of all ranks, or takes their `mean` or `max`; see `notebook_accel.reduce`."""
+        return collectives.reduce(tensor, reduction, scale)
+
+    def pad_across_processes(self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:
+        """Pads tensors along a dimension to the longest of all ranks; see `notebook_accel.pad_across_processes`."""
+        return collectives.pad_across_processes(tensor, dim=dim, pad_index=pad_index, pad_first=pad_first)
+
+    def set_trigger(self) -> None:
+        """Pulls a trigger that all ranks will see in `check_trigger`, such as to stop early."""
+        self.flag_tensor = torch.tensor(1)
+
+    def check_trigger(self) -> bool:
+        """Whether any rank has pulled the trigger since the last check; all ranks ask together."""
+        own = torch.tensor(0) if self.flag_tensor is None else self.flag_tensor
+        self.flag_tensor = None
+        return bool(collectives.reduce(own, "sum") > 0)

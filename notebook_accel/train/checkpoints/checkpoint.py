@@ -1,0 +1,277 @@
+"""Checkpoints of a whole run: `save_state` and `load_state`.
+
+All ranks come here together. What fails on one rank fails on all, so that none is left waiting; and a checkpoint is
+written beside its place and renamed, so that it is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from notebook_accel.errors import CheckpointError, ConfigurationError
+from notebook_accel.train.checkpoints import folders
+from notebook_accel.train.checkpoints.contents import (
+    Contents,
+    LoadOptions,
+    SaveOptions,
+    read_replicated,
+    write_replicated,
+)
+from notebook_accel.train.checkpoints.folders import StagedFolder
+from notebook_accel.train.options.plugins import ProjectConfiguration
+from notebook_accel.train.ranks import exchange
+from notebook_accel.train.ranks.logging import get_logger
+from notebook_accel.train.ranks.state import PartialState
+
+__all__ = ["Checkpoints", "Contents", "LoadOptions", "SaveOptions", "read_replicated", "write_replicated"]
+
+T = TypeVar("T")
+SaveHook = Callable[[list[Any], list[dict[str, torch.Tensor]], str], None]
+LoadHook = Callable[[list[Any], str], None]
+_log = get_logger(__name__)
+
+
+class Checkpoints:
+    """The checkpoints of one Accelerator: where they are, and what the user has hung on them.
+
+    Args:
+        project: Read at each call, since users change its `iteration`.
+
+    Raises:
+        ConfigurationError: `total_limit` can't be kept.
+    """
+
+    def __init__(self, project: ProjectConfiguration) -> None:
+        self._project = project
+        self._save_hooks: OrderedDict[int, SaveHook] = OrderedDict()
+        self._load_hooks: OrderedDict[int, LoadHook] = OrderedDict()
+        self.custom: list[Any] = []
+        """What `register_for_checkpointing` was given."""
+        limit = project.total_limit
+        if limit is not None and limit < 1:
+            raise ConfigurationError(f"total_limit={limit} keeps no checkpoint: give 1 or more, or leave it out")
+        if limit is not None and not project.automatic_checkpoint_naming:
+            raise ConfigurationError(
+                f"total_limit={limit} has no effect without automatic_checkpoint_naming=True: checkpoints that you "
+                "name yourself are not counted"
+            )
+
+    def register(self, *objects: Any) -> None:
+        """Adds objects of the user's to what checkpoints hold.
+
+        Raises:
+            ConfigurationError: One has no `state_dict` and `load_state_dict`.
+        """
+        for each in objects:
+            if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
+                raise ConfigurationError(
+                    f"a {type(each).__name__} cannot be registered for checkpointing: it needs the methods "
+                    "state_dict() and load_state_dict(state)"
+                )
+        self.custom.extend(objects)
+
+    def register_save_hook(self, hook: SaveHook) -> RemovableHandle:
+        """Has `hook(models, weights, folder)` called before a save; weights that it takes out are not written."""
+        handle = RemovableHandle(self._save_hooks)
+        self._save_hooks[handle.id] = hook
+        return handle
+
+    def register_load_hook(self, hook: LoadHook) -> RemovableHandle:
+        """Has `hook(models, folder)` called before a load; models that it takes out are not filled."""
+        handle = RemovableHandle(self._load_hooks)
+        self._load_hooks[handle.id] = hook
+        return handle
+
+    def save(
+        self, contents: Contents, output_dir: str | os.PathLike[str] | None = None, safe_serialization: bool = True
+    ) -> Path:
+        """Writes a checkpoint; all ranks call it.
+
+        Args:
+            contents: What to write.
+            output_dir: The checkpoint's folder; one that is there is replaced. Not used with automatic naming.
+            safe_serialization: Whether whole weights become safetensors.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ConfigurationError: It is not clear where to, or something of the contents could not be read back.
+            CheckpointError: It failed on another rank.
+        """
+        target = _agreed(_together("prepare the folder", lambda: self._target(output_dir)))
+        staged = _together("prepare the folder", lambda: StagedFolder(target))
+        _together("prepare the folder", lambda: _on_each_machine(staged.begin))
+        try:
+            _together("write the checkpoint", lambda: self._write(contents, staged.path, safe_serialization))
+        except Exception:
+            _on_each_disk(staged.discard)
+            raise
+        _on_each_disk(staged.commit)
+        if self._project.automatic_checkpoint_naming:
+            limit = self._project.total_limit
+            if limit is not None:
+                _on_each_disk(lambda: folders.remove_oldest(staged.target.parent, limit, staged.target))
+            self._project.iteration += 1
+        _log.info("Saved the state of the run to %s.", target)
+        return target
+
+    def load(
+        self,
+        contents: Contents,
+        input_dir: str | os.PathLike[str] | None = None,
+        load_kwargs: dict[str, Any] | None = None,
+        strict: bool = True,
+        map_location: Any = None,
+    ) -> int:
+        """Fills everything from a checkpoint; all ranks call it.
+
+        Args:
+            contents: What to fill.
+            input_dir: The checkpoint's folder; `None` with automatic naming: the newest.
+            load_kwargs: More arguments of `torch.load`, for optimizers and schedulers.
+            strict: Whether the weights must be exactly the model's.
+            map_location: Where optimizer states are read to before they are taken over: `cpu`, the default, or
+                `on_device`.
+
+        Returns:
+            The step at which it was saved.
+
+        Raises:
+            ConfigurationError: There is no such folder.
+            CheckpointError: It is not a checkpoint of these contents, or reading failed on another rank.
+        """
+        if map_location not in (None, "cpu", "on_device"):
+            raise TypeError(f"map_location={map_location!r} must be None, 'cpu' or 'on_device'")
+        place = PartialState().device if map_location == "on_device" else "cpu"
+        options = LoadOptions(strict, place, load_kwargs or {})
+        folder = _agreed(_together("find the checkpoint", lambda: self._source(input_dir)))
+        _together("find the checkpoint", lambda: _on_each_machine(lambda: folders.recover(folder)))
+        _together("find the checkpoint", lambda: _refuse_missing(folder))
+        step = _together("read the checkpoint", lambda: self._read(contents, folder, options))
+        if self._project.automatic_checkpoint_naming:
+            for number, path in folders.numbered(self._folder()):
+                if path.resolve() == folder:
+                    self._project.iteration = number + 1
+        _log.info("Loaded the state of the run from %s.", folder)
+        return step
+
+    def _write(self, contents: Contents, folder: Path, safe_serialization: bool) -> None:
+        folder.mkdir(parents=True, exist_ok=True)  # on a machine with a disk of its own it is not there yet
+        state = PartialState()
+        each_machine = self._project.save_on_each_node
+        writes = state.is_local_main_process if each_machine else state.is_main_process
+        weights = contents.strategy.checkpoint_weights(contents.models)
+        for hook in list(self._save_hooks.values()):
+            hook(contents.models, weights, str(folder))
+        contents.write(folder, weights, SaveOptions(safe_serialization, writes))
+
+    def _read(self, contents: Contents, folder: Path, options: LoadOptions) -> int:
+        models = list(contents.models)
+        for hook in list(self._load_hooks.values()):
+            hook(models, str(folder))
+        return contents.read(folder, models, options)
+
+    def _folder(self) -> Path:
+        """Where automatically named checkpoints are."""
+        if self._project.project_dir is None:
+            raise ConfigurationError(
+                "automatic_checkpoint_naming needs a folder to count in: pass project_dir to the Accelerator or the "
+                "ProjectConfiguration"
+            )
+        return Path(self._project.project_dir).expanduser() / "checkpoints"
+
+    def _target(self, output_dir: str | os.PathLike[str] | None) -> Path:
+        if not self._project.automatic_checkpoint_naming:
+            if output_dir is None:
+                raise ConfigurationError(
+                    "save_state() needs to know where to: pass output_dir, or a ProjectConfiguration with "
+                    "automatic_checkpoint_naming=True"
+                )
+            return Path(output_dir).expanduser()
+        if output_dir is not None:
+            raise ConfigurationError(
+                f"output_dir={str(output_dir)!r} has no effect with automatic_checkpoint_naming=True, which writes to "
+                f"{self._folder()}: leave one of them out"
+            )
+        target = self._folder() / f"checkpoint_{self._project.iteration}"
+        if target.exists():
+            raise ConfigurationError(
+                f"{target} is there already: load it to go on from it (load_state() loads the newest), set "
+                "accelerator.project_configuration.iteration to the first number that is free, or choose another "
+                "project_dir"
+            )
+        return target
+
+    def _source(self, input_dir: str | os.PathLike[str] | None) -> Path:
+        if input_dir is None:
+            if not self._project.automatic_checkpoint_naming:
+                raise ConfigurationError(
+                    "load_state() needs to know where from: pass input_dir, or a ProjectConfiguration with "
+                    "automatic_checkpoint_naming=True"
+                )
+            found = folders.numbered(self._folder())
+            if not found:
+                raise ConfigurationError(f"there is no checkpoint in {self._folder()} yet")
+            return found[-1][1].resolve()
+        return Path(input_dir).expanduser().resolve()
+
+
+def _together(task: str, action: Callable[[], T]) -> T:
+    """Runs an action on all ranks; where it fails on some, it fails on all."""
+    state = PartialState()
+    error: Exception | None = None
+    result: Any = None
+    try:
+        result = action()
+    except Exception as raised:
+        error = raised
+    if state.use_distributed:
+        texts = exchange.current().objects(error and f"{type(error).__name__}: {error}")
+        failed = next((rank for rank, text in enumerate(texts) if text is not None), None)
+        if error is None and failed is not None:
+            raise CheckpointError(f"rank {failed} could not {task}: {texts[failed]}")
+    if error is not None:
+        raise error
+    return result  # type: ignore[no-any-return]
+
+
+def _agreed(folder: Path) -> Path:
+    """The folder that the first rank of this machine named: a name with the time in it differs between ranks."""
+    state = PartialState()
+    if not state.use_distributed:
+        return folder
+    named = exchange.current().objects(folder)
+    chosen: Path = named[state.process_index - state.local_process_index]
+    if chosen != folder:
+        _log.warning(
+            "Rank %d named the folder %s, and rank %d, the first of its machine, %s: that one is taken.",
+            state.process_index, folder, state.process_index - state.local_process_index, chosen,
+            main_process_only=False,
+        )  # fmt: skip
+    return chosen
+
+
+def _refuse_missing(folder: Path) -> None:
+    if not folder.is_dir():
+        raise ConfigurationError(f"there is no checkpoint at {folder}: no such folder")
+
+
+def _on_each_machine(action: Callable[[], None]) -> None:
+    if PartialState().is_local_main_process:
+        action()
+
+
+def _on_each_disk(action: Callable[[], None]) -> None:
+    """Runs an action on the main rank, then on the first of each other machine, which finds a shared disk done."""
+    state = PartialState()
+    _together("finish the checkpoint", lambda: action() if state.is_main_process else None)
+    others = state.is_local_main_process and not state.is_main_process
+    _together("finish the checkpoint", lambda: action() if others else None)

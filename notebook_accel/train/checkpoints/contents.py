@@ -1,0 +1,285 @@
+"""What a checkpoint holds, file by file.
+
+model[_i].safetensors, optimizer[_i].bin    or shards, as the strategy has it
+scheduler[_i].bin  scaler.pt  custom_checkpoint_{i}.pkl
+dl_state_dict[_i].bin, dl_state_dict[_i]_rank{r}.bin    where each rank is in its loaders; rank 0 first
+random_states_{r}.pkl                       the generators of rank r, and the step
+gradients[_i]_rank{r}.bin                   if saved in the middle of an accumulation
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from notebook_accel.errors import CheckpointError
+from notebook_accel.train.checkpoints import weights
+from notebook_accel.train.checkpoints.serialization import load, write_safe
+from notebook_accel.train.devices import random_states
+from notebook_accel.train.ranks.logging import get_logger
+from notebook_accel.train.ranks.state import PartialState
+
+if TYPE_CHECKING:
+    from notebook_accel.train.strategies.base import Strategy
+
+SCALER_NAME = "scaler.pt"
+OPTIMIZER_NAME = "optimizer"
+SCHEDULER_NAME = "scheduler"
+LOADER_NAME = "dl_state_dict"
+GRADIENTS_NAME = "gradients"
+RNG_STATE_NAME = "random_states"
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class SaveOptions:
+    """How to write a checkpoint."""
+
+    safe_serialization: bool = True
+    """Whether whole weights become safetensors."""
+    writes: bool = True
+    """Whether this rank writes what all ranks have alike."""
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How to read a checkpoint."""
+
+    strict: bool = True
+    """Whether the weights must be exactly the model's."""
+    map_location: Any = "cpu"
+    """Where optimizer states go before they are taken over."""
+    load_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """More arguments of `torch.load`, for optimizers and schedulers."""
+
+
+@dataclass
+class Contents:
+    """Everything of a run that a checkpoint keeps."""
+
+    strategy: Strategy
+    models: list[nn.Module]
+    """As `prepare` returned them, without a compile wrapper."""
+    optimizers: list[Optimizer]
+    """Torch's own."""
+    schedulers: list[Any]
+    loaders: list[Any]
+    """Prepared ones."""
+    scaler: Any = None
+    custom: list[Any] = field(default_factory=list)
+    """Objects of the user's with `state_dict` and `load_state_dict`."""
+    step: int = 0
+    """Batches since the accumulation was last at its beginning, as the Accelerator counts them."""
+    pending: bool = False
+    """Whether gradients wait for the rest of an accumulation."""
+
+    def write(self, folder: Path, state_dicts: Sequence[dict[str, torch.Tensor]], options: SaveOptions) -> None:
+        """Writes this rank's part; `state_dicts` are the whole weights that hooks have left."""
+        # First, since ranks may meet in there: a rank that has failed before would leave the others waiting.
+        self.strategy.save_checkpoint(folder, self.models, state_dicts, self.optimizers, options)
+        state = PartialState()
+        for index, loader in enumerate(self.loaders):
+            name = file_name(LOADER_NAME, index, rank=state.process_index)
+            write_safe(loader.state_dict(), folder / name, f"data loader {index}")
+        self._write_random_states(folder, state)
+        if self.pending:
+            self._write_gradients(folder, state)
+        if options.writes:
+            self._write_common(folder)
+
+    def _write_common(self, folder: Path) -> None:
+        for index, scheduler in enumerate(self.schedulers):
+            write_safe(scheduler.state_dict(), folder / file_name(SCHEDULER_NAME, index), f"scheduler {index}")
+        if self.scaler is not None:
+            write_safe(self.scaler.state_dict(), folder / SCALER_NAME, "the gradient scaler")
+        for index, custom in enumerate(self.custom):
+            owner = f"{type(custom).__name__} (registered object {index})"
+            write_safe(custom.state_dict(), folder / f"custom_checkpoint_{index}.pkl", owner)
+
+    def _write_random_states(self, folder: Path, state: PartialState) -> None:
+        states = {"step": self.step, "num_processes": state.num_processes, **random_states.capture(state.device)}
+        write_safe(states, folder / f"{RNG_STATE_NAME}_{state.process_index}.pkl", "the random generators")
+
+    def _write_gradients(self, folder: Path, state: PartialState) -> None:
+        for index, model in enumerate(self.models):
+            name = file_name(GRADIENTS_NAME, index, rank=state.process_index, first=False)
+            found = {key: each.grad.cpu() for key, each in model.named_parameters() if each.grad is not None}
+            if not found or any(hasattr(each, "full_tensor") for each in found.values()):
+                _log.warning(
+                    "The checkpoint is saved in the middle of an accumulation, and the gradients so far are not in it, "
+                    "since they are spread over the ranks: a resumed run differs a little. Save when "
+                    "accelerator.sync_gradients is true."
+                )
+                return
+            write_safe(found, folder / name, "the gradients")
+
+    def read(self, folder: Path, models: Sequence[nn.Module], options: LoadOptions) -> int:
+        """Fills everything from a folder; `models` are those that hooks have left. Returns the step."""
+        self._refuse_other_counts(folder)
+        state = PartialState()
+        saved_ranks = len(list(folder.glob(f"{RNG_STATE_NAME}_*.pkl")))
+        self.strategy.load_checkpoint(folder, models, self.optimizers, options)
+        for index, scheduler in enumerate(self.schedulers):
+            path = folder / file_name(SCHEDULER_NAME, index)
+            scheduler.load_state_dict(load(path, map_location="cpu", **options.load_kwargs))
+        self._read_loaders(folder, state)
+        if self.scaler is not None:
+            self._read_scaler(folder)
+        for index, custom in enumerate(self.custom):
+            custom.load_state_dict(load(folder / f"custom_checkpoint_{index}.pkl", map_location="cpu"))
+        self._read_gradients(folder, state, saved_ranks)
+        # Last, since what was loaded before may have drawn from the generators.
+        return _read_random_states(folder, state, saved_ranks)
+
+    def _read_loaders(self, folder: Path, state: PartialState) -> None:
+        for index, loader in enumerate(self.loaders):
+            own = folder / file_name(LOADER_NAME, index, rank=state.process_index)
+            path = own if own.is_file() else folder / file_name(LOADER_NAME, index)
+            if path.is_file():
+                loader.load_state_dict(load(path, map_location="cpu"))
+
+    def _read_scaler(self, folder: Path) -> None:
+        if (folder / SCALER_NAME).is_file():
+            self.scaler.load_state_dict(load(folder / SCALER_NAME, map_location="cpu"))
+        else:
+            _log.warning("%s was saved without a gradient scaler: this one starts afresh.", folder)
+
+    def _read_gradients(self, folder: Path, state: PartialState, saved_ranks: int) -> None:
+        for index, model in enumerate(self.models):
+            own = folder / file_name(GRADIENTS_NAME, index, rank=state.process_index, first=False)
+            saved = list(folder.glob(f"{GRADIENTS_NAME}*_rank*.bin"))
+            if saved and saved_ranks != state.num_processes:
+                _log.warning(
+                    "%s was saved on %d ranks in the middle of an accumulation; its gradients are dropped on %d ranks.",
+                    folder, saved_ranks, state.num_processes,
+                )  # fmt: skip
+                return
+            if own.is_file():
+                gradients = load(own, map_location=state.device)
+                for name, parameter in model.named_parameters():
+                    parameter.grad = gradients.get(name)
+
+    def _refuse_other_counts(self, folder: Path) -> None:
+        missing = [
+            name
+            for name in (file_name(SCHEDULER_NAME, index) for index in range(len(self.schedulers)))
+            if not (folder / name).is_file()
+        ]
+        if missing:
+            raise CheckpointError(
+                f"{folder} has no {', '.join(missing)}: {len(self.schedulers)} schedulers are prepared here, more than "
+                "when it was saved. Prepare the same, or leave the scheduler out of prepare."
+            )
+        customs = [path for path in folder.iterdir() if re.fullmatch(r"custom_checkpoint_\d+\.pkl", path.name)]
+        if len(customs) != len(self.custom):
+            raise CheckpointError(
+                f"{folder} holds the states of {len(customs)} registered objects, and here are "
+                f"{len(self.custom)}. Call register_for_checkpointing with the same ones, in the same order."
+            )
+
+
+def write_replicated(
+    folder: Path,
+    state_dicts: Sequence[weights.State],
+    optimizer_states: Sequence[dict[str, Any]],
+    options: SaveOptions,
+) -> None:
+    """Writes whole weights and optimizer states: one rank does it."""
+    if not options.writes:
+        return
+    for index, state in enumerate(state_dicts):
+        weights.write(state, folder / _weights_name(index, options.safe_serialization), options.safe_serialization)
+    for index, optimizer_state in enumerate(optimizer_states):
+        write_safe(optimizer_state, folder / file_name(OPTIMIZER_NAME, index), f"optimizer {index}")
+
+
+def read_replicated(
+    folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
+) -> None:
+    """Fills models and optimizers from a checkpoint of whole weights, whatever the number of ranks.
+
+    Args:
+        folder: The checkpoint.
+        models: The user's own, unwrapped.
+        optimizers: Torch's own.
+        options: How.
+
+    Raises:
+        CheckpointError: The folder has no whole weights for them.
+    """
+    model_files, optimizer_files = find_replicated(folder, len(models), len(optimizers))
+    for model, path in zip(models, model_files, strict=True):
+        weights.fill(model, iter([weights.read(path)]), strict=options.strict, source=str(path))
+    for optimizer, path in zip(optimizers, optimizer_files, strict=True):
+        optimizer.load_state_dict(load(path, map_location=options.map_location, **options.load_kwargs))
+
+
+def find_replicated(folder: Path, models: int, optimizers: int) -> tuple[list[Path], list[Path]]:
+    """The files of whole weights and optimizer states, for so many of them.
+
+    Raises:
+        CheckpointError: There are not as many.
+    """
+    found = [_find_weights(folder, index) for index in range(models)]
+    paths = [folder / file_name(OPTIMIZER_NAME, index) for index in range(optimizers)]
+    lacking = [path.name for path in paths if not path.is_file()]
+    if lacking:
+        raise CheckpointError(
+            f"{folder} has no {', '.join(lacking)}: {optimizers} optimizers are prepared here. Prepare those that "
+            "were prepared when it was saved."
+        )
+    return found, paths
+
+
+def file_name(stem: str, index: int, suffix: str = ".bin", rank: int = 0, first: bool = True) -> str:
+    """`stem[_index][_rank{rank}]suffix`; index 0 has no number, and rank 0 none where it comes first."""
+    number = f"_{index}" if index else ""
+    return f"{stem}{number}{'' if first and not rank else f'_rank{rank}'}{suffix}"
+
+
+def _weights_name(index: int, safe_serialization: bool) -> str:
+    if safe_serialization:
+        return file_name(weights.SAFE_MODEL_NAME, index, ".safetensors")
+    return file_name(weights.MODEL_NAME, index, ".bin")
+
+
+def _find_weights(folder: Path, index: int) -> Path:
+    for safe in (True, False):
+        path = folder / _weights_name(index, safe)
+        if path.is_file():
+            return path
+    sharded = (folder / "pytorch_model_fsdp_0").is_dir()
+    raise CheckpointError(
+        f"{folder} has no {_weights_name(index, True)}: "
+        + (
+            "its weights are in shards, as FSDP saves them, and here every rank holds them whole. Load it with an "
+            "FSDP plugin; one with state_dict_type='FULL_STATE_DICT' saves what can be loaded here."
+            if sharded
+            else "it was saved with fewer models, is not a checkpoint, or was written on another machine (then see "
+            "ProjectConfiguration.save_on_each_node)."
+        )
+    )
+
+
+def _read_random_states(folder: Path, state: PartialState, saved_ranks: int) -> int:
+    own = folder / f"{RNG_STATE_NAME}_{state.process_index}.pkl"
+    first = folder / f"{RNG_STATE_NAME}_0.pkl"
+    if own.is_file():
+        states = load(own, map_location="cpu")
+        random_states.restore(states, state.device)
+    elif first.is_file():
+        states = load(first, map_location="cpu")
+        random_states.derive(states, state.process_index)
+    else:
+        _log.warning("%s has no random states: the generators stay as they are.", folder)
+        return 0
+    if saved_ranks != state.num_processes:
+        _log.info("%s was saved on %d ranks and is loaded on %d.", folder, saved_ranks, state.num_processes)
+    return int(states.get("step", 0))

@@ -1,0 +1,75 @@
+"""Whole states of what lives in shards: the main rank writes them as one device does, each rank cuts its part out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.optim import Optimizer
+
+from notebook_accel.errors import CheckpointError
+from notebook_accel.train.checkpoints import serialization, weights
+from notebook_accel.train.checkpoints.contents import LoadOptions, find_replicated
+from notebook_accel.train.strategies.parameters import whole
+
+
+def optimizer_state(optimizer: Optimizer, *, keep: bool) -> dict[str, Any]:
+    """The optimizer's state as that of one device, on the CPU; all ranks call it.
+
+    Args:
+        optimizer: Torch's own.
+        keep: Whether this rank writes it; others get no part of it, to save their memory.
+    """
+    state = optimizer.state_dict()
+    kept: dict[int, dict[str, Any]] = {}
+    for index, entries in state["state"].items():
+        found = {name: _whole(value) for name, value in entries.items()}
+        if keep:
+            kept[index] = found
+    return {**state, "state": kept}
+
+
+def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions) -> None:
+    """Fills models and optimizers in shards from a checkpoint of whole states, on however many ranks.
+
+    Raises:
+        CheckpointError: The folder has none for them, or those of others.
+    """
+    model_files, optimizer_files = find_replicated(folder, len(models), len(optimizers))
+    for model, path in zip(models, model_files, strict=True):
+        how = StateDictOptions(full_state_dict=True, strict=options.strict)
+        try:
+            set_model_state_dict(model, weights.read(path), options=how)  # type: ignore[arg-type]
+        except RuntimeError as error:
+            raise CheckpointError(f"{path} has the weights of another model: {error}") from error
+    for optimizer, path in zip(optimizers, optimizer_files, strict=True):
+        state = serialization.load(path, map_location="cpu", **options.load_kwargs)
+        optimizer.load_state_dict({**state, "state": _cut(state["state"], optimizer)})
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, DTensor):
+        # What waits in the host's memory has to be where the ranks can exchange it.
+        value = whole(value.to(value.device_mesh.device_type))
+    return value.cpu() if isinstance(value, torch.Tensor) else value
+
+
+def _cut(state: dict[int, dict[str, Any]], optimizer: Optimizer) -> dict[int, dict[str, Any]]:
+    """This rank's part of what belongs to each parameter; counters and the like stay whole."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+    def part(value: Any, parameter: torch.Tensor) -> Any:
+        if not isinstance(parameter, DTensor) or getattr(value, "shape", None) != parameter.shape:
+            return value
+        moved = value.to(parameter.device)
+        return distribute_tensor(moved, parameter.device_mesh, parameter.placements, src_data_rank=None)
+
+    return {
+        index: {name: part(value, parameters[index]) for name, value in entries.items()}
+        for index, entries in state.items()
+    }

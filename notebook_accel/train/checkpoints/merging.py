@@ -1,0 +1,74 @@
+"""From the shards that ranks have written to one set of weights, without any ranks."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import warnings
+from pathlib import Path
+
+import torch
+from torch.distributed.checkpoint import state_dict_loader
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+from notebook_accel.errors import CheckpointError
+from notebook_accel.train.checkpoints import weights
+from notebook_accel.train.checkpoints.safe_reader import SafePlanner, SafeReader
+from notebook_accel.train.checkpoints.sharded import MODEL_FOLDER
+
+_INDEX = ".metadata"
+_PREFIX = "model."
+
+
+def find(checkpoint: Path) -> Path:
+    """The folder with a model's shards, given itself or the checkpoint that it is part of.
+
+    Raises:
+        CheckpointError: There is none, or there are several.
+    """
+    if (checkpoint / _INDEX).is_file():
+        return checkpoint
+    pattern = re.escape(MODEL_FOLDER).replace(r"\{index\}", r"\d+")
+    found = sorted(each for each in checkpoint.glob("*") if re.fullmatch(pattern, each.name))
+    if not found:
+        why = "no such folder" if not checkpoint.is_dir() else "its weights are whole, or it is no checkpoint"
+        raise CheckpointError(f"{checkpoint} has no shards to merge ({MODEL_FOLDER.format(index=0)}): {why}")
+    if len(found) > 1:
+        names = ", ".join(each.name for each in found)
+        raise CheckpointError(f"{checkpoint} has the shards of {len(found)} models: give one of {names}")
+    return found[0]
+
+
+def read(folder: Path) -> dict[str, torch.Tensor]:
+    """The whole weights of a model, in the host's memory.
+
+    Raises:
+        CheckpointError: They cannot be read.
+    """
+    try:
+        index = SafeReader(folder).read_metadata().state_dict_metadata
+        state = {
+            name: torch.empty(each.size, dtype=each.properties.dtype)
+            for name, each in index.items()
+            if isinstance(each, TensorStorageMetadata)
+        }
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*assuming the intent is to load in a single process")  # it is
+            state_dict_loader.load(state, storage_reader=SafeReader(folder), planner=SafePlanner(), no_dist=True)
+    except (CheckpointException, OSError, pickle.UnpicklingError, EOFError) as error:
+        raise CheckpointError(f"{folder} cannot be read: {type(error).__name__}: {error}") from error
+    return {name.removeprefix(_PREFIX): tensor for name, tensor in state.items()}
+
+
+def merge(checkpoint: Path, output: Path, max_shard_size: int | str, safe_serialization: bool = True) -> int:
+    """Writes the weights of a sharded checkpoint as `Accelerator.save_model` does; returns how many tensors.
+
+    Raises:
+        CheckpointError: There are no shards, or they cannot be read.
+        ConfigurationError: The output makes no sense.
+    """
+    weights.parse_size(max_shard_size)  # before the reading, which takes long
+    state = read(find(checkpoint))
+    weights.save_model(state, output, max_shard_size, safe_serialization)
+    return len(state)

@@ -1,0 +1,59 @@
+"""Reads the files of torch.distributed.checkpoint without running what they might hold.
+
+Torch unpickles them freely: the index of the shards, and values that are not tensors. Here an index may name only what
+indexes are made of, and values are read with `weights_only=True`.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import ReadItem
+
+from notebook_accel.train.checkpoints.serialization import load
+
+_ALLOWED = {
+    "torch.distributed.checkpoint.metadata": {
+        *("Metadata", "MetadataIndex", "StorageMeta", "TensorProperties", "_MEM_FORMAT_ENCODING"),
+        *("TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata"),
+    },
+    "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
+    "torch.serialization": {"_get_layout"},
+    "pathlib": {"PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath", "Path"},
+    "torch": {"Size", *(name for name, each in vars(torch).items() if isinstance(each, torch.dtype))},
+}
+
+
+class SafeReader(FileSystemReader):
+    """Reads an index that holds nothing but an index."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        with (Path(self.path) / ".metadata").open("rb") as file:
+            metadata: Metadata = _IndexUnpickler(file).load()
+        metadata.storage_meta = metadata.storage_meta or StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
+
+
+class SafePlanner(DefaultLoadPlanner):
+    """Takes values over once they are found to be plain."""
+
+    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
+        load(value)
+        value.seek(0)
+        super().load_bytes(read_item, value)
+
+
+class _IndexUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        # Python 3.13 pickles paths by the module that has them.
+        if name not in _ALLOWED.get(module.removesuffix("._local"), ()):
+            raise pickle.UnpicklingError(f"the index of a checkpoint has no use for {module}.{name}")
+        return super().find_class(module, name)

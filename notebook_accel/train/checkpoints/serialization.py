@@ -1,0 +1,82 @@
+"""Files that torch writes and reads back with `weights_only=True`: nothing in them can run code."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.checkpoints import weights
+
+
+def save(obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) -> None:
+    """Writes an object to a file, which is whole or not there.
+
+    Args:
+        obj: A dict of tensors for safetensors; else whatever `torch.save` takes.
+        f: The file.
+        safe_serialization: safetensors, else pickle.
+    """
+    path = Path(f)
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    if safe_serialization:
+        weights.write(obj, unfinished, safe_serialization=True)
+    else:
+        torch.save(obj, unfinished)
+    os.replace(unfinished, path)
+
+
+def load(f: Any, map_location: Any = None, **kwargs: Any) -> Any:
+    """`torch.load` with `weights_only=True`, which may also find NumPy arrays.
+
+    Raises:
+        ConfigurationError: The file holds objects that could run code.
+    """
+    weights_only = kwargs.pop("weights_only", True)
+    with torch.serialization.safe_globals(_numpy_globals() if weights_only else []):
+        try:
+            return torch.load(f, map_location=map_location, weights_only=weights_only, **kwargs)
+        except Exception as error:
+            if not weights_only or "Weights only load failed" not in str(error):
+                raise
+            raise ConfigurationError(
+                f"{f} holds objects that could run code when they are read. If you trust whoever wrote it, call "
+                f"torch.serialization.add_safe_globals([TheirClass]) first. torch says: {error}"
+            ) from error
+
+
+def write_safe(obj: Any, path: Path, owner: str) -> None:
+    """Writes a state that can be read back with `load`.
+
+    Raises:
+        ConfigurationError: It could not be; found now rather than when the state is needed.
+    """
+    torch.save(obj, path)
+    unsafe = set(torch.serialization.get_unsafe_globals_in_checkpoint(path)) - _names(_numpy_globals())
+    if unsafe:
+        raise ConfigurationError(
+            f"the state of {owner} holds {', '.join(sorted(unsafe))}, which a checkpoint is not read back with, since "
+            "such objects can run code. Have its state_dict() return numbers, texts, tensors, arrays, lists and dicts, "
+            "or allow the class with torch.serialization.add_safe_globals([TheClass])."
+        )
+
+
+def _numpy_globals() -> list[Any]:
+    """What pickled NumPy arrays and numbers refer to, under the names of NumPy 1 and 2."""
+    try:
+        import numpy as np
+    except ImportError:
+        return []
+    core = np._core if hasattr(np, "_core") else np.core
+    made_by = [core.multiarray._reconstruct, core.multiarray.scalar]
+    named = [(each, f"numpy.{place}.multiarray.{each.__name__}") for each in made_by for place in ("core", "_core")]
+    dtypes = [each for each in vars(np.dtypes).values() if isinstance(each, type)] if hasattr(np, "dtypes") else []
+    return [*named, np.ndarray, np.dtype, codecs.encode, *dtypes]
+
+
+def _names(allowed: list[Any]) -> set[str]:
+    return {each[1] if isinstance(each, tuple) else f"{each.__module__}.{each.__qualname__}" for each in allowed}

@@ -1,0 +1,133 @@
+"""Checkpoints of models whose weights are spread over the ranks: each rank writes its part, any number reads them.
+
+pytorch_model_fsdp_{i}/   the shards of model i, in the format of torch.distributed.checkpoint
+optimizer_{i}/            those of optimizer i
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from notebook_accel.errors import CheckpointError
+from notebook_accel.train.checkpoints.safe_reader import SafePlanner, SafeReader
+from notebook_accel.train.checkpoints.serialization import load as load_file
+from notebook_accel.train.checkpoints.serialization import write_safe
+
+MODEL_FOLDER = "pytorch_model_fsdp_{index}"
+OPTIMIZER_FOLDER = "optimizer_{index}"
+BUFFERS_FILE = "buffers_{index}_rank{rank}.bin"
+
+
+def save(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
+    """Writes this rank's parts; called on all ranks.
+
+    Raises:
+        CheckpointError: They cannot be written.
+    """
+    for index, model in enumerate(models):
+        state = get_model_state_dict(model)
+        _write({"model": state}, folder / MODEL_FOLDER.format(index=index))
+        own = {name: each for name, each in state.items() if _is_own(each)}
+        if own:
+            name = BUFFERS_FILE.format(index=index, rank=dist.get_rank())
+            write_safe(own, folder / name, f"the buffers of model {index}")
+    for index, optimizer in enumerate(optimizers):
+        states = {"optimizer": get_optimizer_state_dict(_owner(models, optimizer), optimizer)}
+        _write(states, folder / OPTIMIZER_FOLDER.format(index=index))
+
+
+def is_in_shards(folder: Path) -> bool:
+    """Whether a checkpoint's weights are."""
+    return (folder / MODEL_FOLDER.format(index=0)).is_dir()
+
+
+def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], strict: bool = True) -> None:
+    """Fills models and optimizers with what `save` wrote on however many ranks; called on all ranks.
+
+    Raises:
+        CheckpointError: The folder has no shards for them, or they cannot be read.
+    """
+    _refuse_missing(folder, len(models), len(optimizers))
+    for index, model in enumerate(models):
+        state: dict[str, Any] = {"model": get_model_state_dict(model)}
+        _read(state, folder / MODEL_FOLDER.format(index=index))
+        if len(list(folder.glob(BUFFERS_FILE.format(index=index, rank="*")))) == dist.get_world_size():
+            own = load_file(folder / BUFFERS_FILE.format(index=index, rank=dist.get_rank()), map_location="cpu")
+            state["model"].update(own)
+        set_model_state_dict(model, state["model"], options=StateDictOptions(strict=strict))
+    for index, optimizer in enumerate(optimizers):
+        owner = _owner(models, optimizer)
+        state = {"optimizer": get_optimizer_state_dict(owner, optimizer)}
+        _read(state, folder / OPTIMIZER_FOLDER.format(index=index))
+        set_optimizer_state_dict(owner, optimizer, state["optimizer"])
+
+
+def _write(state: dict[str, Any], folder: Path) -> None:
+    # Of what several ranks have, that of the first is written; the others' buffers are in files of their own.
+    planner = DefaultSavePlanner(dedup_save_to_lowest_rank=True)
+    with _translated("write", folder):
+        state_dict_saver.save(state, checkpoint_id=folder, planner=planner)
+
+
+def _read(state: dict[str, Any], folder: Path) -> None:
+    with _translated("read", folder):
+        state_dict_loader.load(state, storage_reader=SafeReader(folder), planner=SafePlanner())
+
+
+@contextlib.contextmanager
+def _translated(task: str, folder: Path) -> Iterator[None]:
+    """Makes torch's error, which every rank gets and which is no `Exception`, one of ours."""
+    try:
+        yield
+    except CheckpointException as error:
+        rank, (cause, _) = next(iter(error.failures.items()))
+        text = f"rank {rank} could not {task} {folder}: {type(cause).__name__}: {cause}"
+        raise CheckpointError(text) from cause
+
+
+def _is_own(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not isinstance(value, DTensor)
+
+
+def _owner(models: Sequence[nn.Module], optimizer: Optimizer) -> nn.Module:
+    """The model whose parameters an optimizer has, or all of them together."""
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    owners = [model for model in models if any(id(parameter) in held for parameter in model.parameters())]
+    return owners[0] if len(owners) == 1 else nn.ModuleList(owners)
+
+
+def _refuse_missing(folder: Path, models: int, optimizers: int) -> None:
+    wanted = [MODEL_FOLDER.format(index=index) for index in range(models)]
+    wanted += [OPTIMIZER_FOLDER.format(index=index) for index in range(optimizers)]
+    missing = [name for name in wanted if not (folder / name).is_dir()]
+    if not missing:
+        return
+    whole = any((folder / name).is_file() for name in ("model.safetensors", "pytorch_model.bin"))
+    raise CheckpointError(
+        f"{folder} has no {', '.join(missing)}: "
+        + (
+            "it was saved with whole weights (one device, or DDP), and this run spreads them over the ranks. Load it "
+            "with the strategy it was saved with, or its weights alone, before prepare, with load_checkpoint_in_model."
+            if whole
+            else "it was saved with fewer models or optimizers, or is not a checkpoint."
+        )
+    )

@@ -1,0 +1,88 @@
+"""Batches on their way to the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import torch
+
+from notebook_accel.train.tensors import tree
+
+
+class Carrier(Protocol):
+    """Brings batches to a device: `load` starts, and `deliver` ends with a batch that can be computed on."""
+
+    def load(self, batch: Any) -> Any: ...
+
+    def deliver(self, batch: Any) -> Any: ...
+
+
+class Porter:
+    """Moves a batch when it is loaded, and waits for it."""
+
+    def __init__(self, device: torch.device, non_blocking: bool) -> None:
+        self._device = device
+        self._non_blocking = non_blocking
+
+    def load(self, batch: Any) -> Any:
+        return tree.send_to_device(batch, self._device, self._non_blocking)
+
+    def deliver(self, batch: Any) -> Any:
+        return batch
+
+
+class Conveyor:
+    """Moves the next batch on a CUDA stream of its own, while the device computes on the current one."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def load(self, batch: Any) -> Any:
+        with torch.cuda.stream(self._stream):
+            moved = tree.send_to_device(batch, self._device, non_blocking=True)
+            return moved, self._stream.record_event()
+
+    def deliver(self, batch: Any) -> Any:
+        moved, arrived = batch
+        current = torch.cuda.current_stream(self._device)
+        current.wait_event(arrived)
+        for tensor in tree.leaves(moved):  # its memory is the other stream's: it must not be reused too early
+            if tensor.is_cuda:
+                tensor.record_stream(current)
+        return moved
+
+
+def carrier(first: Any, device: torch.device | None, non_blocking: bool) -> Carrier | None:
+    """What brings the batches of one epoch to a device; `None` where they are there already.
+
+    Args:
+        first: The first batch, as the loader has made it.
+        device: Where to; `None` leaves the batches where they are.
+        non_blocking: Whether copies are to overlap with the work on the device.
+    """
+    if device is None:
+        return None
+    if device.type in ("cpu", "xla") and all(tensor.device.type == device.type for tensor in tree.leaves(first)):
+        return None
+    if device.type == "cuda" and non_blocking:
+        return Conveyor(device)
+    return Porter(device, non_blocking)
+
+
+def sent_ahead(batches: Iterator[Any], device: torch.device | None) -> Iterator[Any]:
+    """The batches, for a TPU already on the device: threads bring them there while it computes."""
+    if device is None or device.type != "xla":
+        return batches
+    from notebook_accel.train.ranks import xla_group
+
+    return xla_group.uploaded(batches, device)
+
+
+def finish(device: torch.device | None) -> None:
+    """Has what was computed on the last batch run, where it was only noted."""
+    if device is not None and device.type == "xla":
+        from notebook_accel.train.ranks import xla_group
+
+        xla_group.sync()

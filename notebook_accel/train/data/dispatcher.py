@@ -1,0 +1,168 @@
+"""How rank 0 gives every rank its part of a round of batches.
+
+    rank 0:  header to all ─▶ descriptions ─▶ tensors ─▶ its own part
+    others:  header ────────▶ description ──▶ tensors ─▶ a batch
+
+A description is the pickled batch without its tensors. It is sent only when it differs from the last one, so a round
+of equal shapes takes two collectives.
+"""
+
+from __future__ import annotations
+
+import enum
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from notebook_accel.train.ranks.seeds import message_device
+from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.tensors import tree
+from notebook_accel.train.tensors.tree import TensorInformation
+
+_ALIGNMENT = 16
+
+
+class News(enum.IntEnum):
+    """What the header of a round says."""
+
+    ROUND = 0
+    LAST = 1  # a round, and none follows: some ranks may get nothing of it
+    END = 2
+    FAILED = 3  # rank 0 could not read
+
+
+@dataclass(frozen=True)
+class Round:
+    """One batch for each rank."""
+
+    parts: list[Any]
+    """Shorter than the number of ranks where there are not enough samples for all."""
+    remainder: int = 0
+    """How many rows are not repeated; 0 if all are."""
+    is_last: bool = False
+
+
+def send(rounds: Iterator[Round], note: Callable[[int], None]) -> Iterator[Any]:
+    """Sends every rank its part of each round; yields rank 0's own."""
+    said: list[bytes] = []
+    while True:
+        try:
+            found = next(rounds, None)
+            if found is None:
+                _announce(News.END)
+                return
+            parts = found.parts
+            descriptions = [pickle.dumps(tree.recursively_apply(_describe, part, test_type=travels)) for part in parts]
+        except Exception:
+            _announce(News.FAILED)
+            raise
+        leaves = [tree.leaves(part, travels) for part in parts]
+        sizes = [_size(each) for each in leaves]
+        is_new = descriptions != said
+        news = News.LAST if found.is_last else News.ROUND
+        described = max(map(len, descriptions)) if is_new else 0
+        _announce(news, found.remainder, len(parts), described, max(sizes))
+        if is_new:
+            said = descriptions
+            _scatter([_bytes(text, described) for text in said], described, message_device())
+        if max(sizes):
+            _scatter([_pack(each, max(sizes)) for each in leaves], max(sizes), _tensor_device())
+        note(found.remainder)
+        yield parts[0]
+        if found.is_last:
+            return
+
+
+def receive(note: Callable[[int], None]) -> Iterator[Any]:
+    """Yields this rank's part of each round."""
+    rank = PartialState().process_index
+    description = b""
+    while True:
+        news, remainder, parts, described, size = _announce()
+        if news == News.FAILED:
+            raise RuntimeError("rank 0, which reads for all ranks, could not read the next batch: its error says why")
+        if news == News.END:
+            return
+        if described:
+            description = bytes(_scatter(None, described, message_device()).tolist())
+        packed = _scatter(None, size, _tensor_device()) if size else None
+        note(remainder)
+        if rank < parts:
+            yield _unpack(description, packed)
+        if news == News.LAST:
+            return
+
+
+def _announce(*numbers: int) -> list[int]:
+    """Sends five numbers from rank 0, which gives them, to all ranks."""
+    header = torch.tensor([*numbers, *[0] * (5 - len(numbers))], device=message_device())
+    dist.broadcast(header, 0)
+    return header.tolist()
+
+
+def _scatter(parts: list[torch.Tensor] | None, size: int, device: torch.device) -> torch.Tensor:
+    """Sends each rank its bytes from rank 0, which gives them: those of the ranks that get any."""
+    own = torch.empty(size, dtype=torch.uint8, device=device)
+    if parts is not None:
+        nothing = [torch.empty_like(own)] * (dist.get_world_size() - len(parts))
+        parts = [part.to(device) for part in parts] + nothing
+    dist.scatter(own, parts, 0)
+    return own
+
+
+def travels(value: Any) -> bool:
+    """Whether a leaf is sent as bytes; what is left stays in the description."""
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_quantized
+
+
+def _describe(tensor: torch.Tensor) -> TensorInformation:
+    return TensorInformation(tensor.shape, tensor.dtype)
+
+
+def _size(leaves: Iterable[torch.Tensor]) -> int:
+    return sum(_aligned(tensor.numel() * tensor.element_size()) for tensor in leaves)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _bytes(text: bytes, size: int) -> torch.Tensor:
+    return torch.frombuffer(bytearray(text.ljust(size, b"\0")), dtype=torch.uint8)
+
+
+def _pack(leaves: list[torch.Tensor], size: int) -> torch.Tensor:
+    """One tensor of bytes with all of these, one after the other."""
+    packed = torch.empty(size, dtype=torch.uint8, device=leaves[0].device if leaves else None)
+    start = 0
+    for tensor in leaves:
+        flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
+        packed[start : start + flat.numel()] = flat
+        start += _aligned(flat.numel())
+    return packed
+
+
+def _unpack(description: bytes, packed: torch.Tensor | None) -> Any:
+    start = 0
+
+    def take(found: TensorInformation) -> torch.Tensor:
+        nonlocal start
+        if packed is None or not found.shape.numel():
+            return torch.empty(found.shape, dtype=found.dtype, device=_tensor_device())
+        size = found.shape.numel() * found.dtype.itemsize
+        begin, start = start, start + _aligned(size)
+        return packed[begin : begin + size].view(found.dtype).view(found.shape)
+
+    return tree.recursively_apply(
+        take, pickle.loads(description), test_type=lambda leaf: isinstance(leaf, TensorInformation)
+    )
+
+
+def _tensor_device() -> torch.device:
+    """Where tensors travel: between GPUs with nccl, else in the host's memory."""
+    state = PartialState()
+    return state.device if state.backend == "nccl" else message_device()

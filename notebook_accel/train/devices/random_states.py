@@ -1,0 +1,69 @@
+"""The random states of a rank, as a checkpoint keeps them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+
+
+def capture(device: torch.device) -> dict[str, Any]:
+    """The states of Python's, NumPy's and torch's generators, on the host and on this rank's device."""
+    states: dict[str, Any] = {"random_state": random.getstate(), "torch_manual_seed": torch.get_rng_state()}
+    numpy = _numpy()
+    if numpy is not None:
+        name, keys, *rest = numpy.random.get_state()
+        states["numpy_random_seed"] = (name, keys.tolist(), *rest)
+    if device.type == "cuda":
+        # One for each device, as others write it; reading those of the other ranks' devices would open them.
+        states["torch_cuda_manual_seed"] = [torch.cuda.get_rng_state(device)] * torch.cuda.device_count()
+    elif device.type == "xla":
+        from notebook_accel.train.ranks import xla_group
+
+        states["xm_seed"] = xla_group.random_state()
+    elif device.type == "mps":
+        states["torch_mps_manual_seed"] = torch.mps.get_rng_state()
+    return states
+
+
+def restore(states: dict[str, Any], device: torch.device) -> None:
+    """Sets the generators to what `capture` found."""
+    random.setstate(states["random_state"])
+    torch.set_rng_state(states["torch_manual_seed"])
+    numpy = _numpy()
+    if numpy is not None and "numpy_random_seed" in states:
+        numpy.random.set_state(states["numpy_random_seed"])
+    if device.type == "cuda" and "torch_cuda_manual_seed" in states:
+        torch.cuda.set_rng_state(_of_device(states["torch_cuda_manual_seed"], device), device)
+    elif device.type == "xla" and "xm_seed" in states:
+        from notebook_accel.train.ranks import xla_group
+
+        xla_group.seed(states["xm_seed"])
+    elif device.type == "mps" and "torch_mps_manual_seed" in states:
+        torch.mps.set_rng_state(states["torch_mps_manual_seed"])
+
+
+def derive(states: dict[str, Any], rank: int) -> None:
+    """Seeds the generators of a rank that a checkpoint knows nothing of, from those of rank 0."""
+    source = torch.Generator()
+    source.set_state(states["torch_manual_seed"])
+    seed = int(torch.randint(2**32, (rank + 1,), generator=source)[rank])
+    random.seed(seed)
+    torch.manual_seed(seed)  # of all devices
+    numpy = _numpy()
+    if numpy is not None:
+        numpy.random.seed(seed)
+
+
+def _of_device(states: list[torch.Tensor], device: torch.device) -> torch.Tensor:
+    """The one of this device; a run on fewer devices has states for fewer."""
+    return states[min(device.index or 0, len(states) - 1)]
+
+
+def _numpy() -> Any:
+    try:
+        import numpy
+    except ImportError:
+        return None
+    return numpy

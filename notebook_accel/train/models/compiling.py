@@ -1,0 +1,42 @@
+"""What `torch.compile` wraps around a model: taken off before a model is prepared, and put on again last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options.plugins import TorchDynamoPlugin
+
+
+def inner(model: nn.Module) -> nn.Module:
+    """The model in the wrapper of `torch.compile`, or the model itself."""
+    return model._modules.get("_orig_mod", model) if is_compiled(model) else model  # type: ignore[return-value]
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether `torch.compile` has wrapped it. The class is not imported, since that brings the whole compiler along."""
+    return type(model).__name__ == "OptimizedModule" and "_orig_mod" in getattr(model, "_modules", ())
+
+
+def like(model: nn.Module, compiled: nn.Module) -> nn.Module:
+    """Compiles a model in the way that another has been; leaves it alone if the other is not."""
+    return type(compiled)(model, compiled.dynamo_ctx) if is_compiled(compiled) else model
+
+
+def apply(model: nn.Module, plugin: TorchDynamoPlugin) -> nn.Module:
+    """Compiles a model if the user has asked for it, and has not done so already.
+
+    Raises:
+        ConfigurationError: There is no such compiler.
+    """
+    if not plugin.chosen or is_compiled(model):
+        return model
+    from torch._dynamo import list_backends  # which brings the whole compiler along
+
+    known = list_backends(exclude_tags=())
+    if plugin.to_kwargs()["backend"] not in known:
+        raise ConfigurationError(f"dynamo_backend={plugin.backend!s} is not here: choose from {', '.join(known)}")
+    return torch.compile(model, **plugin.to_kwargs())  # type: ignore[return-value]

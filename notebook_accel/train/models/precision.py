@@ -1,0 +1,171 @@
+"""What a forward pass computes in: autocast around it, its outputs in float32, and the gradient scaler of fp16."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from notebook_accel.errors import ConfigurationError, HardwareError
+from notebook_accel.train.options.plugins import AORecipeKwargs, AutocastKwargs, GradScalerKwargs
+from notebook_accel.train.tensors import tree
+
+_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
+_LOW = (torch.float16, torch.bfloat16)
+_FP8_CAPABILITY = (8, 9)
+
+
+class Precision:
+    """How models compute, settled once for an `Accelerator`.
+
+    Raises:
+        ConfigurationError: The device cannot compute in it, or an option has no effect with it.
+        HardwareError: The GPU cannot compute in it.
+    """
+
+    def __init__(
+        self,
+        mode: str,
+        device: torch.device,
+        *,
+        autocast: AutocastKwargs | None = None,
+        scaler: GradScalerKwargs | None = None,
+        fp8: AORecipeKwargs | None = None,
+    ) -> None:
+        _check(mode, device)
+        if scaler is not None and mode != "fp16":
+            raise ConfigurationError(
+                f"GradScalerKwargs has no effect with mixed_precision={mode!r}: only the gradients of fp16 need scaling"
+            )
+        if fp8 is not None and mode != "fp8":
+            raise ConfigurationError(f"AORecipeKwargs has no effect with mixed_precision={mode!r}")
+        self.mode = mode
+        self.device_type = device.type
+        self.autocast_options = autocast or AutocastKwargs()
+        self.fp8_options = fp8 or AORecipeKwargs()
+        self.scaler: torch.amp.GradScaler | None = None
+        if mode == "fp16":
+            self.scaler = torch.amp.GradScaler(device.type, **(scaler or GradScalerKwargs()).to_kwargs())
+
+    def autocast(self, options: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
+        """The context in which operations compute in the low precision where that is safe."""
+        dtype = _DTYPES.get(self.mode)
+        return nullcontext() if dtype is None else _autocast(self.device_type, dtype, options or self.autocast_options)
+
+    def apply(self, model: nn.Module) -> nn.Module:
+        """Has the model's own forward run under autocast and give back float32. Twice is the same as once."""
+        if self.mode == "fp8":
+            _to_float8(model, self.fp8_options)
+        dtype = _DTYPES.get(self.mode)
+        if dtype is not None and not isinstance(model.__dict__.get("forward"), Forward):
+            given = model.__dict__.get("forward")
+            # An attribute of the instance, so the class stays what it is, and the model can still be pickled.
+            model.forward = Forward(model, given, self.device_type, dtype, self.autocast_options)
+        return model
+
+
+def remove(model: nn.Module) -> nn.Module:
+    """Gives a model its own forward back."""
+    forward = model.__dict__.get("forward")
+    if isinstance(forward, Forward):
+        del model.forward
+        if forward.given is not None:
+            model.forward = forward.given
+    return model
+
+
+class Forward:
+    """Stands in for the forward of a model: under autocast, outputs in float32. It can be pickled and compiled."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        given: Callable[..., Any] | None,
+        device_type: str,
+        dtype: torch.dtype,
+        options: AutocastKwargs,
+    ) -> None:
+        self.model = model
+        self.given = given
+        """A forward that the instance had beside its class's."""
+        self.device_type = device_type
+        self.dtype = dtype
+        self.options = options
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with _autocast(self.device_type, self.dtype, self.options):
+            if self.given is None:
+                outputs = type(self.model).forward(self.model, *args, **kwargs)
+            else:
+                outputs = self.given(*args, **kwargs)
+        return to_float32(outputs)
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """For whoever asks for the signature, as trainers do to drop columns that a model does not take."""
+        return self.given or type(self.model).forward.__get__(self.model)
+
+
+def to_float32(outputs: Any) -> Any:
+    """The tree with its tensors of low precision in float32."""
+    if isinstance(outputs, torch.Tensor):
+        return outputs.float() if outputs.dtype in _LOW else outputs
+    return tree.recursively_apply(torch.Tensor.float, outputs, test_type=_is_low)
+
+
+def _is_low(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype in _LOW
+
+
+def _autocast(device_type: str, dtype: torch.dtype, options: AutocastKwargs) -> torch.autocast:
+    return torch.autocast(device_type, dtype=dtype, enabled=options.enabled, cache_enabled=options.cache_enabled)
+
+
+def _check(mode: str, device: torch.device) -> None:
+    if mode in ("fp16", "fp8") and device.type == "cpu":
+        raise ConfigurationError(
+            f"mixed_precision={mode!r} needs a GPU, and this rank runs on the CPU: use 'bf16', which a CPU can do too, "
+            "or 'no'"
+        )
+    if mode in ("fp16", "fp8") and device.type == "xla":
+        raise ConfigurationError(
+            f"mixed_precision={mode!r} needs a GPU, and a TPU computes in bfloat16: use 'bf16' or 'no'"
+        )
+    if mode == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        raise HardwareError(f"{torch.cuda.get_device_name(device)} cannot compute in bf16: use 'fp16' or 'no'")
+    if mode == "fp8":
+        _check_fp8(device)
+
+
+def _check_fp8(device: torch.device) -> None:
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < _FP8_CAPABILITY:
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"the device {device.type!r}"
+        raise HardwareError(f"{name} cannot compute in fp8, which needs a GPU as new as H100 or L4: use 'bf16'")
+    if importlib.util.find_spec("torchao") is None:
+        raise ConfigurationError("mixed_precision='fp8' needs torchao: pip install torchao")
+
+
+def _to_float8(model: nn.Module, options: AORecipeKwargs) -> None:
+    from torchao.float8 import convert_to_float8_training
+
+    if any(type(module).__name__ == "Float8Linear" for module in model.modules()):
+        return
+    convert_to_float8_training(
+        model, config=options.config, module_filter_fn=options.module_filter_func or _fit_for_float8(model)
+    )
+
+
+def _fit_for_float8(model: nn.Module) -> Callable[[nn.Module, str], bool]:
+    """Linear layers with sizes that fp8 units take, but the first and the last, which need the precision."""
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    ends = {linear[0], linear[-1]} if linear else set()
+
+    def chosen(module: nn.Module, name: str) -> bool:
+        sizes = (module.in_features, module.out_features) if isinstance(module, nn.Linear) else (1,)
+        return name not in ends and all(size % 16 == 0 for size in sizes)
+
+    return chosen

@@ -1,0 +1,123 @@
+"""Models and optimizers that outlive their process group: they are given the new one, and made equal again.
+
+An interrupt comes between two steps on some ranks, and within one on others. What data parallelism keeps equal on all
+ranks may be one step apart then, and would drift: rank 0's are taken over by the others.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from notebook_accel.train.ranks import rejoining
+
+
+def renew(generation: int) -> None:
+    """Joins the next process group, with all models that were in the last."""
+    found = [_detach(model) for model in _distributed_models()]
+    rejoining.leave()
+    rejoining.join(generation)
+    for model, hooks, state in found:
+        _rejoin(model, hooks, state)
+
+
+def make_equal() -> str:
+    """Makes equal on all ranks what is to be; returns what the user should know, or nothing."""
+    if not dist.is_initialized():
+        return ""
+    models = [model.module for model in _distributed_models()]
+    together = [*models, *_steppers()] if models else []
+    outlines = _gather([_outline(each) for each in together])
+    if any(other != outlines[0] for other in outlines):
+        return "The ranks hold different models or optimizers now, which can't be made equal: prepare them again."
+    if not together:
+        return ""
+    sums = _gather([_digest(each) for each in together])
+    if all(other == sums[0] for other in sums):
+        return ""
+    for each in together:
+        _take_over(each)
+    return (
+        "The ranks had stopped at different steps: models and optimizers of the others have taken over rank 0's state."
+    )
+
+
+def _distributed_models() -> list[Any]:
+    parallel = sys.modules.get("torch.nn.parallel.distributed")
+    if parallel is None:
+        return []
+    found = _alive(parallel.DistributedDataParallel)
+    # One on a group that the user has made is the user's to mend.
+    return sorted((each for each in found if each.process_group is dist.group.WORLD), key=_outline)
+
+
+def _detach(model: Any) -> tuple[Any, list[Any], Any]:
+    """Takes a model off its group, which is to be gone before the next is joined; returns what `_rejoin` needs."""
+    state = model.__getstate__()
+    for name in ("process_group", "reducer", "logger"):
+        delattr(model, name)
+    return model, list(model._comm_hooks), state
+
+
+def _rejoin(model: Any, hooks: list[Any], state: Any) -> None:
+    """Gives a model a new reducer, as unpickling does; the old one holds the old group, and half a step."""
+    model.__setstate__(state)
+    for hook, of_hook in hooks:
+        dist._register_comm_hook(model.reducer, of_hook, hook)  # type: ignore[attr-defined]
+
+
+def _steppers() -> list[Any]:
+    """What is stepped beside a model."""
+    kinds = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+    return sorted(_alive(*kinds), key=_outline)
+
+
+def _alive(*kinds: type) -> list[Any]:
+    """All objects of these classes. A proxy's own word for its class is not asked for: it may do anything."""
+    return [each for each in gc.get_objects() if issubclass(type(each), kinds)]
+
+
+def _outline(each: Any) -> str:
+    """What is equal for the same thing on each rank."""
+    if isinstance(each, nn.Module):
+        return f"{type(each).__name__} {[tuple(parameter.shape) for parameter in each.parameters()]}"
+    if isinstance(each, torch.optim.Optimizer):
+        shapes = [[tuple(parameter.shape) for parameter in group["params"]] for group in each.param_groups]
+        return f"{type(each).__name__} {shapes}"
+    return f"{type(each).__name__} {_outline(each.optimizer)}"
+
+
+def _digest(each: Any) -> list[Any]:
+    """Numbers that differ when the contents do."""
+    digests: list[Any] = []
+    todo: list[Any] = [each.state_dict()]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, torch.Tensor):
+            plain = value.detach().double()
+            digests.append((float(plain.sum()), float(plain.square().sum())))
+        elif isinstance(value, dict):
+            todo += value.values()
+        elif isinstance(value, (list, tuple)):
+            todo += value
+        elif isinstance(value, (int, float)):
+            digests.append(value)
+    return digests
+
+
+def _take_over(each: Any) -> None:
+    state = [each.state_dict() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(state, src=0)
+    if dist.get_rank():
+        each.load_state_dict(state[0])
+
+
+def _gather(mine: Any) -> list[Any]:
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, mine)
+    return found

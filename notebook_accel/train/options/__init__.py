@@ -1,0 +1,4 @@
+"""What users can choose: enums, and dataclasses for `Accelerator(...)`, with Accelerate's names and defaults.
+
+Start reading at `plugins.py`.
+"""

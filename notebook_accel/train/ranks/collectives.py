@@ -1,0 +1,274 @@
+"""What ranks do together with nested tensors and objects. On one rank everything stays as it is.
+
+Shapes are compared before data moves, so ranks that disagree get an error that names the shapes of each, rather than
+hang. Small trees take one collective all the same: the data travels with the shapes.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from notebook_accel.errors import ConfigurationError, NotebookAccelError
+from notebook_accel.train.ranks import exchange, packets
+from notebook_accel.train.ranks.packets import Message
+from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.tensors import tree
+
+_ALIGNMENT = 16
+_REDUCTIONS = ("sum", "mean", "max", "none")
+
+
+class DistributedOperationException(NotebookAccelError, RuntimeError):  # users know it by this name
+    """The ranks brought tensors to a collective operation that do not go together."""
+
+
+def gather(tensor: Any) -> Any:
+    """Concatenates the tensors of all ranks along their first dimension, in the order of the ranks.
+
+    Args:
+        tensor: A tensor or a tree of tensors, of the same shapes on all ranks. Those without dimensions get one.
+
+    Returns:
+        The same tree on every rank; a tensor of shape (n, ...) has become (ranks x n, ...).
+
+    Raises:
+        DistributedOperationException: The shapes or types differ between ranks.
+        TypeError: A leaf is no tensor.
+    """
+    return gather_over(tensor, None)
+
+
+def gather_over(data: Any, group: Any) -> Any:
+    """`gather` over the ranks of a process group; `None` for all."""
+    if not PartialState().use_distributed:
+        return data
+    return _together("gather", data, group, _stack, _gather_one)
+
+
+def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
+    """Adds up the tensors of all ranks, or takes their mean or maximum.
+
+    Args:
+        tensor: A tensor or a tree of tensors, of the same shapes on all ranks.
+        reduction: `sum`, `mean`, `max`, or `none` to leave the values as they are.
+        scale: A factor for the result.
+
+    Returns:
+        The same tree on every rank, of tensors of its own.
+
+    Raises:
+        DistributedOperationException: The shapes or types differ between ranks.
+        ConfigurationError: There is no such reduction.
+        TypeError: A leaf is no tensor.
+    """
+    if reduction not in _REDUCTIONS:
+        raise ConfigurationError(f"reduction={reduction!r} must be one of {', '.join(_REDUCTIONS)}")
+    state = PartialState()
+    if reduction == "none" or not state.use_distributed:
+        reduced = tree.recursively_apply(torch.Tensor.clone, tensor, error_on_other_type=True)
+    else:
+        greatest = reduction == "max"
+
+        def there(leaf: torch.Tensor, group: Any) -> torch.Tensor:
+            return exchange.current().reduce(leaf.detach(), greatest, group)
+
+        reduced = _together("reduce", tensor, None, _greatest if greatest else _add, there)
+    factors = {"sum": scale, "mean": scale / state.num_processes, "max": scale, "none": 1}
+    factor = factors[reduction]
+    return reduced if factor == 1 else tree.recursively_apply(lambda leaf: leaf * factor, reduced)
+
+
+def broadcast(tensor: Any, from_process: int = 0) -> Any:
+    """Copies one rank's tensors into those of all others, which are of the same shapes, and returns them.
+
+    Raises:
+        DistributedOperationException: The shapes or types differ between ranks.
+    """
+    state = PartialState()
+    _check_rank(from_process, state)
+    if not state.use_distributed:
+        return tensor
+
+    def take(leaf: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        return _fill(leaf, parts[from_process])
+
+    def send(leaf: torch.Tensor, _: Any) -> torch.Tensor:
+        return _fill(leaf, exchange.current().broadcast(leaf.detach(), from_process))
+
+    return _together("broadcast", tensor, None, take, send)
+
+
+def gather_object(object: Any) -> Any:
+    """Concatenates the lists of all ranks, in the order of the ranks; their elements are anything picklable."""
+    return gather_object_over(object, None)
+
+
+def gather_object_over(value: Any, group: Any) -> Any:
+    """`gather_object` over the ranks of a process group; `None` for all."""
+    if not PartialState().use_distributed:
+        return value
+    return [element for each in all_objects(value, group) for element in each]
+
+
+def all_objects(value: Any, group: Any = None) -> list[Any]:
+    """What each rank has given, by rank; anything that can be pickled."""
+    if not PartialState().use_distributed:
+        return [value]
+    return [pickle.loads(data) for data in exchange.current().share(pickle.dumps(value), group)]
+
+
+def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:
+    """Replaces the elements of a list by those of one rank's, and returns the list."""
+    state = PartialState()
+    _check_rank(from_process, state)
+    if state.use_distributed:
+        own = pickle.dumps(list(object_list)) if state.process_index == from_process else b""
+        object_list[:] = pickle.loads(exchange.current().share(own)[from_process])
+    return object_list
+
+
+def pad_across_processes(tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:
+    """Pads each tensor along a dimension to the size of the longest of all ranks.
+
+    Args:
+        tensor: A tensor or a tree of tensors.
+        dim: Tensors that do not have this dimension stay as they are.
+        pad_index: What to fill with.
+        pad_first: Whether to fill at the beginning rather than at the end.
+    """
+    if not PartialState().use_distributed:
+        return tensor
+    own = [list(leaf.shape) for leaf in tree.leaves(tensor)]
+    shapes = all_objects(own)
+    if len({len(each) for each in shapes}) > 1:
+        raise _differing("pad_across_processes", [", ".join(map(str, each)) for each in shapes])
+    longest = iter([max(shape[dim] if _has(shape, dim) else 0 for shape in each) for each in zip(*shapes, strict=True)])
+
+    def pad(leaf: torch.Tensor) -> torch.Tensor:
+        size = next(longest)
+        return _pad_one(leaf, dim, size, pad_index, pad_first) if _has(leaf.shape, dim) else leaf
+
+    return tree.recursively_apply(pad, tensor)
+
+
+def _has(shape: Sequence[int], dim: int) -> bool:
+    return -len(shape) <= dim < len(shape)
+
+
+def _pad_one(leaf: torch.Tensor, dim: int, size: int, pad_index: float, pad_first: bool) -> torch.Tensor:
+    missing = size - leaf.shape[dim]
+    if not missing:
+        return leaf
+    shape = list(leaf.shape)
+    shape[dim] = missing
+    padding = leaf.new_full(shape, pad_index)
+    return torch.cat([padding, leaf] if pad_first else [leaf, padding], dim=dim)
+
+
+def _together(
+    operation: str,
+    data: Any,
+    group: Any,
+    here: Callable[[torch.Tensor, Sequence[torch.Tensor]], torch.Tensor],
+    there: Callable[[torch.Tensor, Any], torch.Tensor],
+) -> Any:
+    """Runs an operation on a tree, once all ranks are known to bring the same shapes.
+
+    Args:
+        operation: Its name.
+        data: The tree.
+        group: The ranks; `None` for all.
+        here: Makes a result of this rank's leaf and those of all ranks, once they have travelled with the shapes.
+        there: Makes a result of this rank's leaf by a collective of its own, where they have not.
+    """
+    leaves: list[torch.Tensor] = []
+    tree.recursively_apply(lambda leaf: leaves.append(leaf.detach()), data, error_on_other_type=True)
+    head = f"{operation} {', '.join(map(_describe, leaves))}"
+    if exchange.current().compares:
+        parts = _parts(leaves)
+        said = packets.exchange(head.encode(), None if parts is None else torch.cat(parts), group)
+        if len({message.mark for message in said}) > 1:
+            raise _differing(operation, [message.head.decode(errors="replace") for message in said])
+        if said[0].body is not None:
+            arrived = iter(_unpack(leaves, said))
+            return tree.recursively_apply(lambda leaf: here(leaf, next(arrived)), data)
+    return tree.recursively_apply(lambda leaf: there(leaf, group), data)
+
+
+def _describe(leaf: torch.Tensor) -> str:
+    where = "" if leaf.device.type == "cpu" else f" on {leaf.device.type}"
+    return f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}{where}"
+
+
+def _differing(operation: str, said: Sequence[str]) -> DistributedOperationException:
+    lines = "".join(f"\n    rank {rank}: {text}" for rank, text in enumerate(said))
+    return DistributedOperationException(
+        f"{operation} needs tensors of the same shapes and types on all ranks, and got:{lines}\nPad them with "
+        "pad_across_processes first, use gather_object for what is no tensor, and have all ranks run the same "
+        "operations in the same order."
+    )
+
+
+def _parts(leaves: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+    """The leaves as bytes, each filled up to a multiple of the alignment; `None` where they go another way."""
+    if (
+        not leaves
+        or any(leaf.device.type != "cpu" for leaf in leaves)
+        or sum(leaf.nbytes for leaf in leaves) > packets.LARGEST
+    ):
+        return None
+    parts = []
+    for leaf in leaves:
+        parts.append(leaf.contiguous().view(-1).view(torch.uint8))
+        if missing := -leaf.nbytes % _ALIGNMENT:
+            parts.append(torch.zeros(missing, dtype=torch.uint8))
+    return parts
+
+
+def _unpack(leaves: Sequence[torch.Tensor], said: Sequence[Message]) -> list[list[torch.Tensor]]:
+    """For each leaf those of all ranks."""
+    found: list[list[torch.Tensor]] = []
+    start = 0
+    for leaf in leaves:
+        found.append([_leaf_of(message.body, start, leaf) for message in said if message.body is not None])
+        start += leaf.nbytes + -leaf.nbytes % _ALIGNMENT
+    return found
+
+
+def _leaf_of(body: memoryview, start: int, like: torch.Tensor) -> torch.Tensor:
+    if not like.numel():
+        return torch.empty_like(like)
+    return torch.frombuffer(body, dtype=like.dtype, offset=start, count=like.numel()).view(like.shape)
+
+
+def _stack(leaf: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([part.view(1) for part in parts] if leaf.dim() == 0 else list(parts))
+
+
+def _add(leaf: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    total = parts[0].clone()
+    for part in parts[1:]:
+        total += part
+    return total
+
+
+def _greatest(leaf: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.stack(list(parts)).amax(0)
+
+
+def _gather_one(leaf: torch.Tensor, group: Any) -> torch.Tensor:
+    return exchange.current().gather(leaf.detach().reshape(1) if leaf.dim() == 0 else leaf.detach(), group)
+
+
+def _fill(leaf: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return leaf.copy_(value)
+
+
+def _check_rank(rank: int, state: PartialState) -> None:
+    if not 0 <= rank < state.num_processes:
+        raise ConfigurationError(f"from_process={rank}: the ranks are 0 to {state.num_processes - 1}")

@@ -1,0 +1,90 @@
+"""How ranks exchange tensors and bytes: over `torch.distributed`, or over torch_xla."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+from notebook_accel.train.ranks import packets
+from notebook_accel.train.ranks.state import PartialState
+
+
+class Exchange(Protocol):
+    """What every rank calls together with all others of the group; `None` stands for all ranks."""
+
+    @property
+    def compares(self) -> bool:
+        """Whether ranks can tell each other the shapes first, beside their devices."""
+
+    def gather(self, tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
+        """The tensors of all ranks, of one shape (n, ...), as one of shape (ranks x n, ...)."""
+
+    def reduce(self, tensor: torch.Tensor, greatest: bool, group: Any = None) -> torch.Tensor:
+        """The sum of the tensors of all ranks, or the greatest of each element."""
+
+    def broadcast(self, tensor: torch.Tensor, source: int) -> torch.Tensor:
+        """The tensor of one rank."""
+
+    def share(self, data: bytes, group: Any = None) -> list[bytes]:
+        """The bytes of each rank."""
+
+    def objects(self, value: Any) -> list[Any]:
+        """What each rank has given, which can be pickled; also where ranks only talk over their devices."""
+
+    def barrier(self) -> None:
+        """Waits for all ranks."""
+
+
+class OverTorch:
+    """`torch.distributed`: tensors travel on their GPUs with nccl, else in the host's memory."""
+
+    @property
+    def compares(self) -> bool:
+        # They can unless the user has made the group, and for GPUs only.
+        return "cpu:" in dist.get_backend_config()
+
+    def gather(self, tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
+        sent = _carried(tensor)
+        size = dist.get_world_size(group)
+        everything = sent.new_empty((size * sent.shape[0], *sent.shape[1:]))
+        packets.all_gather(everything, sent, group=group)
+        return everything.to(tensor.device)
+
+    def reduce(self, tensor: torch.Tensor, greatest: bool, group: Any = None) -> torch.Tensor:
+        total = _carried(tensor).clone()
+        dist.all_reduce(total, dist.ReduceOp.MAX if greatest else dist.ReduceOp.SUM, group=group)
+        return total.to(tensor.device)
+
+    def broadcast(self, tensor: torch.Tensor, source: int) -> torch.Tensor:
+        sent = _carried(tensor)
+        dist.broadcast(sent, source)
+        return sent
+
+    def share(self, data: bytes, group: Any = None) -> list[bytes]:
+        return packets.share(data, group)
+
+    def objects(self, value: Any) -> list[Any]:
+        found: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(found, value)
+        return found
+
+    def barrier(self) -> None:
+        state = PartialState()
+        dist.barrier(device_ids=[state.device.index] if state.backend == "nccl" else None)
+
+
+def current() -> Exchange:
+    """That of this rank's state."""
+    if PartialState().backend == "xla":
+        found: Exchange = importlib.import_module("notebook_accel.train.ranks.xla_group").OverXla()
+        return found
+    return OverTorch()
+
+
+def _carried(leaf: torch.Tensor) -> torch.Tensor:
+    """The leaf where the ranks can exchange it: on its GPU with nccl, else in the host's memory."""
+    on_gpus = leaf.device.type == "cuda" and PartialState().backend == "nccl"
+    return (leaf if on_gpus else leaf.cpu()).contiguous()

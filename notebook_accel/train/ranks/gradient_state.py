@@ -1,0 +1,94 @@
+"""Where a training loop is, for all that takes part in its steps."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from notebook_accel import rank_local
+from notebook_accel.train.options.plugins import GradientAccumulationPlugin
+
+_KEY = f"{__name__}.state"
+
+
+class GradientState:
+    """Where a training loop is: whether this batch ends in a step, and which loader it came from."""
+
+    sync_gradients: bool
+    num_steps: int
+    adjust_scheduler: bool
+    sync_with_dataloader: bool
+    sync_each_batch: bool
+    _loaders: list[weakref.ref[Any]]
+
+    def __new__(cls, gradient_accumulation_plugin: GradientAccumulationPlugin | None = None) -> GradientState:
+        state: GradientState | None = rank_local.space().get(_KEY)
+        if state is None:
+            state = super().__new__(cls)
+            state.sync_gradients = True
+            state._loaders = []
+            state._take(GradientAccumulationPlugin(num_steps=1))
+            rank_local.space()[_KEY] = state
+        if gradient_accumulation_plugin is not None:
+            state._take(gradient_accumulation_plugin)
+        return state
+
+    def _take(self, plugin: GradientAccumulationPlugin) -> None:
+        self.num_steps = plugin.num_steps or 1
+        self.adjust_scheduler = plugin.adjust_scheduler
+        self.sync_with_dataloader = plugin.sync_with_dataloader
+        self.sync_each_batch = plugin.sync_each_batch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kept = {name: value for name, value in self.__dict__.items() if name != "_loaders"}
+        return GradientState, (), kept
+
+    @classmethod
+    def _reset_state(cls) -> None:
+        """Forgets everything."""
+        rank_local.space().pop(_KEY, None)
+
+    @property
+    def initialized(self) -> bool:
+        return rank_local.space().get(_KEY) is self
+
+    @property
+    def active_dataloader(self) -> Any:
+        """The prepared loader that is being iterated over, the innermost of several; `None` outside."""
+        return self._loaders[-1]() if self._loaders else None
+
+    @property
+    def dataloader_references(self) -> list[Any]:
+        """The prepared loaders that are being iterated over, the innermost last."""
+        return [None, *(reference() for reference in self._loaders)]
+
+    @property
+    def in_dataloader(self) -> bool:
+        """Whether a prepared loader is being iterated over."""
+        return self.active_dataloader is not None
+
+    @property
+    def end_of_dataloader(self) -> bool:
+        """Whether the current batch is the last of its loader."""
+        loader = self._loaders[-1]() if self._loaders else None
+        return loader is not None and loader.end_of_dataloader
+
+    @property
+    def remainder(self) -> int:
+        """How many samples of the last global batch are not repetitions; -1 where that is not known."""
+        loader = self.active_dataloader
+        return -1 if loader is None else loader.remainder
+
+    def _add_dataloader(self, loader: Any) -> None:
+        self._loaders.append(weakref.ref(loader))
+
+    def _remove_dataloader(self, loader: Any) -> None:
+        self._loaders = [reference for reference in self._loaders if reference() not in (loader, None)]
+
+    def __repr__(self) -> str:
+        return (
+            f"Sync Gradients: {self.sync_gradients}\n"
+            f"At end of current dataloader: {self.end_of_dataloader}\n"
+            f"Extra samples added: {self.remainder}\n"
+            f"Accumulation steps: {self.num_steps}\n"
+        )

@@ -1,0 +1,90 @@
+"""Loggers that speak once, whatever the number of ranks."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.ranks import environment
+from notebook_accel.train.ranks.state import PartialState
+
+if TYPE_CHECKING:
+    _Adapter = logging.LoggerAdapter[logging.Logger]
+else:
+    _Adapter = logging.LoggerAdapter
+
+
+class MultiProcessAdapter(_Adapter):
+    """A logger whose every method also takes two more arguments.
+
+    main_process_only (bool): Whether only rank 0 logs; true unless given. A line of the others begins with their rank.
+    in_order (bool): Whether all ranks log, one after the other. All of them have to call it.
+    """
+
+    def __init__(self, logger: logging.Logger, extra: dict[str, Any] | None = None) -> None:
+        super().__init__(logger, extra or {})
+        self._warned: set[tuple[Any, ...]] = set()
+
+    def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
+        main_process_only = kwargs.pop("main_process_only", True)
+        in_order = kwargs.pop("in_order", False)
+        if not self.isEnabledFor(level):
+            return
+        rank, size = _place()
+        kwargs.setdefault("stacklevel", 2)  # the caller of this method
+        msg, kwargs = self.process(msg, kwargs)  # type: ignore[assignment]
+        if size > 1 and (in_order or not main_process_only):
+            msg = f"[RANK {rank}] {msg}"
+        if in_order and size > 1:
+            state = _state()
+            for turn in range(size):
+                if turn == rank:
+                    self.logger.log(level, msg, *args, **kwargs)
+                state.wait_for_everyone()
+        elif rank == 0 or not main_process_only:
+            self.logger.log(level, msg, *args, **kwargs)
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        return msg, kwargs
+
+    def warning_once(self, msg: object, *args: Any, **kwargs: Any) -> None:
+        """Warns, the first time that it is called with this message and these arguments."""
+        key = (str(msg), *map(str, args))
+        if key not in self._warned:
+            self._warned.add(key)
+            kwargs.setdefault("stacklevel", 3)
+            self.warning(msg, *args, **kwargs)
+
+
+def get_logger(name: str, log_level: str | int | None = None) -> MultiProcessAdapter:
+    """A logger that only rank 0 writes to, unless it is told otherwise; works before there is an Accelerator.
+
+    Args:
+        name: As for `logging.getLogger`; usually `__name__`.
+        log_level: Such as `"INFO"`; if left out, that of the variable `ACCELERATE_LOG_LEVEL`, else Python's.
+    """
+    logger = logging.getLogger(name)
+    log_level = log_level or os.environ.get("ACCELERATE_LOG_LEVEL")
+    if log_level is not None:
+        logger.setLevel(log_level.upper() if isinstance(log_level, str) else log_level)
+    return MultiProcessAdapter(logger)
+
+
+def _place() -> tuple[int, int]:
+    """This rank and how many there are, without settling on a device or joining a group."""
+    told = environment.read()
+    return told.rank, told.world_size
+
+
+def _state() -> PartialState:
+    state = PartialState.settled()
+    if state is None:
+        raise ConfigurationError(
+            "in_order=True has the ranks wait for each other, and they have not joined yet: make the Accelerator (or a "
+            "PartialState) first"
+        )
+    return state

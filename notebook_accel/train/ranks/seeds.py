@@ -1,0 +1,98 @@
+"""Random states: seeding them all at once, and making them equal on all ranks."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options.plugins import RNGType
+from notebook_accel.train.ranks.state import PartialState
+
+_NUMPY_SEEDS = 2**32
+
+
+def set_seed(seed: int, device_specific: bool = False, deterministic: bool = False) -> None:
+    """Seeds Python, NumPy and torch, with all its devices.
+
+    Args:
+        seed: The seed.
+        device_specific: Whether each rank gets a seed of its own: `seed` plus its number.
+        deterministic: Whether torch uses deterministic algorithms from now on, and refuses operations that have none.
+    """
+    if device_specific:
+        seed += PartialState().process_index
+    random.seed(seed)
+    if importlib.util.find_spec("numpy") is not None:
+        import numpy as np
+
+        np.random.seed(seed % _NUMPY_SEEDS)
+    torch.manual_seed(seed)
+    if _on_xla():
+        from notebook_accel.train.ranks import xla_group
+
+        xla_group.seed(seed)
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is refused
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+
+
+def synchronize_rng_state(rng_type: RNGType | str, generator: torch.Generator | None = None) -> None:
+    """Makes one random state that of rank 0, on all ranks; every rank has to call it.
+
+    Args:
+        rng_type: Which state.
+        generator: The generator that `RNGType.GENERATOR` stands for.
+
+    Raises:
+        ConfigurationError: There is no such state.
+    """
+    match RNGType(rng_type):
+        case RNGType.TORCH:
+            torch.set_rng_state(_from_first(torch.get_rng_state()))
+        case RNGType.CUDA:
+            torch.cuda.set_rng_state(_from_first(torch.cuda.get_rng_state()))
+        case RNGType.GENERATOR:
+            if generator is None:
+                raise ConfigurationError("rng_type='generator' needs the generator: pass generator=...")
+            generator.set_state(_from_first(generator.get_state()))
+
+
+def synchronize_rng_states(rng_types: Iterable[RNGType | str], generator: torch.Generator | None = None) -> None:
+    """Makes several random states those of rank 0, on all ranks; every rank has to call it."""
+    for rng_type in rng_types:
+        synchronize_rng_state(rng_type, generator)
+
+
+def number_of_first(number: int) -> int:
+    """The number that rank 0 has; every rank has to call it."""
+    return int(_from_first(torch.tensor([number])).item())
+
+
+def message_device() -> torch.device:
+    """Where ranks exchange what is no part of a computation: in the host's memory, where the group can."""
+    return torch.device("cpu") if "cpu:" in dist.get_backend_config() else PartialState().device
+
+
+def _on_xla() -> bool:
+    state = PartialState.settled()
+    return state is not None and state.backend == "xla"
+
+
+def _from_first(state: torch.Tensor) -> torch.Tensor:
+    if not (dist.is_initialized() or _on_xla()):
+        return state
+    if _on_xla():
+        from notebook_accel.train.ranks import exchange
+
+        first: torch.Tensor = exchange.current().objects(state)[0]
+        return first
+    sent = state.to(message_device())
+    dist.broadcast(sent, 0)
+    return sent.cpu()

@@ -1,0 +1,291 @@
+"""What all parts of a training run share: this rank's place, and how it computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from notebook_accel import rank_local
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
+from notebook_accel.train.options.plugins import (
+    DistributedType,
+    PrecisionType,
+    TorchDynamoPlugin,
+    TorchTensorParallelPlugin,
+)
+from notebook_accel.train.ranks import environment, topology
+from notebook_accel.train.ranks.topology import Place
+from notebook_accel.train.ranks.turns import RankWork
+
+_PARTIAL = f"{__name__}.partial"
+_WHOLE = f"{__name__}.whole"
+
+
+class PartialState(RankWork):
+    """This rank's place: its number, its device, its group. The first one that is made joins the group.
+
+    Args:
+        cpu: Whether to leave accelerators alone.
+        kwargs: Arguments of `torch.distributed.init_process_group`, such as `backend` and `timeout`.
+
+    Raises:
+        ConfigurationError: There is a state already, with other settings.
+    """
+
+    _place: Place
+    debug: bool
+    """Changes nothing: shapes are always compared before ranks exchange tensors. Code that looks for bugs sets it."""
+
+    def __new__(cls, cpu: bool = False, **kwargs: Any) -> PartialState:
+        state = PartialState.settled()
+        if state is None or state._has_left():
+            state = super().__new__(cls)
+            state._place = topology.join(environment.read(), cpu, kwargs)
+            state.debug = state._place.debug
+            rank_local.space()[_PARTIAL] = state
+        elif cpu and state.device.type != "cpu":
+            raise ConfigurationError(
+                f"cpu=True was asked for, but this process has already settled on {state.device}: pass cpu=True the "
+                "first time, before anything else is made, or call PartialState._reset_state()"
+            )
+        return state
+
+    def __reduce__(self) -> tuple[type[PartialState], tuple[()]]:
+        return PartialState, ()
+
+    @classmethod
+    def _reset_state(cls) -> None:
+        """Forgets the place; the next state finds its own again."""
+        rank_local.space().pop(_PARTIAL, None)
+
+    @classmethod
+    def settled(cls) -> PartialState | None:
+        """This rank's state, if there is one already."""
+        found: PartialState | None = rank_local.space().get(_PARTIAL)
+        return found
+
+    def _has_left(self) -> bool:
+        """Whether the user's code has left the group."""
+        return self.backend not in (None, "xla") and not dist.is_initialized()
+
+    @property
+    def initialized(self) -> bool:
+        return PartialState.settled() is self
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank computes."""
+        return self._place.device
+
+    default_device = device
+
+    @property
+    def backend(self) -> str | None:
+        """How ranks talk: `gloo`, `nccl`, `xla`; `None` for one rank alone."""
+        return self._place.backend
+
+    @property
+    def num_processes(self) -> int:
+        return self._place.world_size
+
+    @property
+    def process_index(self) -> int:
+        return self._place.rank
+
+    @property
+    def local_process_index(self) -> int:
+        return self._place.local_rank
+
+    @property
+    def local_num_processes(self) -> int:
+        """How many ranks there are on this machine."""
+        return self._place.local_world_size
+
+    @property
+    def distributed_type(self) -> DistributedType:
+        """How ranks work together, whatever the models do."""
+        if self.backend == "xla":
+            return DistributedType.XLA
+        if not self.use_distributed:
+            return DistributedType.NO
+        return DistributedType.MULTI_GPU if self.device.type == "cuda" else DistributedType.MULTI_CPU
+
+    def wait_for_everyone(self) -> None:
+        if self.use_distributed:
+            from notebook_accel.train.ranks import exchange
+
+            exchange.current().barrier()
+
+    def require_group(self) -> None:
+        """Makes a group of one where there is none, for what works on groups only."""
+        if not dist.is_initialized():
+            topology.join_alone(self.device)
+
+    def destroy_process_group(self, group: Any = None) -> None:
+        """Leaves the group, if there is one."""
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group(group)
+
+    def __repr__(self) -> str:
+        backend = f"  Backend: {self.backend}" if self.backend else ""
+        return (
+            f"Distributed environment: {self.distributed_type.value}{backend}\n"
+            f"Num processes: {self.num_processes}\n"
+            f"Process index: {self.process_index}\n"
+            f"Local process index: {self.local_process_index}\n"
+            f"Device: {self.device}\n"
+        )
+
+
+class AcceleratorState(RankWork):
+    """How this rank computes, beside its place. It is made once, by the first `Accelerator`.
+
+    Raises:
+        ConfigurationError: There is a state already, with other settings; the message shows both.
+    """
+
+    partial: PartialState
+    mixed_precision: str
+    dynamo_plugin: TorchDynamoPlugin
+    fsdp_plugin: FullyShardedDataParallelPlugin | None
+    torch_tp_plugin: TorchTensorParallelPlugin | None
+    distributed_type: DistributedType
+    """Also says how models live on the ranks, once an `Accelerator` has chosen."""
+
+    def __new__(
+        cls,
+        mixed_precision: str | None = None,
+        cpu: bool = False,
+        dynamo_plugin: TorchDynamoPlugin | None = None,
+        fsdp_plugin: FullyShardedDataParallelPlugin | None = None,
+        torch_tp_plugin: TorchTensorParallelPlugin | None = None,
+        **kwargs: Any,
+    ) -> AcceleratorState:
+        if mixed_precision is not None:
+            mixed_precision = PrecisionType.of(mixed_precision, "mixed_precision").value
+        partial = PartialState(cpu, **kwargs)
+        given = {
+            "mixed_precision": mixed_precision,
+            "dynamo_plugin": dynamo_plugin,
+            "fsdp_plugin": fsdp_plugin,
+            "torch_tp_plugin": torch_tp_plugin,
+        }
+        state = cls.settled()
+        if state is None or state.partial is not partial:
+            state = super().__new__(cls)
+            defaults = environment.read()
+            state.partial = partial
+            state.mixed_precision = mixed_precision or defaults.mixed_precision
+            state.dynamo_plugin = dynamo_plugin or TorchDynamoPlugin(
+                backend=defaults.compile_backend,
+                mode=defaults.compile_mode,
+                fullgraph=defaults.compile_fullgraph,
+                dynamic=defaults.compile_dynamic,
+            )
+            state.fsdp_plugin = fsdp_plugin
+            if fsdp_plugin is None and torch_tp_plugin is None and defaults.fsdp is not None:
+                state.fsdp_plugin = FullyShardedDataParallelPlugin.of_environment(defaults.fsdp)
+            state.torch_tp_plugin = torch_tp_plugin
+            state.distributed_type = partial.distributed_type
+            rank_local.space()[_WHOLE] = state
+        else:
+            state._refuse_clash(given)
+        return state
+
+    def _refuse_clash(self, given: dict[str, Any]) -> None:
+        for name, value in given.items():
+            settled = getattr(self, name)
+            if value is not None and value != settled:
+                raise ConfigurationError(
+                    f"{name}={value!r} was asked for, but this process already has an Accelerator with "
+                    f"{name}={settled!r}, and all share one state: leave it out, give both the same, or "
+                    "end the first with its end_training()"
+                )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.mixed_precision, self.dynamo_plugin, self.fsdp_plugin, self.distributed_type)
+
+    @classmethod
+    def _reset_state(cls, reset_partial_state: bool = False) -> None:
+        """Forgets how to compute, and the place too if asked."""
+        rank_local.space().pop(_WHOLE, None)
+        if reset_partial_state:
+            PartialState._reset_state()
+
+    @classmethod
+    def settled(cls) -> AcceleratorState | None:
+        """This rank's state, if there is one already."""
+        found: AcceleratorState | None = rank_local.space().get(_WHOLE)
+        return found
+
+    @property
+    def initialized(self) -> bool:
+        return AcceleratorState.settled() is self
+
+    @property
+    def device(self) -> torch.device:
+        return self.partial.device
+
+    @property
+    def backend(self) -> str | None:
+        return self.partial.backend
+
+    @property
+    def debug(self) -> bool:
+        """As in `PartialState`."""
+        return self.partial.debug
+
+    @debug.setter
+    def debug(self, value: bool) -> None:
+        self.partial.debug = value
+
+    @property
+    def num_processes(self) -> int:
+        return self.partial.num_processes
+
+    @property
+    def process_index(self) -> int:
+        return self.partial.process_index
+
+    @property
+    def local_process_index(self) -> int:
+        return self.partial.local_process_index
+
+    @property
+    def deepspeed_plugin(self) -> None:
+        """Always `None`; code that works with several frameworks asks."""
+        return
+
+    @property
+    def is_fsdp2(self) -> bool:
+        return self.distributed_type is DistributedType.FSDP
+
+    def wait_for_everyone(self) -> None:
+        self.partial.wait_for_everyone()
+
+    def destroy_process_group(self, group: Any = None) -> None:
+        """Leaves the group, if there is one."""
+        self.partial.destroy_process_group(group)
+
+    def __repr__(self) -> str:
+        lines = repr(self.partial).partition("\n")[2]
+        backend = f"  Backend: {self.backend}" if self.backend else ""
+        kind = f"Distributed environment: {self.distributed_type.value}{backend}\n"
+        return f"{kind}{lines}Mixed precision type: {self.mixed_precision}\n"
+
+
+def is_initialized() -> bool:
+    """Whether this process has an `AcceleratorState`."""
+    return AcceleratorState.settled() is not None
+
+
+def _restore(precision: str, dynamo: Any, fsdp: Any, distributed_type: DistributedType) -> AcceleratorState:
+    """What a pickled state becomes: that of the process that it comes to, or the first there."""
+    state = AcceleratorState.settled()
+    if state is None:
+        state = AcceleratorState(precision, dynamo_plugin=dynamo, fsdp_plugin=fsdp)
+        state.distributed_type = distributed_type
+    return state

@@ -1,0 +1,172 @@
+"""What torch_xla does for a rank: its place, what it exchanges with others, and when what it computes is run.
+
+Operations on XLA tensors are only noted; `sync` has the graph of all since the last one compiled, once, and run.
+Imported where a launch has chosen a TPU, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+from torch import nn
+from torch.optim import Optimizer
+from torch_xla.distributed.parallel_loader import ParallelLoader
+
+from notebook_accel.train.ranks.topology import Place
+
+AXIS = "data"
+"""The one axis of the mesh of SPMD."""
+
+
+def place(debug: bool) -> Place:
+    """This rank's place, as torch_xla numbers it: `torch.distributed` knows processes, and ranks may be threads."""
+    device = torch_xla.device()
+    if xr.is_spmd():
+        return Place(device, "xla", 0, 0, 1, 1, debug)
+    return Place(
+        device, "xla", xr.global_ordinal(), xr.local_ordinal(), xr.world_size(), xr.local_device_count(), debug
+    )
+
+
+def sync() -> None:
+    """Runs all that has been noted so far."""
+    torch_xla.sync()
+
+
+class OverXla:
+    """Collectives between the devices; bytes travel as tensors of bytes."""
+
+    compares = False
+
+    def gather(self, tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
+        gathered: torch.Tensor = xm.all_gather(_on_device(tensor), dim=0)
+        return gathered.to(tensor.device)
+
+    def reduce(self, tensor: torch.Tensor, greatest: bool, group: Any = None) -> torch.Tensor:
+        kind = xm.REDUCE_MAX if greatest else xm.REDUCE_SUM
+        reduced: torch.Tensor = xm.all_reduce(kind, _on_device(tensor))
+        return reduced.to(tensor.device)
+
+    def broadcast(self, tensor: torch.Tensor, source: int) -> torch.Tensor:
+        own = _on_device(tensor)
+        # Not by a product with 0, which would keep what is no number on the other ranks.
+        sent = own if xr.global_ordinal() == source else torch.zeros_like(own)
+        return self.reduce(sent.to(torch.uint8) if sent.dtype == torch.bool else sent, False).to(tensor)
+
+    def share(self, data: bytes, group: Any = None) -> list[bytes]:
+        shared: list[bytes] = xm.xla_rendezvous(data)
+        return shared
+
+    def objects(self, value: Any) -> list[Any]:
+        return [pickle.loads(data) for data in self.share(pickle.dumps(value))]
+
+    def barrier(self) -> None:
+        xm.xla_rendezvous(b"")
+
+
+def _on_device(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to(torch_xla.device())
+
+
+def average(gradients: Sequence[torch.Tensor]) -> None:
+    """Replaces gradients by their mean over all ranks."""
+    if gradients and xr.world_size() > 1:
+        xm.all_reduce(xm.REDUCE_SUM, list(gradients), scale=1.0 / xr.world_size())
+
+
+def move(model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
+    """Moves a model to this rank's device, and has the optimizers follow.
+
+    A parameter cannot change to an XLA tensor in place: each is replaced, also one that two layers share, by two.
+    """
+    before = dict(model.named_parameters(remove_duplicate=False))
+    model.to(torch_xla.device())
+    new: dict[int, nn.Parameter] = {}
+    for name, parameter in before.items():
+        owner, _, own = name.rpartition(".")
+        module = model.get_submodule(owner)
+        first = new.setdefault(id(parameter), module._parameters[own])  # type: ignore[arg-type]  # no parameter is `None`
+        module._parameters[own] = first
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["params"] = [new.get(id(parameter), parameter) for parameter in group["params"]]
+        moved = {new.get(id(parameter), parameter): state for parameter, state in optimizer.state.items()}
+        optimizer.state.clear()
+        optimizer.state.update(moved)
+        if moved:
+            optimizer.load_state_dict(optimizer.state_dict())  # moves the state beside the parameters
+
+
+def on_host(value: Any) -> Any:
+    """The tree with its XLA tensors in the host's memory."""
+    sync()  # once, rather than for each of them
+    return xm._maybe_convert_to_cpu(value)
+
+
+def uploaded(batches: Iterable[Any], device: torch.device) -> Iterator[Any]:
+    """Batches on the device, put there by threads beside the loop; what the loop has computed is run at each.
+
+    With SPMD each batch is spread over the devices, along its first dimension.
+    """
+    source = _Source(batches)
+    loader = ParallelLoader(source, [device], input_sharding=_Spread() if xr.is_spmd() else None)
+    try:
+        yield from loader.per_device_loader(device)
+    finally:
+        loader.close()
+    if source.error is not None:
+        raise source.error
+
+
+class _Source:
+    """Keeps what goes wrong in reading: the loader's thread would drop it, and the epoch would only end early."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self._batches = batches
+        self.error: BaseException | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            yield from self._batches
+        except Exception as error:
+            self.error = error
+
+
+class _Spread:
+    """A sharding of tensors of any number of dimensions; one that does not divide evenly is copied to all devices."""
+
+    minibatch = False  # there is one process: a batch is the whole of it
+
+    def __init__(self) -> None:
+        self._mesh = mesh()
+
+    def xla_spec(self, tensor: torch.Tensor) -> Any:
+        from torch_xla.distributed.spmd import ShardingSpec
+
+        if not tensor.dim() or tensor.shape[0] % self._mesh.size():
+            return None
+        return ShardingSpec(self._mesh, (AXIS, *[None] * (tensor.dim() - 1))).xla_spec(tensor)
+
+
+def mesh() -> Any:
+    """All devices, in a row."""
+    from torch_xla.distributed.spmd import Mesh
+
+    count = xr.global_runtime_device_count()
+    return Mesh(list(range(count)), (count,), (AXIS,))
+
+
+def seed(number: int) -> None:
+    """Seeds this rank's device."""
+    xm.set_rng_state(number)
+
+
+def random_state() -> int:
+    """Where the random numbers of this rank's device are."""
+    return int(xm.get_rng_state())

@@ -1,0 +1,107 @@
+"""Over how many batches gradients add up, and when the ranks exchange them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.models import compiling
+from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.strategies.base import Strategy
+
+
+class Block:
+    """A `with` block in which nothing happens; also the base of those in which something does."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+NOTHING = Block()
+
+
+class WithoutSync(Block):
+    """A `with` block whose backward passes leave the gradients on the rank."""
+
+    __slots__ = ("_models", "_strategy")
+
+    def __init__(self, strategy: Strategy, models: Sequence[nn.Module]) -> None:
+        self._strategy = strategy
+        self._models = [compiling.inner(model) for model in models]
+
+    def __enter__(self) -> None:
+        for model in self._models:
+            self._strategy.set_gradient_sync(model, False)
+
+    def __exit__(self, *_: object) -> None:
+        for model in self._models:
+            self._strategy.set_gradient_sync(model, True)
+
+
+class Accumulation:
+    """Counts batches, and decides which of them end in a step."""
+
+    def __init__(self, strategy: Strategy, state: GradientState) -> None:
+        self.strategy = strategy
+        self.state = state
+        self.step = 0
+        """Batches since the last step; what `accelerator.step` shows."""
+        self._syncs = strategy.syncs
+
+    def next(self, models: Sequence[nn.Module]) -> Block:
+        """Counts one more batch. In the block that is returned, gradients are exchanged if it ends in a step."""
+        state = self.state
+        if state.sync_with_dataloader and state.end_of_dataloader:
+            self.step = 0
+            state.sync_gradients = True
+            return NOTHING
+        self.step += 1
+        state.sync_gradients = due = self.step % state.num_steps == 0
+        if due or not self._syncs or state.sync_each_batch:
+            return NOTHING
+        return WithoutSync(self.strategy, models)
+
+
+class Watch:
+    """Notices when a prepared model has left its device: what follows would fail far from the cause."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[dict[str, Any], str, torch.device]] = []
+        """Where a module keeps one of its parameters, the parameter's name, and its device."""
+
+    def add(self, model: nn.Module) -> None:
+        for module in model.modules():
+            for name, parameter in module._parameters.items():
+                if parameter is not None:
+                    # Some moves put another parameter in its place.
+                    self._seen.append((module._parameters, name, parameter.device))
+                    return
+
+    def clear(self) -> None:
+        self._seen.clear()
+
+    def check(self) -> None:
+        """Raises.
+
+        Raises:
+            ConfigurationError: A model is elsewhere than where `prepare` put it.
+        """
+        for parameters, name, device in self._seen:
+            found = parameters[name].device
+            if found != device:
+                raise ConfigurationError(
+                    f"a prepared model was moved from {device} to {found}; its optimizer and its batches are still on "
+                    f"{device}. Take the .to(...) or .cuda() after prepare out; to export a model, move a copy of it."
+                )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Watch, ()

@@ -1,0 +1,97 @@
+"""Local SGD: ranks train on their own for some steps, then average their weights."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from notebook_accel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from notebook_accel.train.accelerator.accelerator import Accelerator
+
+
+class LocalSGD:
+    """A context in which gradients stay on their rank, and weights are averaged every few steps and at the end.
+
+    with LocalSGD(accelerator, model, local_sgd_steps=8) as local_sgd:
+        for batch in loader:
+            with accelerator.accumulate(model):
+                ...
+                optimizer.step()
+                local_sgd.step()
+
+    See Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019. With one rank it does nothing.
+
+    Args:
+        accelerator: Which has prepared the model.
+        model: The prepared model; every rank holds all of it.
+        local_sgd_steps: Calls of `step` from one average to the next.
+        enabled: Whether to do anything.
+
+    Raises:
+        ConfigurationError: `local_sgd_steps` is less than 1, or the model is not prepared.
+        NotImplementedError: The ranks share the weights, as with FSDP.
+    """
+
+    def __init__(
+        self, accelerator: Accelerator, model: torch.nn.Module, local_sgd_steps: int, enabled: bool = True
+    ) -> None:
+        if local_sgd_steps < 1:
+            raise ConfigurationError(f"local_sgd_steps={local_sgd_steps}: weights are averaged every 1 step or more")
+        self.enabled = enabled and accelerator.num_processes > 1
+        self.num_steps = 0
+        self.local_sgd_steps = local_sgd_steps
+        self._model = model
+        self._ddp: Any = model
+        self._alone: AbstractContextManager[Any] | None = None
+        if self.enabled and not hasattr(model, "no_sync"):
+            _refuse(accelerator, model)
+
+    def __enter__(self) -> LocalSGD:
+        if self.enabled:
+            self._alone = self._ddp.no_sync()
+            self._alone.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._alone is None:
+            return
+        self._alone.__exit__(kind, error, traceback)
+        self._alone = None
+        if error is None:  # else the other ranks may never come to average
+            self._average()
+
+    def step(self) -> None:
+        """Counts a step, and averages the weights if it is the last of a round."""
+        self.num_steps += 1
+        if self.enabled and self.num_steps % self.local_sgd_steps == 0:
+            self._average()
+
+    def _average(self) -> None:
+        """One exchange for each dtype rather than one for each parameter."""
+        by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
+        for parameter in self._model.parameters():
+            by_dtype.setdefault(parameter.dtype, []).append(parameter.data)
+        for parameters in by_dtype.values():
+            flat = torch.cat([each.flatten() for each in parameters])
+            dist.all_reduce(flat)
+            flat /= dist.get_world_size()
+            parts = torch.split(flat, [each.numel() for each in parameters])
+            for each, mean in zip(parameters, parts, strict=True):
+                each.copy_(mean.view_as(each))
+
+
+def _refuse(accelerator: Accelerator, model: torch.nn.Module) -> None:
+    if hasattr(model, "set_requires_gradient_sync"):
+        raise NotImplementedError(
+            f"LocalSGD averages the weights of ranks that each hold all of them; under "
+            f"{accelerator.distributed_type.value} a rank holds a part. Use DDP, or leave LocalSGD out."
+        )
+    raise ConfigurationError("LocalSGD needs the prepared model: pass what accelerator.prepare(model) returned")

@@ -1,0 +1,133 @@
+"""A prepared optimizer: steps only when a step is due, and knows whether one was skipped."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from notebook_accel.train.ranks.gradient_state import GradientState
+
+
+class AcceleratedOptimizer(Optimizer):
+    """Stands in for the user's optimizer in the loop.
+
+    While gradients are being accumulated, `step` and `zero_grad` do nothing.
+
+    Args:
+        optimizer: The user's own.
+        device_placement: Whether to move its state to where its parameters are.
+        scaler: The gradient scaler, with fp16.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, device_placement: bool = True, scaler: torch.amp.GradScaler | None = None
+    ) -> None:
+        # Without Optimizer.__init__, which would give it parameters of its own.
+        self.optimizer = optimizer
+        self.scaler = scaler
+        self.gradient_state = GradientState()
+        self._skipped = False
+        if device_placement and optimizer.state:
+            optimizer.load_state_dict(optimizer.state_dict())  # which moves it beside the parameters
+        self._watch()
+
+    def _watch(self) -> None:
+        """Learns of real steps where a scaler may leave one out: through a hook, which pickling leaves behind."""
+        self._stepped = False
+        if self.scaler is not None:
+            this = weakref.ref(self)
+            self.optimizer.register_step_post_hook(lambda optimizer, *_: _note_step(this(), optimizer))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer, "scaler": self.scaler, "gradient_state": self.gradient_state}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._skipped = False
+        self._watch()
+
+    @property
+    def state(self) -> Any:
+        """The state of each parameter."""
+        return self.optimizer.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.optimizer.state = state
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Parameters and their settings."""
+        return self.optimizer.param_groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.optimizer.param_groups = groups
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The settings of groups that have none of their own."""
+        return self.optimizer.defaults
+
+    @defaults.setter
+    def defaults(self, defaults: dict[str, Any]) -> None:
+        self.optimizer.defaults = defaults
+
+    @property
+    def step_was_skipped(self) -> bool:
+        """Whether the last step was left out, because gradients had overflowed."""
+        return self._skipped
+
+    def zero_grad(self, set_to_none: bool | None = None) -> None:
+        """Clears the gradients, unless they are being accumulated."""
+        if self.gradient_state.sync_gradients:
+            if set_to_none is None:
+                self.optimizer.zero_grad()
+            else:
+                self.optimizer.zero_grad(set_to_none=set_to_none)
+
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        """Updates the parameters, unless gradients are being accumulated; returns the loss of the closure, if any."""
+        if not self.gradient_state.sync_gradients:
+            return None
+        if self.scaler is not None:
+            return self._scaled_step(self.scaler, closure)
+        return self.optimizer.step() if closure is None else self.optimizer.step(closure)
+
+    def _scaled_step(self, scaler: torch.amp.GradScaler, closure: Callable[[], float] | None) -> Any:
+        self._stepped = False
+        loss = scaler.step(self.optimizer) if closure is None else scaler.step(self.optimizer, closure)
+        scaler.update()
+        self._skipped = not self._stepped
+        return loss
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        self.optimizer.add_param_group(param_group)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state_dict)
+
+    def train(self) -> None:
+        """For optimizers that have modes, such as schedule-free ones."""
+        self.optimizer.train()  # type: ignore[attr-defined]
+
+    def eval(self) -> None:
+        """As `train`."""
+        self.optimizer.eval()  # type: ignore[attr-defined]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.optimizer!r})"
+
+
+def _note_step(prepared: AcceleratedOptimizer | None, optimizer: Optimizer) -> None:
+    # Fused optimizers are always called, and look themselves whether there was an overflow.
+    found = getattr(optimizer, "found_inf", None)
+    if prepared is not None:
+        prepared._stepped = found is None or not found.item()

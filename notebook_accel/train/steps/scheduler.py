@@ -1,0 +1,87 @@
+"""A prepared scheduler: follows the optimizer's real steps, at the pace of the global batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
+
+
+class AcceleratedScheduler:
+    """Stands in for the user's scheduler in the loop.
+
+    It was made for a loop on one rank. So it steps once for each rank that has had a batch, unless batches are split;
+    and not while gradients are being accumulated, nor when the optimizer's step was skipped.
+
+    Args:
+        scheduler: The user's own.
+        optimizers: The prepared optimizers whose steps it follows.
+        step_with_optimizer: With `False`, every call is a step, whatever the optimizers do.
+        split_batches: Whether the ranks share the batches that one rank would have got.
+        processes: How many ranks get batches; `None`: all.
+    """
+
+    def __init__(
+        self,
+        scheduler: LRScheduler,
+        optimizers: Optimizer | Sequence[Optimizer],
+        step_with_optimizer: bool = True,
+        split_batches: bool = False,
+        processes: int | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self.optimizers = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
+        self.gradient_state = GradientState()
+        self.step_with_optimizer = step_with_optimizer
+        self.split_batches = split_batches
+        ranks = PartialState().num_processes if processes is None else processes
+        self._repeats = 1 if split_batches or not step_with_optimizer else ranks
+        # The only optimizers that ever skip a step.
+        self._may_skip = [
+            each for each in self.optimizers if isinstance(each, AcceleratedOptimizer) and each.scaler is not None
+        ]
+
+    def step(self, *args: Any, **kwargs: Any) -> None:
+        """Sets the next learning rate, if the optimizers have made a step."""
+        if not self.step_with_optimizer:
+            self.scheduler.step(*args, **kwargs)
+        elif not self.gradient_state.sync_gradients:
+            if self.gradient_state.adjust_scheduler:
+                self.scheduler._step_count += 1
+        elif not any(optimizer.step_was_skipped for optimizer in self._may_skip):
+            self._step(args, kwargs)
+
+    def _step(self, args: Any, kwargs: Any) -> None:
+        if self._repeats == 1:
+            self.scheduler.step(*args, **kwargs)
+            return
+        for _ in range(self._repeats):
+            # Some schedulers end: the last global batch may have fewer steps left than there are ranks.
+            if getattr(self.scheduler, "total_steps", float("inf")) >= self.scheduler._step_count:
+                self.scheduler.step(*args, **kwargs)
+
+    def get_last_lr(self) -> list[float]:
+        return self.scheduler.get_last_lr()  # type: ignore[return-value]
+
+    def get_lr(self) -> list[float]:
+        return self.scheduler.get_lr()  # type: ignore[return-value]
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.scheduler.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.scheduler.load_state_dict(state_dict)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "scheduler":  # not there yet, while it is being unpickled
+            raise AttributeError(name)
+        return getattr(self.scheduler, name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.scheduler!r})"

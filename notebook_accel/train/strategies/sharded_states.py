@@ -1,0 +1,59 @@
+"""What strategies have in common that keep weights in shards: no rank can do without the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import FSDPModule
+from torch.optim import Optimizer
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.strategies.base import StateDict, Strategy
+
+if TYPE_CHECKING:
+    from notebook_accel.train.checkpoints.checkpoint import LoadOptions, SaveOptions
+
+
+class InShards(Strategy):
+    """Weights are DTensors; checkpoints are written by all ranks, and can be read by any number of them."""
+
+    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
+        if isinstance(model, FSDPModule):
+            model.set_requires_gradient_sync(enabled)
+
+    def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
+        raise ConfigurationError(
+            "join_uneven_inputs is not possible with weights in shards: every rank is needed for every layer. Leave it "
+            "out, and keep even_batches=True."
+        )
+
+    def state_dict(self, model: nn.Module) -> StateDict:
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        return get_model_state_dict(model, options=options)  # type: ignore[return-value]
+
+    def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[StateDict]:
+        return []
+
+    def save_checkpoint(
+        self,
+        folder: Path,
+        models: Sequence[nn.Module],
+        weights: Sequence[StateDict],
+        optimizers: Sequence[Optimizer],
+        options: SaveOptions,
+    ) -> None:
+        from notebook_accel.train.checkpoints import sharded
+
+        sharded.save(folder, models, optimizers)
+
+    def load_checkpoint(
+        self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
+    ) -> None:
+        from notebook_accel.train.checkpoints import sharded
+
+        sharded.load(folder, models, optimizers, strict=options.strict)

@@ -1,0 +1,4 @@
+"""Nested tensors: batches as trees.
+
+Start reading at `tree.py`.
+"""

@@ -1,0 +1,173 @@
+"""`notebook-accel launch`, with real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.early
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def launch(*arguments: str | Path, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "notebook_accel", "launch", *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+@pytest.mark.smoke
+def test_one_rank_is_the_script_itself(script: Path) -> None:
+    settings = script.with_name("settings.yaml")
+    settings.write_text("num_machines: 2\nnum_processes: 4\nmachine_rank: 1\nmain_process_ip: 10.0.0.1\n")
+    of_one = ("--num_machines", "1", "--num_processes", "1")
+    done = launch("--config_file", settings, *of_one, script, "--num_processes", "3")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "__main__|-|-|--num_processes|3\n", "")
+
+
+def test_its_exit_code_is_that_of_the_script(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text("raise SystemExit(7)")
+    assert launch("--num_processes=1", tmp_path / "fails.py").returncode == 7
+
+
+def test_a_mistake_is_told_in_a_line(tmp_path: Path) -> None:
+    done = launch(tmp_path / "train.py")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: there is no script ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.smoke
+def test_the_first_rank_that_fails_gives_the_exit_code(tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text("import os, time\nif os.environ['RANK'] == '1': raise SystemExit(7)\ntime.sleep(60)")
+    done = launch("--num-processes", "2", script)
+    assert done.returncode == 7
+    assert done.stderr == "error: rank 1 of 2 ended with exit code 7; what it said is above\n"
+
+
+def test_the_example_learns_on_two_ranks_as_the_file_says(tmp_path: Path) -> None:
+    """Four processes import torch, two of them FSDP, and it trains."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("num_processes: 2\ndistributed_type: FSDP\nmixed_precision: bf16\n")
+    out = tmp_path / "out"
+    done = launch("--config_file", settings, "--cpu", EXAMPLES / "train.py", "--epochs", "2", "--save", out)
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("epoch 2: ")
+    assert float(last.split()[2].rstrip("%")) > 70
+    assert (out / "model.safetensors").is_file()
+
+
+def test_debugging_compares_the_shapes_of_plain_torch_too(tmp_path: Path) -> None:
+    """Four processes import torch."""
+    script = tmp_path / "differs.py"
+    script.write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "dist.all_reduce(torch.ones(2 + dist.get_rank()))\n"
+    )
+    done = launch("--num_processes", "2", "--debug", script)
+    assert done.returncode == 1
+    assert "TensorShape=[3]" in done.stderr
+
+
+def notebook(*sources: str) -> str:
+    cells = [
+        {"cell_type": "code", "source": source, "metadata": {}, "outputs": ["old"], "execution_count": 9}
+        for source in sources
+    ]
+    return json.dumps({"nbformat": 4, "nbformat_minor": 4, "metadata": {}, "cells": cells})
+
+
+def test_a_notebook_runs_on_every_rank_and_keeps_what_rank_0_shows(tmp_path: Path) -> None:
+    """Two ranks that are kernels, each of which imports torch."""
+    (tmp_path / "a.ipynb").write_text(
+        notebook(
+            "%load_ext notebook_accel\nimport os, sys, pickle\nrank = os.environ['RANK']",
+            "%%accelerate\nclass A: pass\npickle.loads(pickle.dumps(A()))\n"
+            "print(f'rank {rank} {sys.argv[1]}\\n', end='')\nrank",
+            "from IPython.display import HTML\ndisplay(HTML('<b>bold</b>'))\nassert rank == '1', 'only here'",
+            "print('never')",
+        )
+    )
+    done = launch("--num_processes=2", "--output", tmp_path / "b.ipynb", tmp_path / "a.ipynb", "x")
+    assert done.returncode == 1
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank ")) == ["rank 0 x", "rank 1 x"]
+    assert "AssertionError: only here" in done.stderr
+    first, second, third, fourth = json.loads((tmp_path / "b.ipynb").read_text())["cells"]
+    assert [cell["execution_count"] for cell in (first, second, third, fourth)] == [1, 2, 3, None]
+    assert first["outputs"] == fourth["outputs"] == []
+    assert second["outputs"][0] == {"output_type": "stream", "name": "stdout", "text": "rank 0 x\n"}
+    assert second["outputs"][1]["data"] == {"text/plain": "'0'"}
+    assert third["outputs"][0]["data"]["text/html"] == "<b>bold</b>"
+    assert third["outputs"][1]["evalue"] == "only here"
+
+
+def test_a_notebook_on_one_rank_starts_its_own(tmp_path: Path) -> None:
+    """A kernel in a process of its own, and a server for its ranks."""
+    (tmp_path / "a.ipynb").write_text(
+        notebook("from notebook_accel import notebook_launcher", "notebook_launcher(lambda: 'done', num_processes=2)")
+    )
+    done = launch("--num_processes=1", tmp_path / "a.ipynb")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "['done', 'done']"), done.stderr
+
+
+@contextmanager
+def waiting(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
+    """A launch whose two ranks have begun, and all its processes."""
+    script = tmp_path / "waits.py"
+    # Ranks write where they like, so a line is to be one write.
+    script.write_text("import threading\nprint('began\\n', end='', flush=True)\nthreading.Event().wait()")
+    command = [sys.executable, "-m", "notebook_accel", "launch", "--num_processes", "2", str(script)]
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    others: list[psutil.Process] = []
+    try:
+        assert [process.stdout.readline() for _ in range(2)] == ["began\n"] * 2
+        others += psutil.Process(process.pid).children(recursive=True)
+        yield process, others
+    finally:
+        for each in (process, *others):
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        process.communicate()
+
+
+ENDS: dict[str, tuple[Callable[[subprocess.Popen[str], list[psutil.Process]], object], int]] = {
+    "interrupt": (lambda launcher, _: launcher.send_signal(signal.SIGINT), 130),
+    "kill": (lambda launcher, _: launcher.kill(), -9),
+    "kill a rank": (lambda _, others: others[1].kill(), 137),
+    "kill torch's launcher": (lambda _, others: others[0].kill(), 137),
+    "kill both": (lambda launcher, others: [each.kill() for each in (launcher, others[0])], -9),
+}
+
+
+@pytest.mark.parametrize("way", ENDS)
+def test_no_rank_outlives_its_launch(tmp_path: Path, way: str) -> None:
+    end, code = ENDS[way]
+    with waiting(tmp_path) as (launcher, others):
+        assert len(others) == 3
+        end(launcher, others)
+        launcher.communicate(timeout=60)
+        assert launcher.returncode == code
+        _, alive = psutil.wait_procs(others, timeout=40)
+        assert not alive
+    if way == "kill both":
+        return  # nobody is left who could remove a folder
+    assert not list(tmp_path.glob("notebook-accel-*"))
+    assert not list(tmp_path.glob("torchelastic_*"))

@@ -1,0 +1,93 @@
+"""The table of options, beside the peer's parser."""
+
+import re
+
+import pytest
+from accelerate.commands.launch import launch_command_parser
+from click.testing import CliRunner
+
+from notebook_accel.cli.launch import options
+from notebook_accel.cli.launch.command import command
+from notebook_accel.cli.launch.options import BY_NAME, OPTIONS
+from notebook_accel.cli.launch.refusals import alternative
+from notebook_accel.cli.main import main
+from notebook_accel.config import environment, keys
+from notebook_accel.config.settings import LaunchConfig
+
+
+def peers() -> list[str]:
+    actions = launch_command_parser()._actions
+    return [
+        string[2:] for each in actions for string in each.option_strings if string[:2] == "--" and "-" not in string[2:]
+    ]
+
+
+def test_every_option_of_the_peer_is_taken_or_has_an_alternative() -> None:
+    unknown = [name for name in peers() if name not in BY_NAME and alternative(name) is None and name != "help"]
+    assert not unknown
+    assert len(peers()) > 100
+
+
+@pytest.mark.parametrize("name", [name for name in peers() if name in BY_NAME])
+def test_an_option_has_the_short_names_of_the_peer(name: str) -> None:
+    found = next(each for each in launch_command_parser()._actions if f"--{name}" in each.option_strings)
+    short = [string[1:] for string in found.option_strings if len(string) == 2]
+    assert [BY_NAME[name].short] == (short or [""])
+
+
+def test_nothing_is_both_taken_and_refused() -> None:
+    assert not [option.name for option in OPTIONS if alternative(option.name)]
+
+
+def test_options_may_be_written_with_dashes() -> None:
+    for option in OPTIONS:
+        found = next(param for param in command.params if param.name == option.name)
+        assert {f"--{option.name}", f"--{option.name.replace('_', '-')}"} <= set(found.opts)
+
+
+def test_the_help_page_has_every_option_once_under_its_group() -> None:
+    page = CliRunner().invoke(main, ["launch", "--help"]).output
+    for group in options.GROUPS:
+        assert f"\n{group}:\n" in page
+    rows = re.findall(r"^  (?:-\w, )?--(\w+)", page, re.MULTILINE)
+    assert sorted(rows) == sorted(["help", *(option.name for option in OPTIONS if not option.moot)])
+
+
+def test_what_only_counts_with_another_names_one_that_is_there() -> None:
+    assert {option.only_with for option in OPTIONS} <= {"", *BY_NAME}
+
+
+def test_what_the_file_can_say_is_an_option_too() -> None:
+    elsewhere = {"distributed_type", "use_cpu", "device", "env"}  # --use_fsdp, --cpu; the others need no option
+    elsewhere |= {"cluster", "insecure"}  # of a notebook alone
+    assert set(keys.KEYS) - set(BY_NAME) == elsewhere
+
+
+def test_ranks_are_told_under_the_names_that_launches_of_notebooks_use() -> None:
+    told = environment.for_ranks(LaunchConfig(mixed_precision="bf16", gradient_accumulation_steps=2, debug=True), {})
+    assert set(told) <= {option.variable for option in OPTIONS}
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("--use_deepspeed", "use --use_fsdp"),
+        ("--zero_stage=3", "use --use_fsdp"),
+        ("--megatron-lm-tp-degree", "FSDP2"),
+        ("--fp8-backend", "AORecipeKwargs"),
+        ("--tpu", "TPUs are not launched from here"),
+        ("--nproc_per_node", "use --num_processes"),
+        ("--gradient_clipping", "clip_grad_norm_"),
+    ],
+)
+def test_an_option_that_is_not_here_names_the_alternative(written: str, says: str) -> None:
+    result = CliRunner().invoke(main, ["launch", written, "1", "train.py"])
+    assert result.exit_code == 2
+    assert "is not supported" in result.output
+    assert says in result.output
+
+
+def test_an_option_that_nobody_has_brings_the_nearest() -> None:
+    result = CliRunner().invoke(main, ["launch", "--num_proceses", "2", "train.py"])
+    assert result.exit_code == 2
+    assert "--num_processes" in result.output

@@ -1,0 +1,226 @@
+"""The parts of the relay between a notebook and machines, without a cluster."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from notebook_accel.config import LaunchConfig
+from notebook_accel.events import Bar, Event, Hello, Line, Metrics, Returned, from_wire, to_wire
+from notebook_accel.launch.cluster import shared_folders
+from notebook_accel.launch.cluster.agent.backlog import Backlog
+from notebook_accel.launch.cluster.bridge import rank_messages
+from notebook_accel.launch.cluster.bridge.outbox import Outlet
+from notebook_accel.launch.cluster.bridge.rank_messages import Speaker, weighed
+from notebook_accel.launch.cluster.protocol import Frame
+from notebook_accel.launch.cluster.select_once import turn
+from notebook_accel.launch.cluster.shared_folders import Folders, Shipping
+from notebook_accel.launch.cluster.transport import ClusterError
+from notebook_accel.launch.engines.contract import Machine
+from notebook_accel.launch.plan import nodes
+from notebook_accel.launch.wire import stream
+from notebook_accel.launch.wire.stream import Channel, Decoder
+
+# What an agent has to tell
+
+
+def said(event: Event, rank: int = 0, *, stacks: bool = False) -> Frame:
+    header, blobs = to_wire(event)
+    return Speaker("node-b", 100.0).said(1, rank, header, blobs, stacks=stacks)
+
+
+def test_frames_are_told_in_order_until_they_have_arrived() -> None:
+    backlog = Backlog()
+    lines = [said(Line("stdout", str(number))) for number in range(3)]
+    for line in lines[:2]:
+        backlog.add(line)
+    assert backlog.take(0, 0) == (2, lines[:2])
+    backlog.add(lines[2])
+    assert backlog.take(0, 0) == (3, lines)  # the answer was lost
+    assert backlog.take(2, 0) == (3, lines[2:])
+    assert backlog.take(3, 0) == (3, [])
+
+
+def test_of_a_bar_only_the_latest_state_waits() -> None:
+    backlog = Backlog()
+    states = [said(Bar(bar=1, n=float(n)), rank) for n in range(3) for rank in range(2)]
+    weight = sum(header["weight"] for header, _ in states)
+    backlog.add(said(Line("stdout", "first")))
+    for state in states:
+        backlog.add(state)
+    reached, found = backlog.take(0, 0)
+    assert found == [said(Line("stdout", "first")), *states[-2:]]
+    assert sum(header["weight"] for header, _ in found[1:]) == weight, "a rank waits for as much to be read as it said"
+    backlog.add(said(Bar(bar=1, n=9.0)))
+    assert backlog.take(reached, 0)[1] == [said(Bar(bar=1, n=9.0))]
+
+
+def test_a_large_frame_travels_alone() -> None:
+    backlog = Backlog()
+    large: list[Frame] = [({"op": "wrote"}, [bytes(12 * 2**20)]) for _ in range(2)]
+    for frame in large:
+        backlog.add(frame)
+    assert backlog.take(0, 0) == (1, large[:1])
+    assert backlog.take(1, 0) == (2, large[1:])
+
+
+def test_what_a_rank_says_without_a_break_travels_in_one_frame() -> None:
+    bars = [said(Bar(bar=1, n=float(n)), rank) for n in range(2) for rank in range(2)]
+    wrote: Frame = weighed({"op": "wrote", "group": 1, "rank": 0, "stream": "stdout"}, [b"line"])
+    frames = rank_messages.together([*bars, wrote, bars[0], ({"op": "compared", "group": 1, "lacking": []}, ())])
+    assert [(header["op"], header.get("rank")) for header, _ in frames] == [
+        *(("said", 0), ("said", 1), ("wrote", 0), ("said", 0), ("compared", None))
+    ]
+    assert [heard(frames[at]) for at in (0, 3)] == [[Bar(bar=1, n=0.0), Bar(bar=1, n=1.0)], [Bar(bar=1, n=0.0)]]
+    told = [*bars, wrote, bars[0]]
+    assert sum(header.get("weight", 0) for header, _ in frames) == sum(header["weight"] for header, _ in told)
+
+
+def test_what_has_binary_parts_or_is_long_travels_alone() -> None:
+    told = [Bar(bar=1, n=0.0), Returned([b"value"]), Line("stdout", "x" * 2**15), Bar(bar=1, n=1.0), Bar(bar=1, n=2.0)]
+    frames = rank_messages.together([said(event) for event in told])
+    assert [heard(frame) for frame in frames] == [[told[0]], [told[1]], [told[2]], told[3:]]
+
+
+def test_a_rank_is_told_of_in_the_notebooks_terms() -> None:
+    [(header, parts)] = rank_messages.together([said(Hello(7, "its own name"), stacks=True)])
+    assert header["stacks"]
+    assert b'"fds": 1' in parts[0]
+    assert heard(rank_messages.together([said(Hello(7, "its own name"))])[0]) == [Hello(7, "node-b")]
+    metrics = Metrics({"loss": 1.0}, 3, at=1100.0)
+    assert heard(rank_messages.together([said(metrics)])[0]) == [replace(metrics, at=1000.0)]
+
+
+def heard(frame: Frame) -> list[Event]:
+    """What the kernel makes of it."""
+    return [from_wire(header, blobs) for header, blobs in Decoder().feed(b"".join(frame[1]))]
+
+
+# To the kernel
+
+
+def test_what_a_rank_says_waits_for_what_it_has_written_before() -> None:
+    kernel, bridge = socket.socketpair()
+    out, err = os.pipe(), os.pipe()
+    selector = selectors.DefaultSelector()
+    outlet = Outlet(selector, (bridge.fileno(), out[1], err[1]))
+    done: list[str] = []
+    much = bytes(300_000)  # more than a pipe holds
+    outlet.write("stdout", much)
+    outlet.say([stream.encode({"kind": "returned"}, [b"value"]), b"value"])
+    outlet.then(lambda: done.append("end"))
+    channel = Channel(kernel)
+    assert not channel.has_data()
+    assert not done
+    got = b""
+    while len(got) < len(much):
+        got += os.read(out[0], 2**20)
+        turn(selector, 0.0)
+    [message] = channel.receive(wait=True) or []
+    assert (got, message.header, message.blobs, done) == (much, {"kind": "returned"}, [b"value"], ["end"])
+    outlet.close()
+    for end in (out[0], err[0]):
+        os.close(end)
+    channel.close()
+    bridge.close()
+    selector.close()
+
+
+def test_a_descriptor_goes_along() -> None:
+    kernel, bridge = socket.socketpair()
+    pipes = os.pipe(), os.pipe()
+    with selectors.DefaultSelector() as selector:
+        outlet = Outlet(selector, (bridge.fileno(), pipes[0][1], pipes[1][1]))
+        outlet.say([stream.encode({"kind": "hello", "fds": 1})], [os.dup(0)])
+        channel = Channel(kernel)
+        [message] = channel.receive(wait=True) or []
+        assert len(message.fds) == 1
+        outlet.close()
+    for fd in (*message.fds, pipes[0][0], pipes[1][0]):
+        os.close(fd)
+    channel.close()
+    bridge.close()
+
+
+# Folders
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    place = tmp_path / "project"
+    for name, text in {"own.py": "VALUE = 1", "part/deep.py": "", ".git/config": "", "env/pyvenv.cfg": ""}.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
+    (place / "env" / "large.py").write_text("")
+    return place
+
+
+def bring(shipping: Shipping, here: Folders, project: Path) -> list[Frame]:
+    frames = list(shipping.news([str(project)], {str(project): shared_folders.scan(str(project))}))
+    for header, blobs in frames:
+        here.take(header, blobs)
+    return frames
+
+
+def test_a_folder_that_is_the_same_is_used_as_it_is(project: Path, tmp_path: Path) -> None:
+    here, shipping = Folders(str(tmp_path / "home")), Shipping()
+    with shared_folders.marked([str(project)]) as asked:
+        shipping.learn([*asked], here.compare(asked))
+    assert here.places == {str(project): str(project)}
+    assert bring(shipping, here, project) == []
+    assert sorted(os.listdir(project)) == [".git", "env", "own.py", "part"], "the marker is gone"
+
+
+def test_another_gets_the_files_and_later_those_that_have_changed(project: Path, tmp_path: Path) -> None:
+    here, shipping = Folders(str(tmp_path / "home")), Shipping()
+    asked = {str(project): "a marker that is not there"}
+    shipping.learn([*asked], here.compare(asked))
+    bring(shipping, here, project)
+    place = Path(here.places[str(project)])
+    assert sorted(path.name for path in place.rglob("*")) == ["deep.py", "own.py", "part"]
+    (project / "own.py").write_text("VALUE = 22")
+    (project / "part" / "deep.py").unlink()
+    [(header, _)] = bring(shipping, here, project)
+    assert ([name for name, _ in header["files"]], header["gone"]) == (["own.py"], ["part/deep.py"])
+    assert (place / "own.py").read_text() == "VALUE = 22"
+    assert not (place / "part" / "deep.py").exists()
+    assert bring(shipping, here, project) == []
+
+
+def test_a_folder_that_holds_too_much_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_folders, "MOST_BYTES", 5)
+    with pytest.raises(ClusterError, match=r"is to be sent to the machines.*a file system that all machines share"):
+        shared_folders.scan(str(project))
+
+
+def test_the_users_own_folders_are_told_from_those_of_packages(project: Path) -> None:
+    path = [
+        "",
+        os.__file__.rpartition(os.sep)[0],
+        pytest.__file__.rpartition(os.sep + "pytest")[0],
+        str(project / "part"),
+    ]
+    assert shared_folders.own(str(project), path) == [str(project), str(project / "part")]
+
+
+# The plan
+
+
+def test_what_is_a_machines_own_stays_there() -> None:
+    environ = {"PATH": "/bin", "LD_LIBRARY_PATH": "/lib", "RAY_ADDRESS": "x", "HF_HOME": "/data", "SEED": "1"}
+    assert nodes.shared_environment(environ) == {"HF_HOME": "/data", "SEED": "1"}
+
+
+def test_gpus_are_used_where_every_machine_has_some() -> None:
+    gpus, none = Machine("a", "10.0.0.1", 8, 2), Machine("b", "10.0.0.2", 8, 0)
+    config = LaunchConfig(cluster="auto", num_nodes=2)
+    assert nodes.device(config, [gpus, none]) == "cpu"
+    assert nodes.device(config, [gpus, gpus, none]) == "cuda"
+    assert nodes.size(config, "cuda", [gpus, gpus, none]) == 4
+    wanted = nodes.machines(config, "cuda", 4, [gpus, gpus, none])
+    assert (wanted.count, wanted.gpus, str(wanted)) == (2, 2, "2 GPUs")

@@ -1,0 +1,96 @@
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from notebook_accel.launch.driver import event_loop
+from notebook_accel.launch.driver.event_loop import Hearing
+
+
+class Source:
+    """A socket that something comes from; counts how often it was heard."""
+
+    def __init__(self, *, can_wait: bool = True) -> None:
+        self.near, self.far = socket.socketpair()
+        self.can_wait = can_wait
+        self.times = 0
+
+    def fileno(self) -> int:
+        return self.near.fileno()
+
+    def say(self) -> None:
+        self.far.send(b"x")
+
+    def hear(self) -> bool:
+        self.near.recv(100)
+        self.times += 1
+        return self.can_wait
+
+
+@pytest.fixture
+def sources() -> Iterator[list[Source]]:
+    with contextlib.ExitStack() as stack:
+        made = [Source() for _ in range(3)]
+        for source in made:
+            stack.callback(source.near.close)
+            stack.callback(source.far.close)
+        yield made
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch, sources: list[Source]) -> Hearing:
+    """The first source is urgent, and nobody waits for the others for less than an hour."""
+    monkeypatch.setattr(event_loop, "_LIVELY", 0.0)
+    monkeypatch.setattr(event_loop, "_PACE", 3600.0)
+    monkeypatch.setattr(event_loop, "_LONGEST_PACE", 3600.0)
+    found = Hearing()
+    found.register(sources[0], sources[0].hear)
+    for source in sources[1:]:
+        found.register_patient(source, source.hear)
+    return found
+
+
+def test_the_patient_are_heard_together_and_then_wait(heard: Hearing, sources: list[Source]) -> None:
+    for _ in range(2):
+        for source in sources[1:]:
+            source.say()
+        heard.wait(0.01)
+    assert [source.times for source in sources] == [0, 1, 1]
+
+
+def test_the_urgent_are_heard_while_the_patient_wait(heard: Hearing, sources: list[Source]) -> None:
+    sources[1].say()
+    heard.wait(0.01)
+    sources[0].say()
+    heard.wait(3600.0)
+    assert sources[0].times == 1
+
+
+def test_whoever_cannot_wait_is_heard_at_once_the_next_time(heard: Hearing, sources: list[Source]) -> None:
+    sources[1].can_wait = False
+    for _ in range(2):
+        sources[1].say()
+        sources[2].say()
+        heard.wait(3600.0)
+    assert sources[1].times == sources[2].times == 2
+
+
+def test_all_are_heard_at_once_in_the_beginning(
+    heard: Hearing, sources: list[Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_loop, "_LIVELY", 3600.0)
+    beginning = Hearing()
+    beginning.register_patient(sources[1], sources[1].hear)
+    for _ in range(2):
+        sources[1].say()
+        beginning.wait(3600.0)
+    assert sources[1].times == 2
+
+
+def test_who_is_forgotten_is_heard_no_more(heard: Hearing, sources: list[Source]) -> None:
+    for source in (*sources, sources[0]):  # the second time there is nothing to forget
+        heard.forget(source)
+        source.say()
+    heard.wait(0.0)
+    assert not any(source.times for source in sources)

@@ -1,0 +1,66 @@
+"""Which ranks are ended when, by a clock that the tests turn."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from notebook_accel.events import Exited, Hello, Phase, PhaseChanged
+from notebook_accel.launch.driver.shutdown import Ladder
+from notebook_accel.launch.driver.stopping import GRACE, ONE_CALL, Reason
+from notebook_accel.launch.job.job import Job
+
+
+class Group:
+    """Two ranks; keeps what is done to them."""
+
+    def __init__(self) -> None:
+        self.ranks = self
+        self.done: list[tuple[Any, ...]] = []
+
+    def signal(self, rank: int, signum: signal.Signals) -> None:
+        self.done.append((rank, signum))
+
+    def disperse(self) -> None:
+        self.done.append(("disperse",))
+
+
+@pytest.fixture
+def job() -> Job:
+    """The first rank waits for the second, which runs."""
+    job = Job("train", 0, 2)
+    for rank, phase in enumerate((Phase.WAITING, Phase.RUNNING)):
+        job.apply(rank, Hello(rank + 1, "here"))
+        job.apply(rank, PhaseChanged(phase))
+    return job
+
+
+def stop(job: Job, group: Group, *, until: float) -> Ladder:
+    """Cancels the job at 0, and lets the second rank end at once; turns the clock to what is given."""
+    ladder = Ladder(group, job, ONE_CALL, range(2))  # type: ignore[arg-type]
+    ladder.begin(Reason.CANCEL, 0.0)
+    ladder.climb(0.0)
+    assert group.done == [(0, signal.SIGINT), (1, signal.SIGINT)]
+    group.done.clear()
+    job.apply(1, Exited(code=1, at=time.time()))
+    for tenth in range(1, round(10 * until) + 1):
+        ladder.climb(tenth / 10)
+    return ladder
+
+
+def test_a_rank_that_waits_for_one_that_was_ended_is_ended_within_three_seconds(job: Job) -> None:
+    group = Group()
+    stop(job, group, until=3.0)
+    assert group.done == [("disperse",), (0, signal.SIGTERM)]
+
+
+def test_a_rank_that_waits_for_nobody_has_all_of_its_time(job: Job) -> None:
+    job.apply(0, PhaseChanged(Phase.RUNNING))
+    group = Group()
+    ladder = stop(job, group, until=GRACE - 0.1)
+    assert group.done == [("disperse",)]
+    ladder.climb(GRACE)
+    assert group.done[1:] == [(0, signal.SIGTERM)]

@@ -1,0 +1,42 @@
+import resource
+from pathlib import Path
+
+import psutil
+import pytest
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.launch.plan import capacity
+
+
+def test_so_many_ranks_as_are_usual_need_no_look() -> None:
+    capacity.check(32, "forkserver", "")
+
+
+@pytest.mark.parametrize("engine", ["forkserver", "spawn"])
+def test_a_number_beyond_reach_is_refused_with_what_stands_in_the_way(engine: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^1000000 ranks \(from here\) are more than this .*Ask for \d+ at"):
+        capacity.check(1_000_000, engine, " (from here)")
+
+
+def test_the_scarcest_resource_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
+    with pytest.raises(ConfigurationError, match=r"may open 1024 files.*Ask for 2\d\d at most"):
+        capacity.check(300, "forkserver", "")
+    monkeypatch.undo()
+    gigabyte = psutil.virtual_memory()._replace(available=10**9)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: gigabyte)
+    with pytest.raises(ConfigurationError, match=r"1.0 GB of memory are free.*Ask for 100 at most"):
+        capacity.check(101, "forkserver", "")
+
+
+def test_a_control_group_limits_memory_and_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(capacity, "_cgroups", lambda: [tmp_path, tmp_path / "none"])
+    (tmp_path / "memory.max").write_text("500000000\n")
+    with pytest.raises(ConfigurationError, match=r"0\.5 GB of memory"):
+        capacity.check(51, "forkserver", "")
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "pids.max").write_text("100\n")
+    (tmp_path / "pids.current").write_text("20\n")
+    with pytest.raises(ConfigurationError, match=r"80 more processes and threads .*Ask for 40 at most"):
+        capacity.check(41, "forkserver", "")
+    capacity.check(40, "forkserver", "")

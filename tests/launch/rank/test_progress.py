@@ -1,0 +1,389 @@
+"""From what a rank says of its progress to what a job knows of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pandas
+import pytest
+import torch
+
+import notebook_accel
+from notebook_accel import events
+from notebook_accel.events import Bar, Event, Failed, Heartbeat, Metrics, Phase, Raised, Signalled, from_wire, to_wire
+from notebook_accel.launch.job import history, progress, text
+from notebook_accel.launch.job.history import KEPT_POINTS, Point, Series, spread
+from notebook_accel.launch.job.job import Job, Status
+from notebook_accel.launch.job.rank_state import KEPT_BARS, RankState
+from notebook_accel.launch.rank import coalescer
+from notebook_accel.launch.rank.coalescer import PACE, Latest, LoaderBars
+from notebook_accel.launch.rank.memory import Memory, has_changed
+from notebook_accel.launch.rank.patches import tqdm
+
+
+@pytest.fixture
+def heard() -> Iterator[list[Event]]:
+    found: list[Event] = []
+    events.listen(found.append)
+    yield found
+    events.listen(None)
+
+
+def test_a_report_is_heard(heard: list[Event]) -> None:
+    notebook_accel.report({"val/loss": 1}, loss=0.5, step=3)
+    (event,) = heard
+    assert isinstance(event, Metrics)
+    assert (event.values, event.step) == ({"val/loss": 1.0, "loss": 0.5}, 3)
+
+
+def test_a_report_that_nobody_hears_is_remembered() -> None:
+    assert notebook_accel.report(here=1)["here"] == 1.0
+    assert notebook_accel.report()["here"] == 1.0
+
+
+def test_a_loss_is_reported_with_its_graph(heard: list[Event]) -> None:
+    notebook_accel.report(loss=2 * torch.ones((), requires_grad=True))
+    (event,) = heard
+    assert isinstance(event, Metrics)
+    assert event.values == {"loss": 2.0}
+
+
+@pytest.mark.parametrize("value", [None, [1, 2], "high", object()])
+def test_a_report_takes_numbers(heard: list[Event], value: object) -> None:
+    with pytest.raises(TypeError, match=r"report\(\) takes numbers, and 'loss' is a "):
+        notebook_accel.report(loss=value)
+    assert heard == []
+
+
+def test_metrics_remember_their_time_on_the_wire() -> None:
+    event = Metrics({"loss": 1.0}, 2)
+    assert event.at > 0
+    assert from_wire(to_wire(event)[0]) == event
+
+
+def test_few_metrics_are_all_told() -> None:
+    latest = Latest()
+    given = [Metrics({"loss": float(step)}, step) for step in range(8)]
+    for metrics in given:
+        latest.add(metrics)
+    told = latest.take(now=1.0)
+    assert [(metrics.values, metrics.step) for metrics in told] == [(metrics.values, metrics.step) for metrics in given]
+
+
+def test_many_metrics_are_merged_into_the_last() -> None:
+    latest = Latest()
+    for step in range(1000):
+        latest.add(Metrics({"loss": float(step), f"only at {step}": 1.0}, step))
+    *_, last = told = latest.take(now=1.0)
+    assert len(told) == 8
+    assert isinstance(last, Metrics)
+    assert (last.step, last.values["loss"]) == (999, 999.0)
+    assert "only at 500" in last.values
+
+
+def test_the_latest_value_is_told_last_while_another_thread_adds() -> None:
+    latest, told, count = Latest(), [], 20_000
+
+    def add() -> None:
+        for step in range(count):
+            latest.add_metrics({"loss": float(step)}, step)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        adding = threading.Thread(target=add)
+        adding.start()
+        while adding.is_alive():
+            told += latest.take_all(now=1.0)
+        adding.join()
+    finally:
+        sys.setswitchinterval(interval)
+    told += latest.take_all(now=1.0)
+    values = [metrics.values["loss"] for metrics in told if isinstance(metrics, Metrics)]
+    assert values == sorted(values)
+    assert values[-1] == count - 1
+
+
+@pytest.mark.parametrize("when", ["before it is kept", "after it is kept"])
+def test_metrics_that_are_added_while_others_are_taken_are_told_once(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    latest, told = Latest(), []
+
+    def take() -> None:
+        monkeypatch.undo()
+        told.extend(latest.take_all(now=1.0))
+
+    class TakingClock:
+        def time(self) -> float:
+            take()
+            return 0.0
+
+    class TakingLimit:
+        def __le__(self, _: object) -> bool:
+            take()
+            return False
+
+    if when == "before it is kept":
+        monkeypatch.setattr(coalescer, "time", TakingClock())
+    else:
+        monkeypatch.setattr(coalescer, "_MOST_KEPT", TakingLimit())
+    latest.add_metrics({"loss": 0.5}, 3)
+    latest.add_metrics({"loss": 0.4}, 4)
+    told += latest.take_all(now=1.0)
+    assert [(metrics.values, metrics.step) for metrics in told] == [({"loss": 0.5}, 3), ({"loss": 0.4}, 4)]
+
+
+def test_metrics_are_told_at_a_pace() -> None:
+    latest = Latest()
+    latest.add(Metrics({"loss": 1.0}))
+    assert latest.take(now=1.0)
+    latest.add(Metrics({"loss": 2.0}))
+    assert not latest.take(now=1.0 + PACE / 2)
+    assert latest.take(now=1.0 + PACE)
+
+
+@pytest.mark.parametrize(("ranks", "seconds"), [(1, PACE), (10, PACE), (64, 6.4 * PACE)])
+def test_many_ranks_tell_no_more_than_a_few(ranks: int, seconds: float) -> None:
+    latest = Latest(coalescer.pace(ranks))
+    latest.take(now=1.0)
+    latest.add(Metrics({"loss": 1.0}))
+    assert not latest.take(now=1.0 + 0.9 * seconds)
+    assert latest.take(now=1.0 + seconds)
+
+
+def test_bars_are_left_alone_where_nobody_listens() -> None:
+    assert tqdm.take() == []
+
+
+def told(loaders: LoaderBars, *drawn: Bar) -> list[tuple[int, int, bool, bool]]:
+    return [(bar.bar, bar.depth, bar.closed, bar.leave) for bar in loaders.take(list(drawn))]
+
+
+def test_the_bar_of_a_loader_stands_below_those_of_the_user() -> None:
+    loaders = LoaderBars()
+    loaders.add(Bar(-1, n=1, total=20))
+    assert told(loaders, Bar(0, n=1, total=3)) == [(-1, 1, False, True)]
+    loaders.add(Bar(-2, n=1, total=5))
+    assert told(loaders) == [(-2, 2, False, True)]
+    for number in (-2, -1):
+        loaders.add(Bar(number, n=5, total=5, closed=True))
+    assert told(loaders, Bar(0, n=3, total=3, closed=True)) == [(-2, 2, True, True), (-1, 1, True, True)]
+    loaders.add(Bar(-1, n=1, total=20))
+    assert told(loaders) == [(-1, 0, False, True)]
+
+
+def test_a_loader_that_a_bar_of_the_user_counts_is_not_told() -> None:
+    loaders = LoaderBars()
+    loaders.add(Bar(-1, n=1, total=20))
+    assert told(loaders, Bar(0, n=0, total=20)) == []
+    assert told(loaders, Bar(0, n=9, total=20, closed=True)) == []
+    loaders.add(Bar(-1, n=9, total=20, closed=True))
+    assert told(loaders) == []
+    loaders.add(Bar(-1, n=1, total=20))
+    assert told(loaders) == [(-1, 0, False, True)]
+
+
+def test_the_bar_of_a_loader_gives_way_to_one_that_comes_later() -> None:
+    loaders = LoaderBars()
+    loaders.add(Bar(-1, n=1, total=20))
+    assert told(loaders) == [(-1, 0, False, True)]
+    loaders.add(Bar(-1, n=2, total=20))
+    assert told(loaders, Bar(0, n=0, total=20)) == [(-1, 0, True, False)]
+
+
+def test_loaders_without_a_length_are_told_beside_bars_without_one() -> None:
+    loaders = LoaderBars()
+    loaders.add(Bar(-1, n=1))
+    assert told(loaders, Bar(0, n=0)) == [(-1, 1, False, True)]
+
+
+def test_a_series_keeps_points_evenly_and_the_last() -> None:
+    series = Series()
+    for step in range(10_001):
+        series.add(Point(step, float(step), float(step)))
+    steps = [point.step for point in series.points()]
+    assert len(steps) <= KEPT_POINTS + 1
+    assert (steps[0], steps[-1]) == (0, 10_000)
+    gaps = {after - before for before, after in itertools.pairwise(steps[:-1])}  # type: ignore[operator]
+    assert len(gaps) == 1
+
+
+def points(*values: float) -> list[Point]:
+    return [Point(step, 100.0 + step, value) for step, value in enumerate(values)]
+
+
+def test_a_spread_is_the_mean_and_the_bounds_over_ranks() -> None:
+    found = spread([points(1, 2, 3), points(3, 2, 7)], places=3)
+    assert [(each.mean, each.low, each.high) for each in found] == [(2, 1, 3), (2, 2, 2), (5, 3, 7)]
+
+
+def test_a_rank_counts_once_at_each_place_of_a_spread() -> None:
+    (found,) = spread([points(1, 1, 1, 1), points(5)], places=1)
+    assert (found.mean, found.low, found.high) == (3, 1, 5)
+
+
+def test_a_spread_leaves_out_what_is_not_finite() -> None:
+    assert spread([points(math.nan, math.inf)], places=5) == []
+    assert [each.mean for each in spread([points(1, math.nan, 3)], places=3)] == [1, 3]
+
+
+def test_rows_bring_together_what_was_logged_at_once() -> None:
+    state = RankState(1)
+    state.apply(Metrics({"loss": 1.0, "accuracy": 0.5}, 0, at=10.0))
+    state.apply(Metrics({"loss": 0.5}, 1, at=11.0))
+    assert history.rows([(state.rank, state.history)], began=9.0) == [
+        {"rank": 1, "step": 0, "seconds": 1.0, "loss": 1.0, "accuracy": 0.5},
+        {"rank": 1, "step": 1, "seconds": 2.0, "loss": 0.5},
+    ]
+
+
+def test_metrics_are_a_table_where_pandas_is_installed() -> None:
+    job = Job("f", 0, 1)
+    assert list(job.metrics) == ["rank", "step", "seconds"]
+    job.apply(0, Metrics({"loss": 0.5}, 3))
+    table = job.metrics
+    assert isinstance(table, pandas.DataFrame)
+    assert table[["rank", "step", "loss"]].to_numpy().tolist() == [[0, 3, 0.5]]
+
+
+def test_metrics_are_rows_where_pandas_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert Job("f", 0, 1).metrics == []
+
+
+def test_a_rank_keeps_its_open_bars_and_the_last_closed_ones() -> None:
+    state = RankState(0)
+    state.apply(Bar(0, n=1, total=9))
+    for number in range(1, 2 * KEPT_BARS):
+        state.apply(Bar(number, n=1, total=1, closed=True))
+    assert len(state.bars) == KEPT_BARS + 1
+    assert 0 in state.bars
+
+
+def test_a_rank_forgets_a_bar_that_is_not_to_be_left() -> None:
+    state = RankState(0)
+    state.apply(Bar(0, n=1, leave=False))
+    state.apply(Bar(0, n=2, leave=False, closed=True))
+    assert state.bars == {}
+
+
+INTERRUPTED = Failed([Raised("KeyboardInterrupt", "KeyboardInterrupt", [])], at=1.0)
+LOST_ITS_PEERS = Failed([Raised("RuntimeError", "RuntimeError: closed by peer", [])], at=1.0, from_peer=True)
+BROKEN = Failed([Raised("ValueError", "ValueError", [])], at=1.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "phase"),
+    [
+        ([Signalled(signal.SIGINT), INTERRUPTED], Phase.STOPPED),
+        ([Signalled(signal.SIGINT), LOST_ITS_PEERS], Phase.STOPPED),
+        ([Signalled(signal.SIGINT), BROKEN], Phase.FAILED),
+        ([INTERRUPTED], Phase.FAILED),
+        ([LOST_ITS_PEERS, Signalled(signal.SIGINT)], Phase.FAILED),
+    ],
+)
+def test_a_rank_that_was_interrupted_has_not_failed(said: list[Event], phase: Phase) -> None:
+    state = RankState(0)
+    for event in said:
+        state.apply(event)
+    assert state.phase is phase
+
+
+def test_a_rank_knows_its_memory() -> None:
+    state = RankState(0)
+    state.apply(Heartbeat(5, 3, 9))
+    assert (state.resident, state.device_used, state.device_total) == (5, 3, 9)
+
+
+class Cuda:
+    """As much of `torch.cuda` as is asked."""
+
+    def __init__(self, *, initialized: bool) -> None:
+        self.is_initialized = lambda: initialized
+        self.device_count = lambda: 2
+        self.memory_reserved = lambda device: 100 + device
+        self.get_device_properties = lambda device: SimpleNamespace(total_memory=1000 + device)
+
+
+@pytest.mark.parametrize(("initialized", "held"), [(False, (None, None)), (True, (101, 1001))])
+def test_the_memory_of_the_ranks_own_device_is_told_once_it_is_used(
+    monkeypatch: pytest.MonkeyPatch, initialized: bool, held: tuple[int | None, int | None]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=Cuda(initialized=initialized)))
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    found = Memory().look(now=5.0)
+    assert found.resident > 2**20
+    assert (found.device_used, found.device_total) == held
+
+
+def test_memory_is_worth_telling_when_it_has_changed_by_a_mebibyte() -> None:
+    assert not has_changed(Heartbeat(0, 0), Heartbeat(2**20 - 1, 5))
+    assert has_changed(Heartbeat(0, 0), Heartbeat(2**20, 0))
+    assert has_changed(Heartbeat(0), Heartbeat(0, 2**20, 2**30))
+
+
+def test_progress_counts_what_inner_bars_have_done_of_a_step() -> None:
+    state = RankState(0)
+    state.apply(Bar(0, n=1, total=4, description="epoch", elapsed=10.0))
+    state.apply(Bar(1, n=50, total=100, description="batch", depth=1, rate=12.0))
+    found = progress.progress(state)
+    assert found.fraction == 0.375
+    assert found.remaining == pytest.approx(10 / 0.375 - 10)
+    assert found.text == "epoch 1/4 › batch 50/100 12.0 it/s"
+
+
+def test_the_time_left_counts_what_has_passed_since_the_outer_bar_moved_last() -> None:
+    latest, state = Latest(), RankState(0)
+    for now, number, n in ((100.0, 0, 0.0), (130.0, 1, 50.0)):
+        latest.add(Bar(number, n=n, total=(4.0, 100.0)[number], elapsed=0.1, depth=number))
+        for event in latest.take_all(now):
+            state.apply(event)
+    assert progress.progress(state).remaining == pytest.approx(30.1 / 0.125 - 30.1)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (text.value(0.488123), "0.4881"),
+        (text.value(0.00003), "3e-5"),
+        (text.value(-1.2e-12), "-1.2e-12"),
+        (text.value(6.02e23), "6.02e23"),
+        (text.value(12345.6), "12346"),
+        (text.value(math.nan), "nan"),
+        (text.rate(123_456_789, "B"), "123.46 MB/s"),
+        (text.rate(512, "B"), "512.0 B/s"),
+        (text.rate(1_000_000, "it"), "1.00M it/s"),
+        (text.rate(0.4, "it"), "2.50 s/it"),
+    ],
+)
+def test_numbers_are_written_as_people_read_them(words: str, expected: str) -> None:
+    assert words == expected
+
+
+def test_an_overview_names_the_slowest_rank() -> None:
+    job = Job("f", 0, 3)
+    for rank, n in enumerate((80, 20, 90)):
+        job.apply(rank, Bar(0, n=n, total=100, rate=10.0))
+    found = progress.overview(job)
+    assert (found.median, found.slowest, found.remaining) == (0.8, 1, 8.0)
+    assert [found.is_behind(rank) for rank in range(3)] == [False, True, False]
+
+
+def test_the_same_events_give_the_same_job() -> None:
+    told = [Bar(0, n=3, total=5), Metrics({"loss": 1.0}, 1), Heartbeat(2**30), Bar(0, n=5, total=5, closed=True)]
+    first, again = Job("f", 0, 1), Job("f", 0, 1)
+    again.started = first.started
+    for event in told:
+        first.apply(0, event)
+        again.apply(0, from_wire(to_wire(event)[0]))
+    for job in (first, again):
+        job.finish(Status.DONE)
+    assert again.ranks[0].history["loss"].points() == first.ranks[0].history["loss"].points()
+    assert again.ranks[0].bars == first.ranks[0].bars

@@ -1,0 +1,69 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from notebook_accel import hardware
+from notebook_accel.config import resolve
+from notebook_accel.config.layers import Layer
+from notebook_accel.hardware import Gpu, GpuUse, Hardware
+from notebook_accel.notebook.magics import status
+
+NOBODY = max(psutil.pids()) + 10_000
+GPUS = Hardware(tuple(Gpu("H200", f"GPU-{index}", 100 * 2**30) for index in range(3)), ("0", "1", "2"), "", False, 16)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with GPUs, of which a process of each kind holds memory."""
+    uses = {
+        "GPU-0": GpuUse(3 * 2**30, {os.getpid(): 2 * 2**30, NOBODY: 0}),
+        "GPU-1": GpuUse(2**20, {os.getppid(): 2**20}),
+    }
+    monkeypatch.setattr(hardware, "detect", lambda *_: GPUS)
+    monkeypatch.setattr(hardware, "use", lambda: uses)
+
+
+@pytest.mark.usefixtures("machine")
+def test_it_tells_who_holds_the_memory_of_each_gpu() -> None:
+    first, second, third, cpu = status.look().devices
+    mine = f"this notebook (process {os.getpid()}), 2.0 GB"
+    assert list(first) == ["GPU 0: H200", "3.0 GB of 100.0 GB", f"{mine}; process {NOBODY}"]
+    assert f"(process {os.getppid()}), 1 MB" in second[2]
+    assert list(third) == ["GPU 2: H200", "", ""]
+    assert cpu[0] == "CPU, 16 cores"
+
+
+@pytest.mark.usefixtures("machine")
+def test_it_tells_what_a_launch_would_do_or_why_it_would_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert status.look().outlook == "a launch now: 3 ranks on 3 × H200 · nccl"
+    monkeypatch.setattr(resolve, "_notebook", Layer("magic", {"gpus": (4,)}, {"gpus": "%accelerate --gpus"}))
+    assert status.look().outlook == (
+        "a launch would be refused: asked for GPU 4 (from %accelerate --gpus), found 3 (numbered from 0)"
+    )
+
+
+@pytest.mark.usefixtures("machine")
+def test_those_who_keep_ranks_tell_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "LIVE", [lambda: ["2 ranks of <b>", "1 job"]])
+    shown = status.look()
+    assert "\n2 ranks of <b>\n1 job\n" in repr(shown)
+    assert "2 ranks of &lt;b&gt;" in shown._repr_html_()
+
+
+@pytest.mark.usefixtures("machine")
+def test_it_shows_nothing_that_a_shared_notebook_should_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [sys.executable, "-c", "input()", "--token", "secret"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "A": "b"}) as other:
+        monkeypatch.setattr(hardware, "use", lambda: {"GPU-0": GpuUse(2**20, {other.pid: 0})})
+        layer = Layer("file", {"max_restarts": 1}, {"max_restarts": f"max_restarts in {Path.home()}/config.yaml"})
+        monkeypatch.setattr(resolve, "_notebook", layer)
+        shown = repr(status.look())
+        other.communicate(b"\n")
+    assert f"started by this notebook (process {other.pid})" in shown
+    assert "max_restarts in ~/config.yaml" in shown
+    assert status._who(os.getppid()).count("/") == 0
+    assert "secret" not in shown

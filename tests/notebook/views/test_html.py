@@ -1,0 +1,340 @@
+"""What a job looks like as HTML."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import nbconvert
+import nbformat
+import pytest
+
+from notebook_accel import ConfigurationError, set_view
+from notebook_accel.events import (
+    Bar,
+    Exited,
+    Failed,
+    Frame,
+    Heartbeat,
+    Hello,
+    Metrics,
+    Phase,
+    PhaseChanged,
+    Place,
+    Raised,
+    Returned,
+    Stalled,
+)
+from notebook_accel.launch.job import describe
+from notebook_accel.launch.job.job import Job, Status
+from notebook_accel.notebook import views
+from notebook_accel.notebook.views import elements, html, page
+
+# What JupyterLab 4.6 leaves of an output in a notebook that is not trusted, as far as we use it.
+_ALLOWED = {"div", "span", "b", "table", "tr", "th", "td", "img", "details", "summary"}
+_ALLOWED_ATTRIBUTES = {"style", "title", "colspan", "src", "width", "height", "alt"}
+_ALLOWED_STYLES = {
+    "background-color", "border", "border-collapse", "border-radius", "box-sizing", "color", "display", "font-family",
+    "font-size", "font-weight", "height", "line-height", "margin", "max-width", "min-width", "overflow",
+    "overflow-wrap", "padding", "table-layout", "text-align", "text-overflow", "vertical-align", "white-space", "width",
+}  # fmt: skip
+
+
+def a_job(size: int, *, ended: bool = False, failing: int | None = None, hosts: Sequence[str] = ("host",)) -> Job:
+    job = Job("train<script>", 0, size, "2 × GPU")
+    job.started -= 100
+    for rank in range(size):
+        job.apply(rank, Hello(1, hosts[rank * len(hosts) // size]))
+        job.apply(rank, PhaseChanged(Phase.RUNNING))
+        job.apply(rank, Bar(0, n=50 + rank, total=200, description="<i>epoch", rate=10.0))
+        job.apply(rank, Heartbeat(2**29, 2**31, 2**33))
+        for step in range(50):
+            job.apply(rank, Metrics({"loss<": 1 / (step + 1) + rank}, step, at=job.started + step))
+        if rank == failing:
+            job.apply(rank, Failed([Raised("ValueError", "ValueError: <b>no", [])], at=1.0))
+        elif ended:
+            job.apply(rank, Returned())
+            job.apply(rank, Exited(0))
+    if ended:
+        job.finish(Status.DONE if failing is None else Status.FAILED)
+    return job
+
+
+class Reader(HTMLParser):
+    """Collects what a page is made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: dict[str, list[str]] = {}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            self.attributes.setdefault(name, []).append(value or "")
+        if tag != "img":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def read(text: str) -> Reader:
+    reader = Reader()
+    reader.feed(text)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+@pytest.mark.parametrize("size", [1, 4, 16, 17, 64])
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("failing", [None, 0])
+def test_a_page_holds_only_what_an_untrusted_notebook_keeps(size: int, ended: bool, failing: int | None) -> None:
+    found = read(page.draw(a_job(size, ended=ended, failing=failing)))
+    assert found.tags <= _ALLOWED
+    assert found.attributes.keys() <= _ALLOWED_ATTRIBUTES
+    styles = itertools.chain.from_iterable(style.split(";") for style in found.attributes["style"])
+    assert {style.partition(":")[0] for style in styles} <= _ALLOWED_STYLES
+
+
+_HOSTILE = """a" onclick="b" title='c'><script>d</script>&amp;"""
+"""Were it not escaped, it would end an attribute, begin another, and an element."""
+
+
+def a_hostile_job(size: int, *, ended: bool) -> Job:
+    """One whose every word of the user's is like that."""
+    job = Job(_HOSTILE, 0, size, _HOSTILE)
+    for rank in range(size):
+        job.apply(rank, Hello(1, f"{_HOSTILE}{rank % 2}"))
+        job.apply(rank, PhaseChanged(Phase.WAITING, _HOSTILE))
+        job.apply(rank, Bar(0, n=1, total=2, description=_HOSTILE, postfix=_HOSTILE, unit=_HOSTILE, rate=1.0))
+        job.apply(rank, Metrics({_HOSTILE: 1.0 + rank}, 1))
+    frames = [Frame(_HOSTILE, 7, _HOSTILE, _HOSTILE)]
+    places = [Place(rank, Phase.WAITING, _HOSTILE, _HOSTILE, frames) for rank in range(size)]
+    job.apply(None, Stalled(places, since=job.started))
+    job.apply(0, Failed([Raised(_HOSTILE, _HOSTILE, [])], at=1.0))
+    if ended:
+        job.finish(Status.FAILED)
+    return job
+
+
+@pytest.mark.parametrize("size", [2, 17])
+@pytest.mark.parametrize("ended", [False, True])
+def test_no_word_of_the_users_leaves_its_place_in_a_page(size: int, ended: bool) -> None:
+    found = read(page.draw(a_hostile_job(size, ended=ended)))
+    assert found.tags <= _ALLOWED
+    assert found.attributes.keys() <= _ALLOWED_ATTRIBUTES
+    titles = found.attributes["title"]
+    if size == 2:  # a detail, a metric's name, and what a bar says
+        assert _HOSTILE in titles
+        assert any(title.startswith(f"{_HOSTILE}=") for title in titles)
+        assert any("1/2" in title and _HOSTILE in title for title in titles)
+    if ended:
+        assert _HOSTILE in titles  # the name above a chart
+        assert all(words.startswith(f"{_HOSTILE}: ") for words in found.attributes["alt"])
+
+
+def test_a_page_shows_each_rank() -> None:
+    drawn = page.draw(a_job(3))
+    assert "25% · 15 s left · &lt;i&gt;epoch 50/200 10.0 it/s" in drawn
+    assert "512 MB, GPU 2.0 GB" in drawn
+    assert "slowest: rank 0, 25%" in drawn
+    assert "loss&lt;=2.02" in drawn
+
+
+def test_a_failed_rank_comes_first_with_its_error() -> None:
+    drawn = page.draw(a_job(4, ended=True, failing=2))
+    ranks = re.findall(r"<td[^>]*><b>(\d+)</b></td>", drawn)
+    assert ranks == ["2", "0", "1", "3"]
+    assert "ValueError: &lt;b&gt;no" in drawn.partition("<img")[0]
+
+
+def test_many_ranks_are_a_grid_that_unfolds_at_the_end() -> None:
+    drawn = page.draw(a_job(64, failing=40))
+    assert len(re.findall(r'title="rank \d+: ', drawn)) == 64
+    assert "40 failed" in drawn
+    assert "<details>" not in drawn  # it would fold again three times a second
+    assert "All 64 ranks" in page.draw(a_job(64, ended=True))
+
+
+def test_a_grid_stays_small() -> None:
+    assert len(page.draw(a_job(64))) < 64 * 700
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_metrics_without_a_chart_are_counted(ended: bool) -> None:
+    job = a_job(2, ended=ended)
+    job.apply(0, Metrics({f"m{number}": 1.0 for number in range(20)}, 1))
+    names = {name for state in job.ranks for name in state.history}
+    for shown, drawn in ((12, page.draw(job)), (8, describe.describe(job))):
+        assert f"and {len(names) - shown} more; job.metrics has them all" in drawn
+    assert "more; job.metrics" not in page.draw(a_job(2, ended=ended))
+
+
+def test_what_may_stay_when_the_kernel_is_gone_says_of_when_it_is() -> None:
+    said = re.compile(r"</b> on \d{4}-\d\d-\d\d at \d\d:\d\d:\d\d")
+    assert said.search(page.draw(a_job(2), spare=True))
+    assert not said.search(page.draw(a_job(2)))
+    assert " at " not in page.draw(a_job(2, ended=True), spare=True).partition("<table")[0]
+
+
+def test_rows_keep_their_number_and_place_while_a_job_runs() -> None:
+    job = a_job(4)
+    before = page.draw(job).count("<tr>")
+    for n in range(60, 200, 20):
+        job.apply(1, Bar(0, n=n, total=200))
+        assert page.draw(job).count("<tr>") == before
+
+
+def a_stall(job: Job) -> Stalled:
+    frames = [Frame("In[5]", 7, "train", "dist.barrier(<)")]
+    places = [Place(rank, Phase.WAITING, "barrier<", f"In[5] line {rank}", frames) for rank in range(len(job.ranks))]
+    return Stalled(places, since=job.started)
+
+
+@pytest.mark.parametrize("told", [set(), {"Progress"}, {"Metrics"}])
+def test_in_the_end_there_are_only_columns_that_hold_something(told: set[str]) -> None:
+    job = Job("train", 0, 2)
+    job.started -= 100
+    said = {"Progress": Bar(0, n=1, total=2), "Metrics": Metrics({"loss": 1.0})}
+    for rank in range(2):
+        job.apply(rank, Returned())
+    for column in told:
+        job.apply(1, said[column])
+    titles = re.compile("<th[^>]*>([^<]*)")
+    assert titles.findall(page.draw(job)) == ["Rank", "Phase", "Progress", "Metrics", "Memory"]
+    job.finish(Status.DONE)
+    drawn = page.draw(job)
+    assert {*titles.findall(drawn)} == {"Rank", "Phase", "Memory"} | told
+    assert all(row.count("<td") == len(told) + 3 for row in drawn.split("<tr")[2:])
+
+
+def test_a_stall_takes_the_place_of_an_empty_line() -> None:
+    job = a_job(2)
+    job.apply(1, PhaseChanged(Phase.WAITING, "barrier< at In[5] line 1"))
+    before = page.draw(job)
+    job.apply(None, a_stall(job))
+    drawn = page.draw(job)
+    above, table, below = drawn.partition("</table>")
+    assert below.count("In[5] line 7 in train: dist.barrier(&lt;)") == 1  # both ranks are there
+    assert (above + table).count("<div") == before.partition("</table>")[0].count("<div")
+    assert drawn.count("<tr>") == before.count("<tr>")
+    assert "rank 0 waits in barrier&lt; at In[5] line 0; rank 1 waits in barrier&lt; at In[5] line 1" in drawn
+    assert "barrier&lt; at In[5] line 1</div></td>" in drawn
+    found = read(drawn)
+    assert found.tags <= _ALLOWED
+    assert found.attributes.keys() <= _ALLOWED_ATTRIBUTES
+
+
+def test_a_job_that_was_stopped_while_it_had_stalled_keeps_that() -> None:
+    job = a_job(2)
+    job.apply(None, a_stall(job))
+    job.finish(Status.INTERRUPTED)
+    stacks = page.draw(job).partition("<details>")[2]
+    assert "<b>ranks 0-1</b>" in stacks
+    assert "dist.barrier(&lt;)" in stacks
+    assert "ranks 0-1:\nIn[5] line 7 in train: dist.barrier(<)" in describe.describe(job)
+    assert "they wait for each other, and will for ever" in page.draw(job)
+    assert "no progress for" not in page.draw(a_job(2))
+
+
+@pytest.mark.smoke
+def test_a_chart_is_a_picture_of_the_metric() -> None:
+    found = read(page.draw(a_job(2, ended=True)))
+    (source,) = found.attributes["src"]
+    picture = ElementTree.fromstring(base64.b64decode(source.partition("base64,")[2]))
+    assert [child.tag.rpartition("}")[2] for child in picture] == ["path", "polygon", "polyline"]
+    assert found.attributes["alt"] == ["loss<: 1.5 → 0.52, 0.02 to 1.02 over ranks"]
+
+
+def on_two_machines(size: int) -> Job:
+    return a_job(size, ended=True, failing=size - 1, hosts=("ada", "bob"))
+
+
+def test_ranks_of_several_machines_stand_below_their_names() -> None:
+    names = r"<b>(ada|bob|\d+)</b>"
+    assert re.findall(names, page.draw(on_two_machines(4))) == ["bob", "3", "ada", "0", "1", "bob", "2"]
+    found = re.findall(r"<b>(ada|bob)</b>", page.draw(on_two_machines(20)).partition("<details>")[0])
+    assert found == ["bob", "ada", "bob"]  # the one that failed, then the grid
+    lines = describe.describe(on_two_machines(4), metrics=False).splitlines()
+    assert [line.split(":")[0].split("  ")[0] for line in lines[1:]] == [
+        *("on bob", "rank 3", "on ada", "rank 0", "rank 1", "on bob", "rank 2")
+    ]
+
+
+def test_a_single_machine_is_not_named() -> None:
+    job = a_job(4)
+    assert "host" not in page.draw(job) + describe.describe(job)
+
+
+def test_a_brief_job_is_one_line() -> None:
+    job = Job("f", 0, 8)
+    job.finish(Status.DONE)
+    assert "<table" not in page.draw(job)
+    assert html.draw(job)["text/plain"].startswith("f() on 8 ranks: done")
+    assert "\n" not in html.draw(job)["text/plain"]
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    """As WCAG 2 defines it."""
+    dark, light = sorted(map(luminance, (one, other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize(("paper", "ink"), elements._INK.items())
+def test_words_on_a_colour_can_be_read(paper: str, ink: str) -> None:
+    assert contrast(paper, ink) >= 4.5
+
+
+@pytest.mark.parametrize("colour", [elements.BLUE, elements.GREEN, elements._EDGE])
+@pytest.mark.parametrize("theme", ["#ffffff", "#111111"])
+def test_bars_can_be_seen_in_light_and_dark(colour: str, theme: str) -> None:
+    assert contrast(colour, theme) >= 3
+
+
+def test_nbconvert_shows_what_stays_in_a_notebook() -> None:
+    bundle = dict(html.draw(a_job(2, ended=True)))
+    cell = nbformat.v4.new_code_cell("train()", outputs=[nbformat.v4.new_output("display_data", bundle)])
+    notebook = nbformat.v4.new_notebook(cells=[cell])
+    body, _ = nbconvert.HTMLExporter().from_notebook_node(notebook)
+    for part in (*read(bundle["text/html"]).attributes["src"], "512 MB, GPU 2.0 GB", "2 × GPU"):
+        assert part in body
+    cleaned, _ = nbconvert.HTMLExporter(sanitize_html=True).from_notebook_node(notebook)
+    assert "512 MB, GPU 2.0 GB" in cleaned
+
+
+def test_the_environment_chooses_a_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert views.choose() is html.HtmlView
+    monkeypatch.setenv("NOTEBOOK_ACCEL_VIEW", "text")
+    assert views.choose().__name__ == "TextView"
+    monkeypatch.setenv("NOTEBOOK_ACCEL_VIEW", "texts")
+    with pytest.raises(ConfigurationError, match="NOTEBOOK_ACCEL_VIEW: there is no view 'texts'"):
+        views.choose()
+
+
+def test_set_view_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTEBOOK_ACCEL_VIEW", "text")
+    set_view("html")
+    try:
+        assert views.choose() is html.HtmlView
+    finally:
+        set_view(None)
+
+
+@pytest.mark.parametrize("name", ["", "panel", 3])
+def test_an_unknown_view_is_an_error(name: str) -> None:
+    said = r"set_view\(\): there is no view .*; choose one of widget, html, text"
+    with pytest.raises(ConfigurationError, match=said):
+        set_view(name)

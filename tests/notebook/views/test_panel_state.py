@@ -1,0 +1,342 @@
+"""What the browser is told of a job."""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import Enum
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from notebook_accel.events import (
+    Bar,
+    Exited,
+    Failed,
+    Frame,
+    Heartbeat,
+    Hello,
+    Line,
+    Metrics,
+    Phase,
+    PhaseChanged,
+    Place,
+    Raised,
+    Stalled,
+)
+from notebook_accel.launch.job.job import Job, Status
+from notebook_accel.notebook.views import panel_state
+from notebook_accel.notebook.views.merge_patch import diff
+from notebook_accel.notebook.views.pacing import Pacer
+from notebook_accel.notebook.views.panel_state import StateMaker
+
+MODEL = (Path(__file__).parents[3] / "extension/src/model.ts").read_text()
+
+
+def a_job(size: int) -> Job:
+    job = Job("train", 0, size, "2 × GPU")
+    job.status = Status.RUNNING
+    job.started -= 100
+    for rank in range(size):
+        job.apply(rank, Hello(1, "host"))
+        job.apply(rank, PhaseChanged(Phase.RUNNING))
+        job.apply(rank, Heartbeat(2**29, 2**31, 2**33))
+        move(job, rank, 50 + rank)
+    return job
+
+
+def move(job: Job, rank: int, n: int) -> None:
+    job.apply(rank, Bar(0, n=1, total=4, description="epoch", elapsed=10.0))
+    job.apply(rank, Bar(1, n=n, total=2000, description="batch", rate=10.0, elapsed=n / 10, depth=1))
+    job.apply(rank, Bar(2, n=n % 7, total=7, description="micro", rate=70.0, elapsed=1.0, depth=2))
+    job.apply(rank, Metrics({"loss": 1 / n}, n))
+
+
+def merged(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """As RFC 7396 has it."""
+    result = dict(target)
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, dict):
+            before = result.get(name)
+            result[name] = merged(before if isinstance(before, dict) else {}, value)
+        else:
+            result[name] = value
+    return result
+
+
+def test_machines_are_told_where_there_are_several() -> None:
+    job = a_job(4)
+    maker = StateMaker(job)
+    assert {rank["host"] for rank in maker.whole()["ranks"].values()} == {""}
+    for rank in (2, 3):
+        job.apply(rank, Hello(1, "another"))
+    assert [rank["host"] for rank in maker.make()["ranks"].values()] == ["host", "host", "another", "another"]
+
+
+def test_metrics_that_have_no_chart_are_counted() -> None:
+    job = a_job(2)
+    maker = StateMaker(job)
+    assert maker.whole()["head"]["more"] == ""
+    job.apply(1, Metrics({f"m{number}": 1.0 for number in range(20)}, 1))
+    state = maker.whole()
+    assert len(state["metrics"]) == 12
+    assert state["head"]["more"] == "and 9 more; job.metrics has them all"
+
+
+def test_a_job_that_goes_on_without_this_process_says_how_to_find_it() -> None:
+    job = a_job(2)
+    maker = StateMaker(job)
+    assert maker.make()["head"]["unheard"] == ""
+    job.elsewhere = True
+    assert f"attach('{job.id}')" in maker.make()["head"]["unheard"]
+    job.finish(Status.DONE)
+    assert maker.make()["head"]["unheard"] == ""
+
+
+def words(cls: type[Enum]) -> list[str]:
+    return [each.value for each in cls]
+
+
+@pytest.mark.parametrize(("name", "vocabulary"), [("PHASES", Phase), ("STATUSES", Status)])
+def test_the_browser_knows_the_same_words(name: str, vocabulary: type[Enum]) -> None:
+    listed = re.search(rf"const {name} = \[(.*?)\]", MODEL, re.DOTALL)
+    assert listed is not None
+    assert re.findall(r'"(.+?)"', listed[1]) == words(vocabulary)
+
+
+@pytest.mark.parametrize("name", ["Head", "Bar", "Rank", "Metric", "State"])
+def test_the_browser_knows_the_same_fields(name: str) -> None:
+    types = {"str": "string", "int": "number|Done", "bool": "boolean", "list[int]": "number[]"}
+    interface = re.search(rf"interface {name} \{{(.*?)\n\}}", MODEL, re.DOTALL)
+    assert interface is not None
+    found = dict(re.findall(r"^  (\w+): (.+);$", interface[1], re.MULTILINE))
+    hints = panel_state.__dict__[name].__annotations__
+    assert list(found) == list(get_type_hints(panel_state.__dict__[name]))
+    for field, hint in hints.items():
+        written = hint.__forward_arg__
+        if field in ("phase", "status"):
+            assert found[field] == field.capitalize()
+        elif written in types:
+            assert found[field] in types[written].split("|"), field
+        else:  # a record, whose parts are compared by themselves
+            assert written.startswith("dict[str, ") == found[field].startswith("Record<string, "), field
+
+
+def test_fields_that_the_browser_draws_are_those_of_a_bar() -> None:
+    told = {"depth", "description", "postfix", "closed"}
+    assert told <= set(Bar.__dataclass_fields__)
+    assert told <= set(get_type_hints(panel_state.Bar))
+
+
+values = st.recursive(
+    st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+)
+objects = st.dictionaries(st.sampled_from("abc"), values, max_size=3)
+
+
+@given(objects, objects)
+def test_a_patch_makes_the_old_state_into_the_new(old: dict[str, Any], new: dict[str, Any]) -> None:
+    patch = json.loads(json.dumps(diff(old, new)))
+    after = merged(old, patch)
+    # Where there was something else before, a patch cannot tell an empty object from none at all: none is sent as such.
+    assert after == new
+
+
+@given(objects)
+def test_of_what_has_not_changed_nothing_is_said(state: dict[str, Any]) -> None:
+    assert diff(state, json.loads(json.dumps(state))) == {}
+
+
+def test_the_head_tells_of_the_whole_job() -> None:
+    head = StateMaker(a_job(4)).whole()["head"]
+    assert (head["name"], head["place"], head["status"]) == ("train()", "on 4 ranks · 2 × GPU", "running")
+    assert head["summary"] == "25% at the median rank · slowest: rank 0, 25%"
+    assert head["elapsed"] == "1:40 elapsed"
+    assert (head["layout"], head["failed"], head["stopping"]) == ("rows", [], 0)
+
+
+def test_a_rank_tells_all_that_it_unfolds_to() -> None:
+    job = a_job(2)
+    for number in range(300):
+        job.apply(1, Line("stdout", f"line {number}"))
+    rank = StateMaker(job).whole()["ranks"]["1"]
+    assert rank["text"] == "epoch 1/4 › batch 51/2000 › micro 2/7 70.0 it/s"
+    assert rank["bars"]["1"]["amount"] == "51/2000"
+    assert rank["bars"]["1"]["rate"] == "10.0 it/s"
+    assert (rank["memory"], rank["device"]) == ("512 MB, GPU 2.0 GB", "2.0 GB")
+    assert list(rank["lines"].items())[-1] == ("299", "line 299")
+    assert len(rank["lines"]) == 50
+
+
+def test_a_bar_is_told_as_it_is_each_time() -> None:
+    job = a_job(2)
+    maker = StateMaker(job)
+
+    def batches(state: panel_state.State) -> list[tuple[str, int]]:
+        return [(rank["bars"]["1"]["amount"], rank["bars"]["1"]["done"]) for rank in state["ranks"].values()]
+
+    assert batches(maker.whole()) == [("50/2000", 25), ("51/2000", 26)]
+    for n in (500, 1000):
+        for rank in range(2):
+            move(job, rank, n)
+        assert batches(maker.make()) == [(f"{n}/2000", n // 2)] * 2
+    job.apply(0, Bar(1, n=2000, total=2000, description="batch", closed=True, depth=1))
+    bar = maker.make()["ranks"]["0"]["bars"]["1"]
+    assert (bar["done"], bar["closed"]) == (1000, True)
+
+
+def test_a_new_line_does_not_send_the_others_again() -> None:
+    job = a_job(1)
+    job.apply(0, Line("stdout", "one"))
+    maker = StateMaker(job)
+    before = maker.whole()
+    job.apply(0, Line("stdout", "two"))
+    assert diff(before, maker.make())["ranks"]["0"]["lines"] == {"1": "two"}
+
+
+def test_words_for_terminals_are_told_as_words_and_long_ones_say_that_they_are_cut() -> None:
+    job = a_job(1)
+    link = "\x1b]8;;https://x.org\x1b\\here\x1b]8;;\x1b\\"
+    job.apply(0, Line("stderr", f"\x1b[1;31mred\x1b[0m {link}\x07 \t|"))
+    job.apply(0, Line("stdout", "x" * 1000))
+    job.apply(0, Failed([Raised("E", "\x1b[31mE\x1b[0m: no\nmore", [])], at=1.0))
+    rank = StateMaker(job).whole()["ranks"]["0"]
+    assert list(rank["lines"].values()) == ["red here \t|", "x" * 299 + "…"]
+    assert rank["error"] == "E: no"
+
+
+def a_stall(job: Job, depth: int) -> Stalled:
+    frames = [Frame("In[3]", number, "train", f"call_{number}()") for number in range(depth)]
+    ranks = range(len(job.ranks))
+    return Stalled([Place(rank, Phase.WAITING, "barrier", "In[3] line 5", frames) for rank in ranks], job.started)
+
+
+def test_a_rank_of_a_job_that_has_stalled_tells_its_stack_until_it_goes_on() -> None:
+    job = a_job(2)
+    maker = StateMaker(job)
+    state = maker.whole()
+    assert (state["ranks"]["1"]["stack"], state["head"]["left"], state["ranks"]["1"]["left"]) == ("", "29 s", "29 s")
+    job.apply(None, a_stall(job, 2))
+    state = maker.make()
+    assert (state["head"]["left"], state["ranks"]["1"]["left"]) == ("", "")  # nobody knows
+    assert state["ranks"]["1"]["stack"] == "In[3] line 0 in train: call_0()\nIn[3] line 1 in train: call_1()"
+    assert state["head"]["note"].endswith("in another group. Unfold a rank to see its Python stack.")
+    job.apply(None, Stalled(()))
+    assert maker.make()["ranks"]["1"]["stack"] == ""
+    job.apply(None, Stalled([Place(0, Phase.WAITING), Place(1, Phase.WAITING)], job.started))
+    assert "Unfold" not in maker.make()["head"]["note"]
+
+
+def test_of_deep_stacks_of_many_ranks_the_innermost_frames_are_told() -> None:
+    job = a_job(64)
+    job.apply(None, a_stall(job, 40))
+    first, *frames = StateMaker(job).whole()["ranks"]["63"]["stack"].splitlines()
+    assert first == "…"
+    assert 10 < len(frames) < 40
+    assert frames[-1] == "In[3] line 39 in train: call_39()"
+
+
+def test_what_is_no_number_can_be_told() -> None:
+    job = a_job(1)
+    job.apply(0, Metrics({"loss": float("nan"), "best": float("inf")}, 60))
+    state = StateMaker(job).whole()
+    assert state["metrics"]["loss"]["range"] == ""
+    assert state["ranks"]["0"]["values"] == {"loss": "nan", "best": "inf"}
+    json.dumps(state, allow_nan=False)
+
+
+def test_new_metrics_are_charted_at_once_and_the_others_in_their_turn() -> None:
+    job = a_job(2)
+    maker = StateMaker(job)
+    maker._metric_pacer = Pacer(0.0, 1e9)
+    before = maker.whole()
+    told = []
+    for step in (100, 101):
+        job.apply(0, Metrics({"loss": 9.0, "lr": 0.1, "norm": 2.0}, step))
+        maker.look_at_metrics()
+        state = maker.make()
+        told.append(list(diff(before, state)["metrics"]))
+        before = state
+    assert told == [["lr", "norm"], ["loss"]]
+
+
+@pytest.mark.parametrize("value", [3.0, 0.0, -1e-12, 6e23])
+def test_a_metric_that_never_changes_is_in_the_middle_of_its_chart(value: float) -> None:
+    job = a_job(2)
+    for step in range(2):
+        job.apply(0, Metrics({"rate": value}, step))
+    assert StateMaker(job).whole()["metrics"]["rate"]["points"] == [[0, 500, 500, 500], [1000, 500, 500, 500]]
+
+
+def test_the_points_of_a_chart_lie_within_it() -> None:
+    job = a_job(2)
+    for step in range(400):
+        job.apply(0, Metrics({"loss": step**0.5}, 100 + step))
+    points = StateMaker(job).whole()["metrics"]["loss"]["points"]
+    assert 10 < len(points) <= 61
+    assert points[0][0] == 0
+    assert points[-1][0] == 1000
+    assert all(0 <= number <= 1000 for point in points for number in point)
+
+
+def test_a_rank_that_fails_tells_why_at_once() -> None:
+    job = a_job(64)
+    maker = StateMaker(job)
+    maker.whole()
+    job.apply(40, Failed([Raised("ValueError", "ValueError: no", [])], at=2.0))
+    job.apply(9, Failed([Raised("ValueError", "ValueError: neither", [])], at=3.0))
+    state = maker.make()
+    assert state["head"]["failed"] == [40, 9]
+    assert state["ranks"]["40"]["error"] == "ValueError: no"
+
+
+def test_every_rank_is_told_in_full_in_its_turn() -> None:
+    job = a_job(64)
+    maker = StateMaker(job)
+    before = maker.whole()
+    for rank in range(64):
+        move(job, rank, 500)
+    told: set[str] = set()
+    for _ in range(8):
+        state = maker.make()
+        told |= {rank for rank in state["ranks"] if "text" in diff(before, state).get("ranks", {}).get(rank, {})}
+        before = state
+    assert len(told) == 64
+
+
+def test_how_far_each_rank_is_is_told_every_time() -> None:
+    job = a_job(64)
+    maker = StateMaker(job)
+    before = {rank["done"] for rank in maker.whole()["ranks"].values()}
+    for rank in range(64):
+        move(job, rank, 1900)
+    after = {rank["done"] for rank in maker.make()["ranks"].values()}
+    assert before == {250, 260}
+    assert after == {480}
+
+
+def test_of_many_ranks_little_is_said_at_a_time() -> None:
+    job = a_job(64)
+    maker = StateMaker(job)
+    before = maker.whole()
+    sizes = []
+    for n in range(200, 220):
+        for rank in range(64):
+            move(job, rank, n)
+        state = maker.make()
+        sizes.append(len(json.dumps(diff(before, state), separators=(",", ":"))))
+        before = state
+    assert sum(sizes) / len(sizes) < 5000
+
+
+def test_a_job_that_is_to_end_says_for_whom_it_waits() -> None:
+    job = a_job(3)
+    job.stopping = 1
+    job.apply(1, Exited(0))
+    assert StateMaker(job).whole()["head"]["note"].startswith("Waiting up to 5 s for ranks 0,2 to end by themselves")

@@ -1,0 +1,81 @@
+"""The panel in the browser: when it is told anew, and that it is heard."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import IPython.display
+import pytest
+
+from notebook_accel.events import AttemptStarted, Event, Exited, Failed, Raised, Signalled
+from notebook_accel.launch.job.job import Job
+from notebook_accel.notebook.views import browsers, widget
+from notebook_accel.notebook.views.pacing import Pacer
+from notebook_accel.notebook.views.panel import Panel
+from notebook_accel.notebook.views.widget import WidgetView
+
+
+class Told:
+    """A view that has no turn any more, and which ranks it tells the browser to have failed."""
+
+    def __init__(self, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(IPython.display, "display", lambda *args, **kwargs: _Handle())
+        monkeypatch.setattr(Panel, "update", self._update)
+        self._found: list[list[int]] = []
+        self._job = job
+        self._view = WidgetView(job)
+        self._view.refresh()
+        self._view._pacer = self._view._spare_pacer = self._view._html_pacer = Pacer(math.inf)
+        with self._view._pacer:
+            self._found.clear()
+
+    def after(self, rank: int | None, event: Event) -> list[list[int]]:
+        """What is told of this, and at once."""
+        self._found.clear()
+        self._job.apply(rank, event)
+        self._view.refresh()
+        self._view.refresh()
+        return list(self._found)
+
+    def _update(self, state: Mapping[str, Any]) -> int:
+        self._found.append(state["head"]["failed"])
+        return 0
+
+
+class _Handle:
+    def update(self, bundle: object, metadata: object, raw: bool) -> None:
+        pass
+
+
+FAILED = Failed([Raised("ValueError", "ValueError: no", [])], 1.0)
+
+
+def test_the_first_failure_is_shown_at_once_and_others_in_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(Job("train", 0, 4), monkeypatch)
+    assert told.after(3, FAILED) == [[3]]
+    assert told.after(2, FAILED) == []
+    assert told.after(1, Exited(None, 9)) == []
+    assert told.after(None, AttemptStarted(1)) == []
+    assert told.after(0, Signalled(15)) == []
+    assert told.after(0, Exited(None, 15)) == [], "it was stopped"
+    assert told.after(1, Exited(None, 9)) == [[1]]
+
+
+def test_a_browser_that_answers_as_soon_as_it_hears_of_the_panel_is_not_awaited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Answered(Panel):
+        def __init__(self, state: Mapping[str, Any], on_stop: Callable[[int], object], on_answer: Callable[[], object]):
+            super().__init__(state, on_stop, on_answer)
+            on_answer()
+
+    shown = browsers.Browsers()
+    monkeypatch.setattr(browsers, "current", shown)
+    monkeypatch.setattr(widget, "Panel", Answered)
+    monkeypatch.setattr(IPython.display, "display", lambda *args, **kwargs: _Handle())
+    view = WidgetView(Job("train", 0, 2))
+    shown.cell_ends()
+    monkeypatch.setattr(browsers, "_SILENCE", -1.0)
+    assert not shown.is_silent(view)

@@ -1,0 +1,183 @@
+"""Weights as files: what is written comes back, here and in other libraries."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import accelerate
+import pytest
+import safetensors
+import torch
+from accelerate.utils import load_checkpoint_in_model as peers_load
+from torch import nn
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.checkpoints import weights
+
+
+class Tied(nn.Module):
+    """Two layers with one weight, one buffer, one number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.last = nn.Linear(8, 8, bias=False)
+        self.last.weight = self.first.weight
+
+
+def layers() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
+
+
+def equal(one: nn.Module, other: nn.Module) -> bool:
+    mine, others = one.state_dict(), other.state_dict()
+    return mine.keys() == others.keys() and all(torch.equal(mine[name], others[name]) for name in mine)
+
+
+@pytest.mark.parametrize("safe", [True, False], ids=["safetensors", "pickle"])
+@pytest.mark.parametrize("size", ["10GB", "1.5KB"], ids=["one file", "shards"])
+@pytest.mark.parametrize("make", [layers, Tied])
+def test_a_model_comes_back_as_it_was_saved(make: type[nn.Module], size: str, safe: bool, tmp_path: Path) -> None:
+    model, other = make(), make()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    weights.save_model(model.state_dict(), tmp_path, size, safe)
+    assert weights.load_checkpoint_in_model(other, tmp_path, strict=True) == ([], [])
+    assert equal(model, other)
+
+
+@pytest.mark.parametrize("size", ["10GB", "1.5KB"], ids=["one file", "shards"])
+def test_the_peer_reads_what_is_saved_here(size: str, tmp_path: Path) -> None:
+    model, other = layers(), nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
+    weights.save_model(model.state_dict(), tmp_path, size)
+    peers_load(other, str(tmp_path))
+    assert equal(model, other)
+
+
+@pytest.mark.parametrize("safe", [True, False], ids=["safetensors", "pickle"])
+@pytest.mark.parametrize("size", ["10GB", "1.5KB"], ids=["one file", "shards"])
+def test_what_the_peer_saves_is_read_here(size: str, safe: bool, tmp_path: Path) -> None:
+    model, other = layers(), nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
+    accelerate.Accelerator(cpu=True).save_model(model, str(tmp_path), size, safe)
+    weights.load_checkpoint_in_model(other, tmp_path, strict=True)
+    assert equal(model, other)
+
+
+def test_shards_are_named_and_indexed_as_others_expect(tmp_path: Path) -> None:
+    weights.save_model(layers().state_dict(), tmp_path, 3000)
+    names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*names, "model.safetensors.index.json"]
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    assert index["metadata"] == {"total_size": 4 * (16 * 16 + 16) * 4}
+    assert index["weight_map"]["0.weight"] == names[0]
+    assert index["weight_map"]["3.bias"] == names[1]
+
+
+def test_no_shard_is_larger_than_asked_except_for_a_single_tensor(tmp_path: Path) -> None:
+    state = {"big": torch.zeros(1000), "a": torch.zeros(10), "b": torch.zeros(10), "c": torch.zeros(20)}
+    weights.save_model(state, tmp_path, 100)
+    files = weights.files(tmp_path)
+    assert [sorted(weights.read(path)) for path in files] == [["big"], ["a", "b"], ["c"]]
+
+
+def test_a_tensor_with_two_names_is_written_once_and_comes_back_under_both(tmp_path: Path) -> None:
+    model = Tied()
+    weights.save_model(model.state_dict(), tmp_path)
+    assert "last.weight" not in weights.read(tmp_path / "model.safetensors")
+    other = Tied()
+    weights.load_checkpoint_in_model(other, tmp_path, strict=True)
+    assert other.last.weight is other.first.weight
+    assert torch.equal(other.last.weight, model.first.weight)
+
+
+def test_views_of_one_storage_are_written_apart(tmp_path: Path) -> None:
+    base = torch.arange(12.0)
+    state = {"all": base, "part": base[3:6], "columns": base.view(3, 4).T, "empty": base[:0], "nothing": base[:0]}
+    weights.save_model(state, tmp_path)
+    found = weights.read(tmp_path / "model.safetensors")
+    assert found.keys() == state.keys()
+    assert all(torch.equal(found[name], state[name]) for name in state)
+
+
+def test_saving_again_replaces_all_of_the_last_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model-card.safetensors").write_text("mine")
+    weights.save_model(layers().state_dict(), tmp_path, 1500)
+    assert len(list(tmp_path.iterdir())) == 7
+    weights.save_model(layers().state_dict(), tmp_path)
+    kept = {"config.json", "model-card.safetensors", "model.safetensors"}
+    assert {path.name for path in tmp_path.iterdir()} == kept
+
+
+def test_the_files_say_that_they_hold_tensors_of_torch(tmp_path: Path) -> None:
+    weights.save_model(layers().state_dict(), tmp_path)
+    with safetensors.safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
+def test_names_that_wrappers_have_given_are_understood(prefix: str, tmp_path: Path) -> None:
+    model, other = layers(), nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
+    weights.save_model({f"{prefix}{name}": tensor for name, tensor in model.state_dict().items()}, tmp_path)
+    weights.load_checkpoint_in_model(other, tmp_path, strict=True)
+    assert equal(model, other)
+
+
+def test_a_model_whose_own_names_look_like_a_wrappers_keeps_them(tmp_path: Path) -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = nn.Linear(2, 2)
+            self.weight = nn.Parameter(torch.ones(2))
+
+    model, other = Own(), Own()
+    weights.save_model(model.state_dict(), tmp_path)
+    weights.load_checkpoint_in_model(other, tmp_path, strict=True)
+    assert equal(model, other)
+
+
+def test_weights_of_another_model_are_told_or_refused(tmp_path: Path) -> None:
+    weights.save_model(layers().state_dict(), tmp_path)
+    fewer = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.BatchNorm1d(16, affine=False))
+    missing, unexpected = weights.load_checkpoint_in_model(fewer, tmp_path)
+    assert missing == ["2.running_mean", "2.running_var", "2.num_batches_tracked"]
+    assert unexpected == ["1.bias", "1.weight", "2.bias", "2.weight", "3.bias", "3.weight"]
+    with pytest.raises(
+        ConfigurationError, match=r"are not this model's: missing '2\.running_mean'.*not in the model '1"
+    ):
+        weights.load_checkpoint_in_model(fewer, tmp_path, strict=True)
+
+
+REFUSED = {
+    "a file for a folder": (lambda f: weights.save_model({}, f / "file"), "is a file"),
+    "no size": (lambda f: weights.save_model({}, f, "big"), "max_shard_size='big' is not a size"),
+    "a size of nothing": (lambda f: weights.save_model({}, f, 0), "is not a size"),
+    "a number among tensors": (
+        lambda f: weights.save_model({"n": 3}, f),
+        "'n' is a int, and safetensors holds tensors",
+    ),
+    "no numbers": (lambda f: weights.save_model({"n": torch.ones(2, device="meta")}, f), "on the meta device"),
+    "nothing to load": (lambda f: weights.files(f), "holds no weights: expected one of model.safetensors"),
+    "nowhere to load from": (lambda f: weights.files(f / "no"), "no such file or folder"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_work_is_refused(name: str, tmp_path: Path) -> None:
+    attempt, message = REFUSED[name]
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=message):
+        attempt(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [(5, 5), ("5", 5), ("5KB", 5000), ("1.5MB", 1_500_000), ("2GiB", 2**31), ("10gb", 10**10), ("1M", 10**6)],
+)
+def test_sizes_are_written_as_people_write_them(text: int | str, size: int) -> None:
+    assert weights.parse_size(text) == size

@@ -1,0 +1,61 @@
+from typing import Any
+
+import pytest
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin as Plugin
+
+PEERS = {
+    "FSDP_VERSION": "2",
+    "FSDP_SHARDING_STRATEGY": "FULL_SHARD",
+    "FSDP_RESHARD_AFTER_FORWARD": "true",
+    "FSDP_OFFLOAD_PARAMS": "false",
+    "FSDP_MIN_NUM_PARAMS": "100000000",
+    "FSDP_BACKWARD_PREFETCH": "NO_PREFETCH",
+    "FSDP_FORWARD_PREFETCH": "false",
+    "FSDP_USE_ORIG_PARAMS": "true",
+    "FSDP_CPU_RAM_EFFICIENT_LOADING": "true",
+    "FSDP_SYNC_MODULE_STATES": "true",
+    "FSDP_ACTIVATION_CHECKPOINTING": "false",
+}
+"""What the peer's launch writes where nothing was chosen."""
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({}, {}),
+        ({"FSDP_RESHARD_AFTER_FORWARD": "false"}, {"reshard_after_forward": False}),
+        ({"FSDP_SHARDING_STRATEGY": "2"}, {"sharding_strategy": 2}),
+        ({"FSDP_OFFLOAD_PARAMS": "true"}, {"cpu_offload": True}),
+        ({"FSDP_TRANSFORMER_CLS_TO_WRAP": "A,B"}, {"transformer_cls_names_to_wrap": ["A", "B"]}),
+        (
+            {"FSDP_AUTO_WRAP_POLICY": "SIZE_BASED_WRAP", "FSDP_MIN_NUM_PARAMS": "1e3"},
+            {"auto_wrap_policy": "SIZE_BASED_WRAP", "min_num_params": 1000},
+        ),
+        ({"FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT"}, {"state_dict_type": "FULL_STATE_DICT"}),
+    ],
+    ids=str,
+)
+def test_a_launch_tells_how_to_shard(told: dict[str, str], expected: dict[str, Any]) -> None:
+    assert Plugin.of_environment(told) == Plugin(**expected)
+
+
+def test_what_the_peer_writes_unasked_is_the_default() -> None:
+    written = Plugin.of_environment(PEERS)
+    assert (written.offload, written.wrapping, written.reshard_after_forward) == (False, "no_wrap", True)
+    assert written.state_dict_type == Plugin().state_dict_type
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"FSDP_VERSION": "1"}, "fsdp_version=1"),
+        ({"FSDP_MIN_NUM_PARAMS": "many"}, "must be numbers, not 'many'"),
+        ({"FSDP_AUTO_WRAP_POLICY": "BY_LUCK"}, "auto_wrap_policy='BY_LUCK' must be one of"),
+    ],
+)
+def test_what_means_nothing_is_refused(told: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        Plugin.of_environment(told)
+    assert message in str(refused.value)

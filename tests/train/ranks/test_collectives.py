@@ -1,0 +1,192 @@
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from notebook_accel import (
+    DistributedOperationException,
+    PartialState,
+    RankError,
+    broadcast,
+    broadcast_object_list,
+    gather,
+    gather_object,
+    pad_across_processes,
+    reduce,
+)
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.ranks import packets
+from tests.train.conftest import Cases, Ranks
+
+LARGE = packets.LARGEST  # of a type of several bytes, so that it fits into no first message
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+def exchanged(size: int) -> dict[str, Any]:
+    rank = PartialState().process_index
+    own = torch.arange(size, dtype=torch.float64) + 100 * rank
+    flags, short = torch.tensor([rank == 0, True]), torch.full((2, 1), rank, dtype=torch.bfloat16)
+    tree = gather({"a": (own, [short]), "b": Pair(flags, torch.tensor(rank))})
+    sent = torch.full((size,), float(rank))
+    empty = gather(torch.empty(0, 3))
+    return {
+        "own": tree["a"][0],
+        "short": tree["a"][1][0].tolist(),
+        "flags": tree["b"].left.tolist(),
+        "scalar": tree["b"].right.tolist(),
+        "empty": tuple(empty.shape),
+        "sum": reduce(own, "sum"),
+        "mean": reduce({"x": own})["x"],
+        "scaled": reduce(own, "sum", scale=0.5),
+        "max": reduce(own - 2 * rank * own, "max"),
+        "none": reduce(own, "none"),
+        "sent": (broadcast(sent, from_process=1), sent),
+    }
+
+
+@pytest.mark.parametrize("size", [3, LARGE])
+@pytest.mark.parametrize("ranks_", [2, 3])
+def test_nested_tensors_are_exchanged_however_large(size: int, ranks_: int, on_ranks: dict[int, Cases]) -> None:
+    results = on_ranks[ranks_][exchanged, size]
+    assert len(results) == ranks_
+    owns = [torch.arange(size, dtype=torch.float64) + 100 * rank for rank in range(ranks_)]
+    for rank, found in enumerate(results):
+        assert torch.equal(found["own"], torch.cat(owns))
+        assert found["short"] == [[float(other)] for other in range(ranks_) for _ in range(2)]
+        assert found["flags"] == [other == 0 or at == 1 for other in range(ranks_) for at in range(2)]
+        assert found["scalar"] == list(range(ranks_))
+        assert found["empty"] == (0, 3)
+        assert torch.equal(found["sum"], sum(owns))
+        torch.testing.assert_close(found["mean"], sum(owns) / ranks_)
+        assert torch.equal(found["scaled"], sum(owns) / 2)
+        assert torch.equal(found["max"], torch.stack([(1 - 2 * other) * own for other, own in enumerate(owns)]).amax(0))
+        assert torch.equal(found["none"], owns[rank])
+        assert all(torch.equal(each, torch.ones(size)) for each in found["sent"])
+
+
+def objects(size: int) -> tuple[Any, ...]:
+    rank = PartialState().process_index
+    text = "x" * size * (rank + 1)
+    return [len(each) for each in gather_object([text, ""])], broadcast_object_list([rank, text], from_process=1)[0]
+
+
+def of_changing_sizes() -> bool:
+    rank = PartialState().process_index
+    sizes = [1, packets.SIZE, packets.SIZE, 3, packets.LARGEST, 5, 3 * packets.SIZE, 3 * packets.SIZE, 2]
+    return all(
+        torch.equal(gather(torch.full((size,), rank)), torch.tensor([0, 1]).repeat_interleave(size)) for size in sizes
+    )
+
+
+def test_first_messages_grow_and_shrink_on_all_ranks_alike(on_ranks: dict[int, Cases]) -> None:
+    assert on_ranks[2][(of_changing_sizes,)] == [True, True]
+
+
+OBJECT_SIZES = [0, 10, 3 * packets.SIZE, 2 * packets.LARGEST]
+
+
+@pytest.mark.parametrize("size", OBJECT_SIZES)
+def test_objects_are_exchanged_however_large(size: int, on_ranks: dict[int, Cases]) -> None:
+    assert on_ranks[2][objects, size] == [([size, 0, 2 * size, 0], 1)] * 2
+
+
+def padded() -> list[list[Any]]:
+    rank = PartialState().process_index
+    own = torch.ones(rank + 1, 2)
+    first, wide = pad_across_processes((own, own.T), pad_index=-1, pad_first=True), pad_across_processes(own.T, dim=1)
+    return [*(each.tolist() for each in first), wide.tolist(), pad_across_processes(torch.tensor(3), dim=0).tolist()]
+
+
+def test_tensors_are_padded_to_the_longest(on_ranks: dict[int, Cases]) -> None:
+    short, long = on_ranks[2][(padded,)]
+    assert short == [[[-1, -1], [1, 1]], [[1], [1]], [[1, 0], [1, 0]], 3]
+    assert long == [[[1, 1], [1, 1]], [[1, 1], [1, 1]], [[1, 1], [1, 1]], 3]
+
+
+def padded_from_the_end() -> list[Any]:
+    """A tensor's last dimension, and a tensor that is shorter than the dimension is far from the end."""
+    rank = PartialState().process_index
+    return [
+        pad_across_processes(torch.ones(2, rank + 1), dim=-1, pad_index=7).tolist(),
+        pad_across_processes(torch.ones(rank + 1, 1), dim=-2, pad_index=7, pad_first=True).tolist(),
+        pad_across_processes(torch.ones(3), dim=-2).tolist(),
+    ]
+
+
+def test_a_dimension_may_be_counted_from_the_end(on_ranks: dict[int, Cases]) -> None:
+    short, long = on_ranks[2][(padded_from_the_end,)]
+    assert short == [[[1, 7], [1, 7]], [[7], [1]], [1, 1, 1]]
+    assert long == [[[1, 1], [1, 1]], [[1], [1]], [1, 1, 1]]
+
+
+def mismatched(operation: str, size: int) -> None:
+    rank = PartialState().process_index
+    {"gather": gather, "reduce": reduce, "broadcast": broadcast}[operation](torch.zeros(size + rank, 2))
+
+
+def mismatch(operation: str, size: int) -> str:
+    try:
+        mismatched(operation, size)
+    except DistributedOperationException as error:
+        return str(error)
+    return "nothing is raised"
+
+
+OPERATIONS = ["gather", "reduce", "broadcast"]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("size", [3, LARGE])
+def test_shapes_that_differ_are_named_instead_of_hanging(operation: str, size: int, on_ranks: dict[int, Cases]) -> None:
+    for message in on_ranks[2][mismatch, operation, size]:
+        assert f"rank 0: {operation} float32 ({size}, 2)" in message
+        assert f"rank 1: {operation} float32 ({size + 1}, 2)" in message
+
+
+def test_shapes_that_differ_are_the_cause_of_what_the_launch_raises(ranks: Ranks) -> None:
+    with pytest.raises(RankError) as failed:
+        ranks(mismatched, "gather", 3)
+    assert isinstance(failed.value.__cause__, DistributedOperationException)
+
+
+@pytest.fixture(scope="module")
+def on_ranks() -> dict[int, Cases]:
+    """All that the ranks exchange, by their number; each case is named by its call."""
+    nested = [(exchanged, size) for size in (3, LARGE)]
+    on_two: list[tuple[Any, ...]] = [
+        *nested,
+        *((objects, size) for size in OBJECT_SIZES),
+        *((mismatch, operation, size) for operation in OPERATIONS for size in (3, LARGE)),
+        *((function,) for function in (of_changing_sizes, padded, padded_from_the_end)),
+    ]
+    return {2: Cases({call: call for call in on_two}), 3: Cases({call: call for call in nested}, size=3)}
+
+
+def test_one_rank_keeps_what_it_has() -> None:
+    tensor = torch.tensor([1.0, 3.0])
+    for operation in (gather, broadcast, pad_across_processes, gather_object):
+        assert operation(tensor) is tensor
+    assert broadcast_object_list([1]) == [1]
+    assert reduce(tensor, scale=2.0).tolist() == [2, 6]
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean", "max", "none"])
+def test_a_reduced_tensor_of_one_rank_can_be_added_to(reduction: str) -> None:
+    tensor = torch.tensor([1.0, 3.0])
+    total = reduce({"x": tensor}, reduction)["x"]
+    total += 1
+    assert tensor.tolist() == [1, 3]
+    assert total.tolist() == [2, 4]
+
+
+def test_what_cannot_be_done_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="must be one of sum, mean, max, none"):
+        reduce(torch.ones(1), "min")
+    with pytest.raises(TypeError, match="found a float"):  # as on several ranks
+        reduce(1.5)
+    with pytest.raises(ConfigurationError, match="the ranks are 0 to 0"):
+        broadcast(torch.ones(1), from_process=1)

@@ -1,0 +1,160 @@
+import pickle
+from typing import Any
+
+import accelerate
+import pytest
+import torch
+
+from notebook_accel import (
+    Accelerator,
+    AcceleratorState,
+    DistributedType,
+    FullyShardedDataParallelPlugin,
+    GradientState,
+    PartialState,
+    TorchDynamoPlugin,
+)
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.ranks.turns import share
+from tests.train.conftest import Ranks
+
+
+def test_a_process_that_nobody_launched_is_one_device() -> None:
+    state = PartialState()
+    assert (state.num_processes, state.process_index, state.local_process_index) == (1, 0, 0)
+    assert (state.distributed_type, state.backend, state.use_distributed) == (DistributedType.NO, None, False)
+    assert state.is_main_process
+    assert state.is_local_main_process
+    assert state.is_last_process
+    assert PartialState() is state
+    PartialState._reset_state()
+    assert not state.initialized
+    assert PartialState() is not state
+
+
+def test_every_way_to_work_together_that_the_peer_knows_can_be_asked_for() -> None:
+    known = {each.name: each.value for each in DistributedType}
+    assert known == {**{each.name: each.value for each in accelerate.DistributedType}, "TP": "TP"}
+    assert Accelerator().distributed_type not in (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
+
+
+def test_debugging_can_be_asked_for_of_either_state() -> None:
+    Accelerator().state.debug = True
+    assert PartialState().debug
+    PartialState().debug = False
+    assert not Accelerator().state.debug
+
+
+def places() -> tuple[Any, ...]:
+    state = PartialState()
+    return state.process_index, state.num_processes, str(state.device), state.backend, state.distributed_type.value
+
+
+def test_ranks_of_a_launch_need_no_arguments(ranks: Ranks) -> None:
+    assert ranks(places, size=3) == [(rank, 3, "cpu", "gloo", "MULTI_CPU") for rank in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ({}, {"mixed_precision": "bf16"}, "'bf16' was asked for, but this process already has an Accelerator with mix"),
+        ({}, {"mixed_precision": "bf16"}, "with mixed_precision='no'"),
+        ({"mixed_precision": "bf16"}, {"mixed_precision": "no"}, "with mixed_precision='bf16'"),
+        ({}, {"dynamo_plugin": TorchDynamoPlugin(backend="eager")}, "dynamo_plugin"),
+        ({}, {"fsdp_plugin": FullyShardedDataParallelPlugin()}, "fsdp_plugin=None"),
+    ],
+)  # fmt: skip
+def test_a_second_accelerator_that_clashes_is_told_of_both(
+    first: dict[str, Any], second: dict[str, Any], message: str
+) -> None:
+    Accelerator(**first)
+    with pytest.raises(ConfigurationError) as refused:
+        Accelerator(**second)
+    assert message in str(refused.value)
+
+
+def test_a_second_accelerator_that_agrees_shares_the_state() -> None:
+    first = Accelerator(mixed_precision="bf16")
+    for second in (Accelerator(), Accelerator(mixed_precision="bf16")):
+        assert second.state is first.state
+        assert second.mixed_precision == "bf16"
+
+
+def test_states_survive_pickling() -> None:
+    state, gradients = AcceleratorState(mixed_precision="bf16"), GradientState()
+    gradients.sync_gradients = False
+    gradients._add_dataloader(share)
+    assert pickle.loads(pickle.dumps(state)) is state
+    assert pickle.loads(pickle.dumps(gradients)) is gradients
+    dump = pickle.dumps((state, gradients))
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    state, gradients = pickle.loads(dump)
+    assert (state.mixed_precision, gradients.sync_gradients) == ("bf16", False)
+
+
+class Loader:
+    end_of_dataloader, remainder = True, 3
+
+
+def test_the_gradient_state_reads_the_innermost_loader_and_keeps_none_alive() -> None:
+    state, outer, inner = GradientState(), Loader(), Loader()
+    inner.end_of_dataloader, inner.remainder = False, 1
+    assert (state.active_dataloader, state.end_of_dataloader, state.remainder) == (None, False, -1)
+    state._add_dataloader(outer)
+    state._add_dataloader(inner)
+    assert (state.active_dataloader, state.end_of_dataloader, state.remainder) == (inner, False, 1)
+    state._remove_dataloader(inner)
+    assert (state.in_dataloader, state.end_of_dataloader, state.remainder) == (True, True, 3)
+    del outer
+    assert not state.in_dataloader
+
+
+@pytest.mark.parametrize(
+    ("inputs", "pad", "shares"),
+    [
+        ([0, 1, 2, 3, 4], False, [[0, 1], [2, 3], [4]]),
+        ([0, 1, 2, 3, 4], True, [[0, 1], [2, 3], [4, 4]]),
+        ((0, 1), False, [(0,), (1,), ()]),
+        ([0, 1], True, [[0], [1], [1]]),
+        ({"a": [0, 1, 2], "b": "xyz"}, False, [{"a": [0], "b": "x"}, {"a": [1], "b": "y"}, {"a": [2], "b": "z"}]),
+    ],
+)
+def test_inputs_are_shared_out(inputs: Any, pad: bool, shares: list[Any]) -> None:
+    assert [share(inputs, rank, 3, pad=pad) for rank in range(3)] == shares
+
+
+def test_a_tensor_is_shared_out_and_padded() -> None:
+    assert [share(torch.arange(4), rank, 3, pad=True).tolist() for rank in range(3)] == [[0, 1], [2, 2], [3, 3]]
+
+
+def test_what_cannot_be_shared_out_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="several lengths"):
+        share({"a": [1], "b": [1, 2]}, 0, 2)
+    with pytest.raises(ConfigurationError, match="int can't be shared out"):
+        share(3, 0, 2)
+
+
+def only_some() -> tuple[Any, ...]:
+    accelerator = Accelerator()
+    rank = accelerator.process_index
+    with accelerator.split_between_processes([1, 2, 3]) as own:
+        pass
+    with accelerator.main_process_first():
+        pass
+    with accelerator.local_main_process_first():
+        pass
+    accelerator.print("once")
+    return (
+        own,
+        accelerator.on_main_process(lambda: rank)(),
+        accelerator.on_local_main_process(lambda: rank)(),
+        accelerator.on_last_process(lambda: rank)(),
+        accelerator.on_process(process_index=1)(lambda: rank)(),
+        accelerator.on_local_process(lambda: rank, local_process_index=1)(),
+    )
+
+
+def test_some_things_happen_on_some_ranks(ranks: Ranks, capfd: pytest.CaptureFixture[str]) -> None:
+    assert ranks(only_some) == [([1, 2], 0, 0, None, None, None), ([3], None, None, 1, 1, 1)]
+    assert capfd.readouterr().out.count("once") == 1
