@@ -41,7 +41,8 @@ def train():
 _PRETEND = """
 import time
 from notebook_accel.events import *
-from notebook_accel.launch.rank import coalescer as coalesce; from notebook_accel.launch.show import front_end as frontend
+from notebook_accel.launch.rank import coalescer as coalesce
+from notebook_accel.launch.show import front_end as frontend
 from notebook_accel.launch.job.job import Job, Status
 
 def pretend(ranks):

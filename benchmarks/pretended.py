@@ -41,7 +41,8 @@ from notebook_accel.launch.cluster import protocol
 from notebook_accel.launch.cluster.agent.agent import versions
 from notebook_accel.launch.cluster.bridge.rank_messages import Speaker, together, weighed
 from notebook_accel.launch.cluster.transports import connection
-from notebook_accel.launch.rank.coalescer import PACE, Latest
+from notebook_accel.launch.rank.coalescer import Latest
+from notebook_accel.launch.wire.constants import PACE
 
 NODES, CPUS = 125, 8
 LINE = "begins"

@@ -1,4 +1,4 @@
-"""A rank that runs a notebook's code cells in order: `python -m notebook_accel.cli.launch.notebook_rank HOW NOTEBOOK [ARGUMENTS]`.
+"""A rank that runs the code cells of a notebook in order: `python -m` this module, `HOW NOTEBOOK [ARGUMENTS]`.
 
 Cells run in IPython, without a kernel: magics and shell commands work, a last expression is shown. What rank 0 puts out
 is kept, and saved after each cell if asked.

@@ -25,10 +25,12 @@ from notebook_accel.events import (
     from_wire,
     to_wire,
 )
-from notebook_accel.launch.rank import coalescer, stack_sampler
-from notebook_accel.launch.rank.coalescer import PACE, Latest
+from notebook_accel.launch.rank import stack_sampler
+from notebook_accel.launch.rank.coalescer import Latest
 from notebook_accel.launch.rank.collective_wait import Waiting
 from notebook_accel.launch.rank.memory import Memory, has_changed
+from notebook_accel.launch.wire import constants
+from notebook_accel.launch.wire.constants import PACE
 from notebook_accel.launch.wire.stream import Channel, Message
 
 
@@ -38,7 +40,7 @@ class Teller:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._main = threading.get_ident()
-        self._latest = Latest(coalescer.pace(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+        self._latest = Latest(constants.pace(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
         self._waiting = Waiting(self._main)
         self._memory = Memory()
         self._told = Heartbeat(0)

@@ -28,7 +28,8 @@ from notebook_accel.events import (
 from notebook_accel.launch.driver.request_stacks import Asking, Reachable
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.job.job import Job, Status
-from notebook_accel.launch.show import front_end, output
+from notebook_accel.launch.job.text import label as rank_label
+from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import LineReader, Output
 from notebook_accel.launch.wire import frames
 
@@ -150,7 +151,7 @@ class Screen:
         """Begins a job whose ranks here have these numbers."""
         subject = self._subject
         self._job = Job(subject.name, first, subject.size, subject.place, world_size=subject.world_size)
-        self._label = partial(output.label, None, first, subject.size, subject.world_size)
+        self._label = partial(rank_label, None, first, subject.size, subject.world_size)
         self._view = self._open()
         self._try(None)
 

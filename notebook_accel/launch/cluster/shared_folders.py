@@ -13,10 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from notebook_accel import errors
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.transport import ClusterError
-from notebook_accel.launch.system import installed
 
 MOST_BYTES = 100 * 10**6
 MOST_FILES = 5000
@@ -29,23 +27,6 @@ _BATCH = 8 * 2**20
 
 Stamp = tuple[int, int, int]
 """Of a file: its size, when it was changed, its permissions."""
-
-
-def own(cwd: str, path: Sequence[str]) -> list[str]:
-    """The folders that are the user's own: the working one, and those of the search path that hold no packages."""
-    others = tuple(os.path.join(each, "") for each in (os.path.expanduser("~/.ipython"), _home()))
-    found = [cwd]
-    for folder in path:
-        ended = os.path.join(folder, "")
-        exists = os.path.isabs(folder) and os.path.isdir(folder)
-        if exists and not (installed.is_installed(ended) or ended.startswith(others)):
-            found.append(folder)
-    return list(dict.fromkeys(found))
-
-
-def _home() -> str:
-    """Where this package is imported from, which every machine has its own of."""
-    return os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
 
 
 # On an agent's machine

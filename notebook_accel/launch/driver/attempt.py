@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from notebook_accel.launch.driver.request_stacks import Told
+from notebook_accel.launch.job.stacks import StacksByRank
 
 
 class Ending(enum.Enum):
@@ -24,7 +24,7 @@ class Attempt:
     ending: Ending
     stacks: list[str]
     """What each rank that has crashed has written to its stacks file."""
-    told: Told
+    told: StacksByRank
     """Where the ranks were when time ran out."""
     oom_killed: bool
     disturbed: bool

@@ -69,7 +69,8 @@ class Launch:
         self._open_view = open_view
         self.collect: Collect = unpickled
         self.requests = StopRequests()
-        self.job.on_cancel(lambda: self.requests.ask(Reason.CANCEL))
+        self.job.runner.cancel = lambda: self.requests.ask(Reason.CANCEL)
+        self.job.runner.show = lambda: front_end.current.show(self.job)
         self._engine = engine
         self._plan = planned
         self._environ = environ

@@ -28,12 +28,13 @@ from notebook_accel.launch.driver.attempt import Attempt, Ending
 from notebook_accel.launch.driver.event_loop import Hearing
 from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.pipes import Pipes
-from notebook_accel.launch.driver.request_stacks import Asking, Told
+from notebook_accel.launch.driver.request_stacks import Asking
 from notebook_accel.launch.driver.shutdown import Ladder
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.driver.stopping import ONE_CALL, Life, Reason, StopRequests, raising
-from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.job import Job, no_stacks
 from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.stacks import StacksByRank
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import frames
@@ -87,7 +88,7 @@ class Run:
         self._deadline = deadline
         self._hearing = Hearing()
         self._pipes = Pipes(group, job, output, self._hearing, self._apply)
-        self._told: Told = {}
+        self._told: StacksByRank = {}
         self._asking = Asking(self._ranks, job, group.stacks)
         self._stalls = StallWatch(job, stall_after, elsewhere, self._asking.wish, time.monotonic())
         self._stalls_due = 0.0
@@ -111,7 +112,7 @@ class Run:
                 self._group.call(rank, payload)
             # They begin; what it takes to hear them is made ready meanwhile.
             self._listen()
-            self._job.on_stacks(self._asking.wish)
+            self._job.runner.request_stacks = self._asking.wish
             while not self._is_over():
                 self._hearing.wait(self._pause())
                 self._look_at_clock()
@@ -124,7 +125,7 @@ class Run:
             oom_killed = ending is Ending.FAILED and self._group.oom_killed()
             return Attempt(ending, stacks, self._told, oom_killed, self._ladder.disturbed)
         finally:
-            self._job.on_stacks(None)
+            self._job.runner.request_stacks = no_stacks
             self._asking.close()
             self._output.show(time.monotonic(), all_of_it=True)
 
@@ -317,7 +318,7 @@ class Run:
             self._asking.wish(self._end_now)
         self._ladder.climb(now)
 
-    def _end_now(self, told: Told) -> None:
+    def _end_now(self, told: StacksByRank) -> None:
         """The ranks have told where they are."""
         self._told = told
         self._ladder.hurry()

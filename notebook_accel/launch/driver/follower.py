@@ -7,13 +7,14 @@ import time
 from functools import partial
 
 from notebook_accel.events import JobEnded, Line, LinesLeftOut, Notice
-from notebook_accel.launch.job.job import Status
+from notebook_accel.launch.job.job import Runner, Status
+from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.journal import outcome
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.reading import Tail, blank
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.stack_requests import asking
-from notebook_accel.launch.show import front_end, output
+from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
 
 _INTERVAL = 0.1
@@ -41,9 +42,12 @@ class Follower:
         self._read()
         self._look_at_owner()
         self.job.elsewhere = self._tail.head.owner != Owner.this()
-        self.job.on_cancel(record.ask_to_stop)
-        self.job.on_stacks(asking(self.job, record))
-        self.job.on_result(lambda: outcome.result(self.job, record))
+        self.job.runner = Runner(
+            cancel=record.ask_to_stop,
+            show=lambda: front_end.current.show(self.job),
+            request_stacks=asking(self.job, record),
+            values=lambda: outcome.result(self.job, record),
+        )
         earlier = len(self._lines) - _BACKLOG
         if earlier > 0:
             del self._lines[:earlier]
@@ -65,7 +69,7 @@ class Follower:
         """Shows what becomes of the job, until it ends."""
         job, view = self.job, self._view
         ranks = [state.rank for state in job.ranks]
-        label = partial(output.label, job.label, ranks[0], job.local_size, job.world_size)
+        label = partial(rank_label, job.label, ranks[0], job.local_size, job.world_size)
         shown = Output(ranks, label, front_end.current.write)
         pause, looks = threading.Event(), 0
         try:

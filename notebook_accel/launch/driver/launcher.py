@@ -127,7 +127,8 @@ def notebook_launcher(
         threading.Thread(target=context.run, args=(launch.run,), name=f"launch {launch.job.name}", daemon=True).start()
         return launch.job
     launch.job.blocking = True
-    launch.job.on_cancel(lambda: launch.requests.ask(Reason.INTERRUPT))  # the panel's Stop ends the cell as one does
+    # The panel's Stop ends the cell as an interrupt does.
+    launch.job.runner.cancel = lambda: launch.requests.ask(Reason.INTERRUPT)
     with interrupts(launch.requests):
         launch.run()
     return launch.job.result()

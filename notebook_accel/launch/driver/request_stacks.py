@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from notebook_accel.events import Place, Stacks, StacksWanted, ThreadStack, to_wire
-from notebook_accel.launch.job import location as places
+from notebook_accel.events import Stacks, StacksWanted, ThreadStack, to_wire
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.rank.rank import STACKS_SIGNAL
+from notebook_accel.launch.job.stacks import StacksByRank
 from notebook_accel.launch.wire import frames
+from notebook_accel.launch.wire.constants import STACKS_SIGNAL
 from notebook_accel.launch.wire.stream import Channel
 
 _ANSWERS_WITHIN = 1.0
@@ -26,9 +26,6 @@ _WRITES_WITHIN = 0.05
 """Seconds without a further word after which one has written all."""
 _GIVES_UP_AFTER = 2.0
 _MOST = 2**20
-
-Told = Mapping[int, Sequence[ThreadStack]]
-"""The threads of each rank that has told them, by its number on this machine."""
 
 
 class Reachable(Protocol):
@@ -50,11 +47,11 @@ class Asking:
         self._job = job
         self._files = files
         """Descriptors of the ranks' stacks files, by rank."""
-        self._wishes: deque[Callable[[Told], object]] = deque()
+        self._wishes: deque[Callable[[StacksByRank], object]] = deque()
         self._question: _Question | None = None
         self._number = 0
 
-    def wish(self, then: Callable[[Told], object]) -> None:
+    def wish(self, then: Callable[[StacksByRank], object]) -> None:
         """Has `then` called with what the ranks tell, on the thread of the run. Any thread may wish."""
         self._wishes.append(then)
 
@@ -129,35 +126,10 @@ class _Question:
     told: dict[int, Sequence[ThreadStack]]
     written: dict[int, tuple[int, float]]
     """Of those that were made to write: how much each has written, and since when it has been that much."""
-    askers: list[Callable[[Told], object]]
+    askers: list[Callable[[StacksByRank], object]]
 
 
 def _empty(fd: int) -> None:
     """The rank writes through the same open file, so it begins at the beginning again."""
     os.ftruncate(fd, 0)
     os.lseek(fd, 0, os.SEEK_SET)
-
-
-@dataclass(frozen=True, repr=False)
-class JobStacks:
-    """Where each rank of a job was when it was asked; prints as text."""
-
-    places: Sequence[Place]
-    """Of every rank, in one line each."""
-    threads: Mapping[int, Sequence[ThreadStack]]
-    """The stacks of each rank's threads, the main one first, by its global number. One that tells none is missing."""
-    note: str = ""
-    """Why there is nothing to tell."""
-
-    def __repr__(self) -> str:
-        parts = [self.note] if self.note else []
-        for place in self.places:
-            threads = self.threads.get(place.rank, ())
-            shown = [_thread(thread) for thread in threads if thread.frames]
-            parts.append("\n".join([places.sentence([place]) + (":" if shown else ""), *shown]))
-        return "\n\n".join(parts)
-
-
-def _thread(thread: ThreadStack) -> str:
-    text = frames.format_frames(thread.frames)
-    return text if thread.main else f"in {thread.name}:\n{text}"

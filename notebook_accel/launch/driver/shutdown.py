@@ -10,8 +10,8 @@ from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.stopping import GRACE, Act, Life, Reason, Steps
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.text import spans
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.show.output import spans
 
 _PATIENCE = 1.0
 """Seconds after an interrupt before saying what is being waited for."""

@@ -8,14 +8,13 @@ too.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from notebook_accel.events import Bar, Event, Line, Metrics, Phase, PhaseChanged, Place, Stalled
-from notebook_accel.launch.driver.request_stacks import Told
+from notebook_accel.events import Bar, Event, Line, Metrics, Phase, PhaseChanged, Stalled
 from notebook_accel.launch.job import location
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import duration
+from notebook_accel.launch.job.stacks import StacksByRank
 
 
 class StallWatch:
@@ -26,7 +25,7 @@ class StallWatch:
         job: Job,
         after: float | None,
         elsewhere: int,
-        ask: Callable[[Callable[[Told], object]], object],
+        ask: Callable[[Callable[[StacksByRank], object]], object],
         now: float,
     ) -> None:
         self._job = job
@@ -57,7 +56,7 @@ class StallWatch:
             since = time.time() - (now - max(self._moved[rank] for rank in self._standing(now)))
             self._ask(lambda told: self._tell(found, told, since))
 
-    def _tell(self, found: object, told: Told, since: float) -> None:
+    def _tell(self, found: object, told: StacksByRank, since: float) -> None:
         if found is self._found:  # it still is as it was when this was asked
             where = [location.of(state, told.get(rank, ())) for rank, state in enumerate(self._job.ranks)]
             self._job.apply(None, Stalled(where, since, self._elsewhere))
@@ -90,34 +89,3 @@ def _is_progress(event: Event, state: RankState) -> bool:
 
 def _reading(bar: Bar) -> tuple[object, ...]:
     return bar.n, bar.total, bar.description, bar.postfix, bar.closed
-
-
-def explain(job: Job) -> str:
-    """What a job that has stalled is to say of it in one paragraph; nothing for any other."""
-    stalled = job.stalled
-    if stalled is None:
-        return ""
-    groups = location.groups(stalled.places)
-    seconds = duration(max(0.0, (job.ended or time.time()) - stalled.since))
-    text = "; ".join(location.sentence(group) for group in groups)
-    return f"no progress for {seconds}: {text}{_verdict(groups, stalled.elsewhere)}"
-
-
-def stacks(job: Job) -> list[tuple[list[int], str]]:
-    """Of a job that has stalled, the stacks of its ranks as text, each with the ranks that are there."""
-    return [] if job.stalled is None else location.stacks(job.stalled.places)
-
-
-def _verdict(groups: Sequence[Sequence[Place]], elsewhere: int) -> str:
-    """Why it is so, where that can be told: when nobody does anything but wait."""
-    phases = {group[0].phase for group in groups}
-    ranks = sum(map(len, groups))
-    if any(not phase.ended and phase is not Phase.WAITING for phase in phases):
-        return ""
-    if elsewhere:
-        return f"; {elsewhere} ranks are on other machines"
-    if phases != {Phase.WAITING}:
-        return ": nobody will come any more"
-    if len(groups) > 1:
-        return ": they wait for each other, and will for ever"
-    return ": perhaps one of them has called it once more, or in another group" if ranks > 1 else ""

@@ -183,3 +183,12 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Frees everything; the next start begins anew."""
+
+
+def too_few(wanted: Machines, found: Sequence[Machine]) -> str:
+    """That the cluster has not what was asked for."""
+    there = "; ".join(f"{each.host} ({each.address}): {each.cpus} CPUs, {each.gpus} GPUs" for each in found)
+    return (
+        f"asked for {wanted.count} machines with {wanted} each, found {len(found)}: {there or 'none'}. Pass a smaller "
+        "num_processes or num_nodes, or add machines."
+    )

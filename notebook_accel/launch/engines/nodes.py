@@ -12,14 +12,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
+from notebook_accel import errors
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch.cluster import shared_folders
-from notebook_accel.launch.cluster.bridge.relay import DESCRIPTORS
 from notebook_accel.launch.engines.contract import GroupSpec, Machine
 from notebook_accel.launch.engines.server_ranks import ServerRanks
-from notebook_accel.launch.plan import nodes
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system import descriptors, processes
+from notebook_accel.launch.system import descriptors, installed, processes
+from notebook_accel.launch.wire.constants import DESCRIPTORS
 from notebook_accel.launch.wire.stream import Channel, pair
 
 _ENTRY = "notebook_accel.launch.cluster.bridge.main:main"
@@ -160,7 +159,7 @@ class _Bridge:
     def preload(self, modules: Sequence[str]) -> None:
         """Tells what the machines' servers are to import while they are idle."""
         with contextlib.suppress(OSError):  # it has ended, which the next launch will find
-            self.control.send({"op": "preload", "modules": list(modules), "env": nodes.shared_environment(os.environ)})
+            self.control.send({"op": "preload", "modules": list(modules), "env": shared_environment(os.environ)})
 
     def obituary(self) -> str:
         """Why it has ended, as far as it has said."""
@@ -182,6 +181,60 @@ class _ClusterRanks(ServerRanks):
             "op": "meet",
             "size": spec.size,
             "machines": vars(spec.machines),
-            "folders": shared_folders.own(os.getcwd(), sys.path),
+            "folders": own(os.getcwd(), sys.path),
         }
         self._group.send(order)
+
+
+def own(cwd: str, path: Sequence[str]) -> list[str]:
+    """The folders that are the user's own: the working one, and those of the search path that hold no packages."""
+    others = tuple(os.path.join(each, "") for each in (os.path.expanduser("~/.ipython"), _home()))
+    found = [cwd]
+    for folder in path:
+        ended = os.path.join(folder, "")
+        exists = os.path.isabs(folder) and os.path.isdir(folder)
+        if exists and not (installed.is_installed(ended) or ended.startswith(others)):
+            found.append(folder)
+    return list(dict.fromkeys(found))
+
+
+def _home() -> str:
+    """Where this package is imported from, which every machine has its own of."""
+    return os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
+
+
+_OF_A_MACHINE = frozenset(
+    [
+        "CUDA_VISIBLE_DEVICES",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "DISPLAY",
+        "HOME",
+        "HOST",
+        "HOSTNAME",
+        "LOGNAME",
+        "MAIL",
+        "OLDPWD",
+        "PATH",
+        "PWD",
+        "SHELL",
+        "SHLVL",
+        "TEMP",
+        "TERM",
+        "TMP",
+        "TMPDIR",
+        "USER",
+        "USERNAME",
+        "VIRTUAL_ENV",
+        "VIRTUAL_ENV_PROMPT",
+    ]
+)
+_OF_A_MACHINE_BEGIN = ("CONDA_", "JPY_", "LD_", "PYTHONHOME", "PYTHONPATH", "RAY_", "SLURM_", "SSH_", "XDG_", "_")
+
+
+def shared_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What of the notebook's environment is not of its machine alone."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in _OF_A_MACHINE and not name.startswith(_OF_A_MACHINE_BEGIN)
+    }

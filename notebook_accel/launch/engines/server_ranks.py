@@ -11,8 +11,7 @@ from typing import Protocol
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Exited
 from notebook_accel.launch.engines.contract import GroupSpec
-from notebook_accel.launch.rank import coalescer
-from notebook_accel.launch.wire import payload
+from notebook_accel.launch.wire import constants, payload
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel, pair
 
@@ -133,7 +132,7 @@ class ServerRanks:
                     "rank": rank,
                     "env": dict(environment),
                     "heartbeat": spec.heartbeat,
-                    "pace": coalescer.pace(spec.size) if spec.pace is None else spec.pace,
+                    "pace": constants.pace(spec.size) if spec.pace is None else spec.pace,
                 },
                 fds=[theirs.fileno(), out[1], err[1]],
             )

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Phase
-from notebook_accel.launch.driver import stall_watch
-from notebook_accel.launch.job import progress
+from notebook_accel.launch.job import location, progress
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import blocks, duration, percent, size, spark, value
-from notebook_accel.launch.show.output import spans
+from notebook_accel.launch.job.text import blocks, duration, percent, size, spans, spark, value
 
 if TYPE_CHECKING:
     from notebook_accel.launch.job.job import Job
@@ -33,14 +31,14 @@ def describe(job: Job, *, metrics: bool = True) -> str:
     else:
         lines += _rows(job, [state for state in progress.in_order(job)[:_MOST_FAILED] if state.phase is Phase.FAILED])
         lines += _grid(job)
-    for ranks, stack in stall_watch.stacks(job)[:_MOST_STACKS]:
+    for ranks, stack in location.stalled_stacks(job)[:_MOST_STACKS]:
         lines += [f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}:", *stack.splitlines()]
     return "\n".join(lines)
 
 
 def heading(job: Job, *, metrics: bool = True) -> list[str]:
     """What stands above the ranks: the job, why it does not go on, and its metrics, in a line each."""
-    stall = stall_watch.explain(job)
+    stall = location.explain(job)
     return [headline(job), *([stall] if stall else []), *(_metrics(job) if metrics else ())]
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from notebook_accel.errors import RankError, RankFailure, RankTimeoutError
 from notebook_accel.events import Exited, Failed, Phase, Raised, ThreadStack
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.show.output import spans
+from notebook_accel.launch.job.text import spans
 from notebook_accel.launch.wire import frames
 from notebook_accel.launch.wire.payload import unpack_value
 from notebook_accel.launch.wire.shortening import shortened

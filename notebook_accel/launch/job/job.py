@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import JobCancelledError
@@ -17,12 +17,11 @@ from notebook_accel.events import AttemptStarted, Event, JobEnded, JobStarted, P
 from notebook_accel.launch.job import history
 from notebook_accel.launch.job import text as wording
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.show import front_end
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from notebook_accel.launch.driver.request_stacks import JobStacks, Told
+    from notebook_accel.launch.job.stacks import JobStacks, StacksByRank
 
 
 _LONGEST_ERROR = 80_000
@@ -45,6 +44,25 @@ class Status(str, enum.Enum):
     @property
     def ended(self) -> bool:
         return self not in (Status.STARTING, Status.RUNNING)
+
+
+def no_stacks(then: Callable[[StacksByRank], object]) -> None:
+    """What `Runner.request_stacks` is while no rank can be asked."""
+    then({})
+
+
+@dataclass
+class Runner:
+    """What the user's handle on a job needs of whoever runs it. The runner sets the fields that it answers for."""
+
+    cancel: Callable[[], object] = lambda: None
+    """Asks the ranks to stop."""
+    show: Callable[[], object] = lambda: None
+    """Shows the job below the current cell."""
+    request_stacks: Callable[[Callable[[StacksByRank], object]], object] = no_stacks
+    """Calls back, on any thread, with the stacks of the ranks."""
+    values: Callable[[], Any] | None = None
+    """Fetches what the ranks returned, where `Job.finish` is not given it."""
 
 
 class Job:
@@ -84,10 +102,7 @@ class Job:
         self._lock = threading.Lock()
         self._value: Any = None
         self._error: BaseException | None = None
-        self._fetch: Callable[[], Any] = lambda: self._value
-        self._stop: Callable[[], object] = lambda: None
-        self._ask_stacks: Callable[[Callable[[Told], object]], object] = _nobody
-        self._open_view: Callable[[], object] = lambda: front_end.current.show(self)
+        self.runner = Runner()
 
     def _take(self, start: JobStarted) -> None:
         """Begins, or begins anew."""
@@ -148,7 +163,7 @@ class Job:
 
     def show(self) -> None:
         """Shows the job below the current cell: while it runs, from now on; afterwards, what remains of it."""
-        self._open_view()
+        self.runner.show()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for the end, whatever it is, for at most `timeout` seconds. Returns whether it has come."""
@@ -167,13 +182,13 @@ class Job:
             raise TimeoutError(f"{self.title} is still {self.status.value} after {timeout} s; the job goes on")
         if self._error is not None:
             raise self._error
-        return self._fetch()
+        return self._value if self.runner.values is None else self.runner.values()
 
     def cancel(self) -> bool:
         """Asks the ranks to stop, as an interrupt does. Returns whether there was something left to stop."""
         if self._over.is_set():
             return False
-        self._stop()
+        self.runner.cancel()
         return True
 
     def stacks(self, timeout: float = 5.0) -> JobStacks:
@@ -183,12 +198,11 @@ class Job:
         its own within `timeout` seconds has none in the answer; of a job that another process runs, neither do its
         ranks if that process does not answer.
         """
-        from notebook_accel.launch.driver import request_stacks as stacks
-        from notebook_accel.launch.job import location
+        from notebook_accel.launch.job import location, stacks
 
-        answer: concurrent.futures.Future[Told] = concurrent.futures.Future()
-        self.ask_stacks(answer.set_result)
-        told: Told = {}
+        answer: concurrent.futures.Future[StacksByRank] = concurrent.futures.Future()
+        self.runner.request_stacks(answer.set_result)
+        told: StacksByRank = {}
         with contextlib.suppress(concurrent.futures.TimeoutError):
             told = answer.result(timeout)
         if not told and self._over.is_set():
@@ -267,26 +281,6 @@ class Job:
 
     # The runner's side
 
-    def on_cancel(self, stop: Callable[[], object]) -> None:
-        """What `cancel` does."""
-        self._stop = stop
-
-    def on_show(self, open_view: Callable[[], object]) -> None:
-        """What `show` does."""
-        self._open_view = open_view
-
-    def on_stacks(self, ask: Callable[[Callable[[Told], object]], object] | None) -> None:
-        """What `stacks` asks; it calls back with what the ranks tell. `None`: there is nobody to ask any more."""
-        self._ask_stacks = ask or _nobody
-
-    def ask_stacks(self, then: Callable[[Told], object]) -> None:
-        """Has `then` called, on any thread, with what the ranks tell of where they are."""
-        self._ask_stacks(then)
-
-    def on_result(self, fetch: Callable[[], Any]) -> None:
-        """Where `result` gets the values, if `finish` is not given them."""
-        self._fetch = fetch
-
     def finish(self, status: Status, value: Any = None, error: BaseException | None = None) -> None:
         """The end."""
         at = time.time()
@@ -304,7 +298,3 @@ class Job:
             callbacks = list(self._callbacks)
         for callback in callbacks:
             callback()
-
-
-def _nobody(then: Callable[[Told], object]) -> None:
-    then({})

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from notebook_accel.events import Phase, Place, ThreadStack
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.show.output import spans
+from notebook_accel.launch.job.text import duration, spans
 from notebook_accel.launch.wire import collective_frames, frames
+
+if TYPE_CHECKING:
+    from notebook_accel.launch.job.job import Job
 
 # What a phase says of a rank, and of several; what it does and where follows, if it is told.
 _SAYS = {
@@ -69,3 +74,34 @@ def stacks(places: Iterable[Place]) -> list[tuple[list[int], str]]:
         if place.frames:
             found.setdefault(frames.outline(place.frames), []).append(place.rank)
     return [(ranks, stack) for stack, ranks in found.items()]
+
+
+def explain(job: Job) -> str:
+    """What a job that has stalled is to say of it in one paragraph; nothing for any other."""
+    stalled = job.stalled
+    if stalled is None:
+        return ""
+    found = groups(stalled.places)
+    seconds = duration(max(0.0, (job.ended or time.time()) - stalled.since))
+    text = "; ".join(sentence(group) for group in found)
+    return f"no progress for {seconds}: {text}{_verdict(found, stalled.elsewhere)}"
+
+
+def _verdict(groups: Sequence[Sequence[Place]], elsewhere: int) -> str:
+    """Why it is so, where that can be told: when nobody does anything but wait."""
+    phases = {group[0].phase for group in groups}
+    ranks = sum(map(len, groups))
+    if any(not phase.ended and phase is not Phase.WAITING for phase in phases):
+        return ""
+    if elsewhere:
+        return f"; {elsewhere} ranks are on other machines"
+    if phases != {Phase.WAITING}:
+        return ": nobody will come any more"
+    if len(groups) > 1:
+        return ": they wait for each other, and will for ever"
+    return ": perhaps one of them has called it once more, or in another group" if ranks > 1 else ""
+
+
+def stalled_stacks(job: Job) -> list[tuple[list[int], str]]:
+    """Of a job that has stalled, the stacks of its ranks as text, each with the ranks that are there."""
+    return [] if job.stalled is None else stacks(job.stalled.places)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from notebook_accel.events import Bar, Phase
 from notebook_accel.launch.job.history import Spread, spread
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import count, plain, rate
+from notebook_accel.launch.job.text import count, rate
+from notebook_accel.launch.wire.terminal_codes import plain
 
 if TYPE_CHECKING:
     from notebook_accel.launch.job.job import Job

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import string
+from collections.abc import Iterable, Iterator
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _SPARKS = "▁▂▃▄▅▆▇█"
-_FOR_TERMINALS = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\].*?(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x00-\x08\x0b-\x1f\x7f]"
-)
-"""Colours, links and moves of the cursor (ECMA-48), and characters that draw nothing."""
 _ZEROS = re.compile(r"(e-?)[+0]+")
 """What an exponent of Python's has too much."""
 _NO_FUNCTION = ("]", ".py", ".ipynb", "/")
@@ -20,11 +18,6 @@ _NO_FUNCTION = ("]", ".py", ".ipynb", "/")
 def title(name: str) -> str:
     """A job by what it runs: `train()`, or `In[3]` for a cell, `train.py` or `-m train` for a script."""
     return name if " " in name or name.endswith(_NO_FUNCTION) else f"{name}()"
-
-
-def plain(text: str) -> str:
-    """Words of the user's without what only a terminal understands."""
-    return _FOR_TERMINALS.sub("", text)
 
 
 def shortened(text: str, most: int) -> str:
@@ -94,3 +87,38 @@ def spark(values: list[float]) -> str:
     low, high = min(values), max(values)
     span = (high - low) or 1.0
     return "".join(_SPARKS[min(7, int(8 * ((each - low) / span)))] for each in values)
+
+
+def label(template: str | None, first: int, local_size: int, world_size: int, rank: int | str) -> str:
+    """The label of lines.
+
+    Args:
+        template: What the user has asked for, if not the usual one.
+        first: The first rank that this notebook has started.
+        local_size: Ranks on each machine.
+        world_size: Ranks on all machines.
+        rank: Whose lines: a global rank, or several such as `0-3`.
+    """
+    if template is None:
+        return f"[{rank}] " if world_size > 1 else ""
+    local = spans({(each - first) % local_size for each in _numbers(str(rank))})
+    found = string.Template(template).substitute(role_name="default", rank=rank, local_rank=local)
+    return f"{found} " if found else ""
+
+
+def _numbers(ranks: str) -> Iterator[int]:
+    """0, 1, 2 and 5 for `0-2,5`."""
+    for span in ranks.split(","):
+        first, _, last = span.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def spans(ranks: Iterable[int]) -> str:
+    """`0-2,5` for 0, 1, 2 and 5."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -16,7 +16,7 @@ from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.wire import frames
 
 if TYPE_CHECKING:
-    from notebook_accel.launch.driver.request_stacks import Told
+    from notebook_accel.launch.job.stacks import StacksByRank
 
 _INTERVAL = 0.05
 """Seconds between two looks for the answer."""
@@ -36,13 +36,13 @@ class Answerer:
         asked = _times_asked(record)
         if asked > self._heard:
             self._heard = asked
-            self._job.ask_stacks(lambda told: _write(record, asked, told))
+            self._job.runner.request_stacks(lambda told: _write(record, asked, told))
 
 
-def asking(job: Job, record: Record) -> Callable[[Callable[[Told], object]], object]:
+def asking(job: Job, record: Record) -> Callable[[Callable[[StacksByRank], object]], object]:
     """What `Job.stacks` asks, for a job that runs in another process."""
 
-    def ask(then: Callable[[Told], object]) -> None:
+    def ask(then: Callable[[StacksByRank], object]) -> None:
         if job.outcome is not None:
             then({})
             return
@@ -58,7 +58,7 @@ def asking(job: Job, record: Record) -> Callable[[Callable[[Told], object]], obj
     return ask
 
 
-def _wait(job: Job, record: Record, number: int, then: Callable[[Told], object]) -> None:
+def _wait(job: Job, record: Record, number: int, then: Callable[[StacksByRank], object]) -> None:
     pause = threading.Event()
     for _ in range(int(_PATIENCE / _INTERVAL)):
         answer = _read(record, number)
@@ -75,7 +75,7 @@ def _times_asked(record: Record) -> int:
         return 0
 
 
-def _write(record: Record, number: int, told: Told) -> None:
+def _write(record: Record, number: int, told: StacksByRank) -> None:
     """The number of the question, then what each rank has told, with the names that the notebook has for places."""
     lines = [encode(None, StacksWanted(number))]
     lines += [encode(rank, Stacks(number, [_placed(thread) for thread in threads])) for rank, threads in told.items()]
@@ -86,7 +86,7 @@ def _write(record: Record, number: int, told: Told) -> None:
         os.replace(new, record.stacks)
 
 
-def _read(record: Record, number: int) -> Told | None:
+def _read(record: Record, number: int) -> StacksByRank | None:
     """The answer, if there is one to this question or a later one."""
     try:
         question, *answers = map(decode, record.stacks.read_bytes().splitlines())

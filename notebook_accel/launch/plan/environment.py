@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from notebook_accel.config import environment
+from notebook_accel.launch.engines import nodes
 from notebook_accel.launch.engines.contract import Meeting
-from notebook_accel.launch.plan import nodes, other_frameworks
+from notebook_accel.launch.plan import other_frameworks
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.system import interfaces
 

@@ -11,8 +11,8 @@ from notebook_accel.hardware import Hardware
 from notebook_accel.launch import engines
 from notebook_accel.launch.engines.contract import Engine, Machines
 from notebook_accel.launch.engines.nodes import ClusterEngine
-from notebook_accel.launch.plan import capacity, devices, nodes, tpus
-from notebook_accel.launch.show import output
+from notebook_accel.launch.job import text
+from notebook_accel.launch.plan import capacity, cluster_nodes, devices, tpus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Plan:
 
     def label(self, rank: int | str) -> str:
         """The label of output lines: of a global rank, or of several such as `0-3`."""
-        return output.label(self.config.label, self.first, self.local_size, self.world_size, rank)
+        return text.label(self.config.label, self.first, self.local_size, self.world_size, rank)
 
 
 _NO_AFFINITY = (
@@ -141,9 +141,9 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
 
 def _make_on_cluster(config: LaunchConfig, engine: ClusterEngine) -> Plan:
     found = engine.survey(config.num_nodes)
-    device = nodes.device(config, found)
-    size = nodes.size(config, device, found)
-    machines = nodes.machines(config, device, size, found)
+    device = cluster_nodes.device(config, found)
+    size = cluster_nodes.size(config, device, found)
+    machines = cluster_nodes.machines(config, device, size, found)
     _check_precision(config, device)
     return Plan(
         config=config,
@@ -154,7 +154,7 @@ def _make_on_cluster(config: LaunchConfig, engine: ClusterEngine) -> Plan:
         machines=machines,
         visible_gpus=None,
         threads=1,
-        place=nodes.place(machines),
+        place=cluster_nodes.place(machines),
         notice=_notice(config),
     )
 

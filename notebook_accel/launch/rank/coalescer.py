@@ -11,19 +11,9 @@ from dataclasses import replace
 from notebook_accel.events import Bar, Event, Metrics
 from notebook_accel.events.emit import MetricsSink
 from notebook_accel.launch.rank.patches import rich, tqdm
+from notebook_accel.launch.wire.constants import PACE
 
-PACE = 0.1
-"""Seconds between two times that it is told."""
 _MOST_KEPT = 7
-_ALL_AT_PACE = 10
-"""Up to so many ranks of one machine tell at `PACE`; more tell less often, and all of them together no more than these.
-
-One process hears them all."""
-
-
-def pace(ranks: int) -> float:
-    """Seconds between two times that one of so many ranks tells."""
-    return PACE * max(1.0, ranks / _ALL_AT_PACE)
 
 
 class Latest:

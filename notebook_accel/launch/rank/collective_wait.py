@@ -21,8 +21,8 @@ from typing import Any
 
 from notebook_accel.events import Event, Phase, PhaseChanged
 from notebook_accel.launch.rank import flight_recorder, stack_sampler
-from notebook_accel.launch.rank.coalescer import PACE
 from notebook_accel.launch.wire import collective_frames, frames
+from notebook_accel.launch.wire.constants import PACE
 
 MOMENT = 0.5
 """Seconds that a call lasts before it counts as a wait."""

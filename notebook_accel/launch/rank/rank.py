@@ -40,18 +40,13 @@ from notebook_accel.events import (
     to_wire,
 )
 from notebook_accel.launch.rank import connections, exceptions, interrupts, stack_sampler
-from notebook_accel.launch.rank.coalescer import PACE, Latest
+from notebook_accel.launch.rank.coalescer import Latest
 from notebook_accel.launch.rank.collective_wait import Waiting
 from notebook_accel.launch.rank.memory import Memory, has_changed
 from notebook_accel.launch.wire import payload
+from notebook_accel.launch.wire.constants import PACE, STACKS_SIGNAL
 from notebook_accel.launch.wire.payload import Unpacked
 from notebook_accel.launch.wire.stream import Channel, Message
-
-STACKS_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
-"""Makes a rank write the Python stack of each of its threads to its stacks file, whatever it is doing.
-
-Only for one that does not answer (see `looking`). Its second thread takes the signal, so that it interrupts no call of
-the user's code."""
 
 _MOST_TOGETHER = 500
 """How many events go into one frame at most."""

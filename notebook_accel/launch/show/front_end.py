@@ -9,6 +9,8 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from notebook_accel.launch.wire import cell_names
+
 if TYPE_CHECKING:
     from notebook_accel.launch.job.job import Job
 
@@ -105,7 +107,7 @@ class Views:
         except Exception as error:
             self._tell(error)
         self._views += others
-        job.on_show(self._add)
+        job.runner.show = self._add
 
     def refresh(self) -> None:
         for view in list(self._views):
@@ -161,7 +163,7 @@ class _Notices(NoView):
         if stalled is not self._told:
             self._told = stalled
             if stalled is not None:
-                from notebook_accel.launch.driver.stall_watch import explain
+                from notebook_accel.launch.job.location import explain
 
                 current.notice(f"{self._job.title}: {explain(self._job)}")
 
@@ -229,6 +231,8 @@ def can_draw() -> bool:
 
 current: FrontEnd = Terminal()
 """The front end of this process; set once, by whoever knows better."""
+
+cell_names.register(lambda filename: current.place(filename))
 
 
 def use(front_end: FrontEnd) -> None:

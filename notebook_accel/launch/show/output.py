@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import bisect
 import codecs
-import string
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+
+from notebook_accel.launch.job.text import spans
 
 MERGE_WINDOW = 0.1
 """Seconds that a line waits for the same line of other ranks."""
@@ -261,38 +262,3 @@ class Output:
             batch.append(f"{label}{text}\n")
         if batch:
             self._write(stream, "".join(batch))
-
-
-def label(template: str | None, first: int, local_size: int, world_size: int, rank: int | str) -> str:
-    """The label of lines.
-
-    Args:
-        template: What the user has asked for, if not the usual one.
-        first: The first rank that this notebook has started.
-        local_size: Ranks on each machine.
-        world_size: Ranks on all machines.
-        rank: Whose lines: a global rank, or several such as `0-3`.
-    """
-    if template is None:
-        return f"[{rank}] " if world_size > 1 else ""
-    local = spans({(each - first) % local_size for each in _numbers(str(rank))})
-    found = string.Template(template).substitute(role_name="default", rank=rank, local_rank=local)
-    return f"{found} " if found else ""
-
-
-def _numbers(ranks: str) -> Iterator[int]:
-    """0, 1, 2 and 5 for `0-2,5`."""
-    for span in ranks.split(","):
-        first, _, last = span.partition("-")
-        yield from range(int(first), int(last or first) + 1)
-
-
-def spans(ranks: Iterable[int]) -> str:
-    """`0-2,5` for 0, 1, 2 and 5."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -11,10 +11,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel import events, rank_local
-from notebook_accel.launch.rank import coalescer
 from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.system import own_process
 from notebook_accel.launch.tpu import thread_output
+from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.stream import Channel
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Process:
             rank_local.enter({})
             thread_output.take_seat(seat.out, seat.err)
         channel = Channel(socket.socket(fileno=seat.channel))
-        rank = Rank(channel, self._crew.heartbeat, isolated=False, pace=coalescer.pace(len(self._crew.seats)))
+        rank = Rank(channel, self._crew.heartbeat, isolated=False, pace=constants.pace(len(self._crew.seats)))
         try:
             rank.serve()
         finally:

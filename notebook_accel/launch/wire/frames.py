@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from notebook_accel.events import Frame, ThreadStack
-from notebook_accel.launch.show import front_end
 from notebook_accel.launch.system import installed
+from notebook_accel.launch.wire import cell_names
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _CONTEXT = 2
@@ -64,7 +64,7 @@ def is_users(filename: str) -> bool:
 
 def where(frame: Frame) -> str:
     """`In[5] line 12`; a file of the user's by its path from here."""
-    place = front_end.current.place(frame.filename)
+    place = cell_names.name_of(frame.filename)
     here = os.path.join(os.getcwd(), "")
     return f"{place.removeprefix(here)} line {frame.lineno}"
 
@@ -76,7 +76,7 @@ def source(frame: Frame) -> str:
 
 def placed(stack: Iterable[Frame]) -> list[Frame]:
     """The frames with the names that the notebook has for places, and with their source: for who has neither."""
-    return [replace(frame, filename=front_end.current.place(frame.filename), line=source(frame)) for frame in stack]
+    return [replace(frame, filename=cell_names.name_of(frame.filename), line=source(frame)) for frame in stack]
 
 
 def parse_dump(dump: str) -> list[ThreadStack]:
@@ -100,7 +100,7 @@ def format_frames(frames: Sequence[Frame]) -> str:
         if not frame.filename:  # it stands for those that were left out
             lines.append(f"  [{frame.name}]")
             continue
-        place = front_end.current.place(frame.filename)
+        place = cell_names.name_of(frame.filename)
         is_cell = place != frame.filename
         file = place if is_cell else f'File "{frame.filename}"'
         lines.append(f"{file}, line {frame.lineno}, in {frame.name}")

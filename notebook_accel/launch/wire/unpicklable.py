@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.wire import cell_names
 from notebook_accel.launch.wire.pickling import CallPickler, ReturnPickler
 
 _DEPTH = 30
@@ -99,7 +99,7 @@ def where_used(function: types.FunctionType | types.MethodType, name: str) -> st
                 line = starts
             if _loads_variable(instruction) and instruction.argval == name:
                 text = linecache.getline(code.co_filename, line).strip()
-                place = f"{front_end.current.place(code.co_filename)} line {line}"
+                place = f"{cell_names.name_of(code.co_filename)} line {line}"
                 return f"{place}: `{text}`" if text else place
     return ""
 

@@ -19,10 +19,11 @@ from notebook_accel.launch.driver.stopping import KEPT, Reason, StopRequests, in
 from notebook_accel.launch.engines.contract import GroupSpec
 from notebook_accel.launch.job import failure
 from notebook_accel.launch.job.job import Job, Status
+from notebook_accel.launch.job.text import spans
 from notebook_accel.launch.plan import environment, plan
 from notebook_accel.launch.plan.rendezvous import meet
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.show.output import Output, spans
+from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import mirror, payload
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells.on_rank import worker

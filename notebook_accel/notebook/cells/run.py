@@ -20,10 +20,10 @@ from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.stopping import Reason, StopRequests, interrupts
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.text import spans
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.front_end import LateView, Views
-from notebook_accel.launch.show.output import spans
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells import names
 from notebook_accel.notebook.cells import session as sessions
@@ -142,7 +142,8 @@ class _CellRun:
     ) -> None:
         self.requests = StopRequests()
         self.job = Job(place, 0, ranks.size, ranks.plan.place)
-        self.job.on_cancel(lambda: self.requests.ask(Reason.CANCEL))
+        self.job.runner.cancel = lambda: self.requests.ask(Reason.CANCEL)
+        self.job.runner.show = lambda: front_end.current.show(self.job)
         self._session = session
         self._ranks = ranks
         self._members = members

@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 
 from notebook_accel.events import Phase
-from notebook_accel.launch.driver import stall_watch
-from notebook_accel.launch.job import describe, progress
+from notebook_accel.launch.job import describe, location, progress
 from notebook_accel.launch.job.history import Spread
 from notebook_accel.launch.job.job import Job, Status
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import duration, percent, spark, value
-from notebook_accel.launch.show.output import spans
+from notebook_accel.launch.job.text import duration, percent, spans, spark, value
 from notebook_accel.notebook.views import charts
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, table, text
 
@@ -76,7 +74,7 @@ def _total(job: Job, found: Overview) -> str:
 
 def _stall(job: Job) -> str:
     """Who waits for whom, when nothing moves; a line that is there from the beginning, as long as ranks may wait."""
-    words = stall_watch.explain(job)
+    words = location.explain(job)
     if words:
         line = f"{badge('stalled', AMBER)} {element('span', text(words), title=words)}"
     elif len(job.ranks) > 1 and not job.status.ended:
@@ -208,7 +206,7 @@ def _box(state: RankState, found: Overview) -> str:
 
 def _stacks(job: Job) -> str:
     """Where each rank is that has stalled; below all else, so that nothing moves when it comes or goes."""
-    found = stall_watch.stacks(job)
+    found = location.stalled_stacks(job)
     drawn = ""
     for ranks, stack in found[:_MOST_STACKS]:
         drawn += element("div", element("b", f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}"), "margin:4px 0 0")

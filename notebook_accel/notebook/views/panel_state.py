@@ -8,15 +8,14 @@ from __future__ import annotations
 from typing import TypedDict
 
 from notebook_accel import events
-from notebook_accel.launch.driver import stall_watch
 from notebook_accel.launch.driver.stopping import GRACE
-from notebook_accel.launch.job import describe
+from notebook_accel.launch.job import describe, location
 from notebook_accel.launch.job import progress as summary
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import clock, percent, plain, rate, shortened, size, value
-from notebook_accel.launch.show.output import spans
+from notebook_accel.launch.job.text import clock, percent, rate, shortened, size, spans, value
+from notebook_accel.launch.wire.terminal_codes import plain
 from notebook_accel.notebook.views.pacing import Pacer
 
 _CHART_PLACES = 60
@@ -192,7 +191,7 @@ class StateMaker:
         if self._job.stalled is not self._stalled:
             self._stalled = self._job.stalled
             most = min(_LONGEST_STACK, _ALL_STACKS // len(self._job.ranks))
-            found = stall_watch.stacks(self._job)
+            found = location.stalled_stacks(self._job)
             self._stacks = {rank: _innermost(stack, most) for ranks, stack in found for rank in ranks}
 
     def _rank_bars(self, state: RankState) -> dict[str, Bar]:
@@ -250,7 +249,7 @@ def _note(job: Job) -> str:
             f"Waiting up to {GRACE:g} s for rank{'s' if len(left) > 1 else ''} {spans(left)} to end by themselves; "
             "click again to kill now."
         )
-    explained = stall_watch.explain(job)
+    explained = location.explain(job)
     if job.stalled and any(place.frames for place in job.stalled.places):
         explained += ". Unfold a rank to see its Python stack."
     return explained[:1].upper() + explained[1:]

@@ -21,8 +21,9 @@ from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.select_once import turn
 from notebook_accel.launch.cluster.shared_folders import Folders, Shipping
 from notebook_accel.launch.cluster.transport import ClusterError
+from notebook_accel.launch.engines import nodes
 from notebook_accel.launch.engines.contract import Machine
-from notebook_accel.launch.plan import nodes
+from notebook_accel.launch.plan import cluster_nodes
 from notebook_accel.launch.wire import stream
 from notebook_accel.launch.wire.stream import Channel, Decoder
 
@@ -205,7 +206,7 @@ def test_the_users_own_folders_are_told_from_those_of_packages(project: Path) ->
         pytest.__file__.rpartition(os.sep + "pytest")[0],
         str(project / "part"),
     ]
-    assert shared_folders.own(str(project), path) == [str(project), str(project / "part")]
+    assert nodes.own(str(project), path) == [str(project), str(project / "part")]
 
 
 # The plan
@@ -219,8 +220,8 @@ def test_what_is_a_machines_own_stays_there() -> None:
 def test_gpus_are_used_where_every_machine_has_some() -> None:
     gpus, none = Machine("a", "10.0.0.1", 8, 2), Machine("b", "10.0.0.2", 8, 0)
     config = LaunchConfig(cluster="auto", num_nodes=2)
-    assert nodes.device(config, [gpus, none]) == "cpu"
-    assert nodes.device(config, [gpus, gpus, none]) == "cuda"
-    assert nodes.size(config, "cuda", [gpus, gpus, none]) == 4
-    wanted = nodes.machines(config, "cuda", 4, [gpus, gpus, none])
+    assert cluster_nodes.device(config, [gpus, none]) == "cpu"
+    assert cluster_nodes.device(config, [gpus, gpus, none]) == "cuda"
+    assert cluster_nodes.size(config, "cuda", [gpus, gpus, none]) == 4
+    wanted = cluster_nodes.machines(config, "cuda", 4, [gpus, gpus, none])
     assert (wanted.count, wanted.gpus, str(wanted)) == (2, 2, "2 GPUs")

@@ -29,7 +29,6 @@ from notebook_accel.events import (
     from_wire,
     to_wire,
 )
-from notebook_accel.launch.driver import stall_watch
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.job import describe, location
 from notebook_accel.launch.job.job import Job
@@ -335,7 +334,7 @@ def test_nothing_is_told_where_that_was_switched_off() -> None:
 
 def said(watched: Watched) -> str:
     assert watched.pass_time()
-    return stall_watch.explain(watched.job).partition(": ")[2]
+    return location.explain(watched.job).partition(": ")[2]
 
 
 def test_ranks_in_the_same_place_are_told_together() -> None:
@@ -361,9 +360,9 @@ def test_why_all_wait_is_told_as_far_as_it_is_known(given: list[tuple[str, int]]
     job = Job("train", 0, 2)
     where = [Place(rank, Phase.WAITING, name, f"In[5] line {line}") for rank, (name, line) in enumerate(given)]
     job.apply(None, Stalled(where, since=job.started))
-    assert expected in stall_watch.explain(job)
+    assert expected in location.explain(job)
     job.apply(None, Stalled(where, since=job.started, elsewhere=6))
-    assert stall_watch.explain(job).endswith("; 6 ranks are on other machines")
+    assert location.explain(job).endswith("; 6 ranks are on other machines")
 
 
 def test_who_has_returned_will_not_come() -> None:

@@ -27,7 +27,7 @@ from notebook_accel.events import (
 )
 from notebook_accel.launch import engines
 from notebook_accel.launch.engines.contract import Engine
-from notebook_accel.launch.rank.rank import STACKS_SIGNAL
+from notebook_accel.launch.wire.constants import STACKS_SIGNAL
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
 from tests.launch.own_processes import alive, descriptors, outlive, wait_until

@@ -103,7 +103,7 @@ def test_a_new_attempt_makes_what_was_not_yet_written_moot() -> None:
 
 def test_a_job_is_asked_to_stop_through_its_folder(state: Path, job: Job) -> None:
     asked: list[int] = []
-    job.on_cancel(lambda: asked.append(1))
+    job.runner.cancel = lambda: asked.append(1)
     journal = Journal(job)
     record = journal.open()
     journal.refresh()

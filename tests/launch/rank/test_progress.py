@@ -22,9 +22,11 @@ from notebook_accel.launch.job.history import KEPT_POINTS, Point, Series, spread
 from notebook_accel.launch.job.job import Job, Status
 from notebook_accel.launch.job.rank_state import KEPT_BARS, RankState
 from notebook_accel.launch.rank import coalescer
-from notebook_accel.launch.rank.coalescer import PACE, Latest, LoaderBars
+from notebook_accel.launch.rank.coalescer import Latest, LoaderBars
 from notebook_accel.launch.rank.memory import Memory, has_changed
 from notebook_accel.launch.rank.patches import tqdm
+from notebook_accel.launch.wire import constants
+from notebook_accel.launch.wire.constants import PACE
 
 
 @pytest.fixture
@@ -151,7 +153,7 @@ def test_metrics_are_told_at_a_pace() -> None:
 
 @pytest.mark.parametrize(("ranks", "seconds"), [(1, PACE), (10, PACE), (64, 6.4 * PACE)])
 def test_many_ranks_tell_no_more_than_a_few(ranks: int, seconds: float) -> None:
-    latest = Latest(coalescer.pace(ranks))
+    latest = Latest(constants.pace(ranks))
     latest.take(now=1.0)
     latest.add(Metrics({"loss": 1.0}))
     assert not latest.take(now=1.0 + 0.9 * seconds)

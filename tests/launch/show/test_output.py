@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from notebook_accel.launch.job.text import spans
 from notebook_accel.launch.show.output import (
     MAX_LINE,
     MERGE_WINDOW,
@@ -15,7 +16,6 @@ from notebook_accel.launch.show.output import (
     LineMerger,
     LineReader,
     Output,
-    spans,
 )
 
 Shown = list[tuple[str, str, list[int]]]

@@ -19,8 +19,8 @@ from notebook_accel.launch.cluster.protocol import UNREAD, Frame
 from notebook_accel.launch.engines.contract import GroupSpec, Meeting
 from notebook_accel.launch.engines.fork_server import ServerEngine
 from notebook_accel.launch.engines.server_ranks import ServerRanks
-from notebook_accel.launch.rank.rank import STACKS_SIGNAL
 from notebook_accel.launch.system import interfaces
+from notebook_accel.launch.wire.constants import STACKS_SIGNAL
 
 _READ = 2**18
 _PROGRESS = {Bar.kind, Metrics.kind, Heartbeat.kind}

@@ -21,10 +21,8 @@ from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.transport import ClusterError
 from notebook_accel.launch.engines.contract import Machines
 from notebook_accel.launch.system import descriptors
+from notebook_accel.launch.wire.constants import DESCRIPTORS
 from notebook_accel.launch.wire.stream import Channel, Message
-
-DESCRIPTORS = 6
-"""Of each rank: its channel, twice, two pipes, its stacks, and one on its way to the kernel."""
 
 
 class Relay:

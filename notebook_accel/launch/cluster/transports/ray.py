@@ -18,8 +18,8 @@ from notebook_accel.launch.cluster import versions
 from notebook_accel.launch.cluster.protocol import WAIT, Frame
 from notebook_accel.launch.cluster.transport import ClusterError, Node
 from notebook_accel.launch.cluster.transports import ray_advice
+from notebook_accel.launch.engines import contract
 from notebook_accel.launch.engines.contract import Machine, Machines
-from notebook_accel.launch.plan import nodes as clusters
 
 _LARGE = 100_000
 """Bytes from which a blob goes through the object store."""
@@ -147,7 +147,7 @@ class RayCluster:
         found = self.survey()
         fit = [each for each in found if each.cpus >= machines.cpus and each.gpus >= machines.gpus]
         if len(fit) < machines.count:
-            raise ClusterError(clusters.too_few(machines, found))
+            raise ClusterError(contract.too_few(machines, found))
 
 
 class RayNode:

@@ -31,8 +31,8 @@ from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.transport import ClusterError, Node
 from notebook_accel.launch.cluster.transports import connection
 from notebook_accel.launch.cluster.transports.connection import Wire
+from notebook_accel.launch.engines import contract
 from notebook_accel.launch.engines.contract import Machine, Machines
-from notebook_accel.launch.plan import nodes as clusters
 from notebook_accel.launch.system import interfaces
 
 _ASKING = 20.0
@@ -79,7 +79,7 @@ class SlurmCluster:
         found = self.survey()
         fit = [each for each in found if each.cpus >= machines.cpus and each.gpus >= machines.gpus]
         if len(fit) < machines.count:
-            raise ClusterError(clusters.too_few(machines, found))
+            raise ClusterError(contract.too_few(machines, found))
         step = _Step(machines, _towards([each.address for each in fit]))
         try:
             nodes = step.begin(environ)

@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from notebook_accel.config import DEFAULT_PORT, LaunchConfig
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS
-from notebook_accel.launch.engines.contract import Machine, Machines
+from notebook_accel.launch.engines.contract import Machine, Machines, too_few
 
 _DEVICES = ("cpu", "cuda")
-_OF_A_MACHINE = frozenset(
-    [
-        "CUDA_VISIBLE_DEVICES",
-        "DBUS_SESSION_BUS_ADDRESS",
-        "DISPLAY",
-        "HOME",
-        "HOST",
-        "HOSTNAME",
-        "LOGNAME",
-        "MAIL",
-        "OLDPWD",
-        "PATH",
-        "PWD",
-        "SHELL",
-        "SHLVL",
-        "TEMP",
-        "TERM",
-        "TMP",
-        "TMPDIR",
-        "USER",
-        "USERNAME",
-        "VIRTUAL_ENV",
-        "VIRTUAL_ENV_PROMPT",
-    ]
-)
-_OF_A_MACHINE_BEGIN = ("CONDA_", "JPY_", "LD_", "PYTHONHOME", "PYTHONPATH", "RAY_", "SLURM_", "SSH_", "XDG_", "_")
 _WITHOUT_EFFECT = {
     "node_rank": 0,
     "master_addr": "127.0.0.1",
@@ -107,24 +81,6 @@ def machines(config: LaunchConfig, device: str, size: int, found: Sequence[Machi
     return wanted
 
 
-def too_few(wanted: Machines, found: Sequence[Machine]) -> str:
-    """That the cluster has not what was asked for."""
-    there = "; ".join(f"{each.host} ({each.address}): {each.cpus} CPUs, {each.gpus} GPUs" for each in found)
-    return (
-        f"asked for {wanted.count} machines with {wanted} each, found {len(found)}: {there or 'none'}. Pass a smaller "
-        "num_processes or num_nodes, or add machines."
-    )
-
-
 def place(wanted: Machines) -> str:
     """What the ranks run on, in words."""
     return f"{wanted.count} machine{'s' if wanted.count > 1 else ''} with {wanted}{' each' if wanted.count > 1 else ''}"
-
-
-def shared_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What of the notebook's environment is not of its machine alone."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if name not in _OF_A_MACHINE and not name.startswith(_OF_A_MACHINE_BEGIN)
-    }
