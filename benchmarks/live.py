@@ -43,7 +43,8 @@ import time
 from notebook_accel.events import *
 from notebook_accel.launch.rank import coalescer as coalesce
 from notebook_accel.launch.show import front_end as frontend
-from notebook_accel.launch.job.job import Job, Status
+from notebook_accel.launch.job.fold import Status
+from notebook_accel.launch.job.job import Job
 
 def pretend(ranks):
     # The loop of launch/driver/call.py, with ranks that tell what their three bars do as often as so many would.

@@ -37,10 +37,9 @@ from notebook_accel.events import (
     Returned,
     to_wire,
 )
-from notebook_accel.launch.cluster import protocol
-from notebook_accel.launch.cluster.agent.agent import versions
-from notebook_accel.launch.cluster.bridge.rank_messages import Speaker, together, weighed
-from notebook_accel.launch.cluster.transports import connection
+from notebook_accel.launch.cluster import connection, protocol
+from notebook_accel.launch.cluster.agent.rank_messages import Speaker, together, weighed
+from notebook_accel.launch.cluster.versions import versions
 from notebook_accel.launch.rank.coalescer import Latest
 from notebook_accel.launch.wire.constants import PACE
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from notebook_accel.launch.rank.report import report
     from notebook_accel.notebook.views import set_view
     from notebook_accel.train.accelerator.accelerator import Accelerator
+    from notebook_accel.train.accelerator.local_sgd import LocalSGD
     from notebook_accel.train.checkpoints.weights import SAFE_WEIGHTS_NAME, load_checkpoint_in_model
     from notebook_accel.train.data import (
         SeedableRandomSampler,
@@ -73,7 +74,6 @@ if TYPE_CHECKING:
     from notebook_accel.train.ranks.logging import get_logger
     from notebook_accel.train.ranks.seeds import set_seed, synchronize_rng_states
     from notebook_accel.train.ranks.state import AcceleratorState, PartialState
-    from notebook_accel.train.steps.local_sgd import LocalSGD
     from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
     from notebook_accel.train.steps.scheduler import AcceleratedScheduler
     from notebook_accel.train.tensors.tree import concatenate, find_batch_size, send_to_device

@@ -12,9 +12,9 @@ from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import detect
 from notebook_accel.launch import engines
 from notebook_accel.launch.cluster import versions as software
-from notebook_accel.launch.cluster.agent.agent import versions
 from notebook_accel.launch.cluster.transport import ClusterError
 from notebook_accel.launch.cluster.transports import ray_advice
+from notebook_accel.launch.cluster.versions import versions
 from notebook_accel.launch.engines import nodes as engine_module
 from notebook_accel.launch.engines.contract import Machine, Machines
 from notebook_accel.launch.engines.nodes import ClusterEngine

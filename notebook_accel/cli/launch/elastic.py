@@ -146,7 +146,7 @@ def _end_ranks_with_this() -> None:
 def _call_watcher(address: str) -> Channel:
     """Gives it what torch's launcher writes in Python, such as the lines of --tee; ranks get the terminal, for now."""
     from notebook_accel.cli.watch import watched_rank
-    from notebook_accel.cli.watch.watcher import LAUNCHER
+    from notebook_accel.cli.watch.subject import LAUNCHER
 
     pipes = [os.pipe() for _ in watched_rank.STREAMS]
     for name, (_, writing) in zip(watched_rank.STREAMS.values(), pipes, strict=True):

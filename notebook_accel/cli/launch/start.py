@@ -73,7 +73,8 @@ def _order(wanted: Request) -> Order:
 
 def _watcher(target: str, wanted: Request) -> Watcher:
     """Who draws the ranks."""
-    from notebook_accel.cli.watch.watcher import Subject, Watcher
+    from notebook_accel.cli.watch.subject import Subject
+    from notebook_accel.cli.watch.watcher import Watcher
 
     is_module = wanted.launched[0] == "--module" and not target.endswith(".ipynb")
     path = Path(target).resolve()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from notebook_accel.cli.watch.watcher import LAUNCHER, Subject
+from notebook_accel.cli.watch.subject import LAUNCHER, Subject
 from notebook_accel.events import (
     Asked,
     AttemptStarted,
@@ -27,7 +27,8 @@ from notebook_accel.events import (
 )
 from notebook_accel.launch.driver.request_stacks import Asking, Reachable
 from notebook_accel.launch.driver.stall_watch import StallWatch
-from notebook_accel.launch.job.job import Job, Status
+from notebook_accel.launch.job.fold import Status
+from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import LineReader, Output

@@ -15,10 +15,10 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from notebook_accel.cli.watch.subject import LAUNCHER, Subject
 from notebook_accel.errors import StreamError
 from notebook_accel.events import Answer, Asked, from_wire, to_wire
 from notebook_accel.launch.wire.stream import Channel
@@ -29,21 +29,6 @@ if TYPE_CHECKING:
 _TICK = 0.1
 """Seconds between two drawings."""
 _READ = 65536
-LAUNCHER = -1
-"""The number of torch's launcher among those that call."""
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What is watched."""
-
-    name: str
-    """Of the script."""
-    place: str
-    """What its ranks run on, in words."""
-    size: int
-    """Ranks on this machine."""
-    world_size: int
 
 
 class Watcher:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 from collections.abc import Mapping
 
-from notebook_accel.launch.cluster.agent.agent import versions
 from notebook_accel.launch.cluster.transport import ClusterError
 
 
@@ -31,3 +32,18 @@ def order(address: str, host: str) -> tuple[tuple[int, ...], str]:
     """Sorts machines by their addresses, as numbers where they are numbers."""
     parts = address.split(".")
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else (), f"{address} {host}"
+
+
+def versions() -> dict[str, str]:
+    """What must be the same on all machines, and in the notebook."""
+    found = {"Python": ".".join(platform.python_version_tuple()[:2])}
+    for name in _COMPARED:
+        try:
+            # A build for another device is the same version.
+            found[name] = importlib.metadata.version(name).partition("+")[0]
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+_COMPARED = ("torch", "notebook-accel", "cloudpickle")

@@ -14,7 +14,8 @@ from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.stopping import Reason, StopRequests
 from notebook_accel.launch.engines.contract import Engine, GroupSpec
 from notebook_accel.launch.job import failure
-from notebook_accel.launch.job.job import Job, Status
+from notebook_accel.launch.job.fold import Status
+from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.plan import environment

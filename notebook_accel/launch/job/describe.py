@@ -11,7 +11,7 @@ from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import blocks, duration, percent, size, spans, spark, value
 
 if TYPE_CHECKING:
-    from notebook_accel.launch.job.job import Job
+    from notebook_accel.launch.job.fold import Fold
 
 _WIDTH = 20
 _SPARK_WIDTH = 24
@@ -21,7 +21,7 @@ _MOST_STACKS = 8
 _MOST_METRICS = 8
 
 
-def describe(job: Job, *, metrics: bool = True) -> str:
+def describe(job: Fold, *, metrics: bool = True) -> str:
     """The job in a line, its metrics in one each, and its ranks in one each, or in a grid where they are many."""
     if progress.is_brief(job):
         return headline(job)
@@ -36,13 +36,13 @@ def describe(job: Job, *, metrics: bool = True) -> str:
     return "\n".join(lines)
 
 
-def heading(job: Job, *, metrics: bool = True) -> list[str]:
+def heading(job: Fold, *, metrics: bool = True) -> list[str]:
     """What stands above the ranks: the job, why it does not go on, and its metrics, in a line each."""
     stall = location.explain(job)
     return [headline(job), *([stall] if stall else []), *(_metrics(job) if metrics else ())]
 
 
-def headline(job: Job) -> str:
+def headline(job: Fold) -> str:
     """`train() on 4 ranks: running, 12 s, 57% (rank 2: 41%), 9 s left`."""
     count = len(job.ranks)
     head = f"{job.title} on {count} rank{'s' if count > 1 else ''}: {job.status.value}"
@@ -70,13 +70,13 @@ def memory(state: RankState) -> str:
     return ", ".join(found)
 
 
-def between(job: Job, name: str) -> str:
+def between(job: Fold, name: str) -> str:
     """A metric's latest value: the mean over ranks, and between which values they lie."""
     mean, low, high = progress.latest(job, name)
     return value(mean) + (f" ({value(low)} to {value(high)} over ranks)" if low < high else "")
 
 
-def _metrics(job: Job) -> list[str]:
+def _metrics(job: Fold) -> list[str]:
     lines = []
     names = progress.metric_names(job)
     for name in names[:_MOST_METRICS]:
@@ -88,7 +88,7 @@ def _metrics(job: Job) -> list[str]:
     return lines
 
 
-def _rows(job: Job, states: Sequence[RankState]) -> list[str]:
+def _rows(job: Fold, states: Sequence[RankState]) -> list[str]:
     rows = []
     for host, ranks in progress.by_host(job, states):
         rows += [f"on {host}:"] if host else []
@@ -110,7 +110,7 @@ def _rank(state: RankState) -> str:
     return "  ".join(part for part in parts if part).rstrip()
 
 
-def _grid(job: Job) -> list[str]:
+def _grid(job: Fold) -> list[str]:
     phases: dict[str, list[int]] = {}
     for state in job.ranks:
         phases.setdefault(state.phase.value, []).append(state.rank)

@@ -1,22 +1,20 @@
-"""One call on a group of ranks: the fold of its events, and the user's handle on it."""
+"""The user's handle on one call on a group of ranks: what is known of it, and what can be asked of its runner."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import enum
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import JobCancelledError
-from notebook_accel.events import AttemptStarted, Event, JobEnded, JobStarted, Phase, PhaseChanged, Stalled, StopAsked
+from notebook_accel.events import JobEnded, JobStarted
 from notebook_accel.launch.job import history
-from notebook_accel.launch.job import text as wording
-from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.fold import Fold, Status
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -26,24 +24,6 @@ if TYPE_CHECKING:
 
 _LONGEST_ERROR = 80_000
 """Characters of an error's text that are told."""
-
-Hearer = Callable[[int | None, Event], object]
-
-
-class Status(str, enum.Enum):
-    """What has become of a job. Only its runner moves it."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    INTERRUPTED = "interrupted"
-    LOST = "ended with its kernel"
-
-    @property
-    def ended(self) -> bool:
-        return self not in (Status.STARTING, Status.RUNNING)
 
 
 def no_stacks(then: Callable[[StacksByRank], object]) -> None:
@@ -65,7 +45,7 @@ class Runner:
     """Fetches what the ranks returned, where `Job.finish` is not given it."""
 
 
-class Job:
+class Job(Fold):
     """A launch: `wait` for it, ask for its `result`, `show` it, `cancel` it, or `await` it."""
 
     def __init__(
@@ -79,8 +59,7 @@ class Job:
         local_size: int = 0,
         label: str | None = None,
     ) -> None:
-        self._hearers: list[Hearer] = []
-        self._take(
+        super().__init__(
             JobStarted(
                 id=os.urandom(3).hex(),
                 name=name,
@@ -104,48 +83,7 @@ class Job:
         self._error: BaseException | None = None
         self.runner = Runner()
 
-    def _take(self, start: JobStarted) -> None:
-        """Begins, or begins anew."""
-        self._start = start
-        self.id = start.id
-        """By which `attach` finds it."""
-        self.name = start.name
-        """The launched function's."""
-        self.hardware = start.hardware
-        """What its ranks run on, in words."""
-        self.world_size = start.world_size
-        self.label = start.label
-        """The template for the label of output lines, if not the usual one."""
-        self.local_size = start.local_size or start.size
-        """Ranks on each machine."""
-        self.started = start.at
-        """Seconds since the epoch."""
-        self.ended: float | None = None
-        self.outcome: JobEnded | None = None
-        self.attempt = 0
-        self.status = Status.STARTING
-        self.stopping = 0
-        """How often its end has been asked for. The second time kills its ranks."""
-        self.stalled: Stalled | None = None
-        """Where each rank is, while they make no progress and wait; also of a job that has ended so."""
-        self._ranks = self._fresh_ranks()
-
     # The user's handle
-
-    @property
-    def title(self) -> str:
-        """What the user calls it: `train()`, or `In[3]` for a cell, `train.py` or `-m train` for a script."""
-        return wording.title(self.name)
-
-    @property
-    def ranks(self) -> list[RankState]:
-        """What is known of each rank, now."""
-        return self._ranks
-
-    @property
-    def seconds(self) -> float:
-        """How long it has run."""
-        return (self.ended or time.time()) - self.started
 
     @property
     def metrics(self) -> DataFrame | list[dict[str, float | int | None]]:
@@ -229,55 +167,6 @@ class Job:
         return f"<Job {self.id}: {self.title} {self.status.value}, {self.seconds:.1f} s, ranks {{{phases}}}>"
 
     # The fold
-
-    def apply(self, rank: int | None, event: Event) -> None:
-        """Takes in one event of a rank, by its number on this machine, or of the whole job (`None`)."""
-        if rank is not None:
-            self._ranks[rank].apply(event)
-        elif isinstance(event, JobStarted):
-            self._take(event)
-        elif isinstance(event, AttemptStarted):
-            self.attempt = event.attempt
-            self.status = Status.RUNNING
-            self._ranks = self._fresh_ranks()
-            self.stalled = None
-        elif isinstance(event, Stalled):
-            self.stalled = event if event.places else None
-        elif isinstance(event, StopAsked):
-            self.stopping = event.times
-        elif isinstance(event, JobEnded):
-            self.outcome, self.status, self.ended = event, Status(event.status), event.at
-            if self.status is Status.LOST:
-                self._lose_ranks()
-        for hear in self._hearers:
-            hear(rank, event)
-
-    def events(self) -> Iterator[tuple[int | None, Event]]:
-        """The fewest events whose fold is this very job."""
-        yield None, replace(self._start, at=self.started)
-        if self.status is not Status.STARTING:
-            yield None, AttemptStarted(self.attempt)
-        for rank, state in enumerate(self._ranks):
-            yield from ((rank, event) for event in state.events())
-        if self.stalled is not None:
-            yield None, self.stalled
-        if self.stopping:
-            yield None, StopAsked(self.stopping)
-        if self.outcome is not None:
-            yield None, self.outcome
-
-    def listen(self, hear: Hearer) -> None:
-        """Has `hear(rank, event)` called for each event from now on, once the job has taken it in."""
-        self._hearers.append(hear)
-
-    def _lose_ranks(self) -> None:
-        """Ranks end with the process that has launched them."""
-        for state in self._ranks:
-            if not state.phase.ended:
-                state.apply(PhaseChanged(Phase.STOPPED))
-
-    def _fresh_ranks(self) -> list[RankState]:
-        return [RankState(self._start.first + index) for index in range(self._start.size)]
 
     # The runner's side
 

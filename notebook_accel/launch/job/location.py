@@ -12,7 +12,7 @@ from notebook_accel.launch.job.text import duration, spans
 from notebook_accel.launch.wire import collective_frames, frames
 
 if TYPE_CHECKING:
-    from notebook_accel.launch.job.job import Job
+    from notebook_accel.launch.job.fold import Fold
 
 # What a phase says of a rank, and of several; what it does and where follows, if it is told.
 _SAYS = {
@@ -76,7 +76,7 @@ def stacks(places: Iterable[Place]) -> list[tuple[list[int], str]]:
     return [(ranks, stack) for stack, ranks in found.items()]
 
 
-def explain(job: Job) -> str:
+def explain(job: Fold) -> str:
     """What a job that has stalled is to say of it in one paragraph; nothing for any other."""
     stalled = job.stalled
     if stalled is None:
@@ -102,6 +102,6 @@ def _verdict(groups: Sequence[Sequence[Place]], elsewhere: int) -> str:
     return ": perhaps one of them has called it once more, or in another group" if ranks > 1 else ""
 
 
-def stalled_stacks(job: Job) -> list[tuple[list[int], str]]:
+def stalled_stacks(job: Fold) -> list[tuple[list[int], str]]:
     """Of a job that has stalled, the stacks of its ranks as text, each with the ranks that are there."""
     return [] if job.stalled is None else stacks(job.stalled.places)

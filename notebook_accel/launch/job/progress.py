@@ -15,7 +15,7 @@ from notebook_accel.launch.job.text import count, rate
 from notebook_accel.launch.wire.terminal_codes import plain
 
 if TYPE_CHECKING:
-    from notebook_accel.launch.job.job import Job
+    from notebook_accel.launch.job.fold import Fold
 
 COMPACT_FROM = 17
 """Ranks from which on a job is drawn as a grid."""
@@ -110,7 +110,7 @@ class Overview:
         return len(self.fractions) > 1 and self.fractions.get(rank, 1.0) < _BEHIND * self.median
 
 
-def overview(job: Job, look: Callable[[RankState], Progress] = progress) -> Overview:
+def overview(job: Fold, look: Callable[[RankState], Progress] = progress) -> Overview:
     """Brings the ranks' progress together."""
     fractions, times = {}, []
     for state in job.ranks:
@@ -136,22 +136,22 @@ class Remembered:
         return known[1]
 
 
-def in_order(job: Job) -> list[RankState]:
+def in_order(job: Fold) -> list[RankState]:
     """The ranks, those that failed first, the first failure at the head."""
     return failed(job) + [state for state in job.ranks if state.phase is not Phase.FAILED]
 
 
-def failed(job: Job) -> list[RankState]:
+def failed(job: Fold) -> list[RankState]:
     """The ranks that failed, the first failure at the head."""
     return sorted((state for state in job.ranks if state.phase is Phase.FAILED), key=_failed_at)
 
 
-def is_spread(job: Job) -> bool:
+def is_spread(job: Fold) -> bool:
     """Whether its ranks live on several machines."""
     return len({state.host for state in job.ranks if state.host}) > 1
 
 
-def by_host(job: Job, states: Sequence[RankState]) -> list[tuple[str, list[RankState]]]:
+def by_host(job: Fold, states: Sequence[RankState]) -> list[tuple[str, list[RankState]]]:
     """The ranks in their order, those that follow each other on one machine together; all, if there is only one."""
     if not is_spread(job):
         return [("", list(states))] if states else []
@@ -177,7 +177,7 @@ def why_failed(state: RankState) -> str:
     return f"its process ended with exit code {state.exited.code}"
 
 
-def metric_names(job: Job) -> list[str]:
+def metric_names(job: Fold) -> list[str]:
     """The metrics of any rank, in the order in which they came."""
     return list({name: None for state in job.ranks for name in list(state.history)})
 
@@ -188,18 +188,18 @@ def left_out(names: Sequence[str], shown: int) -> str:
     return f"and {count} more; job.metrics has them all" if count > 0 else ""
 
 
-def metric(job: Job, name: str, places: int) -> list[Spread]:
+def metric(job: Fold, name: str, places: int) -> list[Spread]:
     """One of them over the run, brought together over the ranks, at no more than so many places."""
     return spread([state.history[name].points(places) for state in job.ranks if name in state.history], places)
 
 
-def latest(job: Job, name: str) -> tuple[float, float, float]:
+def latest(job: Fold, name: str) -> tuple[float, float, float]:
     """The mean, the least and the greatest of the ranks' latest values."""
     values = [state.metrics[name] for state in job.ranks if name in state.metrics]
     return sum(values) / len(values), min(values), max(values)
 
 
-def is_brief(job: Job) -> bool:
+def is_brief(job: Fold) -> bool:
     """Whether one line says all that there is to say of a job."""
     if job.seconds >= _BRIEF or job.stalled is not None or len(job.ranks) >= COMPACT_FROM:
         return False  # so many take longer than that to start

@@ -8,17 +8,15 @@ import os
 import socket
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from notebook_accel import events, rank_local
 from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.system import own_process
 from notebook_accel.launch.tpu import thread_output
+from notebook_accel.launch.tpu.seats import Crew
 from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.stream import Channel
-
-if TYPE_CHECKING:
-    from notebook_accel.launch.tpu.supervisor import Crew
 
 crew: Crew | None = None
 """What the supervisor has left for its forks: torch_xla hands them nothing that pickle can't take."""

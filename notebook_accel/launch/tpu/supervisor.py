@@ -8,9 +8,7 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Mapping
 from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
-from dataclasses import dataclass, field
 from typing import NoReturn
 
 from notebook_accel.hardware import tpus
@@ -19,6 +17,7 @@ from notebook_accel.launch.rank.main import RankStart
 from notebook_accel.launch.system import libc, own_process
 from notebook_accel.launch.tpu import process
 from notebook_accel.launch.tpu.environment import cleaned
+from notebook_accel.launch.tpu.seats import Crew, Seat
 from notebook_accel.launch.tpu.watch import Watch
 from notebook_accel.launch.wire.stream import Channel
 
@@ -36,33 +35,6 @@ _ADVICE = {
     "Failed to get TPU metadata": "no metadata server tells about this TPU; its image must set TPU_ACCELERATOR_TYPE",
 }
 """What torch_xla says, and what it means."""
-
-
-@dataclass(frozen=True)
-class Seat:
-    """What a rank has of its own, whichever thread it becomes."""
-
-    rank: int
-    environment: Mapping[str, str]
-    """Variables that are this rank's alone."""
-    channel: int
-    out: int
-    err: int
-    """Descriptors."""
-
-
-@dataclass(frozen=True)
-class Crew:
-    """All that the ranks' processes inherit; torch_xla itself hands them nothing but their ordinal."""
-
-    seats: Mapping[int, Seat]
-    heartbeat: float
-    reports: socket.socket
-    """Where each process tells which ranks it has, and how they ended; a packet each."""
-    alone: bool
-    """Whether there is one rank, in the supervisor itself: on one chip, or on all of them with SPMD."""
-    begun: list[process.Process] = field(default_factory=list)
-    """The process of ranks that this process is, once it is one."""
 
 
 def stand_by(server: Channel, parent: int) -> NoReturn:

@@ -1,6 +1,6 @@
 """The options of `%%accelerate`."""
 
-from notebook_accel.notebook.magics.options import Option
+from notebook_accel.notebook.ipython.magic_options import Option
 
 OPTIONS = (
     Option(flags=("-n", "--num-processes"), value="N", summary="How many ranks; another number starts them anew."),

@@ -18,7 +18,8 @@ from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.stopping import KEPT, Reason, StopRequests, interrupts
 from notebook_accel.launch.engines.contract import GroupSpec
 from notebook_accel.launch.job import failure
-from notebook_accel.launch.job.job import Job, Status
+from notebook_accel.launch.job.fold import Status
+from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import spans
 from notebook_accel.launch.plan import environment, plan
 from notebook_accel.launch.plan.rendezvous import meet

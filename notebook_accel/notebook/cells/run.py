@@ -32,8 +32,8 @@ from notebook_accel.notebook.cells.cell_options import OPTIONS
 from notebook_accel.notebook.cells.on_rank import worker
 from notebook_accel.notebook.cells.persistent import KeptRanks
 from notebook_accel.notebook.cells.selection import parse_ranks
+from notebook_accel.notebook.ipython import magic_options
 from notebook_accel.notebook.ipython.numbering import number_of_current
-from notebook_accel.notebook.magics import options
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -100,7 +100,7 @@ class Wanted:
             ConfigurationError: It can't be understood.
         """
         try:
-            found, rest = options.parse(_MAGIC, OPTIONS, shlex.split(line))
+            found, rest = magic_options.parse(_MAGIC, OPTIONS, shlex.split(line))
         except ValueError as error:
             raise ConfigurationError(f"%%accelerate {line}: {error}") from None
         if rest:

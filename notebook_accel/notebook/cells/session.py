@@ -17,7 +17,6 @@ from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.cells.differences import differences
 from notebook_accel.notebook.cells.persistent import KeptRanks
 from notebook_accel.notebook.cells.variables import Variables
-from notebook_accel.notebook.magics import configure, status
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -142,8 +141,11 @@ def current(shell: InteractiveShell) -> Session:
     global _session  # one kernel has one notebook
     if _session is None:
         _session = Session(shell)
-        status.LIVE.append(_session.describe)
-        configure.CHANGED.append(_session.reconfigured)
+    return _session
+
+
+def existing() -> Session | None:
+    """The session of this notebook, if a cell has run on its ranks."""
     return _session
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import ConfigurationError, NotebookAccelError
 from notebook_accel.notebook.cells.cell_options import OPTIONS
-from notebook_accel.notebook.ipython import completion, tracebacks
-from notebook_accel.notebook.magics import configure, options, subcommands
+from notebook_accel.notebook.ipython import completion, magic_options, tracebacks
+from notebook_accel.notebook.magics import configure, subcommands
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -116,14 +116,14 @@ def complete(shell: InteractiveShell, words: list[str], prefix: str) -> list[str
     """What may stand at the cursor of a line."""
     if words and not words[0].startswith("-"):
         return subcommands.complete(shell, words, prefix)
-    found = options.complete(configure.OPTIONS, words, prefix)
+    found = magic_options.complete(configure.OPTIONS, words, prefix)
     return found if words else [*found, *(name for name in subcommands.names() if name.startswith(prefix))]
 
 
 def complete_cell(shell: InteractiveShell, words: list[str], prefix: str) -> list[str]:
     """What may stand at the cursor of a cell's first line."""
     del shell
-    return options.complete(OPTIONS, words, prefix)
+    return magic_options.complete(OPTIONS, words, prefix)
 
 
 COMPLETERS = {f"%{NAME}": complete, f"%%{NAME}": complete_cell}
@@ -132,9 +132,9 @@ COMPLETERS = {f"%{NAME}": complete, f"%%{NAME}": complete_cell}
 
 def cell_page() -> str:
     """What `%%accelerate?` shows."""
-    return _CELL_PAGE.format(options=options.describe(OPTIONS))
+    return _CELL_PAGE.format(options=magic_options.describe(OPTIONS))
 
 
 def page() -> str:
     """What `%accelerate?` shows."""
-    return _PAGE.format(options=options.describe(configure.OPTIONS), subcommands=subcommands.describe())
+    return _PAGE.format(options=magic_options.describe(configure.OPTIONS), subcommands=subcommands.describe())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from notebook_accel import hardware
@@ -16,14 +16,11 @@ from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.plan.preview import outlook
 from notebook_accel.launch.show import front_end
-from notebook_accel.notebook.magics import options
+from notebook_accel.notebook.ipython import magic_options
+from notebook_accel.notebook.ipython.magic_options import Option
 from notebook_accel.notebook.magics import status as overview
-from notebook_accel.notebook.magics.options import Option
 
 MAGIC = "%accelerate"
-CHANGED: list[Callable[[Collection[str]], str]] = []
-"""Each is told which fields were set, or set back, and answers with what is to be said of that, or nothing; whoever
-keeps ranks adds a function."""
 
 
 def _option(setting: Setting) -> Option:
@@ -51,7 +48,7 @@ def run(words: Sequence[str]) -> None:
         ConfigurationError: One of them cannot work; nothing has changed.
         HardwareError: A device that was asked for is not there; nothing has changed.
     """
-    given, rest = options.parse(MAGIC, OPTIONS, words)
+    given, rest = magic_options.parse(MAGIC, OPTIONS, words)
     if rest:
         raise ConfigurationError(f"{MAGIC}: {rest[0]!r} belongs to no option{checks.nearest(rest[0], list(_SETTING))}")
     if not given:
@@ -65,7 +62,15 @@ def run(words: Sequence[str]) -> None:
     resolve.set_notebook(layer)
     print(outlook(planned))  # noqa: T201  # the magic's answer
     changed = {*_layer(given).values, *(before.values.keys() - layer.values.keys())}
-    for notice in filter(None, (tell(changed) for tell in CHANGED)):
+    _notify_session(changed)
+
+
+def _notify_session(changed: Collection[str]) -> None:
+    """Shows what the settings that have changed do not change for ranks that are alive."""
+    from notebook_accel.notebook.cells import session
+
+    kept = session.existing()
+    if kept is not None and (notice := kept.reconfigured(changed)):
         front_end.current.notice(notice)
 
 

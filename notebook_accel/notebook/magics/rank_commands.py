@@ -10,8 +10,8 @@ from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.cells.on_rank import worker
 from notebook_accel.notebook.cells.selection import parse_ranks
-from notebook_accel.notebook.magics import options
-from notebook_accel.notebook.magics.options import Option
+from notebook_accel.notebook.ipython import magic_options
+from notebook_accel.notebook.ipython.magic_options import Option
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -76,7 +76,7 @@ def push(shell: InteractiveShell, words: Sequence[str]) -> None:
 def pull(shell: InteractiveShell, words: Sequence[str]) -> None:
     """Brings a variable of the ranks to the notebook."""
     session = sessions.current(shell)
-    given, names = options.parse("%accelerate pull", _PULL_OPTIONS, words)
+    given, names = magic_options.parse("%accelerate pull", _PULL_OPTIONS, words)
     if not names:
         raise ConfigurationError("%accelerate pull NAME... [--ranks 0]: which variables?")
     found = session.running()
@@ -137,7 +137,7 @@ def variables_there(shell: InteractiveShell, words: Sequence[str], prefix: str) 
     """Variables that the ranks have bound, or an option."""
     found = sessions.current(shell).ranks
     if prefix.startswith("-") or (words and words[-1].startswith("-")) or found is None:
-        return options.complete(_PULL_OPTIONS, list(words), prefix)
+        return magic_options.complete(_PULL_OPTIONS, list(words), prefix)
     own = dict.fromkeys(name for known in found.variables.known for name in known.own())
     return [name for name in own if name not in words]
 

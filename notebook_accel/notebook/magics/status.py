@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,6 @@ from notebook_accel.launch.plan.preview import outlook
 from notebook_accel.notebook.magics import job_commands
 from notebook_accel.notebook.views.elements import element, table, text
 
-LIVE: list[Callable[[], Sequence[str]]] = [job_commands.running]
-"""Each tells, in lines, of ranks that are alive; whoever keeps some adds a function."""
 _DEVICES = (("Device", "34%"), ("Memory", "22%"), ("Held by", "auto"))
 _SETTINGS = (("Setting", "32%"), ("Value", "26%"), ("From", "auto"))
 
@@ -70,7 +68,15 @@ def look() -> Overview:
         words = outlook(planned)
     except (ConfigurationError, HardwareError, LaunchError) as error:
         words = _short(f"a launch would be refused: {error}")
-    return Overview(_devices(found), _settings(config, planned), [line for tell in LIVE for line in tell()], words)
+    return Overview(_devices(found), _settings(config, planned), _live(), words)
+
+
+def _live() -> list[str]:
+    """The jobs that run and the persistent ranks, in lines."""
+    from notebook_accel.notebook.cells import session
+
+    kept = session.existing()
+    return [*job_commands.running(), *(kept.describe() if kept is not None else ())]
 
 
 def _devices(found: Hardware) -> list[list[str]]:

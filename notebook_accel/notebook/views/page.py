@@ -6,8 +6,9 @@ import time
 
 from notebook_accel.events import Phase
 from notebook_accel.launch.job import describe, location, progress
+from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.history import Spread
-from notebook_accel.launch.job.job import Job, Status
+from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import duration, percent, spans, spark, value

@@ -26,7 +26,6 @@ from notebook_accel.train.checkpoints.contents import (
 )
 from notebook_accel.train.checkpoints.folders import StagedFolder
 from notebook_accel.train.options.plugins import ProjectConfiguration
-from notebook_accel.train.ranks import exchange
 from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
 
@@ -234,7 +233,7 @@ def _together(task: str, action: Callable[[], T]) -> T:
     except Exception as raised:
         error = raised
     if state.use_distributed:
-        texts = exchange.current().objects(error and f"{type(error).__name__}: {error}")
+        texts = PartialState().exchange.objects(error and f"{type(error).__name__}: {error}")
         failed = next((rank for rank, text in enumerate(texts) if text is not None), None)
         if error is None and failed is not None:
             raise CheckpointError(f"rank {failed} could not {task}: {texts[failed]}")
@@ -248,7 +247,7 @@ def _agreed(folder: Path) -> Path:
     state = PartialState()
     if not state.use_distributed:
         return folder
-    named = exchange.current().objects(folder)
+    named = PartialState().exchange.objects(folder)
     chosen: Path = named[state.process_index - state.local_process_index]
     if chosen != folder:
         _log.warning(

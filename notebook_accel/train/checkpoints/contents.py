@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -22,12 +22,9 @@ from torch.optim import Optimizer
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train.checkpoints import weights
 from notebook_accel.train.checkpoints.serialization import load, write_safe
-from notebook_accel.train.devices import random_states
+from notebook_accel.train.ranks import random_states
 from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
-
-if TYPE_CHECKING:
-    from notebook_accel.train.strategies.base import Strategy
 
 SCALER_NAME = "scaler.pt"
 OPTIMIZER_NAME = "optimizer"
@@ -60,11 +57,33 @@ class LoadOptions:
     """More arguments of `torch.load`, for optimizers and schedulers."""
 
 
+class KeepsWeights(Protocol):
+    """What a checkpoint needs of the strategy by which models live on the ranks."""
+
+    def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[dict[str, torch.Tensor]]:
+        """What hooks see of the weights."""
+
+    def save_checkpoint(
+        self,
+        folder: Path,
+        models: Sequence[nn.Module],
+        weights: Sequence[dict[str, torch.Tensor]],
+        optimizers: Sequence[Optimizer],
+        options: SaveOptions,
+    ) -> None:
+        """Writes weights and optimizer states."""
+
+    def load_checkpoint(
+        self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
+    ) -> None:
+        """Reads what `save_checkpoint` has written."""
+
+
 @dataclass
 class Contents:
     """Everything of a run that a checkpoint keeps."""
 
-    strategy: Strategy
+    strategy: KeepsWeights
     models: list[nn.Module]
     """As `prepare` returned them, without a compile wrapper."""
     optimizers: list[Optimizer]

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train.checkpoints import serialization, weights
 from notebook_accel.train.checkpoints.contents import LoadOptions, find_replicated
-from notebook_accel.train.strategies.parameters import whole
+from notebook_accel.train.tensors.shards import whole
 
 
 def optimizer_state(optimizer: Optimizer, *, keep: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from notebook_accel.errors import ConfigurationError, NotebookAccelError
-from notebook_accel.train.ranks import exchange, packets
+from notebook_accel.train.ranks import packets
 from notebook_accel.train.ranks.packets import Message
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.tensors import tree
@@ -74,7 +74,7 @@ def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
         greatest = reduction == "max"
 
         def there(leaf: torch.Tensor, group: Any) -> torch.Tensor:
-            return exchange.current().reduce(leaf.detach(), greatest, group)
+            return PartialState().exchange.reduce(leaf.detach(), greatest, group)
 
         reduced = _together("reduce", tensor, None, _greatest if greatest else _add, there)
     factors = {"sum": scale, "mean": scale / state.num_processes, "max": scale, "none": 1}
@@ -97,7 +97,7 @@ def broadcast(tensor: Any, from_process: int = 0) -> Any:
         return _fill(leaf, parts[from_process])
 
     def send(leaf: torch.Tensor, _: Any) -> torch.Tensor:
-        return _fill(leaf, exchange.current().broadcast(leaf.detach(), from_process))
+        return _fill(leaf, PartialState().exchange.broadcast(leaf.detach(), from_process))
 
     return _together("broadcast", tensor, None, take, send)
 
@@ -118,7 +118,7 @@ def all_objects(value: Any, group: Any = None) -> list[Any]:
     """What each rank has given, by rank; anything that can be pickled."""
     if not PartialState().use_distributed:
         return [value]
-    return [pickle.loads(data) for data in exchange.current().share(pickle.dumps(value), group)]
+    return [pickle.loads(data) for data in PartialState().exchange.share(pickle.dumps(value), group)]
 
 
 def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:
@@ -127,7 +127,7 @@ def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list
     _check_rank(from_process, state)
     if state.use_distributed:
         own = pickle.dumps(list(object_list)) if state.process_index == from_process else b""
-        object_list[:] = pickle.loads(exchange.current().share(own)[from_process])
+        object_list[:] = pickle.loads(PartialState().exchange.share(own)[from_process])
     return object_list
 
 
@@ -188,7 +188,7 @@ def _together(
     leaves: list[torch.Tensor] = []
     tree.recursively_apply(lambda leaf: leaves.append(leaf.detach()), data, error_on_other_type=True)
     head = f"{operation} {', '.join(map(_describe, leaves))}"
-    if exchange.current().compares:
+    if PartialState().exchange.compares:
         parts = _parts(leaves)
         said = packets.exchange(head.encode(), None if parts is None else torch.cat(parts), group)
         if len({message.mark for message in said}) > 1:
@@ -261,7 +261,7 @@ def _greatest(leaf: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor
 
 
 def _gather_one(leaf: torch.Tensor, group: Any) -> torch.Tensor:
-    return exchange.current().gather(leaf.detach().reshape(1) if leaf.dim() == 0 else leaf.detach(), group)
+    return PartialState().exchange.gather(leaf.detach().reshape(1) if leaf.dim() == 0 else leaf.detach(), group)
 
 
 def _fill(leaf: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

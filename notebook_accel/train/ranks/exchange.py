@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 
 from notebook_accel.train.ranks import packets
-from notebook_accel.train.ranks.state import PartialState
 
 
 class Exchange(Protocol):
@@ -39,7 +38,11 @@ class Exchange(Protocol):
 
 
 class OverTorch:
-    """`torch.distributed`: tensors travel on their GPUs with nccl, else in the host's memory."""
+    """`torch.distributed`: tensors travel on their GPUs with nccl, otherwise in the host's memory."""
+
+    def __init__(self, backend: str | None, device: torch.device) -> None:
+        self._backend = backend
+        self._device = device
 
     @property
     def compares(self) -> bool:
@@ -47,19 +50,19 @@ class OverTorch:
         return "cpu:" in dist.get_backend_config()
 
     def gather(self, tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
-        sent = _carried(tensor)
+        sent = self._carried(tensor)
         size = dist.get_world_size(group)
         everything = sent.new_empty((size * sent.shape[0], *sent.shape[1:]))
         packets.all_gather(everything, sent, group=group)
         return everything.to(tensor.device)
 
     def reduce(self, tensor: torch.Tensor, greatest: bool, group: Any = None) -> torch.Tensor:
-        total = _carried(tensor).clone()
+        total = self._carried(tensor).clone()
         dist.all_reduce(total, dist.ReduceOp.MAX if greatest else dist.ReduceOp.SUM, group=group)
         return total.to(tensor.device)
 
     def broadcast(self, tensor: torch.Tensor, source: int) -> torch.Tensor:
-        sent = _carried(tensor)
+        sent = self._carried(tensor)
         dist.broadcast(sent, source)
         return sent
 
@@ -72,19 +75,17 @@ class OverTorch:
         return found
 
     def barrier(self) -> None:
-        state = PartialState()
-        dist.barrier(device_ids=[state.device.index] if state.backend == "nccl" else None)
+        dist.barrier(device_ids=[self._device.index] if self._backend == "nccl" else None)
+
+    def _carried(self, leaf: torch.Tensor) -> torch.Tensor:
+        """The leaf where the ranks can exchange it: on its GPU with nccl, otherwise in the host's memory."""
+        on_gpus = leaf.device.type == "cuda" and self._backend == "nccl"
+        return (leaf if on_gpus else leaf.cpu()).contiguous()
 
 
-def current() -> Exchange:
-    """That of this rank's state."""
-    if PartialState().backend == "xla":
+def of(backend: str | None, device: torch.device) -> Exchange:
+    """How ranks of a backend exchange; `device` is this rank's."""
+    if backend == "xla":
         found: Exchange = importlib.import_module("notebook_accel.train.ranks.xla_group").OverXla()
         return found
-    return OverTorch()
-
-
-def _carried(leaf: torch.Tensor) -> torch.Tensor:
-    """The leaf where the ranks can exchange it: on its GPU with nccl, else in the host's memory."""
-    on_gpus = leaf.device.type == "cuda" and PartialState().backend == "nccl"
-    return (leaf if on_gpus else leaf.cpu()).contiguous()
+    return OverTorch(backend, device)

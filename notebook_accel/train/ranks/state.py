@@ -16,8 +16,9 @@ from notebook_accel.train.options.plugins import (
     TorchDynamoPlugin,
     TorchTensorParallelPlugin,
 )
-from notebook_accel.train.ranks import environment, topology
-from notebook_accel.train.ranks.topology import Place
+from notebook_accel.train.ranks import environment, exchange, topology
+from notebook_accel.train.ranks.exchange import Exchange
+from notebook_accel.train.ranks.place import Place
 from notebook_accel.train.ranks.turns import RankWork
 
 _PARTIAL = f"{__name__}.partial"
@@ -113,11 +114,14 @@ class PartialState(RankWork):
             return DistributedType.NO
         return DistributedType.MULTI_GPU if self.device.type == "cuda" else DistributedType.MULTI_CPU
 
+    @property
+    def exchange(self) -> Exchange:
+        """How ranks exchange tensors and bytes."""
+        return exchange.of(self.backend, self.device)
+
     def wait_for_everyone(self) -> None:
         if self.use_distributed:
-            from notebook_accel.train.ranks import exchange
-
-            exchange.current().barrier()
+            self.exchange.barrier()
 
     def require_group(self) -> None:
         """Makes a group of one where there is none, for what works on groups only."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,20 +11,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.train.ranks.environment import Environment
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where this process is among the ranks."""
-
-    device: torch.device
-    backend: str | None
-    """How the ranks talk: `gloo`, `nccl`, `xla`; `None` for one rank alone."""
-    rank: int
-    local_rank: int
-    world_size: int
-    local_world_size: int
-    debug: bool
+from notebook_accel.train.ranks.place import Place
 
 
 def join(told: Environment, cpu: bool, options: dict[str, Any]) -> Place:

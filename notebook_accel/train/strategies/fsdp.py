@@ -18,8 +18,9 @@ from notebook_accel.train.options.plugins import DistributedType
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies import wrapping
 from notebook_accel.train.strategies.base import Settings, StateDict
-from notebook_accel.train.strategies.parameters import followed_by, start_alike, whole
+from notebook_accel.train.strategies.parameters import followed_by, start_alike
 from notebook_accel.train.strategies.sharded_states import InShards
+from notebook_accel.train.tensors.shards import whole
 
 if TYPE_CHECKING:
     from notebook_accel.train.checkpoints.checkpoint import LoadOptions, SaveOptions

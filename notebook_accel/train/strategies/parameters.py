@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
@@ -49,9 +48,3 @@ def _named(model: nn.Module) -> Mapping[str, nn.Parameter]:
     """The parameters by name; a shared one under each of its names."""
     found = model.named_parameters(remove_duplicate=False)
     return {name.replace(_CHECKPOINT_PREFIX, ""): parameter for name, parameter in found}
-
-
-def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor as one, if it lives in shards."""
-    full = getattr(tensor, "full_tensor", None)
-    return tensor if full is None else full()

@@ -18,8 +18,9 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.plugins import DistributedType, TorchTensorParallelPlugin
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings
-from notebook_accel.train.strategies.parameters import followed_by, start_alike, whole
+from notebook_accel.train.strategies.parameters import followed_by, start_alike
 from notebook_accel.train.strategies.sharded_states import InShards
+from notebook_accel.train.tensors.shards import whole
 
 
 class TensorParallel(InShards):

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints.contents import write_replicated
 from notebook_accel.train.options.plugins import DistributedType
-from notebook_accel.train.ranks import exchange, xla_group
+from notebook_accel.train.ranks import xla_group
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings, StateDict, Strategy
@@ -104,7 +104,7 @@ def _start_alike(model: nn.Module) -> None:
     """Gives all ranks the weights and buffers of rank 0."""
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
-            tensor.copy_(exchange.current().broadcast(tensor, 0))
+            tensor.copy_(PartialState().exchange.broadcast(tensor, 0))
 
 
 def _sync_outside_of_loaders() -> None:

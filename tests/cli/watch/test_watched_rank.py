@@ -12,9 +12,11 @@ import pytest
 
 from notebook_accel.cli.watch import screen, watched_rank, wrapper
 from notebook_accel.cli.watch.screen import Screen
-from notebook_accel.cli.watch.watcher import LAUNCHER, Subject, Watcher
+from notebook_accel.cli.watch.subject import LAUNCHER, Subject
+from notebook_accel.cli.watch.watcher import Watcher
 from notebook_accel.events import Asked, Bar, Exited, Failed, Notice, Phase, Raised, Returned, to_wire
-from notebook_accel.launch.job.job import Job, Status
+from notebook_accel.launch.job.fold import Status
+from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show import front_end as frontend
 from tests.cli import terminal
 

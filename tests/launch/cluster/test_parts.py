@@ -13,10 +13,10 @@ import pytest
 from notebook_accel.config import LaunchConfig
 from notebook_accel.events import Bar, Event, Hello, Line, Metrics, Returned, from_wire, to_wire
 from notebook_accel.launch.cluster import shared_folders
+from notebook_accel.launch.cluster.agent import rank_messages
 from notebook_accel.launch.cluster.agent.backlog import Backlog
-from notebook_accel.launch.cluster.bridge import rank_messages
+from notebook_accel.launch.cluster.agent.rank_messages import Speaker, weighed
 from notebook_accel.launch.cluster.bridge.outbox import Outlet
-from notebook_accel.launch.cluster.bridge.rank_messages import Speaker, weighed
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.select_once import turn
 from notebook_accel.launch.cluster.shared_folders import Folders, Shipping

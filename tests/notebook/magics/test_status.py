@@ -10,7 +10,7 @@ from notebook_accel import hardware
 from notebook_accel.config import resolve
 from notebook_accel.config.layers import Layer
 from notebook_accel.hardware import Gpu, GpuUse, Hardware
-from notebook_accel.notebook.magics import status
+from notebook_accel.notebook.magics import job_commands, status
 
 NOBODY = max(psutil.pids()) + 10_000
 GPUS = Hardware(tuple(Gpu("H200", f"GPU-{index}", 100 * 2**30) for index in range(3)), ("0", "1", "2"), "", False, 16)
@@ -48,7 +48,7 @@ def test_it_tells_what_a_launch_would_do_or_why_it_would_be_refused(monkeypatch:
 
 @pytest.mark.usefixtures("machine")
 def test_those_who_keep_ranks_tell_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "LIVE", [lambda: ["2 ranks of <b>", "1 job"]])
+    monkeypatch.setattr(job_commands, "running", lambda: ["2 ranks of <b>", "1 job"])
     shown = status.look()
     assert "\n2 ranks of <b>\n1 job\n" in repr(shown)
     assert "2 ranks of &lt;b&gt;" in shown._repr_html_()

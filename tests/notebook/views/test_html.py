@@ -30,7 +30,8 @@ from notebook_accel.events import (
     Stalled,
 )
 from notebook_accel.launch.job import describe
-from notebook_accel.launch.job.job import Job, Status
+from notebook_accel.launch.job.fold import Status
+from notebook_accel.launch.job.job import Job
 from notebook_accel.notebook import views
 from notebook_accel.notebook.views import elements, html, page
 

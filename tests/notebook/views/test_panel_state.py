@@ -27,7 +27,8 @@ from notebook_accel.events import (
     Raised,
     Stalled,
 )
-from notebook_accel.launch.job.job import Job, Status
+from notebook_accel.launch.job.fold import Status
+from notebook_accel.launch.job.job import Job
 from notebook_accel.notebook.views import panel_state
 from notebook_accel.notebook.views.merge_patch import diff
 from notebook_accel.notebook.views.pacing import Pacer

@@ -12,7 +12,7 @@ from torch import nn
 
 from notebook_accel import Accelerator, FullyShardedDataParallelPlugin
 from notebook_accel.train.checkpoints.contents import Contents, LoadOptions, SaveOptions
-from notebook_accel.train.devices import random_states
+from notebook_accel.train.ranks import random_states
 from tests.train.conftest import Cases, Ranks
 
 

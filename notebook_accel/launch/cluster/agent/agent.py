@@ -6,10 +6,8 @@ It knows no cluster. Whoever hosts it calls `tell` and `poll`, from any thread; 
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import math
 import os
-import platform
 import selectors
 import shutil
 import socket
@@ -22,31 +20,19 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from notebook_accel.launch.cluster.agent import rank_messages
 from notebook_accel.launch.cluster.agent.backlog import Backlog
 from notebook_accel.launch.cluster.agent.local_group import LocalGroup
-from notebook_accel.launch.cluster.bridge import rank_messages
 from notebook_accel.launch.cluster.protocol import LEASE, Frame
 from notebook_accel.launch.cluster.select_once import turn
 from notebook_accel.launch.cluster.shared_folders import Folders
+from notebook_accel.launch.cluster.versions import versions
 from notebook_accel.launch.engines.contract import Meeting
 from notebook_accel.launch.engines.fork_server import ServerEngine
 from notebook_accel.launch.wire import mirror
 
 _TICK = 1.0
 _BACKLOG = 4096
-_COMPARED = ("torch", "notebook-accel", "cloudpickle")
-
-
-def versions() -> dict[str, str]:
-    """What must be the same on all machines, and in the notebook."""
-    found = {"Python": ".".join(platform.python_version_tuple()[:2])}
-    for name in _COMPARED:
-        try:
-            # A build for another device is the same version.
-            found[name] = importlib.metadata.version(name).partition("+")[0]
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = ""
-    return found
 
 
 class NodeAgent:

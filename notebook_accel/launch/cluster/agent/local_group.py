@@ -13,8 +13,8 @@ from typing import Any
 from notebook_accel.errors import LaunchError, StreamError
 from notebook_accel.events import Bar, Exited, Heartbeat, Metrics
 from notebook_accel.launch.cluster.agent.partial_lines import Tails
+from notebook_accel.launch.cluster.agent.rank_messages import Speaker, weighed
 from notebook_accel.launch.cluster.agent.stack_files import StackFiles
-from notebook_accel.launch.cluster.bridge.rank_messages import Speaker, weighed
 from notebook_accel.launch.cluster.protocol import UNREAD, Frame
 from notebook_accel.launch.engines.contract import GroupSpec, Meeting
 from notebook_accel.launch.engines.fork_server import ServerEngine

@@ -10,10 +10,10 @@ import os
 import sys
 import threading
 
+from notebook_accel.launch.cluster import connection
 from notebook_accel.launch.cluster.agent.agent import NodeAgent
+from notebook_accel.launch.cluster.connection import Wire
 from notebook_accel.launch.cluster.protocol import WAIT
-from notebook_accel.launch.cluster.transports import connection
-from notebook_accel.launch.cluster.transports.connection import Wire
 
 _OF_STEP = ("SLURM_", "SLURMD_", "PMI", "SRUN_")
 """What Slurm tells a task; a library in a rank would take itself for that task, such as Lightning."""

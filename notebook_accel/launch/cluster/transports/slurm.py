@@ -26,11 +26,10 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import IO, Any
 
-from notebook_accel.launch.cluster import versions
+from notebook_accel.launch.cluster import connection, versions
+from notebook_accel.launch.cluster.connection import Wire
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.transport import ClusterError, Node
-from notebook_accel.launch.cluster.transports import connection
-from notebook_accel.launch.cluster.transports.connection import Wire
 from notebook_accel.launch.engines import contract
 from notebook_accel.launch.engines.contract import Machine, Machines
 from notebook_accel.launch.system import interfaces

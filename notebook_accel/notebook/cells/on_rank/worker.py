@@ -49,7 +49,7 @@ def health() -> Health:
 def renew(generation: int) -> None:
     """Joins a new process group with what was in the old."""
     global _severed
-    from notebook_accel.train.models import replicas
+    from notebook_accel.train.strategies import replicas
 
     _severed = connections.times_severed
     replicas.renew(generation)
@@ -57,7 +57,7 @@ def renew(generation: int) -> None:
 
 def make_equal() -> str:
     """Makes equal on all ranks what is to be; returns what the user should know, or nothing."""
-    from notebook_accel.train.models import replicas
+    from notebook_accel.train.strategies import replicas
 
     return replicas.make_equal()
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from notebook_accel.launch.cluster.transports import connection
-from notebook_accel.launch.cluster.transports.connection import Wire
+from notebook_accel.launch.cluster import connection
+from notebook_accel.launch.cluster.connection import Wire
 
 SECRET = b"s" * 32
 

@@ -1,7 +1,7 @@
 import pytest
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.notebook.magics.options import Option, complete, describe, parse
+from notebook_accel.notebook.ipython.magic_options import Option, complete, describe, parse
 
 OPTIONS = (
     Option(flags=("-n", "--num-processes"), summary="Ranks.", value="N"),
