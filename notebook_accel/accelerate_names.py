@@ -40,7 +40,7 @@ _NAMES = {
 """The names in each that users import."""
 
 
-class Mirror(ModuleType):
+class AccelerateModule(ModuleType):
     """One of them."""
 
     def __getattr__(self, name: str) -> Any:
@@ -54,4 +54,4 @@ class Mirror(ModuleType):
 def install() -> None:
     """Has Python find them."""
     for name in _NAMES:
-        sys.modules[f"{_PACKAGE}.{name}"] = Mirror(f"{_PACKAGE}.{name}")
+        sys.modules[f"{_PACKAGE}.{name}"] = AccelerateModule(f"{_PACKAGE}.{name}")

@@ -96,5 +96,3 @@ def test_kernel_and_ranks_hold_only_what_is_theirs() -> None:
     for modules in ranks:
         assert of(modules, ("rank",)) != []
         assert of(modules, DRIVER) == []
-
-

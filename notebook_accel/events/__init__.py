@@ -11,7 +11,7 @@ Each event is a frozen dataclass. The stream, the journal, the job and the views
 """
 
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
-from notebook_accel.events.emit import answers, ask, emit, is_heard, listen
+from notebook_accel.events.emit import answers, ask, emit, has_listener, listen
 from notebook_accel.events.encoding import from_wire, to_wire
 from notebook_accel.events.jobs import (
     AttemptStarted,
@@ -23,15 +23,15 @@ from notebook_accel.events.jobs import (
     Place,
     Signalled,
     Stalled,
-    StopAsked,
+    StopRequested,
 )
 from notebook_accel.events.ranks import (
-    Asked,
     Bar,
     Exited,
     Failed,
     Heartbeat,
     Hello,
+    InputRequested,
     Line,
     Metrics,
     PhaseChanged,
@@ -41,15 +41,15 @@ from notebook_accel.events.ranks import (
     Stacks,
     ThreadStack,
 )
-from notebook_accel.events.requests import Answer, Call, Interrupt, Sever, StacksWanted
+from notebook_accel.events.requests import Answer, Call, Disconnect, Interrupt, StacksWanted
 
 __all__ = [
     "Answer",
-    "Asked",
     "AttemptStarted",
     "Bar",
     "Blobs",
     "Call",
+    "Disconnect",
     "Event",
     "Exited",
     "Failed",
@@ -57,6 +57,7 @@ __all__ = [
     "Heartbeat",
     "Hello",
     "History",
+    "InputRequested",
     "Interrupt",
     "JobEnded",
     "JobStarted",
@@ -69,19 +70,18 @@ __all__ = [
     "Place",
     "Raised",
     "Returned",
-    "Sever",
     "Shown",
     "Signalled",
     "Stacks",
     "StacksWanted",
     "Stalled",
-    "StopAsked",
+    "StopRequested",
     "ThreadStack",
     "answers",
     "ask",
     "emit",
     "from_wire",
-    "is_heard",
+    "has_listener",
     "listen",
     "to_wire",
 ]

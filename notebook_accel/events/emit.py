@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from notebook_accel import rank_local
 from notebook_accel.events.base import Event
-from notebook_accel.events.ranks import Asked, Metrics
+from notebook_accel.events.ranks import InputRequested, Metrics
 from notebook_accel.events.requests import Answer
 
 MetricsSink = Callable[[dict[str, float], "int | None"], None]
@@ -38,7 +38,7 @@ def _as_events(sink: Callable[[Event], None]) -> MetricsSink:
     return lambda values, step: sink(Metrics(values, step))
 
 
-def is_heard() -> bool:
+def has_listener() -> bool:
     """Whether somebody listens, for those to whom an event is dear."""
     return rank_local.space().get(_SINK) is not None
 
@@ -58,10 +58,10 @@ def answers() -> queue.SimpleQueue[Answer]:
 
 def ask(said: str, prompt: str) -> str | None:
     """Asks the user for a line, and waits for it; `None` where nobody can be asked."""
-    if not is_heard():
+    if not has_listener():
         return None
     given = answers()
     while not given.empty():
         given.get()  # an interrupt came before it, when something else was asked
-    emit(Asked(said, prompt))
+    emit(InputRequested(said, prompt))
     return given.get().text

@@ -51,7 +51,7 @@ class Signalled(Event):
 
 
 @dataclass(frozen=True)
-class StopAsked(Event):
+class StopRequested(Event):
     """The job was asked to stop."""
 
     kind = "stop"

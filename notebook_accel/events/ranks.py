@@ -159,7 +159,7 @@ class Shown(Event):
 
 
 @dataclass(frozen=True)
-class Asked(Event):
+class InputRequested(Event):
     """The rank's debugger waits for a line of input."""
 
     kind = "asked"

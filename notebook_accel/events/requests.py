@@ -43,7 +43,7 @@ class Interrupt(Event):
 
 
 @dataclass(frozen=True)
-class Sever(Event):
+class Disconnect(Event):
     """Cut your connections to the other ranks, whatever waits on them."""
 
-    kind = "sever"
+    kind = "disconnect"

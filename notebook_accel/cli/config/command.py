@@ -17,7 +17,7 @@ from notebook_accel.config.resolve import below
 from notebook_accel.config.translation import from_config
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.launch.plan import plan
-from notebook_accel.launch.plan.preview import outlook
+from notebook_accel.launch.plan.preview import preview
 
 _SHOWN = [name for name, key in keys.KEYS.items() if key.summary]
 """Keys that have an option, and are shown whether they are set or not."""
@@ -197,7 +197,7 @@ def _outlook(config: LaunchConfig) -> str:
         return f"a launch from a notebook: {ranks} on {machines} of the cluster {config.cluster}"
     try:
         found = hardware.detect({**os.environ, **config.env})
-        return outlook(plan.make(config, found, plan.engine_for(config, found)))
+        return preview(plan.make(config, found, plan.engine_for(config, found)))
     except (ConfigurationError, HardwareError) as error:
         return f"a launch on this machine would be refused: {error}"
 

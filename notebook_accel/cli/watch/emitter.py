@@ -34,7 +34,7 @@ from notebook_accel.launch.wire.constants import PACE
 from notebook_accel.launch.wire.stream import Channel, Message
 
 
-class Teller:
+class Emitter:
     """Tells a watcher what the thread that makes this does: its bars, metrics, waits and memory."""
 
     def __init__(self, channel: Channel) -> None:

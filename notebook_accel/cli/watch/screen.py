@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from notebook_accel.cli.watch.subject import LAUNCHER, Subject
 from notebook_accel.events import (
-    Asked,
     AttemptStarted,
     Event,
     Exited,
     Hello,
+    InputRequested,
     Line,
     Notice,
     PhaseChanged,
     Returned,
     Signalled,
     Stacks,
-    StopAsked,
+    StopRequested,
 )
-from notebook_accel.launch.driver.request_stacks import Asking, Reachable
+from notebook_accel.launch.driver.request_stacks import Reachable, StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.job import Job
@@ -94,7 +94,7 @@ class Screen:
         for text in self._output.feed(self._job.ranks[rank].rank, stream, data, now):
             self._apply(rank, Line(stream, text))
 
-    def ask(self, rank: int, event: Asked) -> str | None:
+    def ask(self, rank: int, event: InputRequested) -> str | None:
         """Asks for a line where nothing is drawn meanwhile; `None` where that cannot be."""
         self._show_lines()
         self._view.finish()
@@ -123,7 +123,7 @@ class Screen:
         """The ranks have been interrupted so often by now."""
         if times == self._job.stopping:
             return
-        self._job.apply(None, StopAsked(times))
+        self._job.apply(None, StopRequested(times))
         self._signalled(signal.SIGINT if times == 1 else signal.SIGKILL)
 
     def finish(self, code: int, *, interrupted: bool) -> None:
@@ -163,8 +163,8 @@ class Screen:
             self._job.apply(None, AttemptStarted(attempt))
         elsewhere = self._subject.world_size - self._subject.size
         self._output = Output([state.rank for state in self._job.ranks], self._label, front_end.current.write)
-        self._asking = Asking(self._ranks, self._job, {})
-        self._stalls = StallWatch(self._job, _STALLS_AFTER, elsewhere, self._asking.wish, time.monotonic())
+        self._asking = StackRequests(self._ranks, self._job, {})
+        self._stalls = StallWatch(self._job, _STALLS_AFTER, elsewhere, self._asking.request, time.monotonic())
 
     def _apply(self, rank: int, event: Event) -> None:
         self._stalls.hear(rank, event, time.monotonic())

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from notebook_accel import events
 from notebook_accel.cli.watch import script_process
-from notebook_accel.cli.watch.emitter import Teller
+from notebook_accel.cli.watch.emitter import Emitter
 from notebook_accel.events import Event, Exited, Returned
 from notebook_accel.launch.rank.patches import rich, tqdm, trainers
 from notebook_accel.launch.rank.patches.on_import import when_imported
@@ -82,7 +82,7 @@ def _connect(address: str) -> Channel | None:
     return channel
 
 
-def _listen(teller: Teller) -> None:
+def _listen(teller: Emitter) -> None:
     """Has what the script does become events, whatever it imports for that."""
     when_imported({"tqdm.std": lambda _: tqdm.install()})
     rich.install()
@@ -97,7 +97,7 @@ _builtin_input = builtins.input
 
 def _input(prompt: object = "", /) -> str:
     """`input`, for the debugger too: the watcher has the terminal."""
-    if not events.is_heard():
+    if not events.has_listener():
         return _builtin_input(prompt)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -111,7 +111,7 @@ def main() -> None:
     """The life of the rank."""
     channel = _connect(os.environ.pop(VARIABLE, ""))
     run = script_process.program(sys.argv[1:])
-    teller = None if channel is None else Teller(channel)
+    teller = None if channel is None else Emitter(channel)
     if teller is not None:
         _listen(teller)
     last: Event = Returned()

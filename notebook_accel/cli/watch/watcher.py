@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from notebook_accel.cli.watch.subject import LAUNCHER, Subject
 from notebook_accel.errors import StreamError
-from notebook_accel.events import Answer, Asked, from_wire, to_wire
+from notebook_accel.events import Answer, InputRequested, from_wire, to_wire
 from notebook_accel.launch.wire.stream import Channel
 
 if TYPE_CHECKING:
@@ -163,13 +163,13 @@ class Watcher:
         if rank == LAUNCHER and "of" in header:  # it tells what became of a rank
             rank, header = header["of"], {name: value for name, value in header.items() if name != "of"}
         event = from_wire(header)
-        if isinstance(event, Asked):
+        if isinstance(event, InputRequested):
             self._drain(rank)
             self._answer(rank, event)
         else:
             self._screen.hear(rank, event)
 
-    def _answer(self, rank: int, event: Asked) -> None:
+    def _answer(self, rank: int, event: InputRequested) -> None:
         assert self._screen is not None
         answer = None
         self._is_asking = True

@@ -11,25 +11,25 @@ from functools import partial
 
 from notebook_accel.errors import StreamError
 from notebook_accel.events import (
-    Asked,
     Bar,
     Event,
     Exited,
     Failed,
+    InputRequested,
     Metrics,
     PhaseChanged,
     Returned,
     Shown,
     Stacks,
-    StopAsked,
+    StopRequested,
     from_wire,
 )
 from notebook_accel.launch.driver.attempt import Attempt, Ending
-from notebook_accel.launch.driver.event_loop import Hearing
+from notebook_accel.launch.driver.event_loop import EventLoop
 from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.pipes import Pipes
-from notebook_accel.launch.driver.request_stacks import Asking
-from notebook_accel.launch.driver.shutdown import Ladder
+from notebook_accel.launch.driver.request_stacks import StackRequests
+from notebook_accel.launch.driver.shutdown import Shutdown
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.driver.stopping import ONE_CALL, Life, Reason, StopRequests, raising
 from notebook_accel.launch.job.job import Job, no_stacks
@@ -86,13 +86,13 @@ class Run:
         self._output = output
         self._requests = requests
         self._deadline = deadline
-        self._hearing = Hearing()
-        self._pipes = Pipes(group, job, output, self._hearing, self._apply)
+        self._event_loop = EventLoop()
+        self._pipes = Pipes(group, job, output, self._event_loop, self._apply)
         self._told: StacksByRank = {}
-        self._asking = Asking(self._ranks, job, group.stacks)
-        self._stalls = StallWatch(job, stall_after, elsewhere, self._asking.wish, time.monotonic())
+        self._stack_requests = StackRequests(self._ranks, job, group.stacks)
+        self._stalls = StallWatch(job, stall_after, elsewhere, self._stack_requests.request, time.monotonic())
         self._stalls_due = 0.0
-        self._ladder = Ladder(group, job, life, self._members)
+        self._shutdown = Shutdown(group, job, life, self._members)
         self._running = set(self._members)
         """Those that have neither answered nor ended."""
         self._left = set(self._members)
@@ -112,21 +112,21 @@ class Run:
                 self._group.call(rank, payload)
             # They begin; what it takes to hear them is made ready meanwhile.
             self._listen()
-            self._job.runner.request_stacks = self._asking.wish
+            self._job.runner.request_stacks = self._stack_requests.request
             while not self._is_over():
-                self._hearing.wait(self._pause())
+                self._event_loop.wait(self._pause())
                 self._look_at_clock()
                 self._show()
             self._take_the_rest()
             ending = self._ending()
             if ending is Ending.RETURNED and self._life.ends:
-                self._ranks.part()
+                self._ranks.expect_ends()
             stacks = [self._group.read_stacks(rank) for rank in range(len(self._job.ranks))]
             oom_killed = ending is Ending.FAILED and self._group.oom_killed()
-            return Attempt(ending, stacks, self._told, oom_killed, self._ladder.disturbed)
+            return Attempt(ending, stacks, self._told, oom_killed, self._shutdown.disturbed)
         finally:
             self._job.runner.request_stacks = no_stacks
-            self._asking.close()
+            self._stack_requests.close()
             self._output.show(time.monotonic(), all_of_it=True)
 
     def _states(self) -> Iterator[tuple[int, RankState]]:
@@ -134,7 +134,7 @@ class Run:
         return ((rank, self._job.ranks[rank]) for rank in self._members)
 
     def _is_over(self) -> bool:
-        return self._ladder.given_up or not self._left
+        return self._shutdown.given_up or not self._left
 
     def _take_the_rest(self) -> None:
         """What a rank has written before it answered may still be on its way."""
@@ -151,9 +151,9 @@ class Run:
             self._view.refresh()
 
     def _ending(self) -> Ending:
-        if self._ladder.is_asked_for:
+        if self._shutdown.is_requested:
             return Ending.STOPPED
-        if self._ladder.reason is Reason.TIMEOUT:
+        if self._shutdown.reason is Reason.TIMEOUT:
             return Ending.TIMED_OUT
         returned = all(state.returned for _, state in self._states())
         return Ending.RETURNED if returned else Ending.FAILED
@@ -161,10 +161,10 @@ class Run:
     # What can be heard
 
     def _listen(self) -> None:
-        self._hearing.register(self._ranks, self._on_changes)
-        self._hearing.register(self._requests, self._on_request)
+        self._event_loop.register(self._ranks, self._on_changes)
+        self._event_loop.register(self._requests, self._on_request)
         for rank in self._members:
-            self._hearing.register_patient(self._ranks.channels[rank], partial(self._on_channel, rank))
+            self._event_loop.register_throttled(self._ranks.channels[rank], partial(self._on_channel, rank))
             self._pipes.listen(rank)
             for event in self._group.known(rank):
                 self._job.apply(rank, event)
@@ -191,7 +191,7 @@ class Run:
             self._on_channel(rank)
         self._pipes.take(rank)
         self._pipes.forget(rank)
-        self._hearing.forget(channel)
+        self._event_loop.forget(channel)
         self._pipes.end(rank)
 
     def _on_channel(self, rank: int) -> bool:
@@ -207,7 +207,7 @@ class Run:
             self._ranks.signal(rank, signal.SIGKILL)
             messages = None
         if messages is None:
-            self._hearing.forget(channel)
+            self._event_loop.forget(channel)
         return is_progress and bool(messages) and not channel.is_torn
 
     def _on_message(self, rank: int, message: Message) -> bool:
@@ -224,19 +224,19 @@ class Run:
             self._on_exit(rank, event)
             return
         if isinstance(event, Stacks):
-            self._asking.hear(rank, event)
+            self._stack_requests.hear(rank, event)
             return
         self._group.heard(rank, event, message.fds)
         self._apply(rank, _placed(event))
-        self._ladder.heard(rank, event)
-        if isinstance(event, (Shown, Asked)):
+        self._shutdown.heard(rank, event)
+        if isinstance(event, (Shown, InputRequested)):
             self._on_user(rank, event)
         if isinstance(event, Failed):
             self._on_failure(Reason.FAILURE)
         if isinstance(event, (Returned, Failed)):
             self._on_answer(rank)
 
-    def _on_user(self, rank: int, event: Shown | Asked) -> None:
+    def _on_user(self, rank: int, event: Shown | InputRequested) -> None:
         """Something for the user alone, at its place in what the rank has written."""
         if isinstance(event, Shown):
             content = json.loads(b"".join(map(bytes, event.bundle)))
@@ -247,7 +247,7 @@ class Run:
             self._output.show(time.monotonic(), all_of_it=True)
             self._group.answer(rank, self._ask(event))
 
-    def _ask(self, question: Asked) -> str | None:
+    def _ask(self, question: InputRequested) -> str | None:
         try:
             with raising():
                 return front_end.current.ask(question.said, question.prompt)
@@ -268,7 +268,7 @@ class Run:
 
         A rank that returns right after the rendezvous would else be gone before the others have all connected to it.
         """
-        if self._ladder.reason is not None or not self._running:
+        if self._shutdown.reason is not None or not self._running:
             for rank in self._held:
                 self._ranks.channels[rank].finish()
             self._held.clear()
@@ -280,48 +280,48 @@ class Run:
     # How it ends before its time
 
     def _on_failure(self, how: Reason) -> None:
-        if self._ladder.reason is None:
+        if self._shutdown.reason is None:
             self._stop(how)
 
     def _on_request(self) -> None:
         given = self._requests.take()
-        self._job.apply(None, StopAsked(len(given)))
-        if not self._ladder.is_asked_for:
+        self._job.apply(None, StopRequested(len(given)))
+        if not self._shutdown.is_requested:
             self._stop(given[0])
         if len(given) > 1:
-            self._ladder.end_at_once(time.monotonic())
+            self._shutdown.end_at_once(time.monotonic())
 
     def _stop(self, reason: Reason) -> None:
-        self._ladder.begin(reason, time.monotonic())
+        self._shutdown.begin(reason, time.monotonic())
         self._release()
 
     def _pause(self) -> float:
         """Seconds until something may have to be done although nothing is heard."""
         now = time.monotonic()
         times = [now + _TICK]
-        if (due := self._ladder.due()) is not None:
+        if (due := self._shutdown.due()) is not None:
             times.append(due)
         if (due := self._output.next_due) is not None:
             times.append(max(due, self._shown + _SHOW))
-        if self._deadline is not None and self._ladder.reason is None:
+        if self._deadline is not None and self._shutdown.reason is None:
             times.append(self._deadline)
         return max(0.0, min(times) - now)
 
     def _look_at_clock(self) -> None:
         now = time.monotonic()
-        self._asking.look(now)
-        if self._ladder.reason is None and now >= self._stalls_due:
+        self._stack_requests.look(now)
+        if self._shutdown.reason is None and now >= self._stalls_due:
             self._stalls_due = now + _TICK
             self._stalls.look(now)
-        if self._deadline is not None and self._ladder.reason is None and now >= self._deadline:
+        if self._deadline is not None and self._shutdown.reason is None and now >= self._deadline:
             self._stop(Reason.TIMEOUT)
-            self._asking.wish(self._end_now)
-        self._ladder.climb(now)
+            self._stack_requests.request(self._end_now)
+        self._shutdown.escalate(now)
 
     def _end_now(self, told: StacksByRank) -> None:
         """The ranks have told where they are."""
         self._told = told
-        self._ladder.hurry()
+        self._shutdown.skip_wait()
 
 
 def _placed(event: Event) -> Event:

@@ -47,7 +47,7 @@ def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str
         process.wait()  # it leaves a child behind that is nobody's
         answer = _answer(channel)
         if answer is None:
-            raise LaunchError(processes.obituary(_WHAT, log))
+            raise LaunchError(processes.why_it_ended(_WHAT, log))
         job = attach.follow(records.Record(records.folder() / answer["folder"]))
         _let_go(channel, planned, answer["pid"], environ)
         return job
@@ -55,7 +55,7 @@ def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str
 
 def _let_go(channel: Channel, planned: Plan, pid: int, environ: Mapping[str, str]) -> None:
     """Has the process begin, with what this one has that starts ranks at once, if there is such a thing."""
-    control = plan.engine_of(planned).bequeath(pid, environ)
+    control = plan.engine_of(planned).hand_over(pid, environ)
     if control is None:
         channel.send({"go": True})
         return

@@ -76,7 +76,7 @@ def main(fd: int) -> None:
     front_end = Unseen(order)
     frontend.use(front_end)
     frames.keep_cells({filename: text for filename, (_, text) in order.cells.items()})
-    payload = Payload(next(iter(message.fds), None), order.layout, [bytes(part) for part in parts])
+    payload = Payload(next(iter(message.fds), None), order.layout, [bytes(expect_ends) for expect_ends in parts])
     engine = plan.engine_of(order.plan)
     launch = Launch(engine, order.plan, order.environ, payload, order.name, NoView, detached=True)
     front_end.job = launch.job
@@ -92,7 +92,7 @@ def main(fd: int) -> None:
         record.remove()  # the launch was interrupted
         return
     for fd in go.fds:
-        engine.inherit(Channel(socket.socket(fileno=fd)), order.environ)
+        engine.take_over(Channel(socket.socket(fileno=fd)), order.environ)
     channel.close()
     _take_log(record)
     signal.signal(signal.SIGTERM, lambda *_: launch.requests.ask(Reason.CANCEL))

@@ -20,7 +20,7 @@ _LIVELY = 1.0
 """Seconds from the beginning in which all are heard at once: most launches are over by then."""
 
 
-class Hearing:
+class EventLoop:
     """Calls what belongs to each source that has something to be read.
 
     By `poll`, which costs nothing to set up: one of these is made for each cell that the ranks run.
@@ -28,27 +28,27 @@ class Hearing:
 
     def __init__(self) -> None:
         self._all = select.poll()
-        self._urgent = select.poll()
-        self._heard: dict[int, Callable[[], object]] = {}
+        self._immediate = select.poll()
+        self._callbacks: dict[int, Callable[[], object]] = {}
         """By descriptor."""
         self._descriptors: dict[Source, int] = {}
-        self._patient: set[int] = set()
+        self._throttled: set[int] = set()
         self._lively_until = time.monotonic() + _LIVELY
         self._due = 0.0
         """When the patient are heard next."""
 
-    def register(self, source: Source, heard: Callable[[], object]) -> None:
+    def register(self, source: Source, callback: Callable[[], object]) -> None:
         """Has `heard` called as soon as there is something."""
-        self._urgent.register(self._keep(source, heard), select.POLLIN)
+        self._immediate.register(self._keep(source, callback), select.POLLIN)
 
-    def register_patient(self, source: Source, heard: Callable[[], bool]) -> None:
+    def register_throttled(self, source: Source, callback: Callable[[], bool]) -> None:
         """Has `heard` called, which returns whether it can wait if there is more."""
-        self._patient.add(self._keep(source, heard))
+        self._throttled.add(self._keep(source, callback))
 
-    def _keep(self, source: Source, heard: Callable[[], object]) -> int:
+    def _keep(self, source: Source, callback: Callable[[], object]) -> int:
         descriptor = source if isinstance(source, int) else source.fileno()
         self._descriptors[source] = descriptor
-        self._heard[descriptor] = heard
+        self._callbacks[descriptor] = callback
         self._all.register(descriptor, select.POLLIN)
         return descriptor
 
@@ -57,22 +57,22 @@ class Hearing:
         descriptor = self._descriptors.pop(source, None)
         if descriptor is None:
             return
-        del self._heard[descriptor]
+        del self._callbacks[descriptor]
         self._all.unregister(descriptor)
-        if descriptor not in self._patient:
-            self._urgent.unregister(descriptor)
+        if descriptor not in self._throttled:
+            self._immediate.unregister(descriptor)
 
     def wait(self, timeout: float) -> None:
         """Waits until something has been heard, for at most so many seconds."""
         left = self._due - time.monotonic()
         if left > 0:
-            self._hear(self._urgent, min(left, timeout))
+            self._dispatch(self._immediate, min(left, timeout))
             return
-        answers = self._hear(self._all, timeout)
+        answers = self._dispatch(self._all, timeout)
         now = time.monotonic()
         if now >= self._lively_until and False not in answers:
-            self._due = now + min(_LONGEST_PACE, _PACE * len(self._patient))
+            self._due = now + min(_LONGEST_PACE, _PACE * len(self._throttled))
 
-    def _hear(self, poll: select.poll, timeout: float) -> list[object]:
+    def _dispatch(self, poll: select.poll, timeout: float) -> list[object]:
         found = poll.poll(timeout * 1000)
-        return [heard() for descriptor, _ in found if (heard := self._heard.get(descriptor)) is not None]
+        return [callback() for descriptor, _ in found if (callback := self._callbacks.get(descriptor)) is not None]

@@ -10,7 +10,18 @@ import selectors
 import time
 from collections.abc import Iterator, Sequence
 
-from notebook_accel.events import Answer, Event, Exited, Failed, Heartbeat, Hello, Returned, Sever, from_wire, to_wire
+from notebook_accel.events import (
+    Answer,
+    Disconnect,
+    Event,
+    Exited,
+    Failed,
+    Heartbeat,
+    Hello,
+    Returned,
+    from_wire,
+    to_wire,
+)
 from notebook_accel.launch.engines.contract import Engine, GroupSpec
 from notebook_accel.launch.wire.payload import Payload
 
@@ -54,10 +65,10 @@ class RankGroup:
         self.busy.add(rank)
         self.ranks.call(rank, payload)
 
-    def sever(self) -> None:
+    def disconnect(self) -> None:
         """Has all ranks, busy or not, cut their connections to each other: each does so for those it has accepted."""
         for rank in range(self.size):
-            self._say(rank, Sever())
+            self._say(rank, Disconnect())
 
     def answer(self, rank: int, text: str | None) -> None:
         """Gives a rank the line that it has asked for."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from notebook_accel.events import Event, Line, LinesLeftOut
-from notebook_accel.launch.driver.event_loop import Hearing
+from notebook_accel.launch.driver.event_loop import EventLoop
 from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show.output import Output
@@ -30,18 +30,18 @@ class Pipes:
     """
 
     def __init__(
-        self, group: RankGroup, job: Job, output: Output, hearing: Hearing, apply: Callable[[int, Event], object]
+        self, group: RankGroup, job: Job, output: Output, hearing: EventLoop, apply: Callable[[int, Event], object]
     ) -> None:
         self._group = group
         self._job = job
         self._output = output
-        self._hearing = hearing
+        self._event_loop = hearing
         self._apply = apply
 
     def listen(self, rank: int) -> None:
         """Reads what a rank writes from now on, as soon as it comes."""
         for fd, stream in self._group.pipes(rank):
-            self._hearing.register(fd, partial(self._read, fd, rank, stream))
+            self._event_loop.register(fd, partial(self._read, fd, rank, stream))
 
     def take(self, rank: int) -> None:
         """Reads all that is there."""
@@ -52,7 +52,7 @@ class Pipes:
     def forget(self, rank: int) -> None:
         """Listens no more. What a rank has started may hold its pipes open."""
         for fd, _ in self._group.pipes(rank):
-            self._hearing.forget(fd)
+            self._event_loop.forget(fd)
 
     def end(self, rank: int) -> None:
         """Nothing more comes: a line that has not ended is one."""
@@ -70,7 +70,7 @@ class Pipes:
         except BlockingIOError:
             return False
         if not data:
-            self._hearing.forget(fd)
+            self._event_loop.forget(fd)
             return False
         self._keep(rank, stream, self._output.feed(self._global(rank), stream, data, time.monotonic()))
         return True

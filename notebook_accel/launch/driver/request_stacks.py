@@ -39,7 +39,7 @@ class Reachable(Protocol):
         """Sends a signal to one that has a stacks file."""
 
 
-class Asking:
+class StackRequests:
     """Asks the ranks of one attempt, one question at a time. Lives on the thread of its run."""
 
     def __init__(self, ranks: Reachable, job: Job, files: Mapping[int, int]) -> None:
@@ -47,17 +47,17 @@ class Asking:
         self._job = job
         self._files = files
         """Descriptors of the ranks' stacks files, by rank."""
-        self._wishes: deque[Callable[[StacksByRank], object]] = deque()
+        self._pending: deque[Callable[[StacksByRank], object]] = deque()
         self._question: _Question | None = None
         self._number = 0
 
-    def wish(self, then: Callable[[StacksByRank], object]) -> None:
+    def request(self, then: Callable[[StacksByRank], object]) -> None:
         """Has `then` called with what the ranks tell, on the thread of the run. Any thread may wish."""
-        self._wishes.append(then)
+        self._pending.append(then)
 
     def look(self, now: float) -> None:
         """Does what there is to do by now."""
-        if self._question is None and self._wishes:
+        if self._question is None and self._pending:
             self._ask(now)
         if self._question is not None:
             self._chase(self._question, now)
@@ -71,13 +71,13 @@ class Asking:
         """Answers those who still wait, with what there is."""
         if self._question is not None:
             self._conclude(self._question)
-        while self._wishes:
-            self._wishes.popleft()({})
+        while self._pending:
+            self._pending.popleft()({})
 
     def _ask(self, now: float) -> None:
         self._number += 1
-        self._question = _Question(now, {}, {}, list(self._wishes))
-        self._wishes.clear()
+        self._question = _Question(now, {}, {}, list(self._pending))
+        self._pending.clear()
         header, _ = to_wire(StacksWanted(self._number))
         for rank in self._alive():
             with contextlib.suppress(OSError, LookupError):  # it has just ended

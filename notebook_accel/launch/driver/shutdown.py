@@ -15,13 +15,13 @@ from notebook_accel.launch.show import front_end
 
 _PATIENCE = 1.0
 """Seconds after an interrupt before saying what is being waited for."""
-_DISPERSED = 0.5
+_STORE_CLOSES_AFTER = 0.5
 """Seconds after the end of a rank that was stopped until its store is closed to the others."""
 _ABANDONED = 1.5
 """The same, until those end that still wait for it."""
 
 
-class Ladder:
+class Shutdown:
     """Ends the ranks of one call, by what the call means to them.
 
     Args:
@@ -46,26 +46,26 @@ class Ladder:
         self._steps: list[tuple[float, signal.Signals | Act]] = []
         self._missed: set[int] = set()
         """Ranks that could not hear an interrupt yet."""
-        self._parted: float | None = None
+        self._first_end: float | None = None
         """When the first rank was seen to have ended."""
-        self._dispersed = False
-        self._told_patience = False
+        self._store_closed = False
+        self._waiting_announced = False
 
     @property
-    def is_asked_for(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether somebody wants them to end, rather than their own failure or the clock."""
         return self.reason in (Reason.INTERRUPT, Reason.CANCEL)
 
     def begin(self, reason: Reason, now: float) -> None:
         """Starts on the steps that the reason asks for."""
         self.reason = reason
-        self._restart(self._life.ladders[reason], now)
+        self._restart(self._life.steps[reason], now)
 
     def end_at_once(self, now: float) -> None:
         """Leaves out all steps but the last."""
         self._restart(self._life.at_once, now)
 
-    def hurry(self) -> None:
+    def skip_wait(self) -> None:
         """Takes the next step now: there is nothing more to wait for."""
         if self._steps:
             self._began -= self._steps[0][0]
@@ -80,14 +80,14 @@ class Ladder:
             self._missed.discard(rank)
             self._group.ranks.signal(rank, signal.SIGINT)
 
-    def climb(self, now: float) -> None:
+    def escalate(self, now: float) -> None:
         """Takes the steps that are due."""
         while self._steps and now >= self._began + self._steps[0][0]:
             self._take(self._steps.pop(0)[1])
-        if self.is_asked_for and self._life.ends:
-            self._disperse(now)
-        if self.is_asked_for and self._steps and not self._told_patience and now > self._began + _PATIENCE:
-            self._told_patience = True
+        if self.is_requested and self._life.ends:
+            self._free_waiting(now)
+        if self.is_requested and self._steps and not self._waiting_announced and now > self._began + _PATIENCE:
+            self._waiting_announced = True
             left = spans(state.rank for _, state in self._left())
             front_end.current.notice(
                 f"waiting up to {GRACE:g} s for ranks {left} to end; interrupt again to {self._life.again}"
@@ -101,16 +101,16 @@ class Ladder:
         """The members that have not ended."""
         return ((rank, self._job.ranks[rank]) for rank in self._members if not self._job.ranks[rank].exited)
 
-    def _disperse(self, now: float) -> None:
+    def _free_waiting(self, now: float) -> None:
         """Frees ranks that wait for one that has ended: they do so in C++, where no interrupt reaches them."""
-        if self._parted is None and any(self._job.ranks[rank].exited for rank in self._members):
-            self._parted = now
-        if self._parted is None:
+        if self._first_end is None and any(self._job.ranks[rank].exited for rank in self._members):
+            self._first_end = now
+        if self._first_end is None:
             return
-        if not self._dispersed and now >= self._parted + _DISPERSED:
-            self._dispersed = True
-            self._group.ranks.disperse()
-        if now >= self._parted + _ABANDONED:
+        if not self._store_closed and now >= self._first_end + _STORE_CLOSES_AFTER:
+            self._store_closed = True
+            self._group.ranks.close_store()
+        if now >= self._first_end + _ABANDONED:
             for rank, state in self._left():
                 if state.phase is Phase.WAITING and not state.stopped:
                     self._signal(rank, state, signal.SIGTERM)
@@ -118,8 +118,8 @@ class Ladder:
     def _take(self, step: signal.Signals | Act) -> None:
         self.disturbed = True
         self.given_up = step is Act.GIVE_UP
-        if step is Act.SEVER:
-            self._group.sever()
+        if step is Act.DISCONNECT:
+            self._group.disconnect()
         if not isinstance(step, signal.Signals):
             return
         for rank, state in self._left():

@@ -28,7 +28,7 @@ class Reason(enum.Enum):
 class Act(enum.Enum):
     """What is done to ranks that are to live on, beside sending them signals."""
 
-    SEVER = "sever"  # cut their connections to each other, so that none waits in a collective for ever
+    DISCONNECT = "disconnect"  # cut their connections to each other, so that none waits in a collective for ever
     GIVE_UP = "give up"  # wait for them no longer, and leave them to what they do
 
 
@@ -42,7 +42,7 @@ class Life:
 
     ends: bool
     """They end with the call."""
-    ladders: Mapping[Reason, Steps]
+    steps: Mapping[Reason, Steps]
     at_once: Steps
     """What is done when somebody asks to stop for the second time."""
     again: str
@@ -59,17 +59,17 @@ _LADDERS: Mapping[Reason, Steps] = {
     # Time for the ranks to tell where they are, at most.
     Reason.TIMEOUT: ((1.5, signal.SIGTERM), (2.5, signal.SIGKILL)),
 }
-ONE_CALL = Life(ends=True, ladders=_LADDERS, at_once=((0.0, signal.SIGKILL),), again="kill them now")
+ONE_CALL = Life(ends=True, steps=_LADDERS, at_once=((0.0, signal.SIGKILL),), again="kill them now")
 """Ranks that are started for one call."""
 
-_INTERRUPTED: Steps = ((0.0, signal.SIGINT), (0.5, Act.SEVER), (GRACE, Act.GIVE_UP))
+_INTERRUPTED: Steps = ((0.0, signal.SIGINT), (0.5, Act.DISCONNECT), (GRACE, Act.GIVE_UP))
 KEPT = Life(
     ends=False,
-    ladders={
+    steps={
         Reason.INTERRUPT: _INTERRUPTED,
         Reason.CANCEL: _INTERRUPTED,
-        Reason.FAILURE: ((1.0, signal.SIGINT), (1.5, Act.SEVER), (1.0 + GRACE, Act.GIVE_UP)),
-        Reason.DEATH: ((0.5, signal.SIGINT), (1.0, Act.SEVER), (0.5 + GRACE, Act.GIVE_UP)),
+        Reason.FAILURE: ((1.0, signal.SIGINT), (1.5, Act.DISCONNECT), (1.0 + GRACE, Act.GIVE_UP)),
+        Reason.DEATH: ((0.5, signal.SIGINT), (1.0, Act.DISCONNECT), (0.5 + GRACE, Act.GIVE_UP)),
     },
     at_once=((0.0, Act.GIVE_UP),),
     again="wait no longer",

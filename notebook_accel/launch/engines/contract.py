@@ -129,10 +129,10 @@ class Ranks(Protocol):
     def signal(self, rank: int, signum: int) -> None:
         """Sends a signal to a rank that has not ended; a kill also ends all that the rank has started."""
 
-    def disperse(self) -> None:
+    def close_store(self) -> None:
         """Closes the store: whoever waits there for a rank that has ended gets an error. Only ranks that are to end."""
 
-    def part(self) -> None:
+    def expect_ends(self) -> None:
         """Leaves ranks that have all said that they end to do so by themselves, after `close` if need be."""
 
     def close(self) -> None:
@@ -160,18 +160,18 @@ class Engine(Protocol):
     def preload(self, modules: Sequence[str]) -> None:
         """Begins to import installed modules where later ranks will find them, without waiting."""
 
-    def bequeath(self, heir: int, environment: Mapping[str, str]) -> Channel | None:
+    def hand_over(self, successor: int, environment: Mapping[str, str]) -> Channel | None:
         """Gets ready for another process to start ranks as fast as this one does.
 
         Args:
-            heir: That process, with which it all ends.
+            successor: That process, with which it all ends.
             environment: What its ranks will have.
 
         Returns:
             What it is to `inherit`, to be closed here; `None` where there is nothing that it could.
         """
 
-    def inherit(self, control: Channel, environment: Mapping[str, str]) -> None:
+    def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
         """Takes over, in a process that has started nothing yet, what another has bequeathed."""
 
     def start(self, spec: GroupSpec) -> Ranks:

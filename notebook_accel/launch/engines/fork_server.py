@@ -54,14 +54,14 @@ class ServerEngine:
             self._take_over()
             self._ask(os.environ if environment is None else environment)
 
-    def bequeath(self, heir: int, environment: Mapping[str, str]) -> Channel | None:
+    def hand_over(self, successor: int, environment: Mapping[str, str]) -> Channel | None:
         if self._method != "fork":
             return None
         with self._lock, contextlib.suppress(OSError):
-            return self._current(environment).successor((), os.environ, heir).give_away()
+            return self._current(environment).successor((), os.environ, successor).give_away()
         return None
 
-    def inherit(self, control: Channel, environment: Mapping[str, str]) -> None:
+    def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
         log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the server
         self._server = Server(control, log, load_time(environment))
 

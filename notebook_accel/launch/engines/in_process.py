@@ -45,10 +45,10 @@ class InProcessEngine:
     def preload(self, modules: Sequence[str]) -> None:
         pass
 
-    def bequeath(self, heir: int, environment: Mapping[str, str]) -> None:
+    def hand_over(self, successor: int, environment: Mapping[str, str]) -> None:
         pass  # nothing of it could be in another process
 
-    def inherit(self, control: Channel, environment: Mapping[str, str]) -> None:
+    def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
         raise NotImplementedError
 
     def start(self, spec: GroupSpec) -> InProcessRanks:
@@ -103,10 +103,10 @@ class InProcessRanks:
         else:
             self._rank.interrupt()
 
-    def disperse(self) -> None:
+    def close_store(self) -> None:
         pass  # a rank alone waits for nobody
 
-    def part(self) -> None:
+    def expect_ends(self) -> None:
         pass
 
     def close(self) -> None:

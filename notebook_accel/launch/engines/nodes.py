@@ -62,10 +62,10 @@ class ClusterEngine:
             if self._bridge is not None and new:
                 self._bridge.preload(new)
 
-    def bequeath(self, heir: int, environment: Mapping[str, str]) -> None:
+    def hand_over(self, successor: int, environment: Mapping[str, str]) -> None:
         pass  # a process has machines of its own
 
-    def inherit(self, control: Channel, environment: Mapping[str, str]) -> None:
+    def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
         raise NotImplementedError
 
     def survey(self, least: int = 1) -> list[Machine]:
@@ -102,7 +102,7 @@ class ClusterEngine:
             # Waits on a socket, not in the cluster's library: an interrupt is heard, and harms nothing.
             found = next((message.header for message in answer.receive(wait=True) or ()), None)
         if found is None or "error" in found:
-            found = found or {"error": bridge.obituary()}
+            found = found or {"error": bridge.why_it_ended()}
             self.close()  # the next one reads the environment anew
         return found
 
@@ -161,9 +161,9 @@ class _Bridge:
         with contextlib.suppress(OSError):  # it has ended, which the next launch will find
             self.control.send({"op": "preload", "modules": list(modules), "env": shared_environment(os.environ)})
 
-    def obituary(self) -> str:
+    def why_it_ended(self) -> str:
         """Why it has ended, as far as it has said."""
-        return processes.obituary(_WHAT, self._log)
+        return processes.why_it_ended(_WHAT, self._log)
 
     def close(self) -> None:
         """Ends it, and all that it has started."""

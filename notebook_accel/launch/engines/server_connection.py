@@ -88,7 +88,7 @@ class Server:
         while self.control.has_data():
             messages = self.control.receive(wait=False)
             if messages is None:
-                raise LaunchError(self.obituary(), engine_lost=True)
+                raise LaunchError(self.why_it_ended(), engine_lost=True)
             for message in messages:
                 if "importing" not in message.header:
                     return message.header
@@ -102,9 +102,9 @@ class Server:
                 return False
         return self.control.is_open
 
-    def obituary(self) -> str:
+    def why_it_ended(self) -> str:
         """Why it has ended, as far as it has said."""
-        return processes.obituary(_WHAT, self._log)
+        return processes.why_it_ended(_WHAT, self._log)
 
     def retire(self) -> None:
         """Lets it end once its groups have."""

@@ -22,7 +22,7 @@ _PIPE = 2**20
 class Server(Protocol):
     """What starts the ranks."""
 
-    def obituary(self) -> str:
+    def why_it_ended(self) -> str:
         """Why it has ended, as far as it has said."""
 
 
@@ -42,7 +42,7 @@ class ServerRanks:
         except OSError as error:
             self.close()
             if isinstance(error, ConnectionError):
-                raise LaunchError(server.obituary(), engine_lost=True) from error
+                raise LaunchError(server.why_it_ended(), engine_lost=True) from error
             raise LaunchError(f"{spec.size} ranks could not be started: {error}") from error
         except BaseException:
             self.close()
@@ -58,7 +58,7 @@ class ServerRanks:
         messages = self._group.receive(wait=False)
         if messages is None:
             if self._unsettled:
-                raise LaunchError(self._server.obituary(), engine_lost=True)
+                raise LaunchError(self._server.why_it_ended(), engine_lost=True)
             return []
         ended = []
         for message in messages:
@@ -84,11 +84,11 @@ class ServerRanks:
         with contextlib.suppress(OSError):
             self._group.send({"op": "signal", "rank": rank, "signum": int(signum)})
 
-    def disperse(self) -> None:
-        self._say("disperse")
+    def close_store(self) -> None:
+        self._say("close_store")
 
-    def part(self) -> None:
-        self._say("part")
+    def expect_ends(self) -> None:
+        self._say("expect_ends")
 
     def close(self) -> None:
         self._group.close()

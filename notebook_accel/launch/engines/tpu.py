@@ -46,7 +46,7 @@ class XlaRanks:
         self._news.register(self._control, select.EPOLLIN)
         try:
             for rank in range(spec.size):
-                self._seat(rank, spec)
+                self._slot(rank, spec)
         except OSError:  # it has died already: `changes` tells
             pass
         except BaseException:
@@ -79,11 +79,11 @@ class XlaRanks:
             else:
                 self._control.send({"rank": rank, "signum": int(signum)})
 
-    def disperse(self) -> None:
-        self._supervisor.disperse()
+    def close_store(self) -> None:
+        self._supervisor.close_store()
 
-    def part(self) -> None:
-        self._supervisor.part()
+    def expect_ends(self) -> None:
+        self._supervisor.expect_ends()
 
     def close(self) -> None:
         self._news.close()
@@ -95,7 +95,7 @@ class XlaRanks:
                 os.close(fd)
         self.outputs = []
 
-    def _seat(self, rank: int, spec: GroupSpec) -> None:
+    def _slot(self, rank: int, spec: GroupSpec) -> None:
         """Gives a rank its channel and its pipes; the first shares those of the supervisor."""
         ours, theirs = pair()
         self.channels.append(Channel(ours))

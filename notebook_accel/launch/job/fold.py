@@ -7,7 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from notebook_accel.events import AttemptStarted, Event, JobEnded, JobStarted, Phase, PhaseChanged, Stalled, StopAsked
+from notebook_accel.events import (
+    AttemptStarted,
+    Event,
+    JobEnded,
+    JobStarted,
+    Phase,
+    PhaseChanged,
+    Stalled,
+    StopRequested,
+)
 from notebook_accel.launch.job import text
 from notebook_accel.launch.job.rank_state import RankState
 
@@ -91,7 +100,7 @@ class Fold:
             self.stalled = None
         elif isinstance(event, Stalled):
             self.stalled = event if event.places else None
-        elif isinstance(event, StopAsked):
+        elif isinstance(event, StopRequested):
             self.stopping = event.times
         elif isinstance(event, JobEnded):
             self.outcome, self.status, self.ended = event, Status(event.status), event.at
@@ -110,7 +119,7 @@ class Fold:
         if self.stalled is not None:
             yield None, self.stalled
         if self.stopping:
-            yield None, StopAsked(self.stopping)
+            yield None, StopRequested(self.stopping)
         if self.outcome is not None:
             yield None, self.outcome
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from notebook_accel.launch.plan.plan import Plan
 
 
-def outlook(planned: Plan) -> str:
+def preview(planned: Plan) -> str:
     """What a launch would do, in one line."""
     config = planned.config
     steps = config.gradient_accumulation_steps

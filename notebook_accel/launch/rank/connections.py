@@ -12,7 +12,7 @@ times_severed = 0
 """How often this rank was told to cut them."""
 
 
-def sever() -> None:
+def disconnect() -> None:
     """Cuts every connection that another process has made to this one.
 
     A collective of gloo that waits for another rank waits in C++, where no interrupt reaches it; a connection that ends

@@ -21,19 +21,19 @@ from notebook_accel import events
 from notebook_accel.errors import StreamError
 from notebook_accel.events import (
     Answer,
-    Asked,
     Bar,
     Call,
+    Disconnect,
     Event,
     Failed,
     Heartbeat,
     Hello,
+    InputRequested,
     Interrupt,
     Metrics,
     Phase,
     PhaseChanged,
     Returned,
-    Sever,
     Stacks,
     StacksWanted,
     from_wire,
@@ -177,7 +177,7 @@ class Rank:
             return
         with contextlib.suppress(Exception):
             sys.stderr.write(f"notebook-accel: a {event.kind!r} message of this rank is left out: {error}\n")
-        if isinstance(event, Asked):
+        if isinstance(event, InputRequested):
             events.answers().put(Answer(None))
 
     def _hear(self, messages: list[Message] | None) -> None:
@@ -185,8 +185,8 @@ class Rank:
             said = from_wire(message.header)
             if isinstance(said, StacksWanted):
                 self._tell([Stacks(said.number, stack_sampler.threads(self._main, all_of_them=self._isolated))])
-            elif isinstance(said, Sever):
-                connections.sever()
+            elif isinstance(said, Disconnect):
+                connections.disconnect()
             elif isinstance(said, Interrupt):
                 self.interrupt()
             elif isinstance(said, Answer):

@@ -17,7 +17,7 @@ def install() -> None:
 
 
 def _input(prompt: object = "", /) -> str:
-    if not events.is_heard():  # a worker of the rank's
+    if not events.has_listener():  # a worker of the rank's
         return _builtin_input(prompt)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -32,7 +32,7 @@ from notebook_accel.launch.server import forking
 from notebook_accel.launch.server.groups import Group, close_all
 from notebook_accel.launch.server.preloading import import_all
 from notebook_accel.launch.server.store_link import StoreLink
-from notebook_accel.launch.server.warm_ranks import Spares
+from notebook_accel.launch.server.warm_ranks import WarmRanks
 from notebook_accel.launch.system import children, libc, own_process
 from notebook_accel.launch.system.children import adopt_orphans
 from notebook_accel.launch.system.processes import spawn
@@ -85,7 +85,7 @@ class Server:
         self._retired = False
         self._inbox: deque[Message] = deque()
         self._forked = _FORKED[method]
-        self._spares = Spares(self._forked.stand_by, self._forked.spares)
+        self._spares = WarmRanks(self._forked.stand_by, self._forked.spares)
         self._pages: Iterator[None] | None = forking.use_huge_pages()
         self._rehearsed = False
         self._successors: set[int] = set()
@@ -236,7 +236,7 @@ class Server:
             group.waiting.append(message)
         elif operation == "signal":
             group.signal(message.header["rank"], message.header["signum"])
-        elif operation == "disperse":
+        elif operation == "close_store":
             self._store.close(group.number)
         elif operation == "part":
             group.parted = True

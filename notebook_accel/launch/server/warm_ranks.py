@@ -11,7 +11,7 @@ from notebook_accel.launch.wire.stream import Channel, Message, pair
 _MOST = 8
 
 
-class Spares:
+class WarmRanks:
     """As many as the largest launch has needed, up to 8. They are the server's children like the ranks.
 
     Args:

@@ -76,7 +76,7 @@ def start(
         )
 
 
-def obituary(what: str, log: IO[bytes]) -> str:
+def why_it_ended(what: str, log: IO[bytes]) -> str:
     """Tells that a process has ended, and what it wrote last."""
     said = "" if log.closed else os.pread(log.fileno(), 2**20, 0).decode(errors="replace").strip()
     return f"{what} has ended" + (f". It said:\n{said[-4000:]}" if said else ".")

@@ -14,42 +14,42 @@ from notebook_accel import events, rank_local
 from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.system import own_process
 from notebook_accel.launch.tpu import thread_output
-from notebook_accel.launch.tpu.seats import Crew
+from notebook_accel.launch.tpu.slots import TpuGroup
 from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.stream import Channel
 
-crew: Crew | None = None
+group: TpuGroup | None = None
 """What the supervisor has left for its forks: torch_xla hands them nothing that pickle can't take."""
 _gathering = threading.Lock()
 
 
 def be_rank(ordinal: int) -> None:
     """The function that torch_xla calls, on a thread of its own for each device."""
-    assert crew is not None
+    assert group is not None
     with _gathering:
-        if not crew.begun:
-            crew.begun.append(Process(crew))
-    crew.begun[0].be_rank(ordinal)
+        if not group.begun:
+            group.begun.append(Process(group))
+    group.begun[0].be_rank(ordinal)
 
 
 class Process:
     """What the ranks of this process share."""
 
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
+    def __init__(self, group: TpuGroup) -> None:
+        self._group = group
         self._ordinals: list[int] = []
-        self._barrier = threading.Barrier(1 if crew.alone else _threads(), action=self._settle)
+        self._barrier = threading.Barrier(1 if group.alone else _threads(), action=self._settle)
 
     def be_rank(self, ordinal: int) -> None:
         """Takes a seat, runs the calls that come there, and reports how it ended."""
         self._ordinals.append(ordinal)
         self._barrier.wait()
-        seat = self._crew.seats[ordinal]
+        slot = self._group.slots[ordinal]
         if len(self._ordinals) > 1:
             rank_local.enter({})
-            thread_output.take_seat(seat.out, seat.err)
-        channel = Channel(socket.socket(fileno=seat.channel))
-        rank = Rank(channel, self._crew.heartbeat, isolated=False, pace=constants.pace(len(self._crew.seats)))
+            thread_output.take_slot(slot.out, slot.err)
+        channel = Channel(socket.socket(fileno=slot.channel))
+        rank = Rank(channel, self._group.heartbeat, isolated=False, pace=constants.pace(len(self._group.slots)))
         try:
             rank.serve()
         finally:
@@ -61,12 +61,12 @@ class Process:
 
     def _settle(self) -> None:
         """Makes this process that of its ranks, once all of them are here."""
-        seats = self._crew.seats
-        for ordinal, seat in seats.items():
+        slots = self._group.slots
+        for ordinal, slot in slots.items():
             if ordinal not in self._ordinals:
-                for fd in (seat.channel, seat.out, seat.err):
+                for fd in (slot.channel, slot.out, slot.err):
                     os.close(fd)
-        first = seats[min(self._ordinals)]
+        first = slots[min(self._ordinals)]
         own_process.take_threads()
         if len(self._ordinals) > 1:
             thread_output.share(first.out, first.err)
@@ -81,10 +81,10 @@ class Process:
         events.listen(None)
         for ordinal in self._ordinals:
             with contextlib.suppress(OSError):
-                os.close(self._crew.seats[ordinal].channel)
+                os.close(self._group.slots[ordinal].channel)
 
     def _report(self, report: dict[str, Any]) -> None:
-        self._crew.reports.send(json.dumps(report).encode())
+        self._group.reports.send(json.dumps(report).encode())
 
 
 def _threads() -> int:

@@ -17,7 +17,7 @@ from notebook_accel.launch.rank.main import RankStart
 from notebook_accel.launch.system import libc, own_process
 from notebook_accel.launch.tpu import process
 from notebook_accel.launch.tpu.environment import cleaned
-from notebook_accel.launch.tpu.seats import Crew, Seat
+from notebook_accel.launch.tpu.slots import Slot, TpuGroup
 from notebook_accel.launch.tpu.watch import Watch
 from notebook_accel.launch.wire.stream import Channel
 
@@ -81,12 +81,12 @@ def _live(start: RankStart) -> NoReturn:
 
 
 def _supervise(control: Channel, heartbeat: float, *, spmd: bool) -> None:
-    seats: dict[int, Seat] = {}
+    slots: dict[int, Slot] = {}
     for message in control.messages():
         channel, *pipes = message.fds
         out, err = pipes or (os.dup(1), os.dup(2))
-        seats[message.header["rank"]] = Seat(message.header["rank"], message.header["env"], channel, out, err)
-        if len(seats) == message.header["size"]:
+        slots[message.header["rank"]] = Slot(message.header["rank"], message.header["env"], channel, out, err)
+        if len(slots) == message.header["size"]:
             break
     else:
         os._exit(0)  # the kernel has gone, or does not want it any more
@@ -96,8 +96,8 @@ def _supervise(control: Channel, heartbeat: float, *, spmd: bool) -> None:
     try:
         _refuse_mismatch()
         _as_imported()
-        process.crew = crew = Crew(seats, heartbeat, theirs, alone=spmd or _is_single(len(seats)))
-        _launch(crew, spmd=spmd)
+        process.group = group = TpuGroup(slots, heartbeat, theirs, alone=spmd or _is_single(len(slots)))
+        _launch(group, spmd=spmd)
     except BrokenProcessPool:
         pass  # a process has died, of which the watch tells
     except BaseException as error:
@@ -105,7 +105,7 @@ def _supervise(control: Channel, heartbeat: float, *, spmd: bool) -> None:
     watch.finish()
 
 
-def _launch(crew: Crew, *, spmd: bool) -> None:
+def _launch(group: TpuGroup, *, spmd: bool) -> None:
     import torch_xla
 
     if spmd:
@@ -114,7 +114,7 @@ def _launch(crew: Crew, *, spmd: bool) -> None:
         torch_xla.runtime.use_spmd()
         process.be_rank(0)
     else:
-        torch_xla.launch(process.be_rank, start_method="fork", debug_single_process=crew.alone)
+        torch_xla.launch(process.be_rank, start_method="fork", debug_single_process=group.alone)
 
 
 def _is_single(size: int) -> bool:

@@ -41,7 +41,7 @@ def share(out: int, err: int) -> None:
         setattr(sys, f"__{name}__", stream)
 
 
-def take_seat(out: int, err: int) -> None:
+def take_slot(out: int, err: int) -> None:
     """Tells where this thread's rank prints."""
     for fd, name in zip((out, err), _NAMES, strict=True):
         rank_local.space()[f"{__name__}.{name}"] = _opened(fd)

@@ -51,7 +51,7 @@ class RankRow:
     """Bytes."""
 
 
-class KeptRanks:
+class PersistentRanks:
     """Started ranks, ready for cells.
 
     Args:

@@ -30,7 +30,7 @@ from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.cells.cell_messages import Cell, Reply, Variable
 from notebook_accel.notebook.cells.cell_options import OPTIONS
 from notebook_accel.notebook.cells.on_rank import worker
-from notebook_accel.notebook.cells.persistent import KeptRanks
+from notebook_accel.notebook.cells.persistent import PersistentRanks
 from notebook_accel.notebook.cells.selection import parse_ranks
 from notebook_accel.notebook.ipython import magic_options
 from notebook_accel.notebook.ipython.numbering import number_of_current
@@ -122,7 +122,7 @@ class Wanted:
             block="no_block" not in found,
         )
 
-    def members(self, ranks: KeptRanks) -> Sequence[int]:
+    def members(self, ranks: PersistentRanks) -> Sequence[int]:
         """The ranks that run the cell."""
         return list(ranks.members) if self.ranks is None else parse_ranks("--ranks", self.ranks, ranks.size)
 
@@ -133,7 +133,7 @@ class _CellRun:
     def __init__(
         self,
         session: sessions.Session,
-        ranks: KeptRanks,
+        ranks: PersistentRanks,
         members: Sequence[int],
         packed: Payload,
         sent: Sequence[Variable],

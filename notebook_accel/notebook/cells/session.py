@@ -15,7 +15,7 @@ from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.cells.differences import differences
-from notebook_accel.notebook.cells.persistent import KeptRanks
+from notebook_accel.notebook.cells.persistent import PersistentRanks
 from notebook_accel.notebook.cells.variables import Variables
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Session:
 
     def __init__(self, shell: InteractiveShell) -> None:
         self.shell = shell
-        self.ranks: KeptRanks | None = None
+        self.ranks: PersistentRanks | None = None
         self._wanted: int | None = None
         """How many ranks the last cell that said so has asked for."""
         shell.events.register("post_run_cell", self._after_cell)
@@ -44,7 +44,7 @@ class Session:
         """The names of the notebook's variables that are the user's."""
         return [name for name, value in self.namespace.items() if not self._is_hidden(name, value)]
 
-    def ready(self, size: int | None = None) -> KeptRanks:
+    def ready(self, size: int | None = None) -> PersistentRanks:
         """The ranks; started, or started anew if there is another number of them.
 
         Raises:
@@ -59,11 +59,11 @@ class Session:
             self.stop()
         if self.ranks is None:
             wanted = size or self._wanted
-            self.ranks = KeptRanks(_settings(wanted), self._variables)
+            self.ranks = PersistentRanks(_settings(wanted), self._variables)
             self._wanted = wanted  # a number that could not be started is not asked for again
         return self.ranks
 
-    def running(self) -> KeptRanks:
+    def running(self) -> PersistentRanks:
         """The ranks, which must be there.
 
         Raises:
@@ -73,7 +73,7 @@ class Session:
             raise ConfigurationError("there are no ranks: the first %%accelerate cell starts them")
         return self.ranks
 
-    def restart(self) -> KeptRanks:
+    def restart(self) -> PersistentRanks:
         """Ends the ranks, whatever they do, and starts them anew, as they are set now."""
         self.stop()
         return self.ready()

@@ -14,7 +14,7 @@ from notebook_accel.config.translation import from_config
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.plan.preview import outlook
+from notebook_accel.launch.plan.preview import preview
 from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.ipython import magic_options
 from notebook_accel.notebook.ipython.magic_options import Option
@@ -60,7 +60,7 @@ def run(words: Sequence[str]) -> None:
     if "save" in given:
         _save(layer)
     resolve.set_notebook(layer)
-    print(outlook(planned))  # noqa: T201  # the magic's answer
+    print(preview(planned))  # noqa: T201  # the magic's answer
     changed = {*_layer(given).values, *(before.values.keys() - layer.values.keys())}
     _notify_session(changed)
 

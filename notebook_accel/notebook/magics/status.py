@@ -18,7 +18,7 @@ from notebook_accel.hardware import Hardware, tpus
 from notebook_accel.launch.job.text import size
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.plan.preview import outlook
+from notebook_accel.launch.plan.preview import preview
 from notebook_accel.notebook.magics import job_commands
 from notebook_accel.notebook.views.elements import element, table, text
 
@@ -35,14 +35,14 @@ class Overview:
     settings: Sequence[Sequence[str]]
     """Each with its name, its value, and where that came from."""
     live: Sequence[str]
-    outlook: str
+    preview: str
 
     def _repr_html_(self) -> str:
         parts = [
             table(_DEVICES, _cells(self.devices), wrap=True),
             table(_SETTINGS, _cells(self.settings), wrap=True),
             *(element("div", text(line)) for line in self.live),
-            element("div", element("b", text(self.outlook))),
+            element("div", element("b", text(self.preview))),
         ]
         return element("div", "".join(parts), "max-width:64em;line-height:1.4")
 
@@ -51,7 +51,7 @@ class Overview:
             _columns([[title for title, _ in _DEVICES], *self.devices]),
             _columns([[title for title, _ in _SETTINGS], *self.settings]),
         ]
-        return "\n\n".join([*tables, "\n".join([*self.live, self.outlook])])
+        return "\n\n".join([*tables, "\n".join([*self.live, self.preview])])
 
 
 def look() -> Overview:
@@ -65,7 +65,7 @@ def look() -> Overview:
     planned: Plan | None = None
     try:
         planned = plan.make(config, found, plan.engine_for(config, found))
-        words = outlook(planned)
+        words = preview(planned)
     except (ConfigurationError, HardwareError, LaunchError) as error:
         words = _short(f"a launch would be refused: {error}")
     return Overview(_devices(found), _settings(config, planned), _live(), words)

@@ -97,7 +97,7 @@ class Logbook:
         """Logs values by name with each tracker, and tells the numbers to whoever watches this rank."""
         if not self._is_main:
             return
-        if events.is_heard():
+        if events.has_listener():
             numbers = scalars(values)
             if numbers:
                 events.emit(events.Metrics(numbers, step))

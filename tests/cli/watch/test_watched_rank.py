@@ -14,7 +14,7 @@ from notebook_accel.cli.watch import screen, watched_rank, wrapper
 from notebook_accel.cli.watch.screen import Screen
 from notebook_accel.cli.watch.subject import LAUNCHER, Subject
 from notebook_accel.cli.watch.watcher import Watcher
-from notebook_accel.events import Asked, Bar, Exited, Failed, Notice, Phase, Raised, Returned, to_wire
+from notebook_accel.events import Bar, Exited, Failed, InputRequested, Notice, Phase, Raised, Returned, to_wire
 from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show import front_end as frontend
@@ -241,7 +241,7 @@ def test_ranks_are_heard_until_the_launcher_has_ended(shown: Shown, jobs: list[J
         ranks.append(watched_rank.call(watcher.address, ["stdout"], [reading], rank=rank, local_rank=rank, attempt=0))
     for rank, writing in enumerate(writers):
         os.write(writing, f"rank {rank}\n".encode())
-    ranks[0].send(to_wire(Asked("", "really? "))[0])
+    ranks[0].send(to_wire(InputRequested("", "really? "))[0])
     ranks[1].send(to_wire(Returned())[0])
     ranks[1].close()
     for fd in (writers[1], living):

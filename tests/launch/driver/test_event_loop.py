@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from notebook_accel.launch.driver import event_loop
-from notebook_accel.launch.driver.event_loop import Hearing
+from notebook_accel.launch.driver.event_loop import EventLoop
 
 
 class Source:
@@ -39,19 +39,19 @@ def sources() -> Iterator[list[Source]]:
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch, sources: list[Source]) -> Hearing:
+def heard(monkeypatch: pytest.MonkeyPatch, sources: list[Source]) -> EventLoop:
     """The first source is urgent, and nobody waits for the others for less than an hour."""
     monkeypatch.setattr(event_loop, "_LIVELY", 0.0)
     monkeypatch.setattr(event_loop, "_PACE", 3600.0)
     monkeypatch.setattr(event_loop, "_LONGEST_PACE", 3600.0)
-    found = Hearing()
+    found = EventLoop()
     found.register(sources[0], sources[0].hear)
     for source in sources[1:]:
-        found.register_patient(source, source.hear)
+        found.register_throttled(source, source.hear)
     return found
 
 
-def test_the_patient_are_heard_together_and_then_wait(heard: Hearing, sources: list[Source]) -> None:
+def test_the_patient_are_heard_together_and_then_wait(heard: EventLoop, sources: list[Source]) -> None:
     for _ in range(2):
         for source in sources[1:]:
             source.say()
@@ -59,7 +59,7 @@ def test_the_patient_are_heard_together_and_then_wait(heard: Hearing, sources: l
     assert [source.times for source in sources] == [0, 1, 1]
 
 
-def test_the_urgent_are_heard_while_the_patient_wait(heard: Hearing, sources: list[Source]) -> None:
+def test_the_urgent_are_heard_while_the_patient_wait(heard: EventLoop, sources: list[Source]) -> None:
     sources[1].say()
     heard.wait(0.01)
     sources[0].say()
@@ -67,7 +67,7 @@ def test_the_urgent_are_heard_while_the_patient_wait(heard: Hearing, sources: li
     assert sources[0].times == 1
 
 
-def test_whoever_cannot_wait_is_heard_at_once_the_next_time(heard: Hearing, sources: list[Source]) -> None:
+def test_whoever_cannot_wait_is_heard_at_once_the_next_time(heard: EventLoop, sources: list[Source]) -> None:
     sources[1].can_wait = False
     for _ in range(2):
         sources[1].say()
@@ -77,18 +77,18 @@ def test_whoever_cannot_wait_is_heard_at_once_the_next_time(heard: Hearing, sour
 
 
 def test_all_are_heard_at_once_in_the_beginning(
-    heard: Hearing, sources: list[Source], monkeypatch: pytest.MonkeyPatch
+    heard: EventLoop, sources: list[Source], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_loop, "_LIVELY", 3600.0)
-    beginning = Hearing()
-    beginning.register_patient(sources[1], sources[1].hear)
+    beginning = EventLoop()
+    beginning.register_throttled(sources[1], sources[1].hear)
     for _ in range(2):
         sources[1].say()
         beginning.wait(3600.0)
     assert sources[1].times == 2
 
 
-def test_who_is_forgotten_is_heard_no_more(heard: Hearing, sources: list[Source]) -> None:
+def test_who_is_forgotten_is_heard_no_more(heard: EventLoop, sources: list[Source]) -> None:
     for source in (*sources, sources[0]):  # the second time there is nothing to forget
         heard.forget(source)
         source.say()

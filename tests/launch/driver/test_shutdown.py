@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from notebook_accel.events import Exited, Hello, Phase, PhaseChanged
-from notebook_accel.launch.driver.shutdown import Ladder
+from notebook_accel.launch.driver.shutdown import Shutdown
 from notebook_accel.launch.driver.stopping import GRACE, ONE_CALL, Reason
 from notebook_accel.launch.job.job import Job
 
@@ -24,8 +24,8 @@ class Group:
     def signal(self, rank: int, signum: signal.Signals) -> None:
         self.done.append((rank, signum))
 
-    def disperse(self) -> None:
-        self.done.append(("disperse",))
+    def close_store(self) -> None:
+        self.done.append(("close_store",))
 
 
 @pytest.fixture
@@ -38,29 +38,29 @@ def job() -> Job:
     return job
 
 
-def stop(job: Job, group: Group, *, until: float) -> Ladder:
+def stop(job: Job, group: Group, *, until: float) -> Shutdown:
     """Cancels the job at 0, and lets the second rank end at once; turns the clock to what is given."""
-    ladder = Ladder(group, job, ONE_CALL, range(2))  # type: ignore[arg-type]
+    ladder = Shutdown(group, job, ONE_CALL, range(2))  # type: ignore[arg-type]
     ladder.begin(Reason.CANCEL, 0.0)
-    ladder.climb(0.0)
+    ladder.escalate(0.0)
     assert group.done == [(0, signal.SIGINT), (1, signal.SIGINT)]
     group.done.clear()
     job.apply(1, Exited(code=1, at=time.time()))
     for tenth in range(1, round(10 * until) + 1):
-        ladder.climb(tenth / 10)
+        ladder.escalate(tenth / 10)
     return ladder
 
 
 def test_a_rank_that_waits_for_one_that_was_ended_is_ended_within_three_seconds(job: Job) -> None:
     group = Group()
     stop(job, group, until=3.0)
-    assert group.done == [("disperse",), (0, signal.SIGTERM)]
+    assert group.done == [("close_store",), (0, signal.SIGTERM)]
 
 
 def test_a_rank_that_waits_for_nobody_has_all_of_its_time(job: Job) -> None:
     job.apply(0, PhaseChanged(Phase.RUNNING))
     group = Group()
     ladder = stop(job, group, until=GRACE - 0.1)
-    assert group.done == [("disperse",)]
-    ladder.climb(GRACE)
+    assert group.done == [("close_store",)]
+    ladder.escalate(GRACE)
     assert group.done[1:] == [(0, signal.SIGTERM)]

@@ -13,6 +13,7 @@ import pytest
 
 from notebook_accel.errors import LaunchError, PayloadError
 from notebook_accel.events import (
+    Disconnect,
     Exited,
     Failed,
     Heartbeat,
@@ -20,7 +21,6 @@ from notebook_accel.events import (
     Phase,
     PhaseChanged,
     Returned,
-    Sever,
     Stacks,
     StacksWanted,
     to_wire,
@@ -264,7 +264,7 @@ def test_a_rank_that_waits_for_one_that_has_ended_is_freed(isolated: Engine) -> 
         group.ranks.signal(1, signal.SIGKILL)
         group.wait_for(lambda: 1 in group.exits)
         assert 0 not in group.exits
-        group.ranks.disperse()
+        group.ranks.close_store()
         group.end()
         assert group.failed(0).chain
 
@@ -332,7 +332,7 @@ def test_severing_leaves_the_connections_that_a_rank_has_made(isolated: Engine) 
     with Group(isolated) as group, socket.create_server(("127.0.0.1", 0)) as listener:
         group.call(calls.keep_connections, listener.getsockname()[1])
         group.wait_for_output(b"connected")
-        group.ranks.channels[0].send(*to_wire(Sever()))
+        group.ranks.channels[0].send(*to_wire(Disconnect()))
         group.end()
         assert group.value(0) is True
         with listener.accept()[0] as accepted:
@@ -517,7 +517,7 @@ def test_ranks_that_part_end_by_themselves(isolated: Engine) -> None:
         group.wait_for_answers()
         group.finish()
         group.wait_for(lambda: all(group.of(rank, Exited) for rank in range(2)))
-        group.ranks.part()
+        group.ranks.expect_ends()
     assert not outlive(pids)
     assert run(isolated, calls.add, 1, 1) == [2]
 
@@ -528,7 +528,7 @@ def test_what_ranks_that_part_have_started_is_ended(isolated: Engine) -> None:
         group.wait_for_answers()
         group.finish()
         group.wait_for(lambda: group.of(0, Exited))
-        group.ranks.part()
+        group.ranks.expect_ends()
         left = group.value(0)
     assert not outlive(left)
 

@@ -18,7 +18,7 @@ from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.fork_server import ServerEngine
 from notebook_accel.launch.plan import capacity
 from notebook_accel.launch.server import forking
-from notebook_accel.launch.server.warm_ranks import Spares
+from notebook_accel.launch.server.warm_ranks import WarmRanks
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
 from tests.launch.own_processes import outlive, wait_until
@@ -124,7 +124,7 @@ def test_spares_that_are_refused_are_wanted_again_by_the_next_launch(monkeypatch
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(forking, "fork", refuse)
-    spares = Spares(lambda *_: None, 2)
+    spares = WarmRanks(lambda *_: None, 2)
     assert spares.are_few
     spares.add()
     assert not spares.are_few

@@ -92,7 +92,7 @@ _PLACES = ([], [events.Place(0, Phase.WAITING, "all_reduce", "In[5] line 12", []
 of_the_job = st.tuples(
     st.none(),
     st.builds(events.AttemptStarted, attempt=st.integers(0, 3))
-    | st.builds(events.StopAsked, times=st.integers(1, 2))
+    | st.builds(events.StopRequested, times=st.integers(1, 2))
     | st.builds(events.Stalled, places=st.sampled_from(_PLACES), since=numbers),
 )
 told = st.one_of(of_a_rank, of_a_rank, of_a_rank, of_the_job)

@@ -121,7 +121,7 @@ def test_an_interrupt_of_everything_leaves_the_server_alone(engine: ServerEngine
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_closing_ends_everything_but_what_was_bequeathed_and_a_new_start_begins_anew(method: str) -> None:
-    engine, heir = ServerEngine(method), ServerEngine(method)
+    engine, successor = ServerEngine(method), ServerEngine(method)
     try:
         with Group(engine, 2) as group:
             group.call(calls.wait)
@@ -129,20 +129,20 @@ def test_closing_ends_everything_but_what_was_bequeathed_and_a_new_start_begins_
             server = psutil.Process(group.wait_for_hello()[0]).ppid()
             processes = [server, *descendants(server)]
             assert len(processes) >= 4  # with two ranks and the store
-            control = engine.bequeath(os.getpid(), os.environ)
+            control = engine.hand_over(os.getpid(), os.environ)
             assert (control is None) == (method == "spawn")
             if control is not None:
-                heir.inherit(control, os.environ)
-                assert psutil.Process(server_of(heir)).ppid() == server
+                successor.inherit(control, os.environ)
+                assert psutil.Process(server_of(successor)).ppid() == server
             engine.close()
             assert not outlive(processes)
         if control is not None:
-            assert server_of(heir) not in processes
+            assert server_of(successor) not in processes
         if method == "spawn":  # a fork server takes seconds
             assert server_of(engine) not in processes
     finally:
         engine.close()
-        heir.close()
+        successor.close()
 
 
 KERNEL = """

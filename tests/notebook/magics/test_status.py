@@ -39,9 +39,9 @@ def test_it_tells_who_holds_the_memory_of_each_gpu() -> None:
 
 @pytest.mark.usefixtures("machine")
 def test_it_tells_what_a_launch_would_do_or_why_it_would_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert status.look().outlook == "a launch now: 3 ranks on 3 × H200 · nccl"
+    assert status.look().preview == "a launch now: 3 ranks on 3 × H200 · nccl"
     monkeypatch.setattr(resolve, "_notebook", Layer("magic", {"gpus": (4,)}, {"gpus": "%accelerate --gpus"}))
-    assert status.look().outlook == (
+    assert status.look().preview == (
         "a launch would be refused: asked for GPU 4 (from %accelerate --gpus), found 3 (numbered from 0)"
     )
 

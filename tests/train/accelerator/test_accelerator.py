@@ -487,8 +487,8 @@ def test_the_notebook_sees_what_a_rank_logs() -> None:
 def heard_in_a_child() -> tuple[bool, int]:
     child = os.fork()
     if child == 0:
-        os._exit(int(events.is_heard()))
-    return events.is_heard(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os._exit(int(events.has_listener()))
+    return events.has_listener(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_what_a_rank_forks_does_not_speak_for_it(ranks: Ranks) -> None:

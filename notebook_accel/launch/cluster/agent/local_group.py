@@ -104,10 +104,10 @@ class LocalGroup:
             self._signal(self._members.index(header["rank"]), header["signum"])
         elif operation == "read":
             self._on_read(self._members.index(header["rank"]), header["bytes"])
-        elif operation == "disperse":
-            self._ranks.disperse()
+        elif operation == "close_store":
+            self._ranks.close_store()
         elif operation == "part":
-            self._ranks.part()
+            self._ranks.expect_ends()
 
     def pause(self) -> float:
         """Seconds until `look` has something to do."""

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Seat:
+class Slot:
     """What a rank has of its own, whichever thread it becomes."""
 
     rank: int
@@ -22,10 +22,10 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Crew:
+class TpuGroup:
     """All that the ranks' processes inherit; torch_xla itself hands them nothing but their ordinal."""
 
-    seats: Mapping[int, Seat]
+    slots: Mapping[int, Slot]
     heartbeat: float
     reports: socket.socket
     """Where each process tells which ranks it has, and how they ended; a packet each."""
