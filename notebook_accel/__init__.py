@@ -179,7 +179,7 @@ _HOMES = {
     ],
     "train.data": ["SeedableRandomSampler", "prepare_data_loader", "skip_first_batches"],
     "train.options.fsdp": ["FullyShardedDataParallelPlugin"],
-    "train.steps.local_sgd": ["LocalSGD"],
+    "train.accelerator.local_sgd": ["LocalSGD"],
     "train.ranks.logging": ["get_logger"],
     "train.models.batch_size": ["find_executable_batch_size", "release_memory"],
     "train.options.plugins": [

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from notebook_accel.launch.plan.capacity import explain_refusal
 from notebook_accel.launch.rank import main as rank_process
 from notebook_accel.launch.rank.main import RankStart
 from notebook_accel.launch.server import forking
@@ -35,6 +34,7 @@ from notebook_accel.launch.server.store_link import StoreLink
 from notebook_accel.launch.server.warm_ranks import WarmRanks
 from notebook_accel.launch.system import children, libc, own_process
 from notebook_accel.launch.system.children import adopt_orphans
+from notebook_accel.launch.system.limits import explain_refusal
 from notebook_accel.launch.system.processes import spawn
 from notebook_accel.launch.tpu import supervisor
 from notebook_accel.launch.wire.stream import Channel, Message, pair

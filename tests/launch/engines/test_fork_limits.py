@@ -19,6 +19,7 @@ from notebook_accel.launch.engines.fork_server import ServerEngine
 from notebook_accel.launch.plan import capacity
 from notebook_accel.launch.server import forking
 from notebook_accel.launch.server.warm_ranks import WarmRanks
+from notebook_accel.launch.system import limits
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
 from tests.launch.own_processes import outlive, wait_until
@@ -134,8 +135,8 @@ def test_spares_that_are_refused_are_wanted_again_by_the_next_launch(monkeypatch
 
 @pytest.mark.parametrize(("strict", "why"), [("2\n", "vm.overcommit_memory=2"), ("0\n", "there is no memory left")])
 def test_memory_that_is_refused_is_told(strict: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capacity, "_number", lambda file: float(strict) if file.name == "overcommit_memory" else 0.0)
-    said = capacity.explain_refusal(OSError(errno.ENOMEM, "Cannot allocate memory"))
+    monkeypatch.setattr(limits, "_number", lambda file: float(strict) if file.name == "overcommit_memory" else 0.0)
+    said = limits.explain_refusal(OSError(errno.ENOMEM, "Cannot allocate memory"))
     assert said.startswith("Cannot allocate memory: ")
     assert why in said
     assert "free memory" in said

@@ -73,7 +73,7 @@ def test_ranks_have_the_copy_that_has_launched_them_and_not_its_neighbours(
     (standard, package, module, path), notebook = json.loads(done.stdout.splitlines()[-1])
     assert os.path.dirname(standard) == os.path.dirname(os.__file__)
     assert package == str(ours / "notebook_accel" / "__init__.py")
-    assert module == str(ours / "notebook_accel" / "launch" / "rank_process.py")
+    assert module == str(ours / "notebook_accel" / "launch" / "rank" / "main.py")
     assert path == notebook
     assert notebook[0] == str(older)
     assert notebook[-1] == str(ours)

@@ -1,0 +1,95 @@
+"""How many processes and how much memory the system grants, and why it has refused one."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_STRICT = 2
+"""Of `vm.overcommit_memory`."""
+
+
+def explain_refusal(error: OSError) -> str:
+    """Why the system has refused to start a process, as far as it can be told, and what to do about it."""
+    if error.errno == errno.ENOMEM:
+        why = "there is no memory left for it"
+        if _number(Path("/proc/sys/vm/overcommit_memory")) == _STRICT:
+            why = "the system promises no more memory than it has (vm.overcommit_memory=2)"
+        advice = "Launch fewer ranks, free memory in this notebook and others, or allow more (vm.overcommit_ratio)."
+    elif error.errno == errno.EAGAIN:
+        why = next(_full(), "a limit of processes is reached")
+        advice = "Launch fewer ranks, end processes that are no longer needed, or raise the limit."
+    else:
+        return str(error)
+    return f"{error.strerror}: {why}. {advice}"
+
+
+def _full() -> Iterator[str]:
+    """The limits of processes that are reached."""
+    for folder in _cgroups():
+        most = _number(folder / "pids.max")
+        if _number(folder / "pids.current", 0) >= most:
+            yield (
+                f"the control group may have {most:.0f} processes and threads (pids.max in {folder}; --pids-limit of "
+                "Docker, TasksMax= of a service)"
+            )
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if os.geteuid() and limit != resource.RLIM_INFINITY:
+        yield f"this user may have {limit} processes and threads (ulimit -u)"
+    now = _tasks() if sys.platform == "linux" else 0
+    for name in ("pid_max", "threads-max"):
+        if now >= (most := _number(Path("/proc/sys/kernel") / name)):
+            yield f"the system may have {most:.0f} processes and threads (kernel.{name})"
+
+
+def _tasks() -> int:
+    """How many processes and threads the system has."""
+    return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+
+
+def free_memory() -> int:
+    """Bytes that this machine, or the container that this is, can still give."""
+    import psutil
+
+    free = psutil.virtual_memory().available
+    # What a control group has used says little: files that are only kept in memory are part of it.
+    limits = (_number(folder / name) for folder in _cgroups() for name in ("memory.max", "memory.limit_in_bytes"))
+    return int(min([free, *limits]))
+
+
+def free_tasks() -> float:
+    """How many more processes and threads the system and its control groups allow this user."""
+    found = [_number(folder / "pids.max") - _number(folder / "pids.current", 0) for folder in _cgroups()]
+    if sys.platform == "linux":
+        found += [_number(Path("/proc/sys/kernel") / name) - _tasks() for name in ("pid_max", "threads-max")]
+    if os.geteuid():  # it does not hold for the superuser
+        limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+        found += [] if limit == resource.RLIM_INFINITY else [limit]
+    return max(0.0, min([math.inf, *found]))
+
+
+def _cgroups() -> list[Path]:
+    """The folders of the control groups that this process is in."""
+    try:
+        groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    except OSError:
+        return []
+    return [
+        folder
+        for _, controllers, path in groups
+        for folder in (_CGROUPS / controllers / path.lstrip("/"), _CGROUPS / controllers)
+    ]
+
+
+def _number(file: Path, otherwise: float = math.inf) -> float:
+    """What a file of the system says; there is no limit where there is no such file."""
+    try:
+        return float(file.read_text().strip().replace("max", "inf"))
+    except (OSError, ValueError):
+        return otherwise
