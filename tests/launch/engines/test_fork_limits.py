@@ -16,7 +16,6 @@ import pytest
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.fork_server import ServerEngine
-from notebook_accel.launch.plan import capacity
 from notebook_accel.launch.server import forking
 from notebook_accel.launch.server.warm_ranks import WarmRanks
 from notebook_accel.launch.system import limits
