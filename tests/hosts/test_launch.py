@@ -63,7 +63,7 @@ def agents(on: Host) -> list[int]:
 
 
 def rank(on: Host) -> int:
-    (found,) = [pid for pid, words in on.processes().items() if words.endswith("-u train.py ")]
+    (found,) = [pid for pid, words in on.processes().items() if words.endswith("wrapper.py train.py ")]
     return found
 
 
