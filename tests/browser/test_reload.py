@@ -14,6 +14,7 @@ def train():
 
 
 def test_a_job_is_shown_again_after_the_page_was_loaded_again(page: Page) -> None:
+    """Long: the front end is loaded twice."""
     page.run(TRAIN)
     first = page.run("job = notebook_launcher(train, num_processes=2, block=False)")
     expect(first.rank(1)).to_contain_text("epoch 0/3")

@@ -34,6 +34,7 @@ def has_the_whole_job(page: Page) -> None:
 
 @pytest.mark.everywhere
 def test_a_notebook_shows_its_job_when_it_is_opened_without_the_kernel(page: Page) -> None:
+    """Long: the notebook is saved, its kernel ended, and the front end loaded again."""
     saved = launch(page)
     assert "widgets" not in saved.metadata
     assert "application/vnd.jupyter.widget" not in json.dumps(saved)

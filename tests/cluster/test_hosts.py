@@ -155,6 +155,7 @@ def test_a_rank_that_is_killed_is_named_with_its_machine(machines: Machines, not
 
 
 def test_an_interrupt_ends_all_ranks_on_both_machines(machines: Machines, notebook: Notebook):
+    """Long: on each machine a fork server starts anew."""
     cell, _ = begun(machines, notebook)
     told, _ = after(notebook.interrupt, cell, notebook, 15)
     assert cell.error == "KeyboardInterrupt"

@@ -46,6 +46,7 @@ def defined(notebook: Notebook) -> None:
 
 
 def test_its_bars_are_on_the_panel_and_not_in_the_output(launch: Launch) -> None:
+    """Long: Keras imports its backend for seconds."""
     told = launch("alone", env={"KERAS_BACKEND": "torch"})
     expected = [["Epoch 3/3", 4, 4, True], ["Evaluation", 4, 4, True], ["Prediction", 4, 4, True]]
     assert told.bars == [expected] * 2
@@ -54,6 +55,7 @@ def test_its_bars_are_on_the_panel_and_not_in_the_output(launch: Launch) -> None
 
 
 def test_two_ranks_train_as_one_with_the_whole_batch(launch: Launch) -> None:
+    """Long: Keras imports its backend for seconds, in the kernel and in ranks."""
     (first, second) = launch("with_jax", env={"KERAS_BACKEND": "jax"}).values
     assert first == second
     ((size, weights),) = launch("with_jax", env={"KERAS_BACKEND": "jax"}, size=1).values
@@ -62,6 +64,7 @@ def test_two_ranks_train_as_one_with_the_whole_batch(launch: Launch) -> None:
 
 
 def test_a_notebook_that_has_keras_launches_with_any_backend(notebook: Notebook, launch: Launch) -> None:
+    """Long: kernel and ranks import two backends."""
     notebook.check("os.environ['KERAS_BACKEND'] = 'torch'\nimport keras", timeout=LONG)
     notebook.check("notebook_launcher(int, num_processes=2)")  # now the server would have it
     assert launch("lambda: 'keras' in sys.modules").values == [False, False]

@@ -55,6 +55,7 @@ def defined(notebook: Notebook) -> None:
 
 
 def test_two_ranks_train_as_one_with_the_whole_batch(launch: Launch) -> None:
+    """Long: kernel and ranks import Lightning, for seconds."""
     both = launch("train, 8")
     (size, weights), again = both.values
     assert size == 2

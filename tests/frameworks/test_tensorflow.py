@@ -47,6 +47,7 @@ def defined(notebook: Notebook) -> None:
 
 
 def test_two_ranks_train_as_one_with_the_whole_batch(launch: Launch) -> None:
+    """Long: each rank imports TensorFlow, which takes ten seconds."""
     both = launch("train, 32")
     (size, rank, weights), again = both.values
     assert (size, rank) == (2, 0)
@@ -57,6 +58,7 @@ def test_two_ranks_train_as_one_with_the_whole_batch(launch: Launch) -> None:
 
 
 def test_a_rank_that_fails_is_the_error_and_the_next_launch_trains(notebook: Notebook, launch: Launch) -> None:
+    """Long: the ranks of two launches import TensorFlow."""
     cell = notebook.run("notebook_launcher(train, (32, True), num_processes=2)", timeout=LONG)
     assert cell.error == "RankError"
     assert cell.error_text.startswith("rank 1 of 2 raised ValueError: no third step"), cell.error_text
@@ -64,6 +66,7 @@ def test_a_rank_that_fails_is_the_error_and_the_next_launch_trains(notebook: Not
 
 
 def test_a_notebook_that_runs_tensorflow_itself_launches_as_ever(notebook: Notebook, launch: Launch) -> None:
+    """Long: kernel and ranks import TensorFlow."""
     notebook.check("import tensorflow as tf\ntf.reduce_sum(tf.ones(3))", timeout=LONG)
     notebook.check("notebook_launcher(int, num_processes=2)")  # now the server would have it
     assert launch("lambda: 'tensorflow' in sys.modules").values == [False, False]

@@ -71,6 +71,7 @@ def rank(on: Host) -> int:
 def test_nothing_is_left_on_either_machine(
     hosts: tuple[Host, Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str
 ) -> None:
+    """Long: on both machines torch's launcher imports torch, and so do the ranks."""
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(TRAIN)
     if victim == "a rank":
@@ -96,6 +97,7 @@ def test_nothing_is_left_on_either_machine(
 def test_machines_that_do_not_meet_say_so_in_time(
     hosts: tuple[Host, Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Long: four launches wait for the others until their limits."""
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(TRAIN)
     first, second = hosts

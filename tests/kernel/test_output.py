@@ -205,6 +205,7 @@ def test_output_before_an_error_is_not_lost(notebook: Notebook):
 
 
 def test_a_million_lines_of_one_rank_arrive(notebook: Notebook):
+    """Long: it is a million lines."""
     notebook.check("""
     def flood():
         for number in range(1_000_000):

@@ -218,6 +218,7 @@ def f(context):
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_in_a_rank_a_dataset_of_a_cell_is_loaded_by_workers(notebook: Notebook, context: str):
+    """Long where workers are spawned: each of them imports torch."""
     notebook.check(LOADER)
     expected = [[0.0, 1.0, 4.0, 9.0], [16.0, 25.0, 36.0, 49.0]]
     assert notebook.value(f"notebook_launcher(f, ({context!r},), num_processes=1)") == [expected]

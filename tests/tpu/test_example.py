@@ -16,6 +16,7 @@ def said(cell: nbformat.NotebookNode) -> str:
 
 
 def test_the_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long: what the ranks compute is compiled."""
     monkeypatch.setenv("NOTEBOOK_ACCEL_DEVICE", "tpu")
     notebook = nbformat.read(EXAMPLE, as_version=4)
     with tempfile.TemporaryDirectory(prefix="nb-") as folder:
