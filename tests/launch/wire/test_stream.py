@@ -214,7 +214,8 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
     yield left, right
     left.close()
     right.close()
-    assert descriptors() == before
+    # What earlier tests had open may be closed meanwhile, by a thread that awaits a server's end.
+    assert descriptors() - before == set()
 
 
 def descriptors() -> set[str]:
