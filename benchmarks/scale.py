@@ -26,7 +26,7 @@ from tests.browser.page import Cell, Page
 from tests.browser.server import Server
 
 MANY, FEW = 1000, 64
-_BRIDGE = "cluster.bridge:main"
+_BRIDGE = "cluster.bridge.main:main"
 _SETUP = """
 import os
 from notebook_accel import attach, notebook_launcher, set_view

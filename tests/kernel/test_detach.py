@@ -38,7 +38,7 @@ def go(plain: Notebook, tmp_path: Path) -> Iterator[Path]:
 
 def driver(notebook: Notebook) -> psutil.Process:
     """The process that runs the detached job."""
-    (found,) = [each for each in notebook.processes() if "launch.driver:main" in " ".join(each.cmdline())]
+    (found,) = [each for each in notebook.processes() if "driver.detached_main:main" in " ".join(each.cmdline())]
     return found
 
 

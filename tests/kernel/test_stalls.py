@@ -10,7 +10,7 @@ from tests.live_notebook import Notebook
 
 SETUP = """
 import ctypes
-from notebook_accel.launch.driver.stall_watch import explain
+from notebook_accel.launch.job.location import explain
 
 def until(condition, what="it has not come true", within=20):
     deadline = time.monotonic() + within

@@ -238,7 +238,7 @@ class Server:
             group.signal(message.header["rank"], message.header["signum"])
         elif operation == "close_store":
             self._store.close(group.number)
-        elif operation == "part":
+        elif operation == "expect_ends":
             group.parted = True
 
     def _close(self, group: Group) -> None:

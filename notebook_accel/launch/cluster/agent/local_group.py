@@ -106,7 +106,7 @@ class LocalGroup:
             self._on_read(self._members.index(header["rank"]), header["bytes"])
         elif operation == "close_store":
             self._ranks.close_store()
-        elif operation == "part":
+        elif operation == "expect_ends":
             self._ranks.expect_ends()
 
     def pause(self) -> float:
