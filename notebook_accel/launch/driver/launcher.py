@@ -15,7 +15,7 @@ from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.attempts import Launch
-from notebook_accel.launch.driver.stopping import Reason, interrupts
+from notebook_accel.launch.driver.stopping import StopReason, catch_sigint
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.wire import payload
@@ -128,8 +128,8 @@ def notebook_launcher(
         return launch.job
     launch.job.blocking = True
     # The panel's Stop ends the cell as an interrupt does.
-    launch.job.runner.cancel = lambda: launch.requests.ask(Reason.INTERRUPT)
-    with interrupts(launch.requests):
+    launch.job.runner.cancel = lambda: launch.requests.submit(StopReason.INTERRUPT)
+    with catch_sigint(launch.requests):
         launch.run()
     return launch.job.result()
 

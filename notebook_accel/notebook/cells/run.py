@@ -17,7 +17,7 @@ from IPython.core.macro import Macro
 from notebook_accel.errors import ConfigurationError, RankError, RankFailure
 from notebook_accel.events import Phase
 from notebook_accel.launch.driver import attach
-from notebook_accel.launch.driver.stopping import Reason, StopRequests, interrupts
+from notebook_accel.launch.driver.stopping import StopReason, StopRequests, catch_sigint
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import spans
@@ -72,7 +72,7 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
     packed, sent = ranks.variables.pack((worker.run_cell, (tuple(cell),), {}), read, members, ranks.news())
     run = _CellRun(session, ranks, members, packed, sent, wanted.name, front_end.current.place(filename))
     if wanted.block:
-        with interrupts(run.requests):
+        with catch_sigint(run.requests):
             run()
         run.job.result()
         return None
@@ -142,7 +142,7 @@ class _CellRun:
     ) -> None:
         self.requests = StopRequests()
         self.job = Job(place, 0, ranks.size, ranks.plan.place)
-        self.job.runner.cancel = lambda: self.requests.ask(Reason.CANCEL)
+        self.job.runner.cancel = lambda: self.requests.submit(StopReason.CANCEL)
         self.job.runner.show = lambda: front_end.current.show(self.job)
         self._session = session
         self._ranks = ranks
