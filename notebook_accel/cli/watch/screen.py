@@ -99,7 +99,7 @@ class Screen:
         self._show_lines()
         self._view.finish()
         try:
-            return front_end.current.ask(event.said, self._label(self._job.ranks[rank].rank) + event.prompt)
+            return front_end.current.request_input(event.said, self._label(self._job.ranks[rank].rank) + event.prompt)
         finally:
             self._view = self._open()
             self._drawn_from = time.monotonic() + _AFTER_ANSWER

@@ -20,7 +20,7 @@ from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.plan import environment
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.plan.rendezvous import meet
+from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import payload
@@ -59,9 +59,9 @@ class Launch:
     ) -> None:
         self.job = Job(
             name,
-            planned.first,
+            planned.first_rank,
             planned.size,
-            planned.place,
+            planned.device_text,
             world_size=planned.world_size,
             local_size=planned.local_size,
             label=planned.config.label,
@@ -112,12 +112,12 @@ class Launch:
             front_end.current.notice(f"{why}; starting again (attempt {number + 2} of {config.max_restarts + 1})")
 
     def _attempt(self, number: int, view: front_end.View, deadline: float | None) -> Attempt:
-        meeting = meet(self._plan.config, number)
+        rendezvous = open_rendezvous(self._plan.config, number)
         spec = GroupSpec(
-            environments=environment.of_ranks(self._plan, meeting, self._environ),
-            meeting=meeting,
+            environments=environment.of_ranks(self._plan, rendezvous, self._environ),
+            rendezvous=rendezvous,
             heartbeat=self._plan.config.heartbeat,
-            machines=self._plan.machines,
+            node_request=self._plan.node_request,
         )
         self.job.apply(None, AttemptStarted(number))
         group = RankGroup(self._engine, spec)
@@ -163,5 +163,5 @@ class Launch:
 
 def _interrupted(job: Job) -> KeyboardInterrupt:
     error = KeyboardInterrupt(f"{job.name}() was interrupted after {job.seconds:.1f} s; its ranks have ended")
-    front_end.current.shorten(error)
+    front_end.current.shorten_traceback(error)
     return error

@@ -34,7 +34,7 @@ def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str
     Raises:
         LaunchError: The process that is to run it can't be started, or can't write the job's journal.
     """
-    cells = {file: (front_end.current.place(file), text) for file, text in payload.sources(packed).items()}
+    cells = {file: (front_end.current.display_name(file), text) for file, text in payload.sources(packed).items()}
     order = JobOrder(planned, dict(environ), packed.layout, name, front_end.current.origin(), cells)
     own_end, child_end = pair()
     with tempfile.TemporaryFile() as log, contextlib.closing(Channel(own_end)) as channel:

@@ -58,7 +58,7 @@ class JournalFrontEnd(Terminal):
     def origin(self) -> str:
         return self._order.origin
 
-    def place(self, filename: str) -> str:
+    def display_name(self, filename: str) -> str:
         return self._order.cells.get(filename, (filename, ""))[0]
 
 

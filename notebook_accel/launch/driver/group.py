@@ -41,7 +41,7 @@ class RankGroup:
     """
 
     def __init__(self, engine: Engine, spec: GroupSpec) -> None:
-        self._ports = spec.meeting.ports
+        self._ports = spec.rendezvous.ports
         try:
             self.ranks = engine.start(spec)
         except BaseException:
@@ -99,7 +99,7 @@ class RankGroup:
         Raises:
             LaunchError: The ranks could not be started.
         """
-        found = self.ranks.changes()
+        found = self.ranks.new_exits()
         for rank, exited in found:
             self._note_exit(rank, exited)
         return found

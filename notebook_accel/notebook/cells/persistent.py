@@ -22,7 +22,7 @@ from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import spans
 from notebook_accel.launch.plan import environment, plan
-from notebook_accel.launch.plan.rendezvous import meet
+from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import mirror, payload
@@ -71,7 +71,7 @@ class PersistentRanks:
         self.plan = plan.make(config, found, engine)
         if self.plan.threaded:
             raise LaunchError(
-                f"the {self.plan.size} ranks on {self.plan.place} are threads of one process, with one set of "
+                f"the {self.plan.size} ranks on {self.plan.device_text} are threads of one process, with one set of "
                 "variables for all: cells need a process for each. Put the code into a function, and launch that; or "
                 "run cells on one rank, which has a process to itself: %%accelerate -n 1"
             )
@@ -91,12 +91,12 @@ class PersistentRanks:
         self._is_suspect = False
         """The process group may be torn."""
         self._mirrored = mirror.capture()
-        meeting = meet(config, 0)
+        rendezvous = open_rendezvous(config, 0)
         spec = GroupSpec(
-            environments=environment.of_ranks(self.plan, meeting, environ),
-            meeting=meeting,
+            environments=environment.of_ranks(self.plan, rendezvous, environ),
+            rendezvous=rendezvous,
             heartbeat=config.heartbeat,
-            machines=self.plan.machines,
+            node_request=self.plan.node_request,
         )
         self._group = RankGroup(engine, spec)
         try:
@@ -207,7 +207,7 @@ class PersistentRanks:
             job.finish(Status.CANCELLED)
         elif attempt.ending is Ending.STOPPED:
             error = KeyboardInterrupt(f"{job.name} was interrupted after {job.seconds:.1f} s{self._what_is_left()}")
-            front_end.current.shorten(error)
+            front_end.current.shorten_traceback(error)
             job.finish(Status.INTERRUPTED, error=error)
         else:
             states = [job.ranks[rank] for rank in members]
