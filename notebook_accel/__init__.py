@@ -230,7 +230,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """`%load_ext notebook_accel`: gets ready for a launch from here."""
     from notebook_accel.launch import engines
 
-    engines.of_machine().warm()  # before the rest is imported: it takes the longest, and goes on beside this process
+    engines.default().warm()  # before the rest is imported: it takes the longest, and goes on beside this process
     from notebook_accel import notebook
 
     notebook.attach(shell)

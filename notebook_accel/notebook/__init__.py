@@ -31,7 +31,7 @@ def attach(shell: InteractiveShell) -> None:
         return
     front_end.use(Kernel(shell) if getattr(shell, "kernel", None) is not None else IPythonTerminal(shell))
     shorten_ours()
-    preloader = Preloader(engines.of_machine())
+    preloader = Preloader(engines.default())
     shell.events.register("post_run_cell", lambda *_: preloader.look())
     shell.events.register("pre_run_cell", lambda *_: browsers.current.cell_begins())
     shell.events.register("post_run_cell", lambda *_: browsers.current.cell_ends())

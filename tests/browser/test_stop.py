@@ -35,7 +35,7 @@ from notebook_accel import attach
 from notebook_accel.launch.driver import stopping
 
 # Nothing but a second click kills them.
-stopping._LADDERS[stopping.Reason.INTERRUPT] = ((0.0, stopping.signal.SIGINT), (600.0, stopping.signal.SIGKILL))
+stopping._ESCALATION[stopping.StopReason.INTERRUPT] = ((0.0, stopping.signal.SIGINT), (600.0, stopping.signal.SIGKILL))
 
 def train():
     for step in tqdm(range(1000), desc="step"):

@@ -16,7 +16,7 @@ from notebook_accel.launch.cluster.transport import ClusterError
 from notebook_accel.launch.cluster.transports import ray_advice
 from notebook_accel.launch.cluster.versions import versions
 from notebook_accel.launch.engines import nodes as engine_module
-from notebook_accel.launch.engines.contract import Machine, Machines
+from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest
 from notebook_accel.launch.engines.nodes import ClusterEngine
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.show import front_end
@@ -25,7 +25,7 @@ from tests.cluster.conftest import Cluster
 
 @pytest.fixture(scope="module")
 def engine(cluster: Cluster):
-    found = engines.of_cluster(cluster.address)
+    found = engines.for_cluster(cluster.address)
     yield found
     found.close()
 
@@ -36,9 +36,9 @@ def make(engine: ClusterEngine, **given: object) -> plan.Plan:
 
 def test_a_plan_counts_what_is_there(engine: ClusterEngine):
     found = make(engine, num_nodes=2)
-    assert (found.size, found.device, found.machines, found.backend) == (8, "cpu", Machines(2, cpus=4), "gloo")
-    assert found.place == "2 machines with 4 CPUs each"
-    assert make(engine, num_nodes=2, num_processes=2, device="cpu").machines == Machines(2, cpus=1)
+    assert (found.size, found.device, found.node_request, found.backend) == (8, "cpu", NodeRequest(2, cpus=4), "gloo")
+    assert found.device_text == "2 machines with 4 CPUs each"
+    assert make(engine, num_nodes=2, num_processes=2, device="cpu").node_request == NodeRequest(2, cpus=1)
 
 
 @pytest.mark.parametrize(
@@ -145,6 +145,6 @@ def test_rays_own_errors_become_advice(said: str, advice: str):
 
 
 def test_machines_are_told_apart():
-    assert str(Machines(2, cpus=4)) == "4 CPUs"
-    assert str(Machines(2, cpus=1, gpus=1)) == "1 GPU"
-    assert vars(Machine("a", "10.0.0.1", 4, 0)) == {"host": "a", "address": "10.0.0.1", "cpus": 4, "gpus": 0}
+    assert str(NodeRequest(2, cpus=4)) == "4 CPUs"
+    assert str(NodeRequest(2, cpus=1, gpus=1)) == "1 GPU"
+    assert vars(NodeInfo("a", "10.0.0.1", 4, 0)) == {"host": "a", "address": "10.0.0.1", "cpus": 4, "gpus": 0}

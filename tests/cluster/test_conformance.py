@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from notebook_accel.events import Hello
-from notebook_accel.launch.engines.contract import GroupSpec, Machines
+from notebook_accel.launch.engines.contract import GroupSpec, NodeRequest
 from notebook_accel.launch.engines.nodes import ClusterEngine
 from notebook_accel.launch.engines.server_ranks import ServerRanks
 from tests.cluster.conftest import Cluster
@@ -32,7 +32,7 @@ class Spread(ClusterEngine):
     """Spreads every group over both nodes."""
 
     def start(self, spec: GroupSpec) -> ServerRanks:
-        return super().start(replace(spec, machines=Machines(2, cpus=2)))
+        return super().start(replace(spec, node_request=NodeRequest(2, cpus=2)))
 
 
 @pytest.fixture(scope="session")

@@ -182,7 +182,7 @@ def test_who_does_not_know_the_token_is_told_what_to_do(
     before = dict(os.environ)
     for name, value in {changes}.items():
         os.environ.pop(name) if value is None else os.environ.update({{name: value}})
-    engines.of_cluster("{machines.address}").close()
+    engines.for_cluster("{machines.address}").close()
     try:
         notebook_launcher(place)
     finally:

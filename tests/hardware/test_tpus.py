@@ -145,7 +145,9 @@ def test_who_holds_chips_is_read_from_the_open_files(tmp_path: Path) -> None:
 
 def test_a_notebook_that_holds_chips_is_told_which_and_to_restart() -> None:
     with pytest.raises(HardwareError, match=r"/dev/vfio/0, /dev/vfio/1 in this notebook.*restart the kernel"):
-        chips.place(LaunchConfig(), on(V5E), held=lambda pid: ["/dev/vfio/0", "/dev/vfio/1"] * (pid == os.getpid()))
+        chips.count_ranks(
+            LaunchConfig(), on(V5E), held=lambda pid: ["/dev/vfio/0", "/dev/vfio/1"] * (pid == os.getpid())
+        )
 
 
 V5E = Tpu("v5e", 8, host="Kaggle")
@@ -168,8 +170,8 @@ def on(tpu: Tpu | None) -> Hardware:
 def test_a_rank_runs_on_each_device_of_a_tpu(tpu: Tpu, asked: dict[str, object], size: int) -> None:
     planned = plan.make(LaunchConfig(device="tpu", **asked), on(tpu), engines.get("xla"))
     assert (planned.size, planned.device, planned.backend, planned.engine) == (size, "tpu", "xla", "xla")
-    assert planned.told["PJRT_DEVICE"] == ("CPU" if tpu.emulated else "TPU")
-    assert planned.told.get("CPU_NUM_DEVICES") == (str(size) if tpu.emulated else None)
+    assert planned.device_environ["PJRT_DEVICE"] == ("CPU" if tpu.emulated else "TPU")
+    assert planned.device_environ.get("CPU_NUM_DEVICES") == (str(size) if tpu.emulated else None)
 
 
 def test_a_tpu_is_used_unasked() -> None:

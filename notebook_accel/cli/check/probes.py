@@ -106,7 +106,7 @@ def launches(ranks: int) -> Iterator[Finding]:
     from notebook_accel.launch.driver.launcher import notebook_launcher
 
     try:
-        engine = engines.of_machine()
+        engine = engines.default()
         began = time.perf_counter()
         notebook_launcher(os.getpid, num_processes=ranks)
         middle = time.perf_counter()

@@ -76,7 +76,7 @@ class Screen:
     def hear(self, rank: int, event: Event) -> None:
         """Takes in what a rank says."""
         if isinstance(event, Stacks):
-            self._asking.hear(rank, event)
+            self._asking.on_reply(rank, event)
         elif isinstance(event, Notice):
             self._last_words.append(event.text)
         else:
@@ -99,7 +99,7 @@ class Screen:
         self._show_lines()
         self._view.finish()
         try:
-            return front_end.current.ask(event.said, self._label(self._job.ranks[rank].rank) + event.prompt)
+            return front_end.current.request_input(event.said, self._label(self._job.ranks[rank].rank) + event.prompt)
         finally:
             self._view = self._open()
             self._drawn_from = time.monotonic() + _AFTER_ANSWER
@@ -109,8 +109,8 @@ class Screen:
         if self._job.status is Status.STARTING:
             return
         now = time.monotonic()
-        self._asking.look(now)
-        self._stalls.look(now)
+        self._asking.poll(now)
+        self._stalls.check(now)
         self._output.show(now)
         if now >= self._drawn_from:
             self._view.refresh()
@@ -167,7 +167,7 @@ class Screen:
         self._stalls = StallWatch(self._job, _STALLS_AFTER, elsewhere, self._asking.request, time.monotonic())
 
     def _apply(self, rank: int, event: Event) -> None:
-        self._stalls.hear(rank, event, time.monotonic())
+        self._stalls.on_event(rank, event, time.monotonic())
         self._job.apply(rank, event)
 
     def _signalled(self, signum: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from notebook_accel.launch.cluster.protocol import Frame
-from notebook_accel.launch.engines.contract import Machine, Machines
+from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest
 
 
 class Node(Protocol):
@@ -37,10 +37,10 @@ class Transport(Protocol):
             ClusterError: It can't be reached, or is not to be trusted.
         """
 
-    def survey(self) -> list[Machine]:
+    def survey(self) -> list[NodeInfo]:
         """The machines that are there."""
 
-    def start(self, machines: Machines, environ: Mapping[str, str]) -> tuple[Any, list[Node]]:
+    def start(self, machines: NodeRequest, environ: Mapping[str, str]) -> tuple[Any, list[Node]]:
         """Starts agents; returns what `stop` takes, and the machines in the order of their addresses.
 
         Raises:

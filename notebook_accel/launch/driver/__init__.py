@@ -1,4 +1,5 @@
-"""What the kernel does, or the process of a detached job: starts ranks, pumps their events into a job, ends them.
+"""The driver: the kernel, or the process of a detached job. Starts ranks, applies their events to a job, stops them.
 
 Start reading at `launcher.py` (what users call), then `attempts.py`, then `call.py` (one call on a group of ranks).
+`stopping.py` and `shutdown.py` turn SIGINT into SIGTERM and SIGKILL; `stall_watch.py` decides whether a job stalls.
 """

@@ -1,4 +1,4 @@
-"""`attach` and `jobs`: what has been launched from here or elsewhere, seen again."""
+"""`attach` and `jobs`: finds launched jobs again, of this process or another, by their journals."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from notebook_accel.launch.journal import reading, records
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.show import front_end
 
-_here: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
-"""The jobs that this process runs, and hands out."""
+_local_jobs: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
+"""The jobs that this process runs, by id: `attach` returns the very object."""
 
 
 def attach(job: str | Job | None = None) -> Job:
-    """Shows a job again, below this cell: to its end if it still runs, else what remains of it.
+    """Shows a job again, below this cell: to its end if it still runs, otherwise its last state.
 
     Works after a page has been reloaded, in another notebook, and after a restart of the kernel.
 
     Args:
-        job: Its `id`, or as much of that as tells it apart; by default the last job of this notebook, else the last of
-            all.
+        job: Its `id`, or as much of that as tells it apart; by default the last job of this notebook, or
+            the last of all if it has none.
 
     Returns:
         The job, as the launch would have returned it. `cancel` stops it, wherever it runs; `result` has its values if
@@ -40,11 +40,11 @@ def attach(job: str | Job | None = None) -> Job:
     """
     record = records.find(job.id if isinstance(job, Job) else job, front_end.current.origin())
     followed = follow(record)
-    return _here.get(record.id, followed)
+    return _local_jobs.get(record.id, followed)
 
 
 def follow(record: Record) -> Job:
-    """Shows a job below this cell, from now until it ends."""
+    """Shows a job below this cell until it ends, on a thread of its own."""
     follower = Follower(record)
     follower.open()  # at once, above what the cell shows next
     if follower.has_ended:
@@ -56,16 +56,16 @@ def follow(record: Record) -> Job:
 
 
 def remember(job: Job) -> None:
-    """Makes `attach` return this very job."""
-    _here[job.id] = job
+    """Makes `attach` return this object for the job's id."""
+    _local_jobs[job.id] = job
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A job, in a list."""
+class JobSummary:
+    """A line of `jobs()`."""
 
     id: str
-    """By which `attach` finds it."""
+    """`attach` finds the job by it."""
     name: str
     """The launched function's, or the cell's."""
     status: Status
@@ -79,12 +79,12 @@ class Listed:
     def __str__(self) -> str:
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
         ranks = f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
-        words = (self.id, began, f"{duration(self.seconds):>8}", f"{ranks:>9}", title(self.name), self.status.value)
-        return "  ".join(words) + (", detached" if self.detached else "")
+        columns = (self.id, began, f"{duration(self.seconds):>8}", f"{ranks:>9}", title(self.name), self.status.value)
+        return "  ".join(columns) + (", detached" if self.detached else "")
 
 
-class Jobs(list[Listed]):
-    """A list that shows a line for each."""
+class Jobs(list[JobSummary]):
+    """A list whose representation has one line for each job."""
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self)) or "no job has been launched yet"
@@ -92,19 +92,19 @@ class Jobs(list[Listed]):
 
 def jobs() -> Jobs:
     """The last jobs of this user, the newest first, whichever notebook has launched them."""
-    listed = Jobs()
+    summaries = Jobs()
     for record in reversed(records.found()):
         try:
-            listed.append(_listed(record))
+            summaries.append(_summary(record))
         except JobLostError:
-            continue  # of another version of this package, or just removed
-    return listed
+            continue  # written by another version of this package, or just removed
+    return summaries
 
 
-def _listed(record: Record) -> Listed:
+def _summary(record: Record) -> JobSummary:
     running = record.is_running()
     start, end = reading.glance(record)
     status = Status(end.status) if end else Status.RUNNING if running else Status.LOST
     ended = end.at if end else time.time() if running else record.last_heard()
     detached = record.head().detached
-    return Listed(start.id, start.name, status, start.at, ended - start.at, start.size, detached)
+    return JobSummary(start.id, start.name, status, start.at, ended - start.at, start.size, detached)

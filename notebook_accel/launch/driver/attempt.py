@@ -1,4 +1,4 @@
-"""What one attempt of a launch, or one call on ranks that live on, comes to."""
+"""The outcome of one attempt of a launch, or of one call on persistent ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from notebook_accel.launch.job.stacks import StacksByRank
 
 
 class Ending(enum.Enum):
-    """How an attempt went."""
+    """How an attempt ended."""
 
     RETURNED = "returned"
     FAILED = "failed"
@@ -19,13 +19,13 @@ class Ending(enum.Enum):
 
 @dataclass
 class Attempt:
-    """What an attempt, or one call on ranks that live on, leaves."""
+    """What an attempt, or one call on persistent ranks, leaves behind."""
 
     ending: Ending
     stacks: list[str]
-    """What each rank that has crashed has written to its stacks file."""
-    told: StacksByRank
-    """Where the ranks were when time ran out."""
+    """The contents of each rank's stacks file, to which faulthandler writes at a crash."""
+    stacks_at_timeout: StacksByRank
+    """The ranks' stacks when the timeout passed."""
     oom_killed: bool
-    disturbed: bool
-    """Ranks were made to stop: what they were in the middle of together is undone on some of them."""
+    escalated: bool
+    """Ranks were signalled: a collective that they were in may have completed on some and not on others."""

@@ -1,4 +1,4 @@
-"""A launch from its plan to its end: a job with all its attempts."""
+"""A launch from its plan to its end: one job, and an attempt for each restart."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from notebook_accel.errors import LaunchError, NotebookAccelError
 from notebook_accel.events import AttemptStarted, Returned
 from notebook_accel.launch.driver.attempt import Attempt, Ending
-from notebook_accel.launch.driver.call import Run
+from notebook_accel.launch.driver.call import CallRunner
 from notebook_accel.launch.driver.group import RankGroup
-from notebook_accel.launch.driver.stopping import Reason, StopRequests
+from notebook_accel.launch.driver.stopping import StopReason, StopRequests
 from notebook_accel.launch.engines.contract import Engine, GroupSpec
 from notebook_accel.launch.job import failure
 from notebook_accel.launch.job.fold import Status
@@ -20,18 +20,18 @@ from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.plan import environment
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.plan.rendezvous import meet
+from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
 
 Collect = Callable[[Sequence[RankState]], tuple[list[Any] | None, Exception | None]]
-"""Takes what ranks have returned; returns their values, or why those cannot be had."""
+"""From the states of ranks that have returned to their values, or the error if a value cannot be loaded."""
 
 
 def unpickled(ranks: Sequence[RankState]) -> tuple[list[Any] | None, Exception | None]:
-    """What the ranks returned, or why that cannot be had."""
+    """The values that the ranks have returned, unpickled; or the error if one does not load."""
     values = []
     for state in ranks:
         assert state.returned is not None
@@ -39,12 +39,12 @@ def unpickled(ranks: Sequence[RankState]) -> tuple[list[Any] | None, Exception |
             values.append(payload.unpack_value(state.returned.value))
         except Exception as problem:
             return None, failure.lost_value(state, problem)
-        state.returned = Returned()  # the value has its memory now
+        state.returned = Returned()  # frees the pickled copy
     return (None if all(value is None for value in values) else values), None
 
 
 class Launch:
-    """A job with all its attempts."""
+    """Runs a plan as a job: an attempt, and further ones up to `max_restarts` while it fails."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class Launch:
     ) -> None:
         self.job = Job(
             name,
-            planned.first,
+            planned.first_rank,
             planned.size,
-            planned.place,
+            planned.device_text,
             world_size=planned.world_size,
             local_size=planned.local_size,
             label=planned.config.label,
@@ -70,7 +70,7 @@ class Launch:
         self._open_view = open_view
         self.collect: Collect = unpickled
         self.requests = StopRequests()
-        self.job.runner.cancel = lambda: self.requests.ask(Reason.CANCEL)
+        self.job.runner.cancel = lambda: self.requests.submit(StopReason.CANCEL)
         self.job.runner.show = lambda: front_end.current.show(self.job)
         self._engine = engine
         self._plan = planned
@@ -78,7 +78,7 @@ class Launch:
         self._payload = packed
 
     def run(self) -> None:
-        """Runs the job to its end. Never raises: the job holds whatever comes of it."""
+        """Runs the job to its end. An error of this package becomes the job's outcome, and is not raised."""
         if self._plan.notice:
             front_end.current.notice(self._plan.notice)
         view = front_end.Views(self.job, self._open_view, self.journal)
@@ -101,7 +101,7 @@ class Launch:
             try:
                 attempt = self._attempt(number, view, deadline)
             except LaunchError as error:
-                # It was ended from outside, just before. If nothing of the user's has begun, a new one does as well.
+                # The engine's process was killed from outside. Unless user code has begun, a new one serves as well.
                 if not error.engine_lost or any(state.pid is not None for state in self.job.ranks):
                     raise
                 attempt = self._attempt(number, view, deadline)
@@ -112,18 +112,18 @@ class Launch:
             front_end.current.notice(f"{why}; starting again (attempt {number + 2} of {config.max_restarts + 1})")
 
     def _attempt(self, number: int, view: front_end.View, deadline: float | None) -> Attempt:
-        meeting = meet(self._plan.config, number)
+        rendezvous = open_rendezvous(self._plan.config, number)
         spec = GroupSpec(
-            environments=environment.of_ranks(self._plan, meeting, self._environ),
-            meeting=meeting,
+            environments=environment.of_ranks(self._plan, rendezvous, self._environ),
+            rendezvous=rendezvous,
             heartbeat=self._plan.config.heartbeat,
-            machines=self._plan.machines,
+            node_request=self._plan.node_request,
         )
         self.job.apply(None, AttemptStarted(number))
         group = RankGroup(self._engine, spec)
         try:
             output = Output([state.rank for state in self.job.ranks], self._plan.label, front_end.current.write)
-            run = Run(
+            runner = CallRunner(
                 group,
                 self.job,
                 view,
@@ -131,9 +131,9 @@ class Launch:
                 self.requests,
                 deadline=deadline,
                 stall_after=self._plan.config.stall_after,
-                elsewhere=self._plan.world_size - len(self.job.ranks),
+                remote_ranks=self._plan.world_size - len(self.job.ranks),
             )
-            return run(self._payload)
+            return runner.run(self._payload)
         finally:
             group.close()
 
@@ -144,11 +144,13 @@ class Launch:
             job.finish(Status.FAILED if error else Status.DONE, value, error)
         elif attempt.ending is Ending.TIMED_OUT:
             assert self._plan.config.timeout is not None
-            late = failure.timeout(job.ranks, attempt.told, self._plan.config.timeout, world_size=self._plan.world_size)
+            late = failure.timeout(
+                job.ranks, attempt.stacks_at_timeout, self._plan.config.timeout, world_size=self._plan.world_size
+            )
             job.finish(Status.FAILED, error=late)
         elif attempt.ending is Ending.FAILED:
             job.finish(Status.FAILED, error=self._error(attempt))
-        elif self.requests.take()[0] is Reason.CANCEL:
+        elif self.requests.received()[0] is StopReason.CANCEL:
             job.finish(Status.CANCELLED)
         else:
             job.finish(Status.INTERRUPTED, error=_interrupted(job))
@@ -161,5 +163,5 @@ class Launch:
 
 def _interrupted(job: Job) -> KeyboardInterrupt:
     error = KeyboardInterrupt(f"{job.name}() was interrupted after {job.seconds:.1f} s; its ranks have ended")
-    front_end.current.shorten(error)
+    front_end.current.shorten_traceback(error)
     return error

@@ -1,4 +1,8 @@
-"""Runs one call on a group of ranks: hands it to them, and pumps what they say until it is over on all of them."""
+"""One call on a group of ranks: sends it to them, and dispatches their events until it is over on all of them.
+
+This is the loop of the kernel's thread while a launch or a cell runs. It applies events to the job, shows output, and
+checks the timers of the timeout, of stalls (`stall_watch.py`) and of the escalation of signals (`shutdown.py`).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ from notebook_accel.launch.driver.pipes import Pipes
 from notebook_accel.launch.driver.request_stacks import StackRequests
 from notebook_accel.launch.driver.shutdown import Shutdown
 from notebook_accel.launch.driver.stall_watch import StallWatch
-from notebook_accel.launch.driver.stopping import ONE_CALL, Life, Reason, StopRequests, raising
+from notebook_accel.launch.driver.stopping import ONE_CALL, StopPolicy, StopReason, StopRequests, raise_on_sigint
 from notebook_accel.launch.job.job import Job, no_stacks
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.stacks import StacksByRank
@@ -41,25 +45,25 @@ from notebook_accel.launch.wire import frames
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Message
 
-_TICK = 0.1
-"""Seconds between two looks at the clock, and at most ten redraws a second."""
-_SHOW = 0.02
-"""Seconds between two looks for lines to show."""
+_TIMER_INTERVAL = 0.1
+"""Seconds between two checks of the timers, at most."""
+_REFRESH_INTERVAL = 0.02
+"""Seconds between two refreshes of the output and the view."""
 
 
-class Run:
-    """The pump of one call. Lives on the thread that calls it.
+class CallRunner:
+    """Runs one call, on the thread that calls `run`.
 
     Args:
-        group: The ranks, by their number on this machine; the job has the same.
-        job: What takes in all that they say.
-        view: Is refreshed while they run.
-        output: What they write.
-        requests: To stop.
-        deadline: When they are to be stopped, on the monotonic clock.
-        stall_after: Seconds without progress after which it is told what the ranks wait for.
-        elsewhere: How many ranks there are on other machines.
-        life: What the call means to the ranks.
+        group: The ranks, by their local number, as in the job.
+        job: Takes the ranks' events.
+        view: Is refreshed while the call runs.
+        output: Shows what the ranks write.
+        requests: Requests to stop the call.
+        deadline: When the call times out, on the monotonic clock.
+        stall_after: Seconds without progress after which the job reports what the ranks wait for.
+        remote_ranks: The number of ranks that other kernels have started, on other nodes.
+        policy: How the ranks are stopped, and whether they exit with the call.
         members: The ranks that run the call; by default all.
     """
 
@@ -73,14 +77,14 @@ class Run:
         *,
         deadline: float | None = None,
         stall_after: float | None = None,
-        elsewhere: int = 0,
-        life: Life = ONE_CALL,
+        remote_ranks: int = 0,
+        policy: StopPolicy = ONE_CALL,
         members: Sequence[int] | None = None,
     ) -> None:
         self._group = group
         self._ranks = group.ranks
         self._members = range(len(job.ranks)) if members is None else members
-        self._life = life
+        self._policy = policy
         self._job = job
         self._view = view
         self._output = output
@@ -88,21 +92,21 @@ class Run:
         self._deadline = deadline
         self._event_loop = EventLoop()
         self._pipes = Pipes(group, job, output, self._event_loop, self._apply)
-        self._told: StacksByRank = {}
+        self._stacks_at_timeout: StacksByRank = {}
         self._stack_requests = StackRequests(self._ranks, job, group.stacks)
-        self._stalls = StallWatch(job, stall_after, elsewhere, self._stack_requests.request, time.monotonic())
-        self._stalls_due = 0.0
-        self._shutdown = Shutdown(group, job, life, self._members)
-        self._running = set(self._members)
-        """Those that have neither answered nor ended."""
-        self._left = set(self._members)
-        """Those on which the call is not over."""
-        self._held: list[int] = []
-        """Those that have answered, and are not to end yet."""
-        self._shown = 0.0
+        self._stall_watch = StallWatch(job, stall_after, remote_ranks, self._stack_requests.request, time.monotonic())
+        self._next_stall_check = 0.0
+        self._shutdown = Shutdown(group, job, policy, self._members)
+        self._unanswered = set(self._members)
+        """Members that have neither answered nor exited."""
+        self._unfinished = set(self._members)
+        """Members on which the call is not over."""
+        self._answered: list[int] = []
+        """Members that have answered, and may not exit yet; see `_release_ranks`."""
+        self._shown_at = 0.0
 
-    def __call__(self, payload: Payload) -> Attempt:
-        """Calls the payload on every member; returns when it is over on the last.
+    def run(self, payload: Payload) -> Attempt:
+        """Calls the payload on every member; returns when the call is over on the last.
 
         Raises:
             LaunchError: The ranks could not be started.
@@ -110,92 +114,92 @@ class Run:
         try:
             for rank in self._members:
                 self._group.call(rank, payload)
-            # They begin; what it takes to hear them is made ready meanwhile.
-            self._listen()
+            # The ranks start to work on it while this process sets up its event loop.
+            self._register_sources()
             self._job.runner.request_stacks = self._stack_requests.request
-            while not self._is_over():
-                self._event_loop.wait(self._pause())
-                self._look_at_clock()
-                self._show()
-            self._take_the_rest()
+            while not self._is_finished():
+                self._event_loop.run_once(self._time_to_next_timer())
+                self._check_timers()
+                self._refresh()
+            self._drain_pipes()
             ending = self._ending()
-            if ending is Ending.RETURNED and self._life.ends:
+            if ending is Ending.RETURNED and self._policy.ranks_exit:
                 self._ranks.expect_ends()
             stacks = [self._group.read_stacks(rank) for rank in range(len(self._job.ranks))]
             oom_killed = ending is Ending.FAILED and self._group.oom_killed()
-            return Attempt(ending, stacks, self._told, oom_killed, self._shutdown.disturbed)
+            return Attempt(ending, stacks, self._stacks_at_timeout, oom_killed, self._shutdown.escalated)
         finally:
             self._job.runner.request_stacks = no_stacks
             self._stack_requests.close()
             self._output.show(time.monotonic(), all_of_it=True)
 
-    def _states(self) -> Iterator[tuple[int, RankState]]:
-        """The members, by their number on this machine."""
+    def _member_states(self) -> Iterator[tuple[int, RankState]]:
+        """The members' states, by local number."""
         return ((rank, self._job.ranks[rank]) for rank in self._members)
 
-    def _is_over(self) -> bool:
-        return self._shutdown.given_up or not self._left
+    def _is_finished(self) -> bool:
+        return self._shutdown.given_up or not self._unfinished
 
-    def _take_the_rest(self) -> None:
-        """What a rank has written before it answered may still be on its way."""
-        for rank, state in self._states():
+    def _drain_pipes(self) -> None:
+        """Reads what ranks wrote before they answered: pipe and channel are not ordered relative to each other."""
+        for rank, state in self._member_states():
             if not state.exited:
-                self._pipes.take(rank)
-                self._pipes.end(rank)
+                self._pipes.drain(rank)
+                self._pipes.flush(rank)
 
-    def _show(self) -> None:
+    def _refresh(self) -> None:
         now = time.monotonic()
-        if now - self._shown >= _SHOW:
-            self._shown = now
+        if now - self._shown_at >= _REFRESH_INTERVAL:
+            self._shown_at = now
             self._output.show(now)
             self._view.refresh()
 
     def _ending(self) -> Ending:
         if self._shutdown.is_requested:
             return Ending.STOPPED
-        if self._shutdown.reason is Reason.TIMEOUT:
+        if self._shutdown.reason is StopReason.TIMEOUT:
             return Ending.TIMED_OUT
-        returned = all(state.returned for _, state in self._states())
+        returned = all(state.returned for _, state in self._member_states())
         return Ending.RETURNED if returned else Ending.FAILED
 
-    # What can be heard
+    # What the event loop calls
 
-    def _listen(self) -> None:
-        self._event_loop.register(self._ranks, self._on_changes)
+    def _register_sources(self) -> None:
+        self._event_loop.register(self._ranks, self._on_exits)
         self._event_loop.register(self._requests, self._on_request)
         for rank in self._members:
             self._event_loop.register_throttled(self._ranks.channels[rank], partial(self._on_channel, rank))
-            self._pipes.listen(rank)
-            for event in self._group.known(rank):
+            self._pipes.register(rank)
+            for event in self._group.last_events(rank):
                 self._job.apply(rank, event)
 
-    def _on_changes(self) -> None:
-        for rank, exited in self._group.changes():
+    def _on_exits(self) -> None:
+        for rank, exited in self._group.new_exits():
             self._on_exit(rank, exited)
-        self._release()
+        self._release_ranks()
 
     def _on_exit(self, rank: int, exited: Exited) -> None:
         if self._job.ranks[rank].exited:
-            return  # it has said so itself
+            return  # it has reported its exit itself
         self._drain(rank)
         self._job.apply(rank, exited)
-        self._running.discard(rank)
-        self._left.discard(rank)
+        self._unanswered.discard(rank)
+        self._unfinished.discard(rank)
         if not self._job.ranks[rank].answered:
-            self._on_failure(Reason.DEATH)
+            self._on_failure(StopReason.DEATH)
 
     def _drain(self, rank: int) -> None:
-        """Takes what a rank that has ended said and wrote last."""
+        """Reads the last messages and output of a rank that has exited."""
         channel = self._ranks.channels[rank]
         while channel.is_open and channel.has_data():
             self._on_channel(rank)
-        self._pipes.take(rank)
-        self._pipes.forget(rank)
-        self._event_loop.forget(channel)
-        self._pipes.end(rank)
+        self._pipes.drain(rank)
+        self._pipes.unregister(rank)
+        self._event_loop.unregister(channel)
+        self._pipes.flush(rank)
 
     def _on_channel(self, rank: int) -> bool:
-        """Takes what has arrived; returns whether that was nothing but progress, so that more of it can wait."""
+        """Handles what has arrived; returns whether that was only progress, so that the next read may be throttled."""
         channel = self._ranks.channels[rank]
         is_progress = True
         try:
@@ -203,129 +207,129 @@ class Run:
             for message in messages or ():
                 is_progress &= self._on_message(rank, message)
         except StreamError:
-            # Something else than the rank writes there; the rank can't be understood any more.
+            # Something other than the rank's channel writes to its socket: the rank can't be understood any more.
             self._ranks.signal(rank, signal.SIGKILL)
             messages = None
         if messages is None:
-            self._event_loop.forget(channel)
+            self._event_loop.unregister(channel)
         return is_progress and bool(messages) and not channel.is_torn
 
     def _on_message(self, rank: int, message: Message) -> bool:
-        """Takes it in; returns whether it is mere progress."""
+        """Handles a message; returns whether it is only progress."""
         event = from_wire(message.header, message.blobs)
         if isinstance(event, (Bar, Metrics)):
             self._apply(rank, event)
             return True
-        self._on_news(rank, event, message)
+        self._on_event(rank, event, message)
         return False
 
-    def _on_news(self, rank: int, event: Event, message: Message) -> None:
+    def _on_event(self, rank: int, event: Event, message: Message) -> None:
         if isinstance(event, Exited):
             self._on_exit(rank, event)
             return
         if isinstance(event, Stacks):
-            self._stack_requests.hear(rank, event)
+            self._stack_requests.on_reply(rank, event)
             return
-        self._group.heard(rank, event, message.fds)
-        self._apply(rank, _placed(event))
-        self._shutdown.heard(rank, event)
+        self._group.on_event(rank, event, message.fds)
+        self._apply(rank, _with_cell_name(event))
+        self._shutdown.on_event(rank, event)
         if isinstance(event, (Shown, InputRequested)):
-            self._on_user(rank, event)
+            self._show_or_prompt(rank, event)
         if isinstance(event, Failed):
-            self._on_failure(Reason.FAILURE)
+            self._on_failure(StopReason.FAILURE)
         if isinstance(event, (Returned, Failed)):
             self._on_answer(rank)
 
-    def _on_user(self, rank: int, event: Shown | InputRequested) -> None:
-        """Something for the user alone, at its place in what the rank has written."""
+    def _show_or_prompt(self, rank: int, event: Shown | InputRequested) -> None:
+        """Shows rich output, or asks for input, in its order within the rank's output."""
         if isinstance(event, Shown):
             content = json.loads(b"".join(map(bytes, event.bundle)))
             show = partial(front_end.current.display, content["data"], content["metadata"], event.display_id)
             self._pipes.interpose(rank, partial(show, update=event.update))
         else:
-            self._pipes.take(rank)
+            self._pipes.drain(rank)
             self._output.show(time.monotonic(), all_of_it=True)
-            self._group.answer(rank, self._ask(event))
+            self._group.send_input(rank, self._prompt_user(event))
 
-    def _ask(self, question: InputRequested) -> str | None:
+    def _prompt_user(self, request: InputRequested) -> str | None:
         try:
-            with raising():
-                return front_end.current.ask(question.said, question.prompt)
+            with raise_on_sigint():
+                return front_end.current.request_input(request.said, request.prompt)
         except KeyboardInterrupt:
-            self._requests.ask(Reason.INTERRUPT)
+            self._requests.submit(StopReason.INTERRUPT)
             return None
 
     def _on_answer(self, rank: int) -> None:
-        self._running.discard(rank)
-        if self._life.ends:
-            self._held.append(rank)
-            self._release()
+        self._unanswered.discard(rank)
+        if self._policy.ranks_exit:
+            self._answered.append(rank)
+            self._release_ranks()
         else:
-            self._left.discard(rank)
+            self._unfinished.discard(rank)
 
-    def _release(self) -> None:
-        """Lets ranks end: all at once when all have returned, so that none takes a connection from another.
+    def _release_ranks(self) -> None:
+        """Lets ranks that have answered exit: all at once, when all have answered or the shutdown has begun.
 
-        A rank that returns right after the rendezvous would else be gone before the others have all connected to it.
+        A rank that returns right after the rendezvous would otherwise be gone before all others have connected to it.
         """
-        if self._shutdown.reason is not None or not self._running:
-            for rank in self._held:
+        if self._shutdown.reason is not None or not self._unanswered:
+            for rank in self._answered:
                 self._ranks.channels[rank].finish()
-            self._held.clear()
+            self._answered.clear()
 
     def _apply(self, rank: int, event: Event) -> None:
-        self._stalls.hear(rank, event, time.monotonic())
+        self._stall_watch.on_event(rank, event, time.monotonic())
         self._job.apply(rank, event)
 
-    # How it ends before its time
+    # Timers, and the end before all ranks have returned
 
-    def _on_failure(self, how: Reason) -> None:
+    def _on_failure(self, how: StopReason) -> None:
         if self._shutdown.reason is None:
-            self._stop(how)
+            self._begin_shutdown(how)
 
     def _on_request(self) -> None:
-        given = self._requests.take()
-        self._job.apply(None, StopRequested(len(given)))
+        reasons = self._requests.received()
+        self._job.apply(None, StopRequested(len(reasons)))
         if not self._shutdown.is_requested:
-            self._stop(given[0])
-        if len(given) > 1:
+            self._begin_shutdown(reasons[0])
+        if len(reasons) > 1:
             self._shutdown.end_at_once(time.monotonic())
 
-    def _stop(self, reason: Reason) -> None:
+    def _begin_shutdown(self, reason: StopReason) -> None:
         self._shutdown.begin(reason, time.monotonic())
-        self._release()
+        self._release_ranks()
 
-    def _pause(self) -> float:
-        """Seconds until something may have to be done although nothing is heard."""
+    def _time_to_next_timer(self) -> float:
+        """Seconds until a timer is due, whether or not a rank sends something."""
         now = time.monotonic()
-        times = [now + _TICK]
-        if (due := self._shutdown.due()) is not None:
+        times = [now + _TIMER_INTERVAL]
+        if (due := self._shutdown.next_step_at()) is not None:
             times.append(due)
         if (due := self._output.next_due) is not None:
-            times.append(max(due, self._shown + _SHOW))
+            times.append(max(due, self._shown_at + _REFRESH_INTERVAL))
         if self._deadline is not None and self._shutdown.reason is None:
             times.append(self._deadline)
         return max(0.0, min(times) - now)
 
-    def _look_at_clock(self) -> None:
+    def _check_timers(self) -> None:
         now = time.monotonic()
-        self._stack_requests.look(now)
-        if self._shutdown.reason is None and now >= self._stalls_due:
-            self._stalls_due = now + _TICK
-            self._stalls.look(now)
+        self._stack_requests.poll(now)
+        if self._shutdown.reason is None and now >= self._next_stall_check:
+            self._next_stall_check = now + _TIMER_INTERVAL
+            self._stall_watch.check(now)
         if self._deadline is not None and self._shutdown.reason is None and now >= self._deadline:
-            self._stop(Reason.TIMEOUT)
-            self._stack_requests.request(self._end_now)
+            self._begin_shutdown(StopReason.TIMEOUT)
+            self._stack_requests.request(self._on_timeout_stacks)
         self._shutdown.escalate(now)
 
-    def _end_now(self, told: StacksByRank) -> None:
-        """The ranks have told where they are."""
-        self._told = told
+    def _on_timeout_stacks(self, stacks: StacksByRank) -> None:
+        """Keeps the stacks for the error of the timeout, and lets the escalation go on."""
+        self._stacks_at_timeout = stacks
         self._shutdown.skip_wait()
 
 
-def _placed(event: Event) -> Event:
-    """What a rank says with the names that the notebook has for places."""
+def _with_cell_name(event: Event) -> Event:
+    """Adds the location to the detail of a phase, with the cell's name: only the kernel knows it."""
     if isinstance(event, PhaseChanged) and event.frame is not None:
         return replace(event, detail=f"{event.detail} at {frames.where(event.frame)}")
     return event

@@ -1,4 +1,4 @@
-"""Starts a job that outlives the notebook: hands it to a process of its own, and follows it as anyone can."""
+"""Starts a job that outlives the kernel: sends it to a driver process of its own, and follows it by its journal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.launch.driver import attach
-from notebook_accel.launch.driver.detached_main import Order
+from notebook_accel.launch.driver.detached_main import JobOrder
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.plan import plan
@@ -24,8 +24,8 @@ from notebook_accel.launch.wire.stream import Channel, pair
 
 _ENTRY = "notebook_accel.launch.driver.detached_main:main"
 _WHAT = "the process that is to run the job"
-_PATIENCE = 60.0
-"""Seconds that the process has to begin."""
+_START_TIMEOUT = 60.0
+"""Seconds that the process has to report that it is ready."""
 
 
 def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str) -> Job:
@@ -34,27 +34,27 @@ def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str
     Raises:
         LaunchError: The process that is to run it can't be started, or can't write the job's journal.
     """
-    cells = {file: (front_end.current.place(file), text) for file, text in payload.sources(packed).items()}
-    order = Order(planned, dict(environ), packed.layout, name, front_end.current.origin(), cells)
-    ours, theirs = pair()
-    with tempfile.TemporaryFile() as log, contextlib.closing(Channel(ours)) as channel:
+    cells = {file: (front_end.current.display_name(file), text) for file, text in payload.sources(packed).items()}
+    order = JobOrder(planned, dict(environ), packed.layout, name, front_end.current.origin(), cells)
+    own_end, child_end = pair()
+    with tempfile.TemporaryFile() as log, contextlib.closing(Channel(own_end)) as channel:
         try:
-            process = processes.start(_ENTRY, theirs, log)
+            process = processes.start(_ENTRY, child_end, log)
         except OSError as error:
             raise LaunchError(f"{_WHAT} can't be started: {error}") from error
-        with contextlib.suppress(OSError):  # it has ended already, and its log says why
+        with contextlib.suppress(OSError):  # it has exited, and its log says why
             channel.send({}, blobs=[pickle.dumps(order), *packed.parts], fds=packed.fds)
-        process.wait()  # it leaves a child behind that is nobody's
-        answer = _answer(channel)
-        if answer is None:
+        process.wait()  # it forks the driver, and exits at once
+        reply = _receive_reply(channel)
+        if reply is None:
             raise LaunchError(processes.why_it_ended(_WHAT, log))
-        job = attach.follow(records.Record(records.folder() / answer["folder"]))
-        _let_go(channel, planned, answer["pid"], environ)
+        job = attach.follow(records.Record(records.folder() / reply["folder"]))
+        _send_go(channel, planned, reply["pid"], environ)
         return job
 
 
-def _let_go(channel: Channel, planned: Plan, pid: int, environ: Mapping[str, str]) -> None:
-    """Has the process begin, with what this one has that starts ranks at once, if there is such a thing."""
+def _send_go(channel: Channel, planned: Plan, pid: int, environ: Mapping[str, str]) -> None:
+    """Tells the process to start the job; with this process's warm fork server, where the engine has one."""
     control = plan.engine_of(planned).hand_over(pid, environ)
     if control is None:
         channel.send({"go": True})
@@ -63,9 +63,9 @@ def _let_go(channel: Channel, planned: Plan, pid: int, environ: Mapping[str, str
         channel.send({"go": True}, fds=[control.fileno()])
 
 
-def _answer(channel: Channel) -> dict[str, Any] | None:
-    """The name of the job's folder, and the process's number; `None` if none comes."""
-    while select.select([channel], [], [], _PATIENCE)[0]:
+def _receive_reply(channel: Channel) -> dict[str, Any] | None:
+    """The reply with the name of the job's folder and the process's id; `None` if the process has exited."""
+    while select.select([channel], [], [], _START_TIMEOUT)[0]:
         messages = channel.receive(wait=False)
         if messages is None:
             return None
@@ -73,4 +73,4 @@ def _answer(channel: Channel) -> dict[str, Any] | None:
             if "error" in message.header:
                 raise LaunchError(message.header["error"])
             return message.header
-    raise LaunchError(f"{_WHAT} has not begun within {_PATIENCE:g} s")
+    raise LaunchError(f"{_WHAT} has not begun within {_START_TIMEOUT:g} s")

@@ -1,4 +1,4 @@
-"""The process that runs a detached job: what the notebook's kernel does for others, and nothing else."""
+"""The process that runs a detached job: it is the job's driver, as the kernel is for other jobs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from notebook_accel.events import Notice
 from notebook_accel.launch.driver.attempts import Launch
-from notebook_accel.launch.driver.stopping import Reason
+from notebook_accel.launch.driver.stopping import StopReason
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.results import Results
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.show import front_end as frontend
+from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.front_end import NoView, Terminal, View
 from notebook_accel.launch.wire import frames
 from notebook_accel.launch.wire.payload import Payload
@@ -25,23 +25,23 @@ from notebook_accel.launch.wire.stream import Channel
 
 
 @dataclass(frozen=True)
-class Order:
-    """A job to run. The payload's parts travel beside it, or its descriptor."""
+class JobOrder:
+    """The job to run, as the kernel sends it. The payload's parts or its descriptor travel in the same message."""
 
     plan: Plan
     environ: Mapping[str, str]
     layout: tuple[int, ...]
-    """Of the payload."""
+    """The payload's layout."""
     name: str
     origin: str
     cells: Mapping[str, tuple[str, str]]
-    """What the notebook calls the cells that the function comes from, and their text, by file name."""
+    """By file name: the notebook's name of each cell that the function comes from, and the cell's source."""
 
 
-class Unseen(Terminal):
-    """Nobody looks on; what there is to tell goes into the journal."""
+class JournalFrontEnd(Terminal):
+    """Shows nothing; notices go into the journal, for whoever follows the job."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: JobOrder) -> None:
         self._order = order
         self.job: Job | None = None
 
@@ -58,28 +58,28 @@ class Unseen(Terminal):
     def origin(self) -> str:
         return self._order.origin
 
-    def place(self, filename: str) -> str:
+    def display_name(self, filename: str) -> str:
         return self._order.cells.get(filename, (filename, ""))[0]
 
 
 def main(fd: int) -> None:
-    """The process begins here."""
+    """The entry point of the process; `fd` is its socket to the kernel that launches the job."""
     if os.fork():
-        os._exit(0)  # a kernel that ends takes its children with it: this is not to be one
+        os._exit(0)  # a kernel's children are ended with it: the fork makes this process nobody's child
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     channel = Channel(socket.socket(fileno=fd))
     message = next(channel.messages())
     first, *parts = message.blobs
-    order: Order = pickle.loads(first)
-    front_end = Unseen(order)
-    frontend.use(front_end)
+    order: JobOrder = pickle.loads(first)
+    journal_front_end = JournalFrontEnd(order)
+    front_end.use(journal_front_end)
     frames.keep_cells({filename: text for filename, (_, text) in order.cells.items()})
-    payload = Payload(next(iter(message.fds), None), order.layout, [bytes(expect_ends) for expect_ends in parts])
+    payload = Payload(next(iter(message.fds), None), order.layout, [bytes(part) for part in parts])
     engine = plan.engine_of(order.plan)
     launch = Launch(engine, order.plan, order.environ, payload, order.name, NoView, detached=True)
-    front_end.job = launch.job
+    journal_front_end.job = launch.job
     try:
         record = launch.journal.open()
     except OSError as error:
@@ -94,14 +94,14 @@ def main(fd: int) -> None:
     for fd in go.fds:
         engine.take_over(Channel(socket.socket(fileno=fd)), order.environ)
     channel.close()
-    _take_log(record)
-    signal.signal(signal.SIGTERM, lambda *_: launch.requests.ask(Reason.CANCEL))
+    _redirect_output(record)
+    signal.signal(signal.SIGTERM, lambda *_: launch.requests.submit(StopReason.CANCEL))
     launch.run()
     engine.close()
 
 
-def _take_log(record: Record) -> None:
-    """What this process itself has to say, which should be nothing, stays with the job."""
+def _redirect_output(record: Record) -> None:
+    """Redirects this process's own output, which should be empty, to a log in the job's folder."""
     fd = os.open(record.path / "driver.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     for own in (1, 2):
         os.dup2(fd, own)

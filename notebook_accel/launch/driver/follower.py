@@ -1,4 +1,4 @@
-"""Follows a job that runs elsewhere, by its journal: folds it, shows it, and sees it end."""
+"""Follows a job of another process by its journal: replays the events, and shows output and state until it ends."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from notebook_accel.launch.journal.stack_requests import asking
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
 
-_INTERVAL = 0.1
-"""Seconds between two looks for what is new."""
-_LOOKS = 10
-"""How many looks there are for each one at the process that runs the job."""
+_POLL_INTERVAL = 0.1
+"""Seconds between two reads of the journal."""
+_OWNER_CHECK_EVERY = 10
+"""Reads of the journal between two checks that the process that runs the job is alive."""
 _BACKLOG = 1000
-"""How many lines are shown of those that were written before."""
+"""The most lines that are shown of those written before the job was followed."""
 
 
 class Follower:
-    """One job, and the cell that it is shown in."""
+    """Follows one job, and shows it in one cell."""
 
     def __init__(self, record: Record) -> None:
-        """Reads what there is.
+        """Reads the journal so far.
 
         Raises:
             JobLostError: The journal can't be read.
@@ -41,7 +41,7 @@ class Follower:
         self._lines: list[tuple[int, Line]] = []
         self._notices: list[str] = []
         self._read()
-        self._look_at_owner()
+        self._check_owner()
         self.job.elsewhere = self._tail.head.owner != Owner.this()
         self.job.runner = Runner(
             cancel=record.ask_to_stop,
@@ -62,26 +62,26 @@ class Follower:
         """Shows the job as it is.
 
         Raises:
-            ConfigurationError: A view was asked for that there is none of.
+            ConfigurationError: NOTEBOOK_ACCEL_VIEW names a view that does not exist.
         """
         self._view = front_end.Views(self.job, front_end.current.choose_view())
 
     def run(self) -> None:
-        """Shows what becomes of the job, until it ends."""
+        """Shows the job until it ends."""
         job, view = self.job, self._view
         ranks = [state.rank for state in job.ranks]
         label = partial(rank_label, job.label, ranks[0], job.local_size, job.world_size)
         shown = Output(ranks, label, front_end.current.write)
-        pause, looks = threading.Event(), 0
+        pause, rounds = threading.Event(), 0
         try:
             while not self.has_ended:
                 self._show(shown)
                 view.refresh()
-                pause.wait(_INTERVAL)
+                pause.wait(_POLL_INTERVAL)
                 self._read()
-                looks += 1
-                if looks % _LOOKS == 0:
-                    self._look_at_owner()
+                rounds += 1
+                if rounds % _OWNER_CHECK_EVERY == 0:
+                    self._check_owner()
         finally:
             self._show(shown, all_of_it=True)
             self._tail.close()
@@ -98,8 +98,8 @@ class Follower:
                 self._notices.append(event.text)
             self.job.apply(rank, event)
 
-    def _look_at_owner(self) -> None:
-        """Whatever has ended the process that ran the job, it has ended the job."""
+    def _check_owner(self) -> None:
+        """Records the end of a job whose process has ended without recording it."""
         if self.has_ended or self._record.is_running():
             return
         self._read()  # it may have ended the job first

@@ -1,4 +1,4 @@
-"""Ranks that live together: what is known of them beyond a single call, and what can be said to each."""
+"""A started group of ranks: what is known of each across calls, and the messages that can be sent to it."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from notebook_accel.events import (
 from notebook_accel.launch.engines.contract import Engine, GroupSpec
 from notebook_accel.launch.wire.payload import Payload
 
-_PARTING = 2.0
-"""Seconds that ranks have to end by themselves, with all that they have registered for that moment."""
+_EXIT_TIMEOUT = 2.0
+"""Seconds that ranks have to exit by themselves, with all their exit handlers."""
 
 
 class RankGroup:
-    """A group of ranks, from its start to its end. One call runs on it at a time; `Run` is the pump of a call.
+    """A group of ranks, from its start to its end. One call runs on it at a time, by a `CallRunner`.
 
     Args:
-        engine: Where the ranks live.
-        spec: Who they are.
+        engine: Starts the ranks.
+        spec: The ranks to start.
 
     Raises:
         LaunchError: They cannot be started.
     """
 
     def __init__(self, engine: Engine, spec: GroupSpec) -> None:
-        self._ports = spec.meeting.ports
+        self._ports = spec.rendezvous.ports
         try:
             self.ranks = engine.start(spec)
         except BaseException:
@@ -49,57 +49,57 @@ class RankGroup:
             raise
         self.size = spec.size
         self.busy: set[int] = set()
-        """Ranks that have been given a call, and have not answered."""
+        """Ranks that have been sent a call, and have not answered."""
         self.exited: dict[int, Exited] = {}
-        """Ranks that have ended."""
+        """Ranks that have exited."""
         self.stacks: dict[int, int] = {}
         """Descriptors of the files that ranks write their stacks to."""
         self._hellos: dict[int, Hello] = {}
-        self._beats: dict[int, Heartbeat] = {}
-        self._ooms = _oom_kills()
+        self._heartbeats: dict[int, Heartbeat] = {}
+        self._oom_kills_before = _oom_kills()
 
     # To a rank
 
     def call(self, rank: int, payload: Payload) -> None:
-        """Hands a call to a rank."""
+        """Sends a call to a rank."""
         self.busy.add(rank)
         self.ranks.call(rank, payload)
 
     def disconnect(self) -> None:
-        """Has all ranks, busy or not, cut their connections to each other: each does so for those it has accepted."""
+        """Has all ranks, busy or not, cut their connections to each other. Each closes those that it has accepted."""
         for rank in range(self.size):
-            self._say(rank, Disconnect())
+            self._send(rank, Disconnect())
 
-    def answer(self, rank: int, text: str | None) -> None:
-        """Gives a rank the line that it has asked for."""
-        self._say(rank, Answer(text))
+    def send_input(self, rank: int, text: str | None) -> None:
+        """Sends a rank the line of input that it has requested; `None` if there is none."""
+        self._send(rank, Answer(text))
 
-    def _say(self, rank: int, event: Event) -> None:
-        with contextlib.suppress(OSError):  # it has just ended
+    def _send(self, rank: int, event: Event) -> None:
+        with contextlib.suppress(OSError):  # it has just exited
             self.ranks.channels[rank].send(*to_wire(event))
 
     # From the ranks
 
-    def heard(self, rank: int, event: Event, fds: Sequence[int] = ()) -> None:
-        """Takes in what a rank has said, as far as it is true of more than one call."""
+    def on_event(self, rank: int, event: Event, fds: Sequence[int] = ()) -> None:
+        """Records what a rank's event says beyond the current call."""
         if isinstance(event, Hello):
             self._hellos[rank] = event
             if fds:
                 self.stacks[rank] = fds[0]
         elif isinstance(event, Heartbeat):
-            self._beats[rank] = event
+            self._heartbeats[rank] = event
         elif isinstance(event, Exited):
             self._note_exit(rank, event)
         elif isinstance(event, (Returned, Failed)):
             self.busy.discard(rank)
 
-    def changes(self) -> list[tuple[int, Exited]]:
-        """The ranks that have ended since the last time.
+    def new_exits(self) -> list[tuple[int, Exited]]:
+        """The ranks that have exited since the last call of this method.
 
         Raises:
             LaunchError: The ranks could not be started.
         """
-        found = self.ranks.changes()
+        found = self.ranks.new_exits()
         for rank, exited in found:
             self._note_exit(rank, exited)
         return found
@@ -109,36 +109,36 @@ class RankGroup:
         self.busy.discard(rank)
 
     def catch_up(self) -> None:
-        """Takes in what has happened since the last call: a rank may have answered late, or ended.
+        """Handles what has happened since the last call ended: a rank may have answered late, or exited.
 
         Raises:
-            LaunchError: What starts the ranks has ended.
+            LaunchError: The process that starts the ranks has ended.
         """
-        while heard := self._with_news():
-            for rank in heard:
+        while readable := self._readable_ranks():
+            for rank in readable:
                 for message in self.ranks.channels[rank].receive(wait=False) or ():
-                    self.heard(rank, from_wire(message.header, message.blobs), message.fds)
-        self.changes()
+                    self.on_event(rank, from_wire(message.header, message.blobs), message.fds)
+        self.new_exits()
 
-    def _with_news(self) -> list[int]:
-        """The ranks that have said something, or closed their channel. One look, however many there are."""
+    def _readable_ranks(self) -> list[int]:
+        """The ranks whose channel has a message or is closed, by a single `poll` for all of them."""
         poll = select.poll()
         ranks = {channel.fileno(): rank for rank, channel in enumerate(self.ranks.channels) if channel.is_open}
         for fd in ranks:
             poll.register(fd, select.POLLIN)
         return [ranks[fd] for fd, _ in poll.poll(0)]
 
-    def known(self, rank: int) -> Iterator[Event]:
-        """What is known of a rank when a call begins."""
-        yield from (said[rank] for said in (self._hellos, self._beats) if rank in said)
+    def last_events(self, rank: int) -> Iterator[Event]:
+        """The events of earlier calls that a new call's job starts from."""
+        yield from (latest[rank] for latest in (self._hellos, self._heartbeats) if rank in latest)
 
     def oom_killed(self) -> bool:
-        """Whether the system has ended a process for want of memory since the ranks started, or this was asked."""
-        before, self._ooms = self._ooms, _oom_kills()
-        return self._ooms > before
+        """Whether the OOM killer has ended a process since the ranks started, or since the last call of this method."""
+        before, self._oom_kills_before = self._oom_kills_before, _oom_kills()
+        return self._oom_kills_before > before
 
     def pipes(self, rank: int) -> Iterator[tuple[int, str]]:
-        """The descriptors that a rank's output comes from, each with the name of its stream."""
+        """The descriptors to read a rank's output from, each with the name of its stream."""
         if self.ranks.outputs:
             yield from zip(self.ranks.outputs[rank], ("stdout", "stderr"), strict=True)
 
@@ -150,10 +150,10 @@ class RankGroup:
     # The end
 
     def stop(self) -> None:
-        """Lets the ranks end as a program ends, those that do not at once; and frees everything."""
+        """Lets idle ranks exit as a program does, with its exit handlers; then kills the rest, and frees everything."""
         for channel in self.ranks.channels:
             channel.finish()
-        deadline = time.monotonic() + _PARTING
+        deadline = time.monotonic() + _EXIT_TIMEOUT
         with contextlib.suppress(Exception), selectors.DefaultSelector() as selector:
             selector.register(self.ranks, selectors.EVENT_READ)
             for channel in self.ranks.channels:
@@ -164,7 +164,7 @@ class RankGroup:
         self.close()
 
     def close(self) -> None:
-        """Ends whatever is left at once, and frees everything."""
+        """Kills the ranks that are left, and frees everything."""
         self.ranks.close()
         self._ports.close()
         for fd in self.stacks.values():
@@ -173,7 +173,7 @@ class RankGroup:
 
 
 def _oom_kills() -> int:
-    """How many processes the system has ended so far because memory had run out."""
+    """How many processes the OOM killer has ended since the system booted."""
     try:
         with open("/proc/vmstat", "rb", buffering=0) as file:
             found = re.search(rb"^oom_kill (\d+)", file.read(), re.MULTILINE)

@@ -15,7 +15,7 @@ from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.attempts import Launch
-from notebook_accel.launch.driver.stopping import Reason, interrupts
+from notebook_accel.launch.driver.stopping import StopReason, catch_sigint
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.wire import payload
@@ -54,25 +54,25 @@ def notebook_launcher(
     The function may be defined in a cell, and may use whatever the notebook has defined: it is pickled by value, and
     each rank works on copies. Output appears below the cell, labelled by rank. The positional parameters are those of
     Hugging Face Accelerate's function of the same name. What is not given is as `%accelerate`, the environment or the
-    configuration file say, and else as described here.
+    configuration file say, and otherwise as described here.
 
     Args:
         function: What to run. Any callable that cloudpickle can pickle.
         args: Its positional arguments.
         num_processes: Ranks on this machine; with `cluster`, on all machines together. By default one for each
-            accelerator, else one for each physical core up to 4.
+            accelerator, or one for each physical core up to 4.
         mixed_precision: `no`, `fp16`, `bf16` or `fp8`: the default of every `Accelerator` on the ranks.
         use_port: The port on which the ranks meet. With one machine, 29500 stands for any free port.
         master_addr: With several machines, the address of the one with `node_rank=0`.
         node_rank: Which of the machines this is, from 0.
         num_nodes: How many machines take part. Without `cluster` each makes the same call, with its own `node_rank`,
             and gets its own ranks' results.
-        rdzv_backend: Only `static`: the meeting point is known beforehand.
+        rdzv_backend: Only `static`: the rendezvous has an address that is known beforehand.
         rdzv_endpoint: `host:port`, instead of `master_addr` and `use_port`.
         rdzv_conf: `{"timeout": seconds}` to wait for the other machines; 300 by default.
         rdzv_id: A name of the run; machines join only with the same one.
         max_restarts: How often the whole group is started again after a failure.
-        monitor_interval: Seconds between two signs of life of each rank.
+        monitor_interval: Seconds between two heartbeats of each rank.
         log_line_prefix_template: The label of output lines; may use `${rank}`, `${local_rank}` and `${role_name}`.
         kwargs: The function's keyword arguments.
         gpus: Which GPUs to use, one entry for each rank: numbers as the notebook sees them. A GPU named twice is
@@ -128,8 +128,8 @@ def notebook_launcher(
         return launch.job
     launch.job.blocking = True
     # The panel's Stop ends the cell as an interrupt does.
-    launch.job.runner.cancel = lambda: launch.requests.ask(Reason.INTERRUPT)
-    with interrupts(launch.requests):
+    launch.job.runner.cancel = lambda: launch.requests.submit(StopReason.INTERRUPT)
+    with catch_sigint(launch.requests):
         launch.run()
     return launch.job.result()
 

@@ -1,4 +1,4 @@
-"""What ranks write: from their pipes to the lines that are shown, and those that the job keeps."""
+"""Reads the ranks' standard output and error, shows it, and passes the lines on to the job."""
 
 from __future__ import annotations
 
@@ -13,72 +13,72 @@ from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show.output import Output
 
-_READ = 2**20
-_MOST_LINES = 300
-"""How many of the lines that are read at once the job is told of. All are shown."""
+_READ_SIZE = 2**20
+_MAX_LINES = 300
+"""The most lines of one read that become events of the job. All of them are shown."""
 
 
 class Pipes:
-    """The pipes of the ranks of one call, which are named by their number on this machine.
+    """The pipes of the ranks of one call, by local rank.
 
     Args:
         group: The ranks.
-        job: Knows their global numbers.
+        job: Has their global ranks.
         output: Shows what they write.
-        hearing: Listens to the pipes.
-        apply: Takes in what a rank has written, as events.
+        event_loop: Polls the pipes.
+        apply: Takes the lines as events.
     """
 
     def __init__(
-        self, group: RankGroup, job: Job, output: Output, hearing: EventLoop, apply: Callable[[int, Event], object]
+        self, group: RankGroup, job: Job, output: Output, event_loop: EventLoop, apply: Callable[[int, Event], object]
     ) -> None:
         self._group = group
         self._job = job
         self._output = output
-        self._event_loop = hearing
+        self._event_loop = event_loop
         self._apply = apply
 
-    def listen(self, rank: int) -> None:
-        """Reads what a rank writes from now on, as soon as it comes."""
+    def register(self, rank: int) -> None:
+        """Has the event loop read a rank's output as it arrives."""
         for fd, stream in self._group.pipes(rank):
             self._event_loop.register(fd, partial(self._read, fd, rank, stream))
 
-    def take(self, rank: int) -> None:
-        """Reads all that is there."""
+    def drain(self, rank: int) -> None:
+        """Reads everything that is in the pipes now."""
         for fd, stream in self._group.pipes(rank):
             while self._read(fd, rank, stream):
                 pass
 
-    def forget(self, rank: int) -> None:
-        """Listens no more. What a rank has started may hold its pipes open."""
+    def unregister(self, rank: int) -> None:
+        """Stops polling. End of file may never come: a process that the rank has started may hold its pipes open."""
         for fd, _ in self._group.pipes(rank):
-            self._event_loop.forget(fd)
+            self._event_loop.unregister(fd)
 
-    def end(self, rank: int) -> None:
-        """Nothing more comes: a line that has not ended is one."""
-        self._keep(rank, "stdout", self._output.end(self._global(rank), time.monotonic()))
+    def flush(self, rank: int) -> None:
+        """Treats an unfinished last line as a line, since nothing more comes."""
+        self._record(rank, "stdout", self._output.end(self._global(rank), time.monotonic()))
 
     def interpose(self, rank: int, show: Callable[[], object]) -> None:
-        """Has something else shown at its place in what a rank writes."""
-        self.take(rank)
+        """Shows something else, in its order within the rank's output."""
+        self.drain(rank)
         self._output.interpose(self._global(rank), show, time.monotonic())
 
     def _read(self, fd: int, rank: int, stream: str) -> bool:
-        """Takes what has been written; returns whether there may be more."""
+        """Reads once; returns whether there may be more."""
         try:
-            data = os.read(fd, _READ)
+            data = os.read(fd, _READ_SIZE)
         except BlockingIOError:
             return False
         if not data:
-            self._event_loop.forget(fd)
+            self._event_loop.unregister(fd)
             return False
-        self._keep(rank, stream, self._output.feed(self._global(rank), stream, data, time.monotonic()))
+        self._record(rank, stream, self._output.feed(self._global(rank), stream, data, time.monotonic()))
         return True
 
-    def _keep(self, rank: int, stream: str, lines: list[str]) -> None:
-        if len(lines) > _MOST_LINES:
-            self._job.apply(rank, LinesLeftOut(len(lines) - _MOST_LINES))
-        for text in lines[-_MOST_LINES:]:
+    def _record(self, rank: int, stream: str, lines: list[str]) -> None:
+        if len(lines) > _MAX_LINES:
+            self._job.apply(rank, LinesLeftOut(len(lines) - _MAX_LINES))
+        for text in lines[-_MAX_LINES:]:
             self._apply(rank, Line(stream, text))
 
     def _global(self, rank: int) -> int:

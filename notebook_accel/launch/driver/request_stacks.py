@@ -1,7 +1,7 @@
-"""Asks ranks where they are, while a launch runs: `job.stacks()`, and when nothing moves.
+"""Requests the Python stacks of running ranks: for `job.stacks()`, for a stall, and for the error of a timeout.
 
-A rank that answers tells it itself. One that can't, because C code holds on to Python's lock, gets a signal that makes
-faulthandler write its stacks to its file.
+A rank normally replies with its stacks itself. One that can't, because C code holds the GIL, gets a signal on which
+faulthandler writes the stacks to the rank's file: that needs no GIL.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from notebook_accel.launch.wire import frames
 from notebook_accel.launch.wire.constants import STACKS_SIGNAL
 from notebook_accel.launch.wire.stream import Channel
 
-_ANSWERS_WITHIN = 1.0
-"""Seconds after which a rank gets the signal. Time enough for any that can run Python, on a busy machine too."""
-_WRITES_WITHIN = 0.05
-"""Seconds without a further word after which one has written all."""
-_GIVES_UP_AFTER = 2.0
-_MOST = 2**20
+_SIGNAL_AFTER = 1.0
+"""Seconds without a reply after which a rank gets the signal: enough for any that can run Python,even if busy."""
+_DUMP_QUIET = 0.05
+"""Seconds without growth after which a rank's stacks file is taken for complete."""
+_TIMEOUT = 2.0
+"""Seconds after which the callbacks get the stacks that there are."""
+_MAX_DUMP = 2**20
 
 
 class Reachable(Protocol):
-    """Ranks that can be asked."""
+    """Ranks that take requests."""
 
     @property
     def channels(self) -> Sequence[Channel] | Mapping[int, Channel]:
@@ -40,7 +41,7 @@ class Reachable(Protocol):
 
 
 class StackRequests:
-    """Asks the ranks of one attempt, one question at a time. Lives on the thread of its run."""
+    """Sends requests to the ranks of one attempt, one at a time. Only `request` may be called by other threads."""
 
     def __init__(self, ranks: Reachable, job: Job, files: Mapping[int, int]) -> None:
         self._ranks = ranks
@@ -48,88 +49,88 @@ class StackRequests:
         self._files = files
         """Descriptors of the ranks' stacks files, by rank."""
         self._pending: deque[Callable[[StacksByRank], object]] = deque()
-        self._question: _Question | None = None
-        self._number = 0
+        self._request: _Request | None = None
+        self._request_number = 0
 
-    def request(self, then: Callable[[StacksByRank], object]) -> None:
-        """Has `then` called with what the ranks tell, on the thread of the run. Any thread may wish."""
-        self._pending.append(then)
+    def request(self, callback: Callable[[StacksByRank], object]) -> None:
+        """Calls `callback` with the stacks, on the thread of the event loop. Any thread may request them."""
+        self._pending.append(callback)
 
-    def look(self, now: float) -> None:
-        """Does what there is to do by now."""
-        if self._question is None and self._pending:
-            self._ask(now)
-        if self._question is not None:
-            self._chase(self._question, now)
+    def poll(self, now: float) -> None:
+        """Sends the next request, or collects the replies to the current one. Called several times a second."""
+        if self._request is None and self._pending:
+            self._send(now)
+        if self._request is not None:
+            self._collect(self._request, now)
 
-    def hear(self, rank: int, answer: Stacks) -> None:
-        """Takes an answer; perhaps to a question that is over."""
-        if self._question is not None and answer.number == self._number:
-            self._question.told[rank] = answer.threads
+    def on_reply(self, rank: int, reply: Stacks) -> None:
+        """Records a reply, unless it is to a request that is over."""
+        if self._request is not None and reply.number == self._request_number:
+            self._request.stacks_by_rank[rank] = reply.threads
 
     def close(self) -> None:
-        """Answers those who still wait, with what there is."""
-        if self._question is not None:
-            self._conclude(self._question)
+        """Calls the callbacks that still wait, with the stacks that there are."""
+        if self._request is not None:
+            self._finish(self._request)
         while self._pending:
             self._pending.popleft()({})
 
-    def _ask(self, now: float) -> None:
-        self._number += 1
-        self._question = _Question(now, {}, {}, list(self._pending))
+    def _send(self, now: float) -> None:
+        self._request_number += 1
+        self._request = _Request(now, {}, {}, list(self._pending))
         self._pending.clear()
-        header, _ = to_wire(StacksWanted(self._number))
-        for rank in self._alive():
-            with contextlib.suppress(OSError, LookupError):  # it has just ended
+        header, _ = to_wire(StacksWanted(self._request_number))
+        for rank in self._reachable():
+            with contextlib.suppress(OSError, LookupError):  # it has just exited
                 self._ranks.channels[rank].send(header)
 
-    def _chase(self, question: _Question, now: float) -> None:
-        late = [rank for rank in self._alive() if rank not in question.told]
-        if late and now - question.asked < _ANSWERS_WITHIN:
+    def _collect(self, request: _Request, now: float) -> None:
+        late = [rank for rank in self._reachable() if rank not in request.stacks_by_rank]
+        if late and now - request.sent_at < _SIGNAL_AFTER:
             return
         for rank in [rank for rank in late if rank in self._files]:
-            self._read(question, rank, now)
-        late = [rank for rank in late if rank not in question.told]
-        if not late or now - question.asked > _GIVES_UP_AFTER:
-            self._conclude(question)
+            self._dump(request, rank, now)
+        late = [rank for rank in late if rank not in request.stacks_by_rank]
+        if not late or now - request.sent_at > _TIMEOUT:
+            self._finish(request)
 
-    def _read(self, question: _Question, rank: int, now: float) -> None:
-        """Has a rank write its stacks, and reads them once no more is being written."""
+    def _dump(self, request: _Request, rank: int, now: float) -> None:
+        """Signals a rank to write its stacks to its file; later calls read the file once it has stopped growing."""
         fd = self._files[rank]
-        if rank not in question.written:
+        if rank not in request.dump_sizes:
             _empty(fd)
-            question.written[rank] = (0, now)
+            request.dump_sizes[rank] = (0, now)
             self._ranks.signal(rank, STACKS_SIGNAL)
             return
         size = os.fstat(fd).st_size
-        before, since = question.written[rank]
+        before, since = request.dump_sizes[rank]
         if size != before:
-            question.written[rank] = (size, now)
-        elif size and now - since > _WRITES_WITHIN:
-            question.told[rank] = frames.parse_dump(os.pread(fd, _MOST, 0).decode(errors="replace"))
+            request.dump_sizes[rank] = (size, now)
+        elif size and now - since > _DUMP_QUIET:
+            request.stacks_by_rank[rank] = frames.parse_dump(os.pread(fd, _MAX_DUMP, 0).decode(errors="replace"))
             _empty(fd)
 
-    def _conclude(self, question: _Question) -> None:
-        self._question = None
-        for then in question.askers:
-            then(question.told)
+    def _finish(self, request: _Request) -> None:
+        self._request = None
+        for callback in request.callbacks:
+            callback(request.stacks_by_rank)
 
-    def _alive(self) -> list[int]:
-        """The ranks that can be asked."""
+    def _reachable(self) -> list[int]:
+        """The ranks that have started, and have neither exited nor answered."""
         states = enumerate(self._job.ranks)
         return [rank for rank, state in states if state.pid is not None and not (state.exited or state.answered)]
 
 
 @dataclass
-class _Question:
-    asked: float
-    told: dict[int, Sequence[ThreadStack]]
-    written: dict[int, tuple[int, float]]
-    """Of those that were made to write: how much each has written, and since when it has been that much."""
-    askers: list[Callable[[StacksByRank], object]]
+class _Request:
+    sent_at: float
+    stacks_by_rank: dict[int, Sequence[ThreadStack]]
+    dump_sizes: dict[int, tuple[int, float]]
+    """The signalled ranks: the size of each one's file, and since when it has had it."""
+    callbacks: list[Callable[[StacksByRank], object]]
 
 
 def _empty(fd: int) -> None:
-    """The rank writes through the same open file, so it begins at the beginning again."""
+    """Empties a stacks file. The rank shares the open file and so its offset, which is reset too."""
     os.ftruncate(fd, 0)
     os.lseek(fd, 0, os.SEEK_SET)

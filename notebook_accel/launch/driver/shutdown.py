@@ -1,4 +1,7 @@
-"""Makes ranks end before their time, step by step."""
+"""Stops the ranks of a call by escalation: SIGINT, then SIGTERM, then SIGKILL.
+
+The steps and their times are a table in `stopping.py`; this module takes each when it is due.
+"""
 
 from __future__ import annotations
 
@@ -7,137 +10,138 @@ from collections.abc import Iterator, Sequence
 
 from notebook_accel.events import Event, Phase, PhaseChanged, Signalled
 from notebook_accel.launch.driver.group import RankGroup
-from notebook_accel.launch.driver.stopping import GRACE, Act, Life, Reason, Steps
+from notebook_accel.launch.driver.stopping import GRACE, Steps, StopAction, StopPolicy, StopReason
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import spans
 from notebook_accel.launch.show import front_end
 
-_PATIENCE = 1.0
-"""Seconds after an interrupt before saying what is being waited for."""
-_STORE_CLOSES_AFTER = 0.5
-"""Seconds after the end of a rank that was stopped until its store is closed to the others."""
-_ABANDONED = 1.5
-"""The same, until those end that still wait for it."""
+_NOTICE_AFTER = 1.0
+"""Seconds after an interrupt until a notice says which ranks are being waited for."""
+_CLOSE_STORE_AFTER = 0.5
+"""Seconds after the first of the stopped ranks has exited until the store is closed to the others."""
+_TERMINATE_WAITING_AFTER = 1.5
+"""Seconds after the same moment until ranks that still wait in a collective get SIGTERM."""
 
 
 class Shutdown:
-    """Ends the ranks of one call, by what the call means to them.
+    """Stops the ranks of one call, as its policy says.
 
     Args:
         group: The ranks.
-        job: Is told of each signal.
-        life: Which steps are taken, and when.
+        job: Records each signal that is sent.
+        policy: Which steps are taken, and when.
         members: The ranks that run the call.
     """
 
-    def __init__(self, group: RankGroup, job: Job, life: Life, members: Sequence[int]) -> None:
+    def __init__(self, group: RankGroup, job: Job, policy: StopPolicy, members: Sequence[int]) -> None:
         self._group = group
         self._job = job
-        self._life = life
+        self._policy = policy
         self._members = members
-        self.reason: Reason | None = None
-        """Why they are made to end; `None` while they are not."""
-        self.disturbed = False
-        """A step has been taken."""
+        self.reason: StopReason | None = None
+        """Why the ranks are being stopped; `None` while they are not."""
+        self.escalated = False
+        """At least one step has been taken."""
         self.given_up = False
-        """They are waited for no longer."""
-        self._began = 0.0
-        self._steps: list[tuple[float, signal.Signals | Act]] = []
-        self._missed: set[int] = set()
-        """Ranks that could not hear an interrupt yet."""
-        self._first_end: float | None = None
-        """When the first rank was seen to have ended."""
+        """The last step was to stop waiting for the ranks."""
+        self._began_at = 0.0
+        self._steps: list[tuple[float, signal.Signals | StopAction]] = []
+        self._deferred: set[int] = set()
+        """Ranks that were too early in their start, or idle, to be interrupted; they get the signal once they run."""
+        self._first_exit: float | None = None
+        """When the first rank was seen to have exited."""
         self._store_closed = False
         self._waiting_announced = False
 
     @property
     def is_requested(self) -> bool:
-        """Whether somebody wants them to end, rather than their own failure or the clock."""
-        return self.reason in (Reason.INTERRUPT, Reason.CANCEL)
+        """Whether the user requested it, as opposed to a failure or the timeout."""
+        return self.reason in (StopReason.INTERRUPT, StopReason.CANCEL)
 
-    def begin(self, reason: Reason, now: float) -> None:
-        """Starts on the steps that the reason asks for."""
+    def begin(self, reason: StopReason, now: float) -> None:
+        """Starts the escalation that belongs to the reason."""
         self.reason = reason
-        self._restart(self._life.steps[reason], now)
+        self._restart(self._policy.steps[reason], now)
 
     def end_at_once(self, now: float) -> None:
-        """Leaves out all steps but the last."""
-        self._restart(self._life.at_once, now)
+        """Switches to the steps for a second request to stop: the last resort, at once."""
+        self._restart(self._policy.on_second_request, now)
 
     def skip_wait(self) -> None:
-        """Takes the next step now: there is nothing more to wait for."""
+        """Makes the next step due now: there is nothing more to wait for."""
         if self._steps:
-            self._began -= self._steps[0][0]
+            self._began_at -= self._steps[0][0]
 
-    def due(self) -> float | None:
-        """When the next step is to be taken."""
-        return self._began + self._steps[0][0] if self._steps else None
+    def next_step_at(self) -> float | None:
+        """When the next step is due, on the monotonic clock; `None` without one."""
+        return self._began_at + self._steps[0][0] if self._steps else None
 
-    def heard(self, rank: int, event: Event) -> None:
-        """A rank that could not hear an interrupt yet gets it now."""
-        if isinstance(event, PhaseChanged) and rank in self._missed:
-            self._missed.discard(rank)
+    def on_event(self, rank: int, event: Event) -> None:
+        """Sends a deferred interrupt to a rank whose phase shows that it runs by now."""
+        if isinstance(event, PhaseChanged) and rank in self._deferred:
+            self._deferred.discard(rank)
             self._group.ranks.signal(rank, signal.SIGINT)
 
     def escalate(self, now: float) -> None:
         """Takes the steps that are due."""
-        while self._steps and now >= self._began + self._steps[0][0]:
-            self._take(self._steps.pop(0)[1])
-        if self.is_requested and self._life.ends:
-            self._free_waiting(now)
-        if self.is_requested and self._steps and not self._waiting_announced and now > self._began + _PATIENCE:
+        while self._steps and now >= self._began_at + self._steps[0][0]:
+            self._perform(self._steps.pop(0)[1])
+        if self.is_requested and self._policy.ranks_exit:
+            self._release_waiting(now)
+        if self.is_requested and self._steps and not self._waiting_announced and now > self._began_at + _NOTICE_AFTER:
             self._waiting_announced = True
-            left = spans(state.rank for _, state in self._left())
+            left = spans(state.rank for _, state in self._unfinished())
             front_end.current.notice(
-                f"waiting up to {GRACE:g} s for ranks {left} to end; interrupt again to {self._life.again}"
+                f"waiting up to {GRACE:g} s for ranks {left} to end; "
+                f"interrupt again to {self._policy.second_request_text}"
             )
 
     def _restart(self, steps: Steps, now: float) -> None:
-        self._began = now
+        self._began_at = now
         self._steps = list(steps)
 
-    def _left(self) -> Iterator[tuple[int, RankState]]:
-        """The members that have not ended."""
+    def _unfinished(self) -> Iterator[tuple[int, RankState]]:
+        """The members that have not exited."""
         return ((rank, self._job.ranks[rank]) for rank in self._members if not self._job.ranks[rank].exited)
 
-    def _free_waiting(self, now: float) -> None:
-        """Frees ranks that wait for one that has ended: they do so in C++, where no interrupt reaches them."""
-        if self._first_end is None and any(self._job.ranks[rank].exited for rank in self._members):
-            self._first_end = now
-        if self._first_end is None:
+    def _release_waiting(self, now: float) -> None:
+        """Ends ranks that wait for one that has exited: they wait in C++, where no KeyboardInterrupt is raised."""
+        if self._first_exit is None and any(self._job.ranks[rank].exited for rank in self._members):
+            self._first_exit = now
+        if self._first_exit is None:
             return
-        if not self._store_closed and now >= self._first_end + _STORE_CLOSES_AFTER:
+        if not self._store_closed and now >= self._first_exit + _CLOSE_STORE_AFTER:
             self._store_closed = True
             self._group.ranks.close_store()
-        if now >= self._first_end + _ABANDONED:
-            for rank, state in self._left():
+        if now >= self._first_exit + _TERMINATE_WAITING_AFTER:
+            for rank, state in self._unfinished():
                 if state.phase is Phase.WAITING and not state.stopped:
                     self._signal(rank, state, signal.SIGTERM)
 
-    def _take(self, step: signal.Signals | Act) -> None:
-        self.disturbed = True
-        self.given_up = step is Act.GIVE_UP
-        if step is Act.DISCONNECT:
+    def _perform(self, step: signal.Signals | StopAction) -> None:
+        self.escalated = True
+        self.given_up = step is StopAction.GIVE_UP
+        if step is StopAction.DISCONNECT:
             self._group.disconnect()
         if not isinstance(step, signal.Signals):
             return
-        for rank, state in self._left():
-            if self._life.ends:
+        for rank, state in self._unfinished():
+            if self._policy.ranks_exit:
                 self._signal(rank, state, step)
             elif not state.answered:
                 self._interrupt(rank, state, step)
 
     def _interrupt(self, rank: int, state: RankState, signum: signal.Signals) -> None:
-        """Sends a signal to a rank that is to outlive it."""
+        """Sends a signal to a persistent rank, which is to survive it."""
         self._job.apply(rank, Signalled(signum))
         if state.phase in (Phase.STARTING, Phase.IDLE):
-            self._missed.add(rank)  # it could not hear it yet
+            self._deferred.add(rank)  # no handler yet, or no cell to interrupt
         else:
             self._group.ranks.signal(rank, signum)
 
     def _signal(self, rank: int, state: RankState, signum: signal.Signals) -> None:
         if signum == signal.SIGINT and state.phase in (Phase.STARTING, Phase.IDLE):
-            signum = signal.SIGKILL  # nothing of the user's runs in it yet, and it could miss the interrupt
+            signum = signal.SIGKILL  # no user code runs in it yet, and its handler may not be installed
         self._job.apply(rank, Signalled(signum))
         self._group.ranks.signal(rank, signum)

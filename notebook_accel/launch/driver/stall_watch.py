@@ -1,8 +1,8 @@
-"""Notices that a job makes no progress while ranks wait for others, and says who waits for whom.
+"""Decides whether a job has stalled, and reports which ranks wait for which.
 
-A bar that moves, a metric, a line and a new phase are progress. That no rank makes any is not enough: ranks may compute
-for hours. A job has stalled when some sit in collectives, and those that they may wait for stand still, or sit in some
-too.
+A bar that moves, a metric, a line of output and a new phase are progress. That no rank makes any is not enough: ranks
+may compute for hours. A job has stalled when some ranks wait in collectives, and the ranks that they may wait for make
+no progress, or wait in collectives too. `StallWatch._has_stalled` is that rule.
 """
 
 from __future__ import annotations
@@ -18,70 +18,70 @@ from notebook_accel.launch.job.stacks import StacksByRank
 
 
 class StallWatch:
-    """Watches one attempt of a job."""
+    """Watches one attempt of a job, by its events and a timer."""
 
     def __init__(
         self,
         job: Job,
-        after: float | None,
-        elsewhere: int,
-        ask: Callable[[Callable[[StacksByRank], object]], object],
+        stall_after: float | None,
+        remote_ranks: int,
+        request_stacks: Callable[[Callable[[StacksByRank], object]], object],
         now: float,
     ) -> None:
         self._job = job
-        self._after = after
-        self._elsewhere = elsewhere
-        self._ask = ask
-        """Calls back with the stacks of the ranks."""
-        self._moved = [now] * len(job.ranks)
-        self._found: object = None
-        """What has stalled, as it was last found: the phase of each rank, and what it does in it."""
+        self._stall_after = stall_after
+        self._remote_ranks = remote_ranks
+        self._request_stacks = request_stacks
+        """Requests the ranks' stacks, and calls back with them."""
+        self._last_progress = [now] * len(job.ranks)
+        self._reported: object = None
+        """The stall as last reported: the phase of each rank, and its detail; `None` without one."""
 
-    def hear(self, rank: int, event: Event, now: float) -> None:
-        """Takes note of what a rank says, before the job does."""
+    def on_event(self, rank: int, event: Event, now: float) -> None:
+        """Notes progress. Called before the job applies the event, since a bar is compared with its last state."""
         if _is_progress(event, self._job.ranks[rank]):
-            self._moved[rank] = now
+            self._last_progress[rank] = now
 
-    def look(self, now: float) -> None:
-        """Tells the job when it stalls, when something about that changes, and when it goes on."""
-        if self._after is None:
+    def check(self, now: float) -> None:
+        """Reports to the job when it stalls, when the stall changes, and when it is over."""
+        if self._stall_after is None:
             return
-        found = [(state.phase, state.detail) for state in self._job.ranks] if self._has_stalled(now) else None
-        if found == self._found:
+        stalled = [(state.phase, state.detail) for state in self._job.ranks] if self._has_stalled(now) else None
+        if stalled == self._reported:
             return
-        self._found = found
-        if found is None:
+        self._reported = stalled
+        if stalled is None:
             self._job.apply(None, Stalled(()))
         else:
-            since = time.time() - (now - max(self._moved[rank] for rank in self._standing(now)))
-            self._ask(lambda told: self._tell(found, told, since))
+            since = time.time() - (now - max(self._last_progress[rank] for rank in self._without_progress(now)))
+            self._request_stacks(lambda stacks: self._report(stalled, stacks, since))
 
-    def _tell(self, found: object, told: StacksByRank, since: float) -> None:
-        if found is self._found:  # it still is as it was when this was asked
-            where = [location.of(state, told.get(rank, ())) for rank, state in enumerate(self._job.ranks)]
-            self._job.apply(None, Stalled(where, since, self._elsewhere))
+    def _report(self, stalled: object, stacks: StacksByRank, since: float) -> None:
+        if stalled is self._reported:  # nothing has changed since the stacks were requested
+            locations = [location.of(state, stacks.get(rank, ())) for rank, state in enumerate(self._job.ranks)]
+            self._job.apply(None, Stalled(locations, since, self._remote_ranks))
 
     def _has_stalled(self, now: float) -> bool:
-        standing = self._standing(now)
-        waiting = [rank for rank in standing if self._job.ranks[rank].phase is Phase.WAITING]
-        # Whoever moves may be who they wait for, unless one stands still that waits for nobody.
-        return bool(waiting) and (len(standing) > len(waiting) or len(waiting) == self._alive())
+        idle = self._without_progress(now)
+        waiting = [rank for rank in idle if self._job.ranks[rank].phase is Phase.WAITING]
+        # A rank that makes progress may be the one that they wait for, unless one is idle outside of any collective.
+        return bool(waiting) and (len(idle) > len(waiting) or len(waiting) == self._count_running())
 
-    def _alive(self) -> int:
+    def _count_running(self) -> int:
         return sum(not state.phase.ended for state in self._job.ranks)
 
-    def _standing(self, now: float) -> list[int]:
-        """The ranks that are not at their end, and have made no progress for long."""
-        assert self._after is not None
-        latest = now - self._after
+    def _without_progress(self, now: float) -> list[int]:
+        """The running ranks that have made no progress for `stall_after` seconds."""
+        assert self._stall_after is not None
+        latest = now - self._stall_after
         ranks = self._job.ranks
-        return [rank for rank, at in enumerate(self._moved) if at <= latest and not ranks[rank].phase.ended]
+        return [rank for rank, at in enumerate(self._last_progress) if at <= latest and not ranks[rank].phase.ended]
 
 
 def _is_progress(event: Event, state: RankState) -> bool:
     if isinstance(event, Bar):
         before = state.bars.get(event.bar)
-        return before is None or _reading(before) != _reading(event)  # tqdm draws one that stands still too
+        return before is None or _reading(before) != _reading(event)  # tqdm redraws a bar that has not moved, too
     if isinstance(event, PhaseChanged):
         return event.phase is not Phase.WAITING
     return isinstance(event, (Metrics, Line))

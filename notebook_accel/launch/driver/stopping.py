@@ -1,4 +1,7 @@
-"""How a running launch is told to stop, and how ranks are made to."""
+"""Why a call is stopped, how a request to stop reaches the driver, and the signals that ranks then get, and when.
+
+`_ESCALATION` has the times at which SIGINT becomes SIGTERM, and SIGTERM SIGKILL; `shutdown.py` sends them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ GRACE = 5.0
 """Seconds that a rank has to end by itself after an interrupt, for instance to save."""
 
 
-class Reason(enum.Enum):
+class StopReason(enum.Enum):
     """Why the ranks are made to end."""
 
     INTERRUPT = "interrupted"
@@ -25,92 +28,98 @@ class Reason(enum.Enum):
     TIMEOUT = "out of time"
 
 
-class Act(enum.Enum):
-    """What is done to ranks that are to live on, beside sending them signals."""
+class StopAction(enum.Enum):
+    """What is done to persistent ranks, apart from signals."""
 
-    DISCONNECT = "disconnect"  # cut their connections to each other, so that none waits in a collective for ever
-    GIVE_UP = "give up"  # wait for them no longer, and leave them to what they do
+    DISCONNECT = "disconnect"  # cut their connections to each other, so that none waits in a collective forever
+    GIVE_UP = "give up"  # stop waiting for them; they go on with what they are doing
 
 
-Steps = Sequence[tuple[float, signal.Signals | Act]]
-"""Seconds after the beginning, and what is then done to whoever is left."""
+Steps = Sequence[tuple[float, signal.Signals | StopAction]]
+"""Seconds since the shutdown began, and what is then done to the ranks that have not finished."""
 
 
 @dataclass(frozen=True)
-class Life:
-    """What the end of a call means to the ranks that run it."""
+class StopPolicy:
+    """How ranks are stopped, and whether they exit when their call is over."""
 
-    ends: bool
-    """They end with the call."""
-    steps: Mapping[Reason, Steps]
-    at_once: Steps
-    """What is done when somebody asks to stop for the second time."""
-    again: str
-    """The same in words."""
+    ranks_exit: bool
+    """The ranks exit when the call is over, as opposed to persistent ranks."""
+    steps: Mapping[StopReason, Steps]
+    on_second_request: Steps
+    """What is done at the second request to stop."""
+    second_request_text: str
+    """The same, as the notice to the user says it: "interrupt again to …"."""
 
 
-_LADDERS: Mapping[Reason, Steps] = {
-    Reason.INTERRUPT: ((0.0, signal.SIGINT), (GRACE, signal.SIGTERM), (GRACE + 1.0, signal.SIGKILL)),
-    Reason.CANCEL: ((0.0, signal.SIGINT), (GRACE, signal.SIGTERM), (GRACE + 1.0, signal.SIGKILL)),
-    # Whoever waits for the rank that failed gets the time to say so; the error is clearer for it.
-    Reason.FAILURE: ((1.0, signal.SIGTERM), (1.5, signal.SIGKILL)),
-    # A death is the cause, whatever the others say: half the time, in which those that have lost a connection notice.
-    Reason.DEATH: ((0.5, signal.SIGTERM), (1.0, signal.SIGKILL)),
-    # Time for the ranks to tell where they are, at most.
-    Reason.TIMEOUT: ((1.5, signal.SIGTERM), (2.5, signal.SIGKILL)),
+_ESCALATION: Mapping[StopReason, Steps] = {
+    StopReason.INTERRUPT: ((0.0, signal.SIGINT), (GRACE, signal.SIGTERM), (GRACE + 1.0, signal.SIGKILL)),
+    StopReason.CANCEL: ((0.0, signal.SIGINT), (GRACE, signal.SIGTERM), (GRACE + 1.0, signal.SIGKILL)),
+    # Ranks that wait for the one that failed get the time to report where; the error is clearer for it.
+    StopReason.FAILURE: ((1.0, signal.SIGTERM), (1.5, signal.SIGKILL)),
+    # A dead rank is the cause, whatever the others report: half the time is enough for them to notice lost connections.
+    StopReason.DEATH: ((0.5, signal.SIGTERM), (1.0, signal.SIGKILL)),
+    # At most the time that the ranks need to send their stacks; `Shutdown.skip_wait` cuts it short.
+    StopReason.TIMEOUT: ((1.5, signal.SIGTERM), (2.5, signal.SIGKILL)),
 }
-ONE_CALL = Life(ends=True, steps=_LADDERS, at_once=((0.0, signal.SIGKILL),), again="kill them now")
-"""Ranks that are started for one call."""
-
-_INTERRUPTED: Steps = ((0.0, signal.SIGINT), (0.5, Act.DISCONNECT), (GRACE, Act.GIVE_UP))
-KEPT = Life(
-    ends=False,
-    steps={
-        Reason.INTERRUPT: _INTERRUPTED,
-        Reason.CANCEL: _INTERRUPTED,
-        Reason.FAILURE: ((1.0, signal.SIGINT), (1.5, Act.DISCONNECT), (1.0 + GRACE, Act.GIVE_UP)),
-        Reason.DEATH: ((0.5, signal.SIGINT), (1.0, Act.DISCONNECT), (0.5 + GRACE, Act.GIVE_UP)),
-    },
-    at_once=((0.0, Act.GIVE_UP),),
-    again="wait no longer",
+ONE_CALL = StopPolicy(
+    ranks_exit=True, steps=_ESCALATION, on_second_request=((0.0, signal.SIGKILL),), second_request_text="kill them now"
 )
-"""Ranks that live on, and keep what they know."""
+"""For ranks that are started for one call."""
+
+_INTERRUPT_PERSISTENT: Steps = ((0.0, signal.SIGINT), (0.5, StopAction.DISCONNECT), (GRACE, StopAction.GIVE_UP))
+PERSISTENT = StopPolicy(
+    ranks_exit=False,
+    steps={
+        StopReason.INTERRUPT: _INTERRUPT_PERSISTENT,
+        StopReason.CANCEL: _INTERRUPT_PERSISTENT,
+        StopReason.FAILURE: ((1.0, signal.SIGINT), (1.5, StopAction.DISCONNECT), (1.0 + GRACE, StopAction.GIVE_UP)),
+        StopReason.DEATH: ((0.5, signal.SIGINT), (1.0, StopAction.DISCONNECT), (0.5 + GRACE, StopAction.GIVE_UP)),
+    },
+    on_second_request=((0.0, StopAction.GIVE_UP),),
+    second_request_text="wait no longer",
+)
+"""For persistent ranks, which keep their variables: they are interrupted, and never killed."""
 
 
 class StopRequests:
-    """Requests to stop, from a signal handler or another thread, to the thread that runs the launch."""
+    """Requests to stop, from a signal handler or another thread, to the thread that runs the call.
+
+    A socket pair wakes that thread's event loop. No lock is taken: the signal handler may run while its own thread
+    holds it.
+    """
 
     def __init__(self) -> None:
-        self._heard, self._asked = socket.socketpair()
-        self._heard.setblocking(False)
-        self._asked.setblocking(False)
-        self._given: list[Reason] = []
+        self._read_end, self._write_end = socket.socketpair()
+        self._read_end.setblocking(False)
+        self._write_end.setblocking(False)
+        self._reasons: list[StopReason] = []
 
     def fileno(self) -> int:
-        """Readable after a request."""
-        return self._heard.fileno()
+        """Becomes readable with each request."""
+        return self._read_end.fileno()
 
-    def ask(self, reason: Reason) -> None:
-        """Asks to stop; for the second time: at once. Safe in a signal handler."""
-        self._given.append(reason)
-        with contextlib.suppress(OSError):  # it is all over, or there are many requests already
-            self._asked.send(b".")
+    def submit(self, reason: StopReason) -> None:
+        """Requests a stop; the second request stops at once. Safe in a signal handler."""
+        self._reasons.append(reason)
+        with contextlib.suppress(OSError):  # closed by now, or the buffer is full of requests
+            self._write_end.send(b".")
 
-    def take(self) -> list[Reason]:
-        """Every request so far, the oldest first."""
+    def received(self) -> list[StopReason]:
+        """The reasons of all requests so far, the oldest first."""
         with contextlib.suppress(BlockingIOError):
-            while self._heard.recv(64):
+            while self._read_end.recv(64):
                 pass
-        return list(self._given)
+        return list(self._reasons)
 
     def close(self) -> None:
-        self._heard.close()
-        self._asked.close()
+        self._read_end.close()
+        self._write_end.close()
 
 
 @contextlib.contextmanager
-def raising() -> Iterator[None]:
-    """Within `interrupts`: has SIGINT raise `KeyboardInterrupt` after all, where the main thread waits for a person."""
+def raise_on_sigint() -> Iterator[None]:
+    """Inside `catch_sigint`, makes SIGINT raise `KeyboardInterrupt` while the main thread waits for user input."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -122,10 +131,10 @@ def raising() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def interrupts(requests: StopRequests) -> Iterator[None]:
-    """Turns SIGINT into requests, on the main thread; elsewhere an interrupt is not for us.
+def catch_sigint(requests: StopRequests) -> Iterator[None]:
+    """Turns SIGINT into requests to stop. Does nothing off the main thread, where Python delivers no signal.
 
-    `KeyboardInterrupt` could come up between any two instructions, and would leave a message half read.
+    `KeyboardInterrupt` could be raised between any two instructions, and would leave a message half read.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -133,7 +142,7 @@ def interrupts(requests: StopRequests) -> Iterator[None]:
 
     def on_interrupt(signum: int, frame: FrameType | None) -> None:
         del signum, frame
-        requests.ask(Reason.INTERRUPT)
+        requests.submit(StopReason.INTERRUPT)
 
     before = signal.signal(signal.SIGINT, on_interrupt)
     try:

@@ -1,4 +1,7 @@
-"""Where ranks live. A new engine is a new file here and one row in the table."""
+"""The engines: the driver's side of each way to start ranks. A new engine is a file here, and a row in `ENGINES`.
+
+Start reading at `contract.py`, which every engine implements.
+"""
 
 from __future__ import annotations
 
@@ -47,43 +50,43 @@ ENGINES: dict[str, Callable[[], Engine]] = {
     "inprocess": _inprocess,
     "xla": _xla,
 }
-_OF_DEVICES = {"tpu": "xla"}
-"""The engines of devices that only one can start ranks on."""
+_ENGINE_OF_DEVICE = {"tpu": "xla"}
+"""Devices on which only one engine can start ranks."""
 _running: dict[tuple[int, str], Engine] = {}
 _clusters: dict[tuple[int, str], ClusterEngine] = {}
-_preloaded: dict[str, None] = {}
-"""What ranks are to find imported on any cluster, in order."""
+_cluster_modules: dict[str, None] = {}
+"""Modules to import on the nodes of any cluster, in order."""
 
 
-def of_cluster(address: str, *, insecure: bool = False) -> ClusterEngine:
-    """The engine of a cluster, one of each a process."""
+def for_cluster(address: str, *, insecure: bool = False) -> ClusterEngine:
+    """The engine of a cluster. A process has one for each cluster."""
     from notebook_accel.launch.engines.nodes import ClusterEngine
 
     key = (os.getpid(), f"{address} {insecure}")
     if key not in _clusters:
         _clusters[key] = ClusterEngine(address, insecure=insecure)
-        _clusters[key].preload(list(_preloaded))
+        _clusters[key].preload(list(_cluster_modules))
     return _clusters[key]
 
 
 def preload_on_clusters(modules: Sequence[str]) -> None:
-    """Has the machines of every cluster, of those to come too, import installed modules where ranks will find them."""
-    _preloaded.update(dict.fromkeys(modules))
+    """Has the nodes of all clusters, present and future, import modules for ranks to inherit."""
+    _cluster_modules.update(dict.fromkeys(modules))
     for (pid, _), engine in _clusters.items():
         if pid == os.getpid():
             engine.preload(modules)
 
 
 def get(name: str | None = None, *, device: str | None = None) -> Engine:
-    """The engine of that name, one of each a process. By default what the device needs: mostly a fork server.
+    """The process's engine of that name. By default the one that the device needs: mostly the fork server.
 
     Raises:
         ConfigurationError: There is no engine of that name, or none for this system.
     """
     if sys.platform == "win32":
         raise ConfigurationError("Windows has no way to start ranks safely: run the notebook in WSL 2 instead.")
-    default = "spawn" if sys.platform == "darwin" else "forkserver"
-    name = name or os.environ.get(VARIABLE) or _OF_DEVICES.get(device or "", default)
+    fallback = "spawn" if sys.platform == "darwin" else "forkserver"
+    name = name or os.environ.get(VARIABLE) or _ENGINE_OF_DEVICE.get(device or "", fallback)
     if name not in ENGINES:
         raise ConfigurationError(f"{VARIABLE}={name!r} is no engine; choose one of {', '.join(ENGINES)}")
     # A process that was forked from this one must not use the servers of its parent.
@@ -93,8 +96,8 @@ def get(name: str | None = None, *, device: str | None = None) -> Engine:
     return _running[key]
 
 
-def of_machine() -> Engine:
-    """The engine of the launches to come, as far as that can be told without looking closely: to be warm in time."""
+def default() -> Engine:
+    """The engine that later launches will probably use, from a quick look at the devices: to warm it up early."""
     device = os.environ.get("NOTEBOOK_ACCEL_DEVICE")
     if not device and any(node for files in ("accel*", "vfio/[0-9]*") for node in Path("/dev").glob(files)):
         from notebook_accel import hardware

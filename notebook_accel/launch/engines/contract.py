@@ -1,4 +1,8 @@
-"""The contract between a launch and an engine."""
+"""The contract of engines: `Engine` starts ranks, and `Ranks` is a started group of them.
+
+A new engine is a file in this folder that implements both protocols, and a row in the table `ENGINES` of the package.
+`tests/launch/engines/test_conformance.py` runs against every engine of the table.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +17,17 @@ from notebook_accel.launch.wire.stream import Channel
 
 
 class Ports:
-    """Ports of the loopback interface that are held for servers which ranks may start, from `take` to `close`.
+    """Ports of the loopback interface, reserved from `take` to `close` for servers that ranks may start.
 
-    A port is shared with a server that asks for that (SO_REUSEPORT), as gRPC's do: it alone listens. Nobody else can
-    bind it in between; without asking the system refuses, and so it does to another user.
+    A socket bound with SO_REUSEPORT, which never listens, holds each port. Only a server of the same user that sets
+    this option too, as gRPC's do, can bind the port.
     """
 
     def __init__(self) -> None:
         self._holders: list[socket.socket] = []
 
     def take(self) -> int:
-        """A free port, held from now on."""
+        """Reserves a free port."""
         holder = socket.socket(socket.AF_INET)
         self._holders.append(holder)
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -31,35 +35,35 @@ class Ports:
         return int(holder.getsockname()[1])
 
     def close(self) -> None:
-        """Lets go of all."""
+        """Releases all ports."""
         for holder in self._holders:
             holder.close()
         self._holders.clear()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meeting:
-    """Where the ranks' process group meets: a store that runs before any rank does."""
+class Rendezvous:
+    """Where the ranks join their process group: a TCP store that listens before any rank starts."""
 
     host: str
     port: int
     listener: socket.socket | None
-    """The listening socket that the store takes over; `None` on every machine but the first."""
+    """The listening socket that the store takes over; `None` on every node but the first."""
     node_rank: int = 0
     num_nodes: int = 1
     run_id: str = "none"
     attempt: int = 0
     join_timeout: float = 300.0
-    """Seconds to wait for the other machines."""
-    is_arranged: bool = False
-    """The engine sees to it, on machines of its own; host and port are not known yet."""
+    """Seconds to wait for the other nodes."""
+    opened_by_engine: bool = False
+    """The engine opens the store on one of a cluster's nodes; host and port are not known yet."""
     ports: Ports = field(default_factory=Ports, compare=False)
-    """What frameworks with a rendezvous of their own use; held until the ranks have ended."""
+    """Ports for frameworks with a rendezvous of their own, reserved until the ranks have exited."""
 
 
 @dataclass(frozen=True)
-class Machine:
-    """A machine of a cluster, and what it has."""
+class NodeInfo:
+    """A node of a cluster, and its resources."""
 
     host: str
     address: str
@@ -68,17 +72,17 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Machines:
-    """Machines of a cluster, over which the ranks of a group are spread: equally many on each, in their order."""
+class NodeRequest:
+    """The nodes that a group needs. Its ranks are spread over them in order, equally many on each."""
 
     count: int
     cpus: int
-    """CPUs that the ranks of one machine need."""
+    """CPUs that the ranks of one node need."""
     gpus: int = 0
-    """GPUs that they need."""
+    """GPUs that the ranks of one node need."""
 
     def __str__(self) -> str:
-        """What each has to have."""
+        """The resources of each node, as messages name them."""
         count, kind = (self.gpus, "GPU") if self.gpus else (self.cpus, "CPU")
         return f"{count} {kind}{'s' if count > 1 else ''}"
 
@@ -89,13 +93,13 @@ class GroupSpec:
 
     environments: Sequence[Mapping[str, str]]
     """The whole environment of each rank."""
-    meeting: Meeting
+    rendezvous: Rendezvous
     heartbeat: float
     """Seconds between two heartbeats of a rank."""
-    machines: Machines | None = None
-    """Where in a cluster; `None` for this machine."""
+    node_request: NodeRequest | None = None
+    """The nodes of a cluster to start on; `None` for this node."""
     pace: float | None = None
-    """Seconds between two times that a rank tells of its progress; by default what suits so many ranks."""
+    """Seconds between two progress reports of a rank; by default, longer the more ranks there are."""
 
     @property
     def size(self) -> int:
@@ -103,40 +107,40 @@ class GroupSpec:
 
 
 class Ranks(Protocol):
-    """The started ranks of one group. Ranks are numbered from 0 on this machine."""
+    """The started ranks of one group, numbered from 0 on this node."""
 
     @property
     def channels(self) -> Sequence[Channel]:
-        """On each, a rank says `events`; finishing one tells its rank that no further call comes."""
+        """A rank sends events on its channel; finishing the channel tells the rank that no further call comes."""
 
     @property
     def outputs(self) -> Sequence[tuple[int, int]]:
-        """Descriptors to read each rank's standard output and error from; empty if they go where the kernel's go."""
+        """Descriptors to read each rank's standard output and error from; empty if they are the kernel's own."""
 
     def fileno(self) -> int:
-        """Readable when `changes` has something."""
+        """Becomes readable when `new_exits` has something to return."""
 
-    def changes(self) -> list[tuple[int, Exited]]:
-        """The ranks that have ended since the last call. Does not block.
+    def new_exits(self) -> list[tuple[int, Exited]]:
+        """The ranks that have exited since the last call. Does not block.
 
         Raises:
             LaunchError: The ranks could not be started.
         """
 
     def call(self, rank: int, payload: Payload) -> None:
-        """Hands a call to a rank."""
+        """Sends a call to a rank."""
 
     def signal(self, rank: int, signum: int) -> None:
-        """Sends a signal to a rank that has not ended; a kill also ends all that the rank has started."""
+        """Sends a signal to a rank that has not exited; SIGKILL also ends the processes that the rank has started."""
 
     def close_store(self) -> None:
-        """Closes the store: whoever waits there for a rank that has ended gets an error. Only ranks that are to end."""
+        """Closes the store, so that ranks that wait there for one that has exited get an error. Only while stopping."""
 
     def expect_ends(self) -> None:
-        """Leaves ranks that have all said that they end to do so by themselves, after `close` if need be."""
+        """Lets ranks that have all returned exit by themselves, even after `close`, which kills the others."""
 
     def close(self) -> None:
-        """Ends whatever is left at once, and frees everything."""
+        """Kills the ranks that are left, and frees everything."""
 
 
 class Engine(Protocol):
@@ -148,45 +152,45 @@ class Engine(Protocol):
 
     @property
     def isolated(self) -> bool:
-        """Each rank is a process of its own: it can be killed, and has its own environment and output."""
+        """Whether each rank is a process, which can be killed, and has its own environment and output."""
 
     @property
     def max_ranks(self) -> int | None:
-        """The most ranks of a group; `None` if there is no limit."""
+        """The largest size of a group; `None` if there is no limit."""
 
     def warm(self) -> None:
-        """Begins to prepare for a first start, without waiting."""
+        """Starts to prepare for a first group, without waiting."""
 
     def preload(self, modules: Sequence[str]) -> None:
-        """Begins to import installed modules where later ranks will find them, without waiting."""
+        """Starts to import modules of installed packages for later ranks to inherit, without waiting."""
 
     def hand_over(self, successor: int, environment: Mapping[str, str]) -> Channel | None:
         """Gets ready for another process to start ranks as fast as this one does.
 
         Args:
-            successor: That process, with which it all ends.
-            environment: What its ranks will have.
+            successor: The other process's id. What is handed over ends with it.
+            environment: The environment of its ranks.
 
         Returns:
-            What it is to `inherit`, to be closed here; `None` where there is nothing that it could.
+            What it is to `take_over`, for the caller to send and close; `None` if there is nothing to hand over.
         """
 
     def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
-        """Takes over, in a process that has started nothing yet, what another has bequeathed."""
+        """Takes over what `hand_over` has returned in another process. This one has started nothing yet."""
 
     def start(self, spec: GroupSpec) -> Ranks:
-        """Starts ranks; does not wait until they are there.
+        """Starts ranks, without waiting until they are ready.
 
         Raises:
             LaunchError: They cannot be started.
         """
 
     def close(self) -> None:
-        """Frees everything; the next start begins anew."""
+        """Frees everything. The engine can still be used: the next start prepares again."""
 
 
-def too_few(wanted: Machines, found: Sequence[Machine]) -> str:
-    """That the cluster has not what was asked for."""
+def not_enough_nodes(wanted: NodeRequest, found: Sequence[NodeInfo]) -> str:
+    """The message of an error: the cluster lacks the requested nodes."""
     there = "; ".join(f"{each.host} ({each.address}): {each.cpus} CPUs, {each.gpus} GPUs" for each in found)
     return (
         f"asked for {wanted.count} machines with {wanted} each, found {len(found)}: {there or 'none'}. Pass a smaller "

@@ -26,39 +26,39 @@ class ServerEngine:
         self.name = {"fork": "forkserver", "spawn": "spawn", "xla": "xla"}[method]
         self._method = method
         self._detached = detached
-        """The server is nobody's child, so that who ends this process and its children leaves it to end the ranks."""
+        """The server is not a child of this process, so that it survives it and its children, and ends the ranks."""
         self._lock = threading.RLock()
         self._server: Server | None = None
         self._next: Server | None = None
         self._replaced: Server | None = None
-        """What the server has taken over from: it is let go after the launch that was the first to find it ready."""
-        self._preloaded: list[str] = []
-        """What the next server imports, beside what the current one has."""
-        self._wanted: list[str] = []
-        self._known: dict[str, None] = {}
-        """All that was ever wanted, in order."""
+        """The previous server. It is retired after the first launch that has used the current one."""
+        self._next_modules: list[str] = []
+        """The modules that the next server imports, beside those of the current one."""
+        self._pending_modules: list[str] = []
+        self._all_modules: dict[str, None] = {}
+        """All modules that were ever requested, in order."""
         self._broken: set[str] = set()
 
     def warm(self, environment: Mapping[str, str] | None = None) -> None:
-        """Begins to prepare for a first start, by default of ranks with the environment of this process."""
+        """Starts to prepare for a first group, by default of ranks with the environment of this process."""
         with self._lock:
             self._current(os.environ if environment is None else environment)
 
     def preload(self, modules: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """As in the contract; `environment` is what the imports see, by default that of this process."""
+        """As in the contract; `environment` is that of the imports, by default that of this process."""
         if self._method == "spawn":
             return  # a fresh interpreter inherits nothing
         with self._lock:
-            self._wanted += [name for name in modules if name not in self._known]
-            self._known |= dict.fromkeys(modules)
-            self._take_over()
-            self._ask(os.environ if environment is None else environment)
+            self._pending_modules += [name for name in modules if name not in self._all_modules]
+            self._all_modules |= dict.fromkeys(modules)
+            self._switch_to_next()
+            self._request_successor(os.environ if environment is None else environment)
 
     def hand_over(self, successor: int, environment: Mapping[str, str]) -> Channel | None:
         if self._method != "fork":
             return None
         with self._lock, contextlib.suppress(OSError):
-            return self._current(environment).successor((), os.environ, successor).give_away()
+            return self._current(environment).successor((), os.environ, successor).detach_control()
         return None
 
     def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
@@ -66,25 +66,25 @@ class ServerEngine:
         self._server = Server(control, log, load_time(environment))
 
     def start(self, spec: GroupSpec) -> ServerRanks:
-        return ServerRanks(*self._open(spec), spec)
+        return ServerRanks(*self._open_group(spec), spec)
 
-    def _open(self, spec: GroupSpec) -> tuple[Server, Channel]:
+    def _open_group(self, spec: GroupSpec) -> tuple[Server, Channel]:
         """Opens a group on the server, for ranks with this environment."""
         descriptors.allow(4 * spec.size)
         with self._lock:
             server = self._current(spec.environments[0])
-            ours, theirs = pair()
+            own_end, server_end = pair()
             try:
                 try:
-                    server.control.send({"op": "group"}, fds=[theirs.fileno()])
+                    server.control.send({"op": "group"}, fds=[server_end.fileno()])
                 except OSError:
-                    # It was ended from outside; a new one serves as well.
+                    # The server was killed from outside; a new one serves as well.
                     self._discard()
                     server = self._current(spec.environments[0])
-                    server.control.send({"op": "group"}, fds=[theirs.fileno()])
+                    server.control.send({"op": "group"}, fds=[server_end.fileno()])
             finally:
-                theirs.close()
-        return server, Channel(ours)
+                server_end.close()
+        return server, Channel(own_end)
 
     def close(self) -> None:
         with self._lock:
@@ -95,7 +95,7 @@ class ServerEngine:
             if server is not None:
                 server.close()
         self._replaced = self._server = self._next = None
-        self._wanted = [name for name in self._known if name.partition(".")[0] not in self._broken]
+        self._pending_modules = [name for name in self._all_modules if name.partition(".")[0] not in self._broken]
 
     def _current(self, environment: Mapping[str, str]) -> Server:
         """The server to use for ranks with this environment."""
@@ -104,43 +104,43 @@ class ServerEngine:
             self._server = None
             self._discard()
         if self._server is not None:
-            self._take_over()
+            self._switch_to_next()
         if self._server is None:
             self._server = Server.start(self._method, environment, detached=self._detached)
         return self._server
 
-    def _take_over(self) -> None:
-        """Lets the next server take over once it is ready."""
+    def _switch_to_next(self) -> None:
+        """Makes the next server the current one if it is ready, and retires the one before."""
         if self._replaced is not None:
             self._replaced.retire()
             self._replaced = None
         if self._next is None:
             return
         try:
-            news = self._next.news()
+            report = self._next.poll()
         except LaunchError:
             if self._server is None or not self._server.is_alive():
-                self._discard()  # it went with the server
+                self._discard()  # it has ended together with the server
                 return
-            news = {"ready": False, "broken": self._next.importing}  # the import has ended it
-        if news is None:
+            report = {"ready": False, "broken": self._next.importing}  # the import has ended it
+        if report is None:
             return
-        if news["ready"]:
+        if report["ready"]:
             self._replaced, self._server, self._next = self._server, self._next, None
         else:
             self._next.close()
             self._next = None
-            self._broken.add(str(news["broken"]))
-            # Without a name, something else has ended it, and may do so again.
-            self._wanted = self._preloaded + self._wanted if news["broken"] else []
+            self._broken.add(str(report["broken"]))
+            # Without a name, something else than an import has ended it, and may do so again.
+            self._pending_modules = self._next_modules + self._pending_modules if report["broken"] else []
 
-    def _ask(self, environment: Mapping[str, str]) -> None:
-        """Asks for a next server if more is wanted. Not while a launch begins, which it would slow down."""
-        self._wanted = [name for name in self._wanted if name.partition(".")[0] not in self._broken]
-        if self._wanted and self._server is not None and self._next is None:
+    def _request_successor(self, environment: Mapping[str, str]) -> None:
+        """Requests a next server if modules are pending. Not while a launch starts: imports would slow it down."""
+        self._pending_modules = [name for name in self._pending_modules if name.partition(".")[0] not in self._broken]
+        if self._pending_modules and self._server is not None and self._next is None:
             try:
-                self._next = self._server.successor(self._wanted, environment)
+                self._next = self._server.successor(self._pending_modules, environment)
             except OSError:
                 self._discard()
                 return
-            self._preloaded, self._wanted = self._wanted, []
+            self._next_modules, self._pending_modules = self._pending_modules, []

@@ -25,15 +25,15 @@ from notebook_accel.launch.system.own_process import take_environment
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel, pair
 
-_LOOK = 0.1
-"""Seconds between two looks whether the rank has ended, without anyone coming for the store."""
+_POLL_INTERVAL = 0.1
+"""Seconds between two checks whether the rank has ended."""
 _NEVER = 3600.0
 _environment = threading.Lock()
-"""Held by the rank that has put its environment in place of the process's: there is only one for all threads."""
+"""Held by the rank whose environment is in `os.environ`, which all threads share."""
 
 
 class InProcessEngine:
-    """Has nothing to prepare."""
+    """Starts a rank as a thread of this process; there is nothing to prepare."""
 
     name = "inprocess"
     isolated = False
@@ -46,15 +46,15 @@ class InProcessEngine:
         pass
 
     def hand_over(self, successor: int, environment: Mapping[str, str]) -> None:
-        pass  # nothing of it could be in another process
+        pass  # a thread can't move to another process
 
     def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
         raise NotImplementedError
 
     def start(self, spec: GroupSpec) -> InProcessRanks:
-        if spec.size > 1 or spec.meeting.num_nodes > 1:
-            if spec.meeting.listener is not None:
-                spec.meeting.listener.close()
+        if spec.size > 1 or spec.rendezvous.num_nodes > 1:
+            if spec.rendezvous.listener is not None:
+                spec.rendezvous.listener.close()
             raise LaunchError("the inprocess engine runs a single rank: pass num_processes=1, or choose another engine")
         return InProcessRanks(spec)
 
@@ -66,26 +66,26 @@ class InProcessRanks:
     """The one rank, on its thread."""
 
     def __init__(self, spec: GroupSpec) -> None:
-        ours, theirs = pair()
-        self.channels = [Channel(ours)]
+        own_end, rank_end = pair()
+        self.channels = [Channel(own_end)]
         self.outputs: list[tuple[int, int]] = []
-        self._heard, self._said = pair()
-        self._heard.setblocking(False)
+        self._exit_receiver, self._exit_sender = pair()
+        self._exit_receiver.setblocking(False)
         self._environment = dict(spec.environments[0])
-        self._meeting = spec.meeting
-        self._rank = Rank(Channel(theirs), spec.heartbeat, isolated=False)
-        self._thread = self._run_aside(self._live, "rank")
-        self._run_aside(self._host_store, "store")
+        self._rendezvous = spec.rendezvous
+        self._rank = Rank(Channel(rank_end), spec.heartbeat, isolated=False)
+        self._thread = self._start_thread(self._serve, "rank")
+        self._start_thread(self._host_store, "store")
 
     def fileno(self) -> int:
-        return self._heard.fileno()
+        return self._exit_receiver.fileno()
 
-    def changes(self) -> list[tuple[int, Exited]]:
+    def new_exits(self) -> list[tuple[int, Exited]]:
         try:
-            ended = self._heard.recv(1)
+            ended = self._exit_receiver.recv(1)
         except BlockingIOError:
             return []
-        if not ended:  # that was told before
+        if not ended:  # the other end is closed: the exit was reported before
             return []
         return [(0, Exited(code=int(self._rank.failed), at=time.time()))]
 
@@ -104,7 +104,7 @@ class InProcessRanks:
             self._rank.interrupt()
 
     def close_store(self) -> None:
-        pass  # a rank alone waits for nobody
+        pass  # a single rank waits for no other
 
     def expect_ends(self) -> None:
         pass
@@ -113,20 +113,20 @@ class InProcessRanks:
         self._rank.is_wanted = False
         self.signal(0, signal.SIGINT)
         self.channels[0].close()
-        self._heard.close()
+        self._exit_receiver.close()
 
     @staticmethod
-    def _run_aside(work: Callable[[], None], name: str) -> threading.Thread:
-        # What the context holds keeps the output in the cell that has launched.
+    def _start_thread(work: Callable[[], None], name: str) -> threading.Thread:
+        # ipykernel finds the cell to print to in the context.
         run = contextvars.copy_context().run
         thread = threading.Thread(target=run, args=(work,), name=f"notebook-accel-{name}", daemon=True)
         thread.start()
         return thread
 
-    def _live(self) -> None:
-        while not _environment.acquire(timeout=_LOOK):
+    def _serve(self) -> None:
+        while not _environment.acquire(timeout=_POLL_INTERVAL):
             if not self._rank.is_wanted:
-                self._end()
+                self._report_exit()
                 return
         before = dict(os.environ)
         take_environment({**before, **self._environment})
@@ -138,22 +138,22 @@ class InProcessRanks:
                 distributed.destroy_process_group()
             take_environment(before)
             _environment.release()
-            self._end()
+            self._report_exit()
 
-    def _end(self) -> None:
-        with contextlib.suppress(OSError):  # nobody waits for it any more
-            self._said.send(b".")
-        self._said.close()
+    def _report_exit(self) -> None:
+        with contextlib.suppress(OSError):  # `close` was first
+            self._exit_sender.send(b".")
+        self._exit_sender.close()
         self._rank.close()
 
     def _host_store(self) -> None:
-        """Hosts the store as soon as someone comes for it: most functions that run alone never do."""
-        listener = self._meeting.listener
+        """Hosts the store once a client connects: most functions on a single rank never use it."""
+        listener = self._rendezvous.listener
         assert listener is not None
         with listener:
             while self._thread.is_alive():
-                if select.select([listener], [], [], _LOOK)[0]:
-                    request = {"host": self._meeting.host, "port": self._meeting.port, "join_timeout": _NEVER}
+                if select.select([listener], [], [], _POLL_INTERVAL)[0]:
+                    request = {"host": self._rendezvous.host, "port": self._rendezvous.port, "join_timeout": _NEVER}
                     store = host(request, listener.detach())
                     self._thread.join()
                     del store

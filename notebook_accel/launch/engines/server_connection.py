@@ -1,4 +1,4 @@
-"""The kernel's hold on one server process."""
+"""The driver's connection to one fork server process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from notebook_accel.launch.wire.stream import Channel, pair
 
 _ENTRY = "notebook_accel.launch.server.main:main"
 _WHAT = "the process that starts the ranks"
-# Read by the libraries as they load, so a server that has loaded them would hide a change of these.
-_LOAD_TIME = ("LD_", "DYLD_", "KMP_", "GOMP_", "OMP_", "MKL_", "OPENBLAS_", "PYTORCH_", "TORCH_", "PYTHON")
+# Libraries read these as they load, so ranks forked from a server that has loaded them would not see a change.
+_LOAD_VARS = ("LD_", "DYLD_", "KMP_", "GOMP_", "OMP_", "MKL_", "OPENBLAS_", "PYTORCH_", "TORCH_", "PYTHON")
 _HARMLESS = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONPATH"),  # ranks apply these themselves
     *("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"),  # scikit-learn sets them as it is imported
@@ -26,24 +26,24 @@ _HARMLESS = (
 
 
 class Server:
-    """One server process, or one of its successors."""
+    """One server process: started by this one, or forked from another server as its successor."""
 
     def __init__(self, control: Channel, log: IO[bytes], settings: Mapping[str, str]) -> None:
         self.control = control
         self.settings = settings
         self.importing = ""
-        """The package that it was about to import when it was last heard."""
+        """The package whose import it has announced last."""
         self._log = log
         self.process: subprocess.Popen[bytes] | None = None
 
     @classmethod
     def start(cls, method: str, environment: Mapping[str, str], *, detached: bool = False) -> Server:
-        ours, theirs = pair()
+        own_end, server_end = pair()
         log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the server
-        server = cls(Channel(ours), log, load_time(environment))
+        server = cls(Channel(own_end), log, load_time(environment))
         try:
             server.process = processes.start(
-                _ENTRY, theirs, log, method, os.getpid(), environment=environment, detached=detached
+                _ENTRY, server_end, log, method, os.getpid(), environment=environment, detached=detached
             )
         except OSError as error:
             server.control.close()
@@ -51,14 +51,14 @@ class Server:
         return server
 
     def successor(self, modules: Sequence[str], environment: Mapping[str, str], kernel: int | None = None) -> Server:
-        """Asks for a copy that has imported more; it says later whether it is ready.
+        """Requests a fork of this server that imports more modules; `poll` returns whether it is ready.
 
         Args:
-            modules: What it is to import.
-            environment: What the imports see.
-            kernel: The process that it ends with; by default this one.
+            modules: The modules to import.
+            environment: The environment of the imports.
+            kernel: The process with which it ends; by default this one.
         """
-        ours, theirs = pair()
+        own_end, server_end = pair()
         request = {
             "op": "preload",
             "modules": list(modules),
@@ -66,24 +66,24 @@ class Server:
             "kernel": os.getpid() if kernel is None else kernel,
         }
         try:
-            self.control.send(request, fds=[theirs.fileno()])
+            self.control.send(request, fds=[server_end.fileno()])
         except OSError:
-            ours.close()
+            own_end.close()
             raise
         finally:
-            theirs.close()
-        return Server(Channel(ours), os.fdopen(os.dup(self._log.fileno()), "rb"), self.settings)
+            server_end.close()
+        return Server(Channel(own_end), os.fdopen(os.dup(self._log.fileno()), "rb"), self.settings)
 
-    def give_away(self) -> Channel:
-        """Lets go of it; the control socket is another's from now on."""
+    def detach_control(self) -> Channel:
+        """Returns the control socket, which another process will own."""
         self._log.close()
         return self.control
 
-    def news(self) -> dict[str, object] | None:
-        """What the server has said: whether it is ready. `None` while it has said nothing.
+    def poll(self) -> dict[str, object] | None:
+        """The server's report whether it is ready; `None` while there is none.
 
         Raises:
-            LaunchError: It has ended instead.
+            LaunchError: The server has ended instead.
         """
         while self.control.has_data():
             messages = self.control.receive(wait=False)
@@ -96,35 +96,35 @@ class Server:
         return None
 
     def is_alive(self) -> bool:
-        """Whether it has not ended, as far as can be heard."""
+        """Whether the control socket is still open at the other end."""
         while self.control.has_data():
             if self.control.receive(wait=False) is None:
                 return False
         return self.control.is_open
 
     def why_it_ended(self) -> str:
-        """Why it has ended, as far as it has said."""
+        """Why it has ended, from what it has written to its log."""
         return processes.why_it_ended(_WHAT, self._log)
 
     def retire(self) -> None:
-        """Lets it end once its groups have."""
+        """Lets the server end once its groups have."""
         with contextlib.suppress(OSError):
             self.control.send({"op": "retire"})
         self.close()
 
     def close(self) -> None:
-        """Ends it, and its ranks, now; once it is retired, when its groups have ended."""
+        """Ends the server and its ranks now; if it is retired, once its groups have ended."""
         self.control.close()
         self._log.close()
         _reap_later(self.process)
 
 
 def load_time(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that libraries read as they load."""
-    return {name: value for name, value in environment.items() if name.startswith(_LOAD_TIME) and name not in _HARMLESS}
+    """The variables that libraries read as they load: a change of one needs a new server."""
+    return {name: value for name, value in environment.items() if name.startswith(_LOAD_VARS) and name not in _HARMLESS}
 
 
 def _reap_later(process: subprocess.Popen[bytes] | None) -> None:
-    """Takes a child's exit status off the system, whenever it comes."""
+    """Waits for a child on a thread, so that it does not stay a zombie."""
     if process is not None:
         threading.Thread(target=process.wait, name="notebook-accel-reaper", daemon=True).start()

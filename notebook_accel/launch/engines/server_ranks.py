@@ -1,4 +1,4 @@
-"""The kernel's hold on one group of ranks that a server has started."""
+"""The driver's side of one group of ranks that a server has started."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from notebook_accel.launch.wire import constants, payload
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel, pair
 
-_PIPE = 2**20
-"""Bytes of output that a rank may be ahead of the notebook, where the system allows it."""
+_PIPE_SIZE = 2**20
+"""Capacity of a rank's output pipes in bytes, where the system allows it: a rank that writes more has to wait."""
 
 
 class Server(Protocol):
-    """What starts the ranks."""
+    """The process that starts the ranks."""
 
     def why_it_ended(self) -> str:
-        """Why it has ended, as far as it has said."""
+        """Why it has ended, from what it has written to its log."""
 
 
 class ServerRanks:
-    """One group on a server."""
+    """One group of ranks on a server."""
 
     def __init__(self, server: Server, group: Channel, spec: GroupSpec) -> None:
         self._server = server
         self._group = group
-        self._unsettled = set(range(spec.size))
+        self._running = set(range(spec.size))
         self.channels: list[Channel] = []
         self.outputs: list[tuple[int, int]] = []
         try:
-            self._meet(spec)
+            self._send_rendezvous(spec)
             for rank, environment in enumerate(spec.environments):
                 self._start(rank, environment, spec)
         except OSError as error:
@@ -48,16 +48,16 @@ class ServerRanks:
             self.close()
             raise
         finally:
-            if spec.meeting.listener is not None:
-                spec.meeting.listener.close()
+            if spec.rendezvous.listener is not None:
+                spec.rendezvous.listener.close()
 
     def fileno(self) -> int:
         return self._group.fileno()
 
-    def changes(self) -> list[tuple[int, Exited]]:
+    def new_exits(self) -> list[tuple[int, Exited]]:
         messages = self._group.receive(wait=False)
         if messages is None:
-            if self._unsettled:
+            if self._running:
                 raise LaunchError(self._server.why_it_ended(), engine_lost=True)
             return []
         ended = []
@@ -73,22 +73,22 @@ class ServerRanks:
                 peak_resident=header["peak"],
                 lost=header.get("lost", ""),
             )
-            self._unsettled.discard(header["rank"])
+            self._running.discard(header["rank"])
             ended.append((header["rank"], exited))
         return ended
 
     def call(self, rank: int, packed: Payload) -> None:
-        hand(self.channels[rank], packed)
+        send_call(self.channels[rank], packed)
 
     def signal(self, rank: int, signum: int) -> None:
         with contextlib.suppress(OSError):
             self._group.send({"op": "signal", "rank": rank, "signum": int(signum)})
 
     def close_store(self) -> None:
-        self._say("close_store")
+        self._send("close_store")
 
     def expect_ends(self) -> None:
-        self._say("expect_ends")
+        self._send("expect_ends")
 
     def close(self) -> None:
         self._group.close()
@@ -99,31 +99,31 @@ class ServerRanks:
                 os.close(fd)
         self.outputs = []
 
-    def _say(self, operation: str) -> None:
+    def _send(self, operation: str) -> None:
         with contextlib.suppress(OSError):
             self._group.send({"op": operation})
 
-    def _meet(self, spec: GroupSpec) -> None:
-        meeting = spec.meeting
+    def _send_rendezvous(self, spec: GroupSpec) -> None:
+        rendezvous = spec.rendezvous
         self._group.send(
             {
                 "op": "meet",
-                "host": meeting.host,
-                "port": meeting.port,
-                "node_rank": meeting.node_rank,
-                "num_nodes": meeting.num_nodes,
-                "run_id": meeting.run_id,
-                "attempt": meeting.attempt,
-                "join_timeout": meeting.join_timeout,
+                "host": rendezvous.host,
+                "port": rendezvous.port,
+                "node_rank": rendezvous.node_rank,
+                "num_nodes": rendezvous.num_nodes,
+                "run_id": rendezvous.run_id,
+                "attempt": rendezvous.attempt,
+                "join_timeout": rendezvous.join_timeout,
                 "size": spec.size,
             },
-            fds=[] if meeting.listener is None else [meeting.listener.fileno()],
+            fds=[] if rendezvous.listener is None else [rendezvous.listener.fileno()],
         )
 
     def _start(self, rank: int, environment: Mapping[str, str], spec: GroupSpec) -> None:
-        ours, theirs = pair()
-        self.channels.append(Channel(ours))
-        out, err = pipe(), pipe()
+        own_end, rank_end = pair()
+        self.channels.append(Channel(own_end))
+        out, err = output_pipe(), output_pipe()
         self.outputs.append((out[0], err[0]))
         try:
             self._group.send(
@@ -134,27 +134,27 @@ class ServerRanks:
                     "heartbeat": spec.heartbeat,
                     "pace": constants.pace(spec.size) if spec.pace is None else spec.pace,
                 },
-                fds=[theirs.fileno(), out[1], err[1]],
+                fds=[rank_end.fileno(), out[1], err[1]],
             )
         finally:
-            theirs.close()
+            rank_end.close()
             os.close(out[1])
             os.close(err[1])
 
 
-def hand(channel: Channel, packed: Payload) -> None:
+def send_call(channel: Channel, packed: Payload) -> None:
     """Sends a call to a rank."""
-    with contextlib.suppress(OSError):  # this rank has died already: `changes` tells
+    with contextlib.suppress(OSError):  # the rank has exited already: `new_exits` reports it
         payload.send(packed, channel)
 
 
-def pipe() -> tuple[int, int]:
-    """A pipe for output: what is read from does not block."""
+def output_pipe() -> tuple[int, int]:
+    """A pipe for output, whose reading end does not block."""
     ends = os.pipe()
     os.set_blocking(ends[0], False)
     if sys.platform == "linux":
         import fcntl
 
-        with contextlib.suppress(OSError):  # past what the system grants one user
-            fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, _PIPE)
+        with contextlib.suppress(OSError):  # beyond the system's limit for a user
+            fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
     return ends

@@ -1,7 +1,4 @@
-"""How many ranks this machine can hold at all, so that a number too large is refused before any is started.
-
-And which limit it was, where one has stood in the way later.
-"""
+"""How many ranks this node has room for, so that too large a number is refused before any rank is started."""
 
 from __future__ import annotations
 
@@ -13,40 +10,40 @@ from collections.abc import Iterator
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.system.limits import free_memory, free_tasks
 
-_SURELY = 32
-"""So many ranks fit anywhere; nothing is looked up for them."""
-_DESCRIPTORS, _DESCRIPTORS_HERE = 4, 64
-"""Open files of the launching process: for each rank its channel, its output and its stacks, and those beside them."""
+_ALWAYS_FIT = 32
+"""Up to so many ranks nothing is checked: they fit anywhere."""
+_DESCRIPTORS, _OWN_DESCRIPTORS = 4, 64
+"""Open files of this process: for each rank its channel, its output and its stacks file, and a reserve for the rest."""
 _TASKS = 2
-"""Threads of a rank that has nothing to do."""
+"""Threads of an idle rank."""
 _MEMORY = {"spawn": 150 * 10**6}
 _MEMORY_OF_FORK = 10 * 10**6
-"""Bytes that a rank has for itself before it does anything: one that is forked shares what the server has imported."""
+"""Private memory of an idle rank, in bytes: a forked one shares what the server has imported."""
 
 
-def check(size: int, engine: str, told: str) -> None:
-    """Refuses a number of ranks that this machine has no room for, whatever they do.
+def check(size: int, engine: str, source: str) -> None:
+    """Refuses a number of ranks that this node has no room for, even idle.
 
     Args:
-        size: How many are wanted on this machine.
-        engine: The name of what starts them, each as a process.
-        told: Where the number comes from, as an error says it.
+        size: The number of ranks on this node.
+        engine: The name of the engine, which starts each rank as a process.
+        source: Where the number comes from, as the error names it.
 
     Raises:
         ConfigurationError: There is no room for so many.
     """
-    if size <= _SURELY:
+    if size <= _ALWAYS_FIT:
         return
     most, why = min(_limits(_MEMORY.get(engine, _MEMORY_OF_FORK)), default=(size, ""))
     if size > most:
         raise ConfigurationError(
-            f"{size} ranks{told} are more than this machine can hold: {why}. Ask for {most} at most; for each of its "
+            f"{size} ranks{source} are more than this machine can hold: {why}. Ask for {most} at most; for each of its "
             f"{os.cpu_count()} CPUs one is usual"
         )
 
 
 def _limits(memory: int) -> Iterator[tuple[int, str]]:
-    """The most ranks that each resource allows, and what there is of it, in words."""
+    """The most ranks that each resource allows, and the reason as a message gives it."""
     free = free_memory()
     yield (
         free // memory,
@@ -55,7 +52,7 @@ def _limits(memory: int) -> Iterator[tuple[int, str]]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     top = soft if hard == resource.RLIM_INFINITY else hard
     if hard != resource.RLIM_INFINITY:
-        left = top - len(os.listdir("/dev/fd")) - _DESCRIPTORS_HERE
+        left = top - len(os.listdir("/dev/fd")) - _OWN_DESCRIPTORS
         yield max(0, left // _DESCRIPTORS), f"this process may open {top} files, and needs {_DESCRIPTORS} for each rank"
     tasks = free_tasks()
     if tasks < math.inf:

@@ -1,4 +1,4 @@
-"""From a configuration and a cluster's machines to the ranks to start there, and what these have of the environment."""
+"""From a configuration and a cluster's nodes to the device, the number of ranks, and the nodes to request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from notebook_accel.config import DEFAULT_PORT, LaunchConfig
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS
-from notebook_accel.launch.engines.contract import Machine, Machines, too_few
+from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest, not_enough_nodes
 
 _DEVICES = ("cpu", "cuda")
 _WITHOUT_EFFECT = {
@@ -18,14 +18,14 @@ _WITHOUT_EFFECT = {
     "gpus": None,
     "rdzv_backend": "static",
 }
-"""Settings that a cluster sees to, and their defaults."""
+"""Settings that the cluster decides itself, and their defaults."""
 
 
-def device(config: LaunchConfig, found: Sequence[Machine]) -> str:
+def device(config: LaunchConfig, nodes: Sequence[NodeInfo]) -> str:
     """What the ranks run on.
 
     Raises:
-        ConfigurationError: Something that is no cluster's.
+        ConfigurationError: Ranks on a cluster cannot run on this device.
     """
     if config.device is not None:
         if config.device not in _DEVICES:
@@ -34,11 +34,11 @@ def device(config: LaunchConfig, found: Sequence[Machine]) -> str:
                 "'cuda'"
             )
         return config.device
-    return "cuda" if sum(each.gpus > 0 for each in found) >= config.num_nodes else "cpu"
+    return "cuda" if sum(each.gpus > 0 for each in nodes) >= config.num_nodes else "cpu"
 
 
-def size(config: LaunchConfig, device: str, found: Sequence[Machine]) -> int:
-    """The number of all ranks.
+def size(config: LaunchConfig, device: str, nodes: Sequence[NodeInfo]) -> int:
+    """The number of ranks on all nodes.
 
     Raises:
         ConfigurationError: It can't be shared equally, or a setting has no effect.
@@ -54,33 +54,35 @@ def size(config: LaunchConfig, device: str, found: Sequence[Machine]) -> int:
             f"insecure=True{config.told('insecure')} has no effect with cluster='slurm', whose agents always prove who "
             "they are. Leave it out."
         )
-    nodes = config.num_nodes
+    count = config.num_nodes
     if config.num_processes is None:
-        has = sorted(each.gpus if device == "cuda" else min(each.cpus, DEFAULT_CPU_RANKS) for each in found)[-nodes:]
-        return nodes * max(1, has[0] if has else 1)
-    if config.num_processes % nodes:
+        has = sorted(each.gpus if device == "cuda" else min(each.cpus, DEFAULT_CPU_RANKS) for each in nodes)[-count:]
+        return count * max(1, has[0] if has else 1)
+    if config.num_processes % count:
         raise ConfigurationError(
             f"num_processes={config.num_processes}{config.told('num_processes')} ranks can't be shared equally by "
-            f"num_nodes={nodes}{config.told('num_nodes')} machines: with cluster=, num_processes counts the ranks on "
+            f"num_nodes={count}{config.told('num_nodes')} machines: with cluster=, num_processes counts the ranks on "
             "all machines"
         )
     return config.num_processes
 
 
-def machines(config: LaunchConfig, device: str, size: int, found: Sequence[Machine]) -> Machines:
-    """What is needed of the cluster.
+def request(config: LaunchConfig, device: str, size: int, nodes: Sequence[NodeInfo]) -> NodeRequest:
+    """The nodes that the ranks need.
 
     Raises:
-        HardwareError: It has less.
+        HardwareError: The cluster has fewer.
     """
     each = size // config.num_nodes
-    wanted = Machines(config.num_nodes, cpus=1, gpus=each) if device == "cuda" else Machines(config.num_nodes, each)
-    fit = [one for one in found if one.cpus >= wanted.cpus and one.gpus >= wanted.gpus]
-    if len(fit) < wanted.count:
-        raise HardwareError(too_few(wanted, found))
-    return wanted
+    needed = (
+        NodeRequest(config.num_nodes, cpus=1, gpus=each) if device == "cuda" else NodeRequest(config.num_nodes, each)
+    )
+    fit = [one for one in nodes if one.cpus >= needed.cpus and one.gpus >= needed.gpus]
+    if len(fit) < needed.count:
+        raise HardwareError(not_enough_nodes(needed, nodes))
+    return needed
 
 
-def place(wanted: Machines) -> str:
-    """What the ranks run on, in words."""
-    return f"{wanted.count} machine{'s' if wanted.count > 1 else ''} with {wanted}{' each' if wanted.count > 1 else ''}"
+def describe(needed: NodeRequest) -> str:
+    """What the ranks run on, as messages name it."""
+    return f"{needed.count} machine{'s' if needed.count > 1 else ''} with {needed}{' each' if needed.count > 1 else ''}"

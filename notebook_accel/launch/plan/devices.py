@@ -1,4 +1,4 @@
-"""Which devices of this machine the ranks run on, and how many ranks that makes."""
+"""Chooses the devices of this node that the ranks run on, and how many ranks there are."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _ONE_GPU = "one GPU found: launching on 1 process (gpus=[0, 0] has two share it)
 
 
 @dataclass(frozen=True)
-class Placed:
-    """Where the ranks are."""
+class DeviceChoice:
+    """The devices and the number of ranks."""
 
     size: int
-    """How many there are."""
+    """The number of ranks."""
     visible_gpus: str | None = None
-    """Their `CUDA_VISIBLE_DEVICES`, where it differs from the notebook's."""
+    """The ranks' `CUDA_VISIBLE_DEVICES`, where it differs from the notebook's."""
     shared: bool = False
-    """Several use one device."""
+    """Several ranks share a device."""
     notice: str = ""
     """What was decided for the user, in one line."""
 
 
 def kind(config: LaunchConfig, hardware: Hardware) -> str:
-    """What the ranks run on: `cuda`, `tpu`, `mps` or `cpu`."""
+    """The kind of device: `cuda`, `tpu`, `mps` or `cpu`."""
     return config.device or ("cuda" if config.gpus else hardware.kind)
 
 
-def place(config: LaunchConfig, hardware: Hardware, device: str, engine: Engine) -> Placed:
-    """Decides it.
+def choose(config: LaunchConfig, hardware: Hardware, device: str, engine: Engine) -> DeviceChoice:
+    """Chooses among the devices of the given kind.
 
     Raises:
         ConfigurationError: The settings contradict each other or the device.
@@ -43,25 +43,25 @@ def place(config: LaunchConfig, hardware: Hardware, device: str, engine: Engine)
     if device == "cuda":
         return _on_gpus(config, hardware)
     if device == "tpu":
-        return Placed(tpus.place(config, hardware))
+        return DeviceChoice(tpus.count_ranks(config, hardware))
     if device == "mps":
         return _on_apple(config, hardware)
     return _on_cpu(config, hardware, engine)
 
 
-def _on_apple(config: LaunchConfig, hardware: Hardware) -> Placed:
+def _on_apple(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
     if not hardware.mps:
         raise HardwareError(
             f"device='mps' was asked for{config.told('device')}, and this machine has no Apple GPU that torch can use"
         )
     if config.num_processes not in (None, 1):
         raise ConfigurationError("an Apple GPU runs a single rank: pass num_processes=1, or device='cpu' for more")
-    return Placed(1)
+    return DeviceChoice(1)
 
 
-def _on_cpu(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Placed:
+def _on_cpu(config: LaunchConfig, hardware: Hardware, engine: Engine) -> DeviceChoice:
     if config.num_processes is not None:
-        return Placed(config.num_processes)
+        return DeviceChoice(config.num_processes)
     limit = min(hardware.cores, DEFAULT_CPU_RANKS, engine.max_ranks or DEFAULT_CPU_RANKS)
     why = "no accelerator found" if config.device is None else "device='cpu'"
     if config.device is None and hardware.hidden_gpus:
@@ -69,16 +69,16 @@ def _on_cpu(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Placed:
     if config.device is None and hardware.tpu is not None and hardware.tpu.unusable and not hardware.tpu.emulated:
         why = f"{hardware.tpu} found, but {hardware.tpu.unusable}"
     processes = f"{limit} process" + ("es" if limit > 1 else "")
-    return Placed(limit, notice=f"{why}: launching on {processes} of the CPU (num_processes sets the number)")
+    return DeviceChoice(limit, notice=f"{why}: launching on {processes} of the CPU (num_processes sets the number)")
 
 
-def _on_gpus(config: LaunchConfig, hardware: Hardware) -> Placed:
+def _on_gpus(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
     found = len(hardware.gpus)
     if not found:
         hidden = f": {hardware.hidden_gpus}" if hardware.hidden_gpus else ""
-        told = config.told("gpus") or config.told("device")
+        source = config.told("gpus") or config.told("device")
         raise HardwareError(
-            f"GPUs were asked for{told}, and torch can use none here{hidden}. Pass device='cpu' to run on the CPU."
+            f"GPUs were asked for{source}, and torch can use none here{hidden}. Pass device='cpu' to run on the CPU."
         )
     if config.gpus is None:
         size = config.num_processes or found
@@ -87,7 +87,7 @@ def _on_gpus(config: LaunchConfig, hardware: Hardware) -> Placed:
                 f"asked for {size} GPUs{config.told('num_processes')}, found {found}: pass num_processes={found}, "
                 f"gpus={[index % found for index in range(size)]} to share them, or device='cpu'"
             )
-        return Placed(size, notice="" if config.num_processes or found > 1 or config.num_nodes > 1 else _ONE_GPU)
+        return DeviceChoice(size, notice="" if config.num_processes or found > 1 or config.num_nodes > 1 else _ONE_GPU)
     if max(config.gpus) >= found:
         raise HardwareError(f"asked for GPU {max(config.gpus)}{config.told('gpus')}, found {found} (numbered from 0)")
     size = config.num_processes or len(config.gpus)
@@ -102,11 +102,11 @@ def _on_gpus(config: LaunchConfig, hardware: Hardware) -> Placed:
             f"gpus={list(config.gpus)}: GPUs that are shared are given out in turn; write "
             f"gpus={[distinct[i % len(distinct)] for i in range(size)]}"
         )
-    return Placed(size, ",".join(hardware.cuda_ids[index] for index in distinct), len(distinct) < size)
+    return DeviceChoice(size, ",".join(hardware.cuda_ids[index] for index in distinct), len(distinct) < size)
 
 
 def describe(config: LaunchConfig, hardware: Hardware, device: str) -> str:
-    """What the ranks run on, in words."""
+    """What the ranks run on, as messages name it."""
     if device == "cuda":
         used = config.gpus or range(min(config.num_processes or len(hardware.gpus), len(hardware.gpus)))
         names = Counter(hardware.gpus[index].name for index in set(used))

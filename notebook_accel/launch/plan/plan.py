@@ -1,4 +1,4 @@
-"""From a configuration and the hardware to the ranks to start."""
+"""From a configuration and the hardware to the ranks to start: `make` decides, and a `Plan` is what it has decided."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from notebook_accel.config import LaunchConfig, checks
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import Hardware
 from notebook_accel.launch import engines
-from notebook_accel.launch.engines.contract import Engine, Machines
+from notebook_accel.launch.engines.contract import Engine, NodeRequest
 from notebook_accel.launch.engines.nodes import ClusterEngine
 from notebook_accel.launch.job import text
 from notebook_accel.launch.plan import capacity, cluster_nodes, devices, tpus
@@ -21,44 +21,44 @@ class Plan:
 
     config: LaunchConfig
     size: int
-    """Ranks that this notebook starts: on this machine, or on all machines of a cluster."""
+    """Ranks that this notebook starts: on this node, or on all nodes of a cluster."""
     device: str
     backend: str
-    """How ranks on these devices talk: `nccl` or `gloo` of `torch.distributed`, or `xla`."""
+    """The backend of collectives: `nccl` or `gloo` of `torch.distributed`, or `xla`."""
     engine: str
     """The name of the engine that starts them."""
     threaded: bool = False
-    """Several ranks are threads of one process."""
-    told: Mapping[str, str] = field(default_factory=dict)
-    """What ranks on these devices need in their environment."""
+    """The ranks are threads of one process."""
+    device_environ: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables that these devices need."""
     visible_gpus: str | None
     """`CUDA_VISIBLE_DEVICES` of the ranks, where it differs from the notebook's."""
     threads: int
     """CPU threads of each rank, unless `OMP_NUM_THREADS` is set."""
-    machines: Machines | None = None
-    """What is needed of a cluster; `None` for this machine."""
-    place: str = ""
-    """What the ranks run on, in words."""
+    node_request: NodeRequest | None = None
+    """The nodes that the ranks need of a cluster; `None` for this node."""
+    device_text: str = ""
+    """What the ranks run on, as messages name it."""
     notice: str = ""
-    """What was decided for the user, in one line."""
+    """What was decided for the user: a line each."""
 
     @property
-    def first(self) -> int:
-        """The global rank of the first rank here."""
-        return 0 if self.machines else self.config.node_rank * self.size
+    def first_rank(self) -> int:
+        """The global rank of the first rank that this notebook starts."""
+        return 0 if self.node_request else self.config.node_rank * self.size
 
     @property
     def local_size(self) -> int:
-        """Ranks on each machine."""
-        return self.size // self.machines.count if self.machines else self.size
+        """Ranks on each node."""
+        return self.size // self.node_request.count if self.node_request else self.size
 
     @property
     def world_size(self) -> int:
-        return self.size if self.machines else self.config.num_nodes * self.size
+        return self.size if self.node_request else self.config.num_nodes * self.size
 
     def label(self, rank: int | str) -> str:
         """The label of output lines: of a global rank, or of several such as `0-3`."""
-        return text.label(self.config.label, self.first, self.local_size, self.world_size, rank)
+        return text.label(self.config.label, self.first_rank, self.local_size, self.world_size, rank)
 
 
 _NO_AFFINITY = (
@@ -67,20 +67,20 @@ _NO_AFFINITY = (
 
 
 def engine_for(config: LaunchConfig, hardware: Hardware) -> Engine:
-    """What starts the ranks on the device that they will run on.
+    """The engine for the device that the ranks will run on.
 
     Raises:
-        ConfigurationError: There is no such engine, or none for this system.
+        ConfigurationError: NOTEBOOK_ACCEL_ENGINE names no engine, or there is none for this system.
     """
     if config.cluster:
-        return engines.of_cluster(config.cluster, insecure=config.insecure)
+        return engines.for_cluster(config.cluster, insecure=config.insecure)
     return engines.get(device=devices.kind(config, hardware))
 
 
 def engine_of(planned: Plan) -> Engine:
-    """What starts the ranks of a plan that was made in another process."""
+    """The engine of a plan that was made in another process."""
     if planned.config.cluster:
-        return engines.of_cluster(planned.config.cluster, insecure=planned.config.insecure)
+        return engines.for_cluster(planned.config.cluster, insecure=planned.config.insecure)
     return engines.get(planned.engine)
 
 
@@ -107,8 +107,8 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
             f"strategy='spmd'{config.told('strategy')} is a TPU's, and these ranks run on device={device!r}: use 'ddp' "
             "or 'fsdp'"
         )
-    placed = devices.place(config, hardware, device, engine)
-    size = placed.size
+    choice = devices.choose(config, hardware, device, engine)
+    size = choice.size
     if engine.max_ranks is not None and size > engine.max_ranks:
         told = config.told("num_processes")
         raise ConfigurationError(
@@ -122,20 +122,14 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
         config=config,
         size=size,
         device=device,
-        backend="xla" if device == "tpu" else "nccl" if device == "cuda" and not placed.shared else "gloo",
+        backend="xla" if device == "tpu" else "nccl" if device == "cuda" and not choice.shared else "gloo",
         engine=engine.name,
         threaded=device == "tpu" and hardware.tpu is not None and hardware.tpu.threaded and size > 1,
-        told=tpus.environment(config, hardware.tpu, size) if device == "tpu" and hardware.tpu else {},
-        visible_gpus=placed.visible_gpus,
+        device_environ=tpus.environment(config, hardware.tpu, size) if device == "tpu" and hardware.tpu else {},
+        visible_gpus=choice.visible_gpus,
         threads=max(1, hardware.cores // size),
-        place=devices.describe(config, hardware, device),
-        notice="\n".join(
-            (
-                *config.notices,
-                *([_NO_AFFINITY] if config.cpu_affinity else []),
-                *([placed.notice] if placed.notice else []),
-            )
-        ),
+        device_text=devices.describe(config, hardware, device),
+        notice=_notice(config, choice.notice),
     )
 
 
@@ -143,7 +137,7 @@ def _make_on_cluster(config: LaunchConfig, engine: ClusterEngine) -> Plan:
     found = engine.survey(config.num_nodes)
     device = cluster_nodes.device(config, found)
     size = cluster_nodes.size(config, device, found)
-    machines = cluster_nodes.machines(config, device, size, found)
+    node_request = cluster_nodes.request(config, device, size, found)
     _check_precision(config, device)
     return Plan(
         config=config,
@@ -151,10 +145,10 @@ def _make_on_cluster(config: LaunchConfig, engine: ClusterEngine) -> Plan:
         device=device,
         backend="nccl" if device == "cuda" else "gloo",
         engine=engine.name,
-        machines=machines,
+        node_request=node_request,
         visible_gpus=None,
         threads=1,
-        place=cluster_nodes.place(machines),
+        device_text=cluster_nodes.describe(node_request),
         notice=_notice(config),
     )
 

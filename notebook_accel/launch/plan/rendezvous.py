@@ -1,4 +1,4 @@
-"""Where the ranks of a launch meet: a socket of this machine, or one of another that is known beforehand."""
+"""Opens the rendezvous of a launch: on a listening socket of this node, or at a known address of another node."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import time
 
 from notebook_accel.config import DEFAULT_PORT, LaunchConfig
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch.engines.contract import Meeting
+from notebook_accel.launch.engines.contract import Rendezvous
 from notebook_accel.launch.system.interfaces import LOOPBACK
 
 _BACKLOG = 4096
-_PORT_PATIENCE = 2.0
+_PORT_TIMEOUT = 2.0
 """Seconds to wait for a port that is taken."""
 
 
-def meet(config: LaunchConfig, attempt: int) -> Meeting:
-    """Opens the socket on which the ranks will meet. It listens from now on, so no port is ever lost to a race.
+def open_rendezvous(config: LaunchConfig, attempt: int) -> Rendezvous:
+    """Opens the socket of the store. It listens from now on, so that no other program can take the port meanwhile.
 
-    A cluster's machines do that themselves.
+    On a cluster, a node opens it instead.
 
     Raises:
-        LaunchError: The port is taken, or the address is not one of this machine.
+        LaunchError: The port is taken, or the address does not belong to this node.
     """
     if config.cluster:
-        return Meeting(
+        return Rendezvous(
             host="",
             port=0,
             listener=None,
             num_nodes=config.num_nodes,
             run_id=config.run_id,
             attempt=attempt,
-            is_arranged=True,
+            opened_by_engine=True,
         )
     listener = None
     host, port = config.master_addr, config.port
@@ -41,7 +41,7 @@ def meet(config: LaunchConfig, attempt: int) -> Meeting:
     if config.node_rank == 0:
         listener = _listen(host, port)
         port = listener.getsockname()[1]
-    return Meeting(
+    return Rendezvous(
         host=host,
         port=port,
         listener=listener,
@@ -74,14 +74,14 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _bind(listener: socket.socket, address: tuple[str, int]) -> None:
-    """Binds; waits a moment for a port that the store of a launch before is about to leave."""
-    deadline = time.monotonic() + _PORT_PATIENCE
+    """Binds the socket; waits a moment for a port that the store of the previous launch is about to release."""
+    deadline = time.monotonic() + _PORT_TIMEOUT
     while True:
         try:
             listener.bind(address)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
                 raise
-            time.sleep(_PORT_PATIENCE / 40)
+            time.sleep(_PORT_TIMEOUT / 40)
         else:
             return

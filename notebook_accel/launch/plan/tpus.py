@@ -1,4 +1,4 @@
-"""Whether ranks can run on this machine's TPU, how many, and what they are to be told."""
+"""Whether ranks can run on this node's TPU, how many, and the environment that they need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENGINE = "xla"
 SPMD = "spmd"
 
 
-def place(config: LaunchConfig, hardware: Hardware, held: Callable[[int], list[str]] = tpus.held) -> int:
+def count_ranks(config: LaunchConfig, hardware: Hardware, held: Callable[[int], list[str]] = tpus.held) -> int:
     """The number of ranks.
 
     Raises:
@@ -22,11 +22,11 @@ def place(config: LaunchConfig, hardware: Hardware, held: Callable[[int], list[s
         HardwareError: There is no TPU that the ranks could use, or this notebook holds it.
     """
     tpu = hardware.tpu
-    told = config.told("device")
+    source = config.told("device")
     if tpu is None:
         raise HardwareError(
-            f"a TPU was asked for{told}, and this machine has none. On Colab and Kaggle choose a TPU as the notebook's "
-            "accelerator. Pass device='cpu' to run on the CPU; to try out what is meant for a TPU, install "
+            f"a TPU was asked for{source}, and this machine has none. On Colab and Kaggle choose a TPU as the "
+            "notebook's accelerator. Pass device='cpu' to run on the CPU; to try out what is meant for a TPU, install "
             'notebook-accel[tpu] and set PJRT_DEVICE to "CPU" in the environment.'
         )
     if tpu.unusable:
@@ -55,39 +55,39 @@ def place(config: LaunchConfig, hardware: Hardware, held: Callable[[int], list[s
 
 
 def _size(config: LaunchConfig, tpu: Tpu) -> int:
-    told = config.told("num_processes")
-    asked = config.num_processes
+    source = config.told("num_processes")
+    requested = config.num_processes
     if config.strategy == SPMD:
-        if asked not in (None, 1):
+        if requested not in (None, 1):
             raise ConfigurationError(
-                f"num_processes={asked}{told}: with strategy='spmd' one rank drives all devices; leave it out"
+                f"num_processes={requested}{source}: with strategy='spmd' one rank drives all devices; leave it out"
             )
         return 1
-    if tpu.emulated and asked is not None:
-        return asked
-    if asked not in (None, 1, tpu.ranks):
+    if tpu.emulated and requested is not None:
+        return requested
+    if requested not in (None, 1, tpu.ranks):
         raise ConfigurationError(
-            f"num_processes={asked}{told}: torch_xla runs one rank on each of the {tpu.ranks} devices of {tpu}, or a "
-            f"single rank; leave it out, or pass 1"
+            f"num_processes={requested}{source}: torch_xla runs one rank on each of the {tpu.ranks} devices of {tpu}, "
+            f"or a single rank; leave it out, or pass 1"
         )
-    return asked or tpu.ranks
+    return requested or tpu.ranks
 
 
 def environment(config: LaunchConfig, tpu: Tpu, size: int) -> Mapping[str, str]:
-    """The variables that the ranks' process finds its devices by."""
-    told = {"PJRT_DEVICE": "CPU" if tpu.emulated else "TPU"}
+    """The environment variables by which torch_xla finds the devices."""
+    environ = {"PJRT_DEVICE": "CPU" if tpu.emulated else "TPU"}
     if config.strategy == SPMD:
-        told["NOTEBOOK_ACCEL_STRATEGY"] = SPMD
+        environ["NOTEBOOK_ACCEL_STRATEGY"] = SPMD
     elif tpu.emulated:
-        told["CPU_NUM_DEVICES"] = str(size)
-    return told
+        environ["CPU_NUM_DEVICES"] = str(size)
+    return environ
 
 
 def check_engine(engine: str, device: str) -> None:
-    """Whether an engine goes with a kind of device.
+    """Checks that an engine can start ranks on a kind of device.
 
     Raises:
-        ConfigurationError: It does not.
+        ConfigurationError: It cannot.
     """
     if (engine == ENGINE) != (device == "tpu"):
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Where a launch shows itself: the front end, the table in a terminal, the labelled lines of output.
+"""The screen: the front end, a job's table in a terminal, and the ranks' output as labelled lines.
 
 Runs in the driver. Start reading at `front_end.py`.
 """

@@ -1,4 +1,7 @@
-"""What the launcher asks of the place it runs in. A terminal by default; `notebook_accel.notebook` knows notebooks."""
+"""The front end of this process: what the driver needs of a terminal or a notebook, to show jobs and take input.
+
+`Terminal` is the default; `notebook_accel.notebook.ipython.front_end` implements the protocol for notebooks.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +29,23 @@ class View(Protocol):
 
 
 class FrontEnd(Protocol):
-    """Where the user is."""
+    """What shows jobs to the user, and takes input: a terminal or a notebook."""
 
     def choose_view(self) -> Callable[[Job], View]:
-        """What begins to show a job, below the cell that runs then.
+        """Returns the function that opens a job's view, below the cell that runs then.
 
         Raises:
-            ConfigurationError: A view was asked for that there is none of.
+            ConfigurationError: NOTEBOOK_ACCEL_VIEW names a view that does not exist.
         """
 
     def show(self, job: Job) -> View:
-        """Shows a job below the cell that runs now, as it is now; the view may show what becomes of it."""
+        """Shows a job below the current cell, as it is now; the view may go on to update it."""
 
     def write(self, stream: str, text: str) -> None:
-        """Shows whole lines of output; `stream` is `stdout` or `stderr`. May block to keep to the front end's pace."""
+        """Shows whole lines of output on `stdout` or `stderr`. May block while the front end can't keep up."""
 
     def notice(self, text: str) -> None:
-        """Shows one line that is ours."""
+        """Shows one line of notebook-accel's own."""
 
     def display(
         self,
@@ -52,23 +55,23 @@ class FrontEnd(Protocol):
         *,
         update: bool = False,
     ) -> None:
-        """Shows something rich, given by its types; or updates what was shown under that name."""
+        """Shows rich output, a MIME bundle; or updates the output that has this display id."""
 
-    def ask(self, said: str, prompt: str) -> str | None:
-        """Shows a text, asks for a line, and waits for it; `None` where that cannot be."""
+    def request_input(self, text: str, prompt: str) -> str | None:
+        """Shows a text and a prompt, and waits for a line of input; `None` where there is no input."""
 
     def origin(self) -> str:
-        """What the user works in, by a name that outlives this process: a notebook. Empty if it has none."""
+        """The notebook that the user works in, by a name that outlives this process; empty without one."""
 
-    def place(self, filename: str) -> str:
-        """What the user calls this file: `In[3]`, or its path."""
+    def display_name(self, filename: str) -> str:
+        """What the user knows this file as: `In[3]` for a cell, otherwise its path."""
 
-    def shorten(self, error: BaseException) -> None:
-        """Makes an exception that is not of this package show without the frames of the launcher."""
+    def shorten_traceback(self, error: BaseException) -> None:
+        """Has an exception shown without the frames of this package."""
 
 
 class LateView:
-    """Opens a view only once there is more to see than a line can say."""
+    """Opens a view only once there is more to show than fits a line."""
 
     def __init__(self, job: Job, open_view: Callable[[Job], View]) -> None:
         self._job = job
@@ -77,7 +80,7 @@ class LateView:
 
     @classmethod
     def opening(cls, open_view: Callable[[Job], View]) -> Callable[[Job], View]:
-        """What begins to show a job so."""
+        """Wraps a function that opens a view, so that it opens late."""
         return lambda job: cls(job, open_view)
 
     def refresh(self) -> None:
@@ -94,9 +97,9 @@ class LateView:
 
 
 class Views:
-    """Every place where one job is shown. The job's runner refreshes them; any thread may add one.
+    """All views of one job. The job's driver refreshes them; any thread may add one.
 
-    One that fails is left out, which is told: no training ends because it can't be drawn.
+    A view that raises is removed, with a notice: a failure to draw must not end the training.
     """
 
     def __init__(self, job: Job, open_view: Callable[[Job], View], *others: View) -> None:
@@ -105,7 +108,7 @@ class Views:
         try:
             self._views.append(open_view(job))
         except Exception as error:
-            self._tell(error)
+            self._report_failure(error)
         self._views += others
         job.runner.show = self._add
 
@@ -122,24 +125,24 @@ class Views:
             draw()
         except Exception as error:
             self._views.remove(view)
-            self._tell(error)
+            self._report_failure(error)
 
-    def _tell(self, error: Exception) -> None:
-        place = traceback.extract_tb(error.__traceback__)[-1]
+    def _report_failure(self, error: Exception) -> None:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
         current.notice(
-            f"{self._job.title} can't be shown here any more: {type(error).__name__}: {error} ({place.filename}, line "
-            f"{place.lineno}). This does not touch the job: job.show() or attach() tries anew"
+            f"{self._job.title} can't be shown here any more: {type(error).__name__}: {error} ({frame.filename}, line "
+            f"{frame.lineno}). This does not touch the job: job.show() or attach() tries anew"
         )
 
     def _add(self) -> None:
         view = current.show(self._job)
         self._views.append(view)
-        if self._job.status.ended:  # perhaps after it was drawn
+        if self._job.status.ended:  # maybe since the view was opened
             view.finish()
 
 
 class NoView:
-    """Shows nothing: what the ranks write is all there is to see."""
+    """Shows nothing beside the ranks' output."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -151,17 +154,17 @@ class NoView:
         pass
 
 
-class _Notices(NoView):
-    """Beside what the ranks write, one line when the job stalls."""
+class StallNotices(NoView):
+    """Shows a notice when the job stalls, beside the ranks' output."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self._told: object = None
+        self._reported: object = None
 
     def refresh(self) -> None:
         stalled = self._job.stalled
-        if stalled is not self._told:
-            self._told = stalled
+        if stalled is not self._reported:
+            self._reported = stalled
             if stalled is not None:
                 from notebook_accel.launch.job.location import explain
 
@@ -169,11 +172,11 @@ class _Notices(NoView):
 
 
 class Terminal:
-    """Lines on the standard streams; a job is drawn below them where that is a terminal."""
+    """Writes lines to the standard streams; draws jobs below them where those are a terminal."""
 
     def choose_view(self) -> Callable[[Job], View]:
         if not can_draw():
-            return _Notices
+            return StallNotices
         from notebook_accel.launch.show.terminal import TerminalView
 
         return TerminalView
@@ -182,7 +185,7 @@ class Terminal:
         from notebook_accel.launch.job.describe import describe
 
         self.write("stdout", describe(job) + "\n")
-        return _Notices(job)
+        return StallNotices(job)
 
     def write(self, stream: str, text: str) -> None:
         out = sys.stderr if stream == "stderr" else sys.stdout
@@ -203,8 +206,8 @@ class Terminal:
         del metadata, display_id, update  # a terminal knows only lines
         self.write("stdout", data.get("text/plain", "") + "\n")
 
-    def ask(self, said: str, prompt: str) -> str | None:
-        self.write("stdout", said)
+    def request_input(self, text: str, prompt: str) -> str | None:
+        self.write("stdout", text)
         if not sys.stdin.isatty():
             return None
         with contextlib.suppress(ImportError):
@@ -217,22 +220,22 @@ class Terminal:
     def origin(self) -> str:
         return ""
 
-    def place(self, filename: str) -> str:
+    def display_name(self, filename: str) -> str:
         return filename
 
-    def shorten(self, error: BaseException) -> None:
+    def shorten_traceback(self, error: BaseException) -> None:
         pass  # a terminal shows what Python shows
 
 
 def can_draw() -> bool:
-    """Whether there is a terminal to draw in, which nobody types into at the same time."""
+    """Whether stderr is a terminal to draw in, outside of an interactive Python prompt."""
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not hasattr(sys, "ps1")
 
 
 current: FrontEnd = Terminal()
-"""The front end of this process; set once, by whoever knows better."""
+"""The front end of this process. `use` sets it, once."""
 
-cell_names.register(lambda filename: current.place(filename))
+cell_names.register(lambda filename: current.display_name(filename))
 
 
 def use(front_end: FrontEnd) -> None:

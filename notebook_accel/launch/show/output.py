@@ -1,7 +1,7 @@
-"""From the bytes that ranks write to labelled lines: each whole, in its rank's order, equal ones once.
+"""From the bytes that ranks write to labelled lines: whole lines, in each rank's order, equal lines of ranks merged.
 
-A line waits a moment for the same line of other ranks. What it never does is overtake: the lines of a rank are shown in
-the order in which that rank wrote them.
+A line waits a moment for the same line of other ranks. The lines of a rank are always shown in the order in which that
+rank wrote them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from notebook_accel.launch.job.text import spans
 MERGE_WINDOW = 0.1
 """Seconds that a line waits for the same line of other ranks."""
 PARTIAL_WINDOW = 0.5
-"""Seconds after which a line that has not ended is shown as far as it goes."""
+"""Seconds after which an unfinished line is shown as it is."""
 REDRAW_WINDOW = 5.0
-"""The same for a line that is drawn over with carriage returns, such as a progress bar."""
-_LOOK = 0.2
-"""Seconds between two looks at what has been written, or more; a line does not wait for its end while nobody looks."""
+"""The same for a line that is redrawn with carriage returns, such as a progress bar."""
+_SHOW_INTERVAL = 0.2
+"""The longest normal time between two calls of `Output.show`; beyond it, the waiting time of lines is extended."""
 MAX_LINE = 64 * 1024
-"""Characters after which a line that does not end is broken."""
-_MAX_HELD = 20_000
+"""Characters after which an unfinished line is split."""
+_MAX_HELD_LINES = 20_000
 
 
 class LineReader:
-    """Cuts what one rank writes to one stream into lines."""
+    """Splits what one rank writes to one stream into lines."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -39,7 +39,7 @@ class LineReader:
         """The lines that `data` completes."""
         text = self._partial + self._decoder.decode(data)
         *lines, self._partial = text.split("\n")
-        lines += self._bound()
+        lines += self._limit()
         if not self._partial:
             self._since = None
         elif lines or self._since is None:
@@ -48,28 +48,28 @@ class LineReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a line that has not ended."""
+        """Whether there is an unfinished line."""
         return self._since is not None
 
-    def excuse(self, seconds: float, now: float) -> None:
-        """Does not count some seconds in which its end may have come, unheard."""
+    def extend(self, seconds: float, now: float) -> None:
+        """Extends the waiting time of the unfinished line: its end may have arrived unread meanwhile."""
         if self._since is not None:
             self._since = min(now, self._since + seconds)
 
     def overdue(self, now: float) -> list[str]:
-        """A line that has not ended, once it has waited long enough."""
+        """The unfinished line, once it has waited long enough."""
         if self._since is None:
             return []
         window = REDRAW_WINDOW if "\r" in self._partial else PARTIAL_WINDOW
         return self._take_partial() if now - self._since >= window else []
 
     def rest(self) -> list[str]:
-        """Whatever has not been shown, when nothing more comes."""
+        """The unfinished line at the end of the stream."""
         self._partial += self._decoder.decode(b"", final=True)
         return self._take_partial()
 
-    def _bound(self) -> list[str]:
-        """Keeps a line that does not end from growing: forgets what was drawn over, and breaks what is too long."""
+    def _limit(self) -> list[str]:
+        """Bounds the unfinished line: drops what was drawn over, and splits what is too long."""
         lines = []
         if "\r" in self._partial:
             before, _, last = self._partial.rpartition("\r")
@@ -86,14 +86,14 @@ class LineReader:
 
 
 def _last_drawn(line: str) -> str:
-    """What a terminal would show of a line with carriage returns, nearly: what was drawn last."""
+    """Nearly what a terminal shows of a line with carriage returns: what was drawn last."""
     if "\r" not in line:
         return line
     return next((part for part in reversed(line.split("\r")) if part.strip()), "")
 
 
 @dataclass
-class _Held:
+class _Line:
     stream: str
     text: str
     number: int
@@ -101,66 +101,66 @@ class _Held:
     ranks: set[int] = field(default_factory=set)
 
 
-class _Equals:
-    """The held lines of one text, in their order."""
+class _SameLines:
+    """The held lines with the same text, in order."""
 
     def __init__(self) -> None:
-        self._lines: list[_Held] = []
-        self._gone = 0
-        """How many at the beginning have been shown."""
+        self._lines: list[_Line] = []
+        self._dropped = 0
+        """How many at the beginning of the list have been shown."""
 
     def __bool__(self) -> bool:
-        return self._gone < len(self._lines)
+        return self._dropped < len(self._lines)
 
-    def append(self, held: _Held) -> None:
+    def append(self, held: _Line) -> None:
         self._lines.append(held)
 
     def drop_first(self) -> None:
-        self._gone += 1
-        if self._gone > len(self._lines) // 2:
-            del self._lines[: self._gone]
-            self._gone = 0
+        self._dropped += 1
+        if self._dropped > len(self._lines) // 2:
+            del self._lines[: self._dropped]
+            self._dropped = 0
 
-    def first_after(self, number: int) -> _Held | None:
-        at = bisect.bisect_right(self._lines, number, lo=self._gone, key=lambda held: held.number)
+    def first_after(self, number: int) -> _Line | None:
+        at = bisect.bisect_right(self._lines, number, lo=self._dropped, key=lambda held: held.number)
         return self._lines[at] if at < len(self._lines) else None
 
 
 class LineMerger:
-    """Holds lines for a moment, so that those which several ranks write alike are shown once."""
+    """Holds lines for a moment, so that a line that several ranks write is shown once."""
 
     def __init__(self, ranks: Iterable[int]) -> None:
-        self._live = set(ranks)
-        self._alone = len(self._live) <= 1
+        self._running = set(ranks)
+        self._single = len(self._running) <= 1
         self._count = 0
-        self._held: OrderedDict[int, _Held] = OrderedDict()
-        self._same: dict[tuple[str, str], _Equals] = {}
+        self._held: OrderedDict[int, _Line] = OrderedDict()
+        self._same: dict[tuple[str, str], _SameLines] = {}
         self._last: dict[int, int] = {}
-        """The number of the last line that each rank has a part in."""
+        """The number of each rank's last line."""
 
     def add(self, rank: int, stream: str, lines: Sequence[str], now: float) -> None:
         for text in lines:
-            held = None if self._alone else self._find(rank, stream, text)
+            held = None if self._single else self._joinable(rank, stream, text)
             if held is None:
                 self._count += 1
-                held = _Held(
-                    stream, text, self._count, now + (0 if self._alone or stream == _INTERPOSED else MERGE_WINDOW)
+                held = _Line(
+                    stream, text, self._count, now + (0 if self._single or stream == _INTERPOSED else MERGE_WINDOW)
                 )
                 self._held[held.number] = held
-                self._same.setdefault((stream, text), _Equals()).append(held)
+                self._same.setdefault((stream, text), _SameLines()).append(held)
             held.ranks.add(rank)
             self._last[rank] = held.number
 
     def end(self, rank: int) -> None:
         """No more lines come from this rank."""
-        self._live.discard(rank)
+        self._running.discard(rank)
 
     def due(self, now: float, *, all_of_it: bool = False) -> list[tuple[str, str, list[int]]]:
         """The lines to show now, as `(stream, text, ranks)`."""
         shown = []
         while self._held:
             held = next(iter(self._held.values()))
-            if not (all_of_it or self._due_at(held) <= now or len(self._held) > _MAX_HELD):
+            if not (all_of_it or self._due_at(held) <= now or len(self._held) > _MAX_HELD_LINES):
                 break
             del self._held[held.number]
             same = self._same[held.stream, held.text]
@@ -172,24 +172,24 @@ class LineMerger:
 
     @property
     def next_due(self) -> float | None:
-        """When the next line is to be shown, as far as is known; `None` if there is none."""
+        """When the next line is due; `None` without one."""
         return self._due_at(next(iter(self._held.values()))) if self._held else None
 
-    def _due_at(self, held: _Held) -> float:
-        return 0.0 if held.ranks >= self._live else held.deadline
+    def _due_at(self, held: _Line) -> float:
+        return 0.0 if held.ranks >= self._running else held.deadline
 
-    def _find(self, rank: int, stream: str, text: str) -> _Held | None:
-        """The first such line that the rank may join without its lines changing their order."""
+    def _joinable(self, rank: int, stream: str, text: str) -> _Line | None:
+        """The first held line with this text that the rank can be added to without reordering its lines."""
         same = self._same.get((stream, text))
         return None if same is None else same.first_after(self._last.get(rank, 0))
 
 
 _INTERPOSED = "interposed"
-"""The stream of what is no line."""
+"""A pseudo-stream for what is shown between lines, such as figures."""
 
 
 class Output:
-    """All that the ranks of one launch write."""
+    """Shows the output of the ranks of one job."""
 
     def __init__(
         self, ranks: Sequence[int], label: Callable[[int | str], str], write: Callable[[str, str], None]
@@ -198,14 +198,14 @@ class Output:
         self._write = write
         self._merger = LineMerger(ranks)
         self._interposed: dict[str, Callable[[], object]] = {}
-        self._shown_so_far = 0
+        self._interposed_count = 0
         self._readers = {(rank, stream): LineReader() for rank in ranks for stream in ("stdout", "stderr")}
         self._open: dict[tuple[int, str], LineReader] = {}
-        """Those with a line that has not ended."""
-        self._looked = 0.0
+        """The readers with an unfinished line."""
+        self._last_shown_at = 0.0
 
     def feed(self, rank: int, stream: str, data: bytes, now: float) -> list[str]:
-        """Takes in what a rank wrote; returns the lines that it completes."""
+        """Adds bytes that a rank wrote; returns the lines that they complete."""
         reader = self._readers[rank, stream]
         lines = reader.feed(data, now)
         if reader.is_open:
@@ -214,18 +214,18 @@ class Output:
         return lines
 
     def interpose(self, rank: int, show: Callable[[], object], now: float) -> None:
-        """Has something else shown between what a rank has written before, and what it writes from now on."""
-        self._shown_so_far += 1
-        name = str(self._shown_so_far)
+        """Calls `show` between the lines that a rank has written before and those that it writes from now on."""
+        self._interposed_count += 1
+        name = str(self._interposed_count)
         self._interposed[name] = show
         self._merger.add(rank, _INTERPOSED, [name], now)
 
     def add(self, rank: int, stream: str, text: str, now: float) -> None:
-        """Takes in a line that is whole already."""
+        """Adds a whole line."""
         self._merger.add(rank, stream, [text], now)
 
     def end(self, rank: int, now: float) -> list[str]:
-        """Nothing more comes from this rank; returns what was left of its last lines."""
+        """Ends the rank's streams; returns its unfinished lines."""
         left = []
         for stream in ("stdout", "stderr"):
             lines = self._readers[rank, stream].rest()
@@ -236,14 +236,14 @@ class Output:
 
     @property
     def next_due(self) -> float | None:
-        """When there is something to `show` that is known of by now; `None` for nothing."""
+        """When `show` has something to write next; `None` if nothing is held."""
         return self._merger.next_due
 
     def show(self, now: float, *, all_of_it: bool = False) -> None:
-        """Writes the lines that are due, runs of one stream at once."""
-        away, self._looked = now - self._looked - _LOOK, now
-        for reader in self._open.values() if away > 0 else ():
-            reader.excuse(away, now)
+        """Writes the lines that are due, with a single write for consecutive lines of one stream."""
+        late, self._last_shown_at = now - self._last_shown_at - _SHOW_INTERVAL, now
+        for reader in self._open.values() if late > 0 else ():
+            reader.extend(late, now)
         for (rank, stream), reader in list(self._open.items()):
             self._merger.add(rank, stream, reader.overdue(now), now)
             if not reader.is_open:

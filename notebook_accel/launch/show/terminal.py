@@ -18,12 +18,12 @@ from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import value
 
 _INTERVAL = 0.1
-"""Seconds between two drawings."""
+"""Seconds between two redraws."""
 _BAR_WIDTH = 24
 _COLOURS = {Phase.FAILED: "red", Phase.DONE: "green", Phase.STOPPED: "yellow"}
 
 _showing: TerminalView | None = None
-"""The one that has the end of the screen; a job that runs beside it is drawn when it is over."""
+"""The view at the end of the screen; a job that runs at the same time is drawn when it is over."""
 
 
 class TerminalView:
@@ -62,7 +62,7 @@ class TerminalView:
 
 
 def draw(job: Job) -> RenderableType:
-    """The job as it is now; of one that has ended before there was anything to see, nothing."""
+    """The job as it is now; nothing for one that has ended before there was anything to show."""
     if progress.is_brief(job):
         return Text("" if job.status.ended else describe.headline(job), end="")
     if len(job.ranks) >= progress.COMPACT_FROM:

@@ -13,16 +13,16 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import AttemptStarted, Exited, Heartbeat, Hello
 from notebook_accel.launch.driver.attempt import Attempt, Ending
-from notebook_accel.launch.driver.call import Run
+from notebook_accel.launch.driver.call import CallRunner
 from notebook_accel.launch.driver.group import RankGroup
-from notebook_accel.launch.driver.stopping import KEPT, Reason, StopRequests, interrupts
+from notebook_accel.launch.driver.stopping import PERSISTENT, StopReason, StopRequests, catch_sigint
 from notebook_accel.launch.engines.contract import GroupSpec
 from notebook_accel.launch.job import failure
 from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import spans
 from notebook_accel.launch.plan import environment, plan
-from notebook_accel.launch.plan.rendezvous import meet
+from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import mirror, payload
@@ -71,7 +71,7 @@ class PersistentRanks:
         self.plan = plan.make(config, found, engine)
         if self.plan.threaded:
             raise LaunchError(
-                f"the {self.plan.size} ranks on {self.plan.place} are threads of one process, with one set of "
+                f"the {self.plan.size} ranks on {self.plan.device_text} are threads of one process, with one set of "
                 "variables for all: cells need a process for each. Put the code into a function, and launch that; or "
                 "run cells on one rank, which has a process to itself: %%accelerate -n 1"
             )
@@ -91,12 +91,12 @@ class PersistentRanks:
         self._is_suspect = False
         """The process group may be torn."""
         self._mirrored = mirror.capture()
-        meeting = meet(config, 0)
+        rendezvous = open_rendezvous(config, 0)
         spec = GroupSpec(
-            environments=environment.of_ranks(self.plan, meeting, environ),
-            meeting=meeting,
+            environments=environment.of_ranks(self.plan, rendezvous, environ),
+            rendezvous=rendezvous,
             heartbeat=config.heartbeat,
-            machines=self.plan.machines,
+            node_request=self.plan.node_request,
         )
         self._group = RankGroup(engine, spec)
         try:
@@ -145,7 +145,7 @@ class PersistentRanks:
     def _ask(self, packed: Payload, members: Sequence[int], name: str) -> list[Any]:
         requests = StopRequests()
         try:
-            with interrupts(requests):
+            with catch_sigint(requests):
                 job = self.call(Job(name, 0, self.size), packed, requests, members=members)
             found: list[Any] = job.result()
             return found
@@ -167,18 +167,18 @@ class PersistentRanks:
         members = self.members if members is None else members
         output = Output(members, self.plan.label, front_end.current.write)
         job.apply(None, AttemptStarted(0))
-        run = Run(
+        runner = CallRunner(
             self._group,
             job,
             view or front_end.NoView(job),
             output,
             requests,
             stall_after=self.plan.config.stall_after,
-            life=KEPT,
+            policy=PERSISTENT,
             members=members,
         )
         try:
-            attempt = run(packed)
+            attempt = runner.run(packed)
         except LaunchError as error:
             self.lost = str(error)
             job.finish(Status.FAILED, error=error)
@@ -188,7 +188,7 @@ class PersistentRanks:
                 self.lines[rank].extend(line.text for line in job.ranks[rank].lines)
         failed = frozenset(rank for rank in members if job.ranks[rank].failed and not job.ranks[rank].interrupted)
         self.failed = failed or self.failed
-        self._is_suspect |= attempt.disturbed or attempt.ending is Ending.FAILED
+        self._is_suspect |= attempt.escalated or attempt.ending is Ending.FAILED
         self._conclude(job, attempt, members, requests, digest or (lambda values: values))
         return job
 
@@ -203,11 +203,11 @@ class PersistentRanks:
         if attempt.ending is Ending.RETURNED:
             values = [payload.unpack_value(job.ranks[rank].returned.value) for rank in members]  # type: ignore[union-attr]
             job.finish(Status.DONE, digest(values))
-        elif attempt.ending is Ending.STOPPED and requests.take()[0] is Reason.CANCEL:
+        elif attempt.ending is Ending.STOPPED and requests.received()[0] is StopReason.CANCEL:
             job.finish(Status.CANCELLED)
         elif attempt.ending is Ending.STOPPED:
             error = KeyboardInterrupt(f"{job.name} was interrupted after {job.seconds:.1f} s{self._what_is_left()}")
-            front_end.current.shorten(error)
+            front_end.current.shorten_traceback(error)
             job.finish(Status.INTERRUPTED, error=error)
         else:
             states = [job.ranks[rank] for rank in members]
@@ -324,7 +324,7 @@ class PersistentRanks:
         rows = []
         for rank in self.members:
             row = RankRow(rank, "idle")
-            for event in self._group.known(rank):
+            for event in self._group.last_events(rank):
                 if isinstance(event, Hello):
                     row.pid = event.pid
                 elif isinstance(event, Heartbeat):

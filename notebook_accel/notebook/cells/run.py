@@ -17,7 +17,7 @@ from IPython.core.macro import Macro
 from notebook_accel.errors import ConfigurationError, RankError, RankFailure
 from notebook_accel.events import Phase
 from notebook_accel.launch.driver import attach
-from notebook_accel.launch.driver.stopping import Reason, StopRequests, interrupts
+from notebook_accel.launch.driver.stopping import StopReason, StopRequests, catch_sigint
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import spans
@@ -62,7 +62,7 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
         source=source,
         text=text,
         filename=filename,
-        place=front_end.current.place(filename),
+        place=front_end.current.display_name(filename),
         shown=frozenset(parse_ranks("--show", wanted.show, ranks.size))
         if wanted.show
         else frozenset(list(members)[:1]),
@@ -70,9 +70,9 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
     )
     read = {name: _place(filename, text, number) for name, number in names.read_names(ast.parse(source)).items()}
     packed, sent = ranks.variables.pack((worker.run_cell, (tuple(cell),), {}), read, members, ranks.news())
-    run = _CellRun(session, ranks, members, packed, sent, wanted.name, front_end.current.place(filename))
+    run = _CellRun(session, ranks, members, packed, sent, wanted.name, front_end.current.display_name(filename))
     if wanted.block:
-        with interrupts(run.requests):
+        with catch_sigint(run.requests):
             run()
         run.job.result()
         return None
@@ -141,8 +141,8 @@ class _CellRun:
         place: str,
     ) -> None:
         self.requests = StopRequests()
-        self.job = Job(place, 0, ranks.size, ranks.plan.place)
-        self.job.runner.cancel = lambda: self.requests.ask(Reason.CANCEL)
+        self.job = Job(place, 0, ranks.size, ranks.plan.device_text)
+        self.job.runner.cancel = lambda: self.requests.submit(StopReason.CANCEL)
         self.job.runner.show = lambda: front_end.current.show(self.job)
         self._session = session
         self._ranks = ranks
@@ -256,7 +256,7 @@ def _may_be_magic(shell: Any, line: str) -> bool:
 
 def _not_python(error: SyntaxError, filename: str, text: str) -> RankError:
     lines = text.splitlines()
-    where = f"{front_end.current.place(filename)}, line {error.lineno}"
+    where = f"{front_end.current.display_name(filename)}, line {error.lineno}"
     shown = ""
     if error.lineno is not None and error.lineno <= len(lines):
         shown = f"\n    {lines[error.lineno - 1]}\n    {' ' * ((error.offset or 1) - 1)}^"
@@ -266,4 +266,4 @@ def _not_python(error: SyntaxError, filename: str, text: str) -> RankError:
 
 def _place(filename: str, text: str, number: int) -> str:
     line = text.splitlines()[number - 1].strip() if number <= len(text.splitlines()) else ""
-    return f"{front_end.current.place(filename)} line {number}: `{line}`"
+    return f"{front_end.current.display_name(filename)} line {number}: `{line}`"

@@ -90,7 +90,7 @@ class Session:
         if ranks is None:
             return []
         doing = f"run {ranks.running.name}" if ranks.running else "are idle"
-        lines = [f"{ranks.size} ranks of %%accelerate ({ranks.plan.place}) {doing}; cells so far: {ranks.cells}"]
+        lines = [f"{ranks.size} ranks of %%accelerate ({ranks.plan.device_text}) {doing}; cells so far: {ranks.cells}"]
         for row in ranks.describe():
             memory = f", {in_bytes(row.resident)}" if row.resident else ""
             lines.append(f"rank {row.rank}: {row.state}, process {row.pid}{memory}")

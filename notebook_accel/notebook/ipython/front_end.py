@@ -32,12 +32,12 @@ class IPythonTerminal(Terminal):
         self._shell = shell
         self._numbers = numbers(shell)
 
-    def place(self, filename: str) -> str:
+    def display_name(self, filename: str) -> str:
         """`In[3]` for the third cell."""
         number = self._numbers.get(filename)
         return filename if number is None else f"In[{number}]"
 
-    def shorten(self, error: BaseException) -> None:
+    def shorten_traceback(self, error: BaseException) -> None:
         tracebacks.shorten(error)
 
 
@@ -79,8 +79,8 @@ class Kernel(IPythonTerminal):
         transient = {} if display_id is None else {"display_id": display_id}
         publish_display_data(dict(data), dict(metadata), transient=transient, update=update)  # type: ignore[no-untyped-call]
 
-    def ask(self, said: str, prompt: str) -> str | None:
-        self.write("stdout", said)
+    def request_input(self, text: str, prompt: str) -> str | None:
+        self.write("stdout", text)
         kernel: Any = self._shell.kernel  # type: ignore[attr-defined]
         if threading.current_thread() is not threading.main_thread() or not kernel._allow_stdin:
             return None

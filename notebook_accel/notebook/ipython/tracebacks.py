@@ -31,7 +31,7 @@ def _render(error: BaseException) -> list[str]:
     lines = []
     for frame in traceback.extract_tb(error.__traceback__):
         if not frame.filename.startswith(_PACKAGE) and "/IPython/" not in frame.filename:
-            place = front_end.current.place(frame.filename)
+            place = front_end.current.display_name(frame.filename)
             lines.append(f"{place}, line {frame.lineno}, in {frame.name}\n    {frame.line}")
     return [*lines, *_last_line(error)]
 

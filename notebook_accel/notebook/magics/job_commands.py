@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver import attach as attaching
-from notebook_accel.launch.driver.attach import Jobs, Listed
+from notebook_accel.launch.driver.attach import Jobs, JobSummary
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import duration, title
 
@@ -39,7 +39,7 @@ def running() -> list[str]:
     return [_line(listed) for listed in attaching.jobs() if not listed.status.ended]
 
 
-def _line(listed: Listed) -> str:
+def _line(listed: JobSummary) -> str:
     ranks = f"{listed.ranks} rank{'s' if listed.ranks > 1 else ''}"
     return f"{title(listed.name)} runs on {ranks} for {duration(listed.seconds)}: %accelerate attach {listed.id}"
 

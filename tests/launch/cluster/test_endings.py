@@ -17,7 +17,7 @@ from notebook_accel.launch.cluster.agent.local_group import LocalGroup
 from notebook_accel.launch.cluster.bridge.relayed_rank import RelayedRank
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.select_once import turn
-from notebook_accel.launch.engines.contract import Meeting
+from notebook_accel.launch.engines.contract import Rendezvous
 from notebook_accel.launch.wire.stream import Channel, Decoder, Message
 
 HEADER = {"group": 7, "members": [4], "label": "node-b", "ahead": 0.0, "heartbeat": 1.0, "pace": 1.0}
@@ -51,7 +51,7 @@ class OneRank:
     def fileno(self) -> int:
         return self.exits.fileno()
 
-    def changes(self) -> list[tuple[int, Exited]]:
+    def new_exits(self) -> list[tuple[int, Exited]]:
         self.exits.receive(wait=False)
         return self.ended
 
@@ -82,7 +82,7 @@ def told_of(rank: OneRank, act: Callable[[], object]) -> list[Frame]:
     engine: Any = rank
     with selectors.DefaultSelector() as selector:
         group = LocalGroup(HEADER, engine, selector, told.append)
-        group.start({**HEADER, "environments": [{}]}, Meeting(host="127.0.0.1", port=1, listener=None), {}, {})
+        group.start({**HEADER, "environments": [{}]}, Rendezvous(host="127.0.0.1", port=1, listener=None), {}, {})
         act()
         rank.exit()
         group._on_changes()

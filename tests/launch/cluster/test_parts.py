@@ -22,7 +22,7 @@ from notebook_accel.launch.cluster.select_once import turn
 from notebook_accel.launch.cluster.shared_folders import Folders, Shipping
 from notebook_accel.launch.cluster.transport import ClusterError
 from notebook_accel.launch.engines import nodes
-from notebook_accel.launch.engines.contract import Machine
+from notebook_accel.launch.engines.contract import NodeInfo
 from notebook_accel.launch.plan import cluster_nodes
 from notebook_accel.launch.wire import stream
 from notebook_accel.launch.wire.stream import Channel, Decoder
@@ -218,10 +218,10 @@ def test_what_is_a_machines_own_stays_there() -> None:
 
 
 def test_gpus_are_used_where_every_machine_has_some() -> None:
-    gpus, none = Machine("a", "10.0.0.1", 8, 2), Machine("b", "10.0.0.2", 8, 0)
+    gpus, none = NodeInfo("a", "10.0.0.1", 8, 2), NodeInfo("b", "10.0.0.2", 8, 0)
     config = LaunchConfig(cluster="auto", num_nodes=2)
     assert cluster_nodes.device(config, [gpus, none]) == "cpu"
     assert cluster_nodes.device(config, [gpus, gpus, none]) == "cuda"
     assert cluster_nodes.size(config, "cuda", [gpus, gpus, none]) == 4
-    wanted = cluster_nodes.machines(config, "cuda", 4, [gpus, gpus, none])
+    wanted = cluster_nodes.request(config, "cuda", 4, [gpus, gpus, none])
     assert (wanted.count, wanted.gpus, str(wanted)) == (2, 2, "2 GPUs")

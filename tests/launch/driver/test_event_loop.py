@@ -9,7 +9,7 @@ from notebook_accel.launch.driver.event_loop import EventLoop
 
 
 class Source:
-    """A socket that something comes from; counts how often it was heard."""
+    """A socket that something comes from; counts how often it was read."""
 
     def __init__(self, *, can_wait: bool = True) -> None:
         self.near, self.far = socket.socketpair()
@@ -19,10 +19,10 @@ class Source:
     def fileno(self) -> int:
         return self.near.fileno()
 
-    def say(self) -> None:
+    def write(self) -> None:
         self.far.send(b"x")
 
-    def hear(self) -> bool:
+    def read(self) -> bool:
         self.near.recv(100)
         self.times += 1
         return self.can_wait
@@ -39,58 +39,58 @@ def sources() -> Iterator[list[Source]]:
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch, sources: list[Source]) -> EventLoop:
-    """The first source is urgent, and nobody waits for the others for less than an hour."""
-    monkeypatch.setattr(event_loop, "_LIVELY", 0.0)
-    monkeypatch.setattr(event_loop, "_PACE", 3600.0)
-    monkeypatch.setattr(event_loop, "_LONGEST_PACE", 3600.0)
+def loop(monkeypatch: pytest.MonkeyPatch, sources: list[Source]) -> EventLoop:
+    """The first source is not throttled; the others are read once an hour."""
+    monkeypatch.setattr(event_loop, "_UNTHROTTLED", 0.0)
+    monkeypatch.setattr(event_loop, "_THROTTLE", 3600.0)
+    monkeypatch.setattr(event_loop, "_MAX_THROTTLE", 3600.0)
     found = EventLoop()
-    found.register(sources[0], sources[0].hear)
+    found.register(sources[0], sources[0].read)
     for source in sources[1:]:
-        found.register_throttled(source, source.hear)
+        found.register_throttled(source, source.read)
     return found
 
 
-def test_the_patient_are_heard_together_and_then_wait(heard: EventLoop, sources: list[Source]) -> None:
+def test_the_patient_are_heard_together_and_then_wait(loop: EventLoop, sources: list[Source]) -> None:
     for _ in range(2):
         for source in sources[1:]:
-            source.say()
-        heard.wait(0.01)
+            source.write()
+        loop.run_once(0.01)
     assert [source.times for source in sources] == [0, 1, 1]
 
 
-def test_the_urgent_are_heard_while_the_patient_wait(heard: EventLoop, sources: list[Source]) -> None:
-    sources[1].say()
-    heard.wait(0.01)
-    sources[0].say()
-    heard.wait(3600.0)
+def test_the_urgent_are_heard_while_the_patient_wait(loop: EventLoop, sources: list[Source]) -> None:
+    sources[1].write()
+    loop.run_once(0.01)
+    sources[0].write()
+    loop.run_once(3600.0)
     assert sources[0].times == 1
 
 
-def test_whoever_cannot_wait_is_heard_at_once_the_next_time(heard: EventLoop, sources: list[Source]) -> None:
+def test_whoever_cannot_wait_is_heard_at_once_the_next_time(loop: EventLoop, sources: list[Source]) -> None:
     sources[1].can_wait = False
     for _ in range(2):
-        sources[1].say()
-        sources[2].say()
-        heard.wait(3600.0)
+        sources[1].write()
+        sources[2].write()
+        loop.run_once(3600.0)
     assert sources[1].times == sources[2].times == 2
 
 
 def test_all_are_heard_at_once_in_the_beginning(
-    heard: EventLoop, sources: list[Source], monkeypatch: pytest.MonkeyPatch
+    loop: EventLoop, sources: list[Source], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_loop, "_LIVELY", 3600.0)
+    monkeypatch.setattr(event_loop, "_UNTHROTTLED", 3600.0)
     beginning = EventLoop()
-    beginning.register_throttled(sources[1], sources[1].hear)
+    beginning.register_throttled(sources[1], sources[1].read)
     for _ in range(2):
-        sources[1].say()
-        beginning.wait(3600.0)
+        sources[1].write()
+        beginning.run_once(3600.0)
     assert sources[1].times == 2
 
 
-def test_who_is_forgotten_is_heard_no_more(heard: EventLoop, sources: list[Source]) -> None:
+def test_who_is_forgotten_is_heard_no_more(loop: EventLoop, sources: list[Source]) -> None:
     for source in (*sources, sources[0]):  # the second time there is nothing to forget
-        heard.forget(source)
-        source.say()
-    heard.wait(0.0)
+        loop.unregister(source)
+        source.write()
+    loop.run_once(0.0)
     assert not any(source.times for source in sources)

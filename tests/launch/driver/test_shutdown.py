@@ -10,7 +10,7 @@ import pytest
 
 from notebook_accel.events import Exited, Hello, Phase, PhaseChanged
 from notebook_accel.launch.driver.shutdown import Shutdown
-from notebook_accel.launch.driver.stopping import GRACE, ONE_CALL, Reason
+from notebook_accel.launch.driver.stopping import GRACE, ONE_CALL, StopReason
 from notebook_accel.launch.job.job import Job
 
 
@@ -40,15 +40,15 @@ def job() -> Job:
 
 def stop(job: Job, group: Group, *, until: float) -> Shutdown:
     """Cancels the job at 0, and lets the second rank end at once; turns the clock to what is given."""
-    ladder = Shutdown(group, job, ONE_CALL, range(2))  # type: ignore[arg-type]
-    ladder.begin(Reason.CANCEL, 0.0)
-    ladder.escalate(0.0)
+    shutdown = Shutdown(group, job, ONE_CALL, range(2))  # type: ignore[arg-type]
+    shutdown.begin(StopReason.CANCEL, 0.0)
+    shutdown.escalate(0.0)
     assert group.done == [(0, signal.SIGINT), (1, signal.SIGINT)]
     group.done.clear()
     job.apply(1, Exited(code=1, at=time.time()))
     for tenth in range(1, round(10 * until) + 1):
-        ladder.escalate(tenth / 10)
-    return ladder
+        shutdown.escalate(tenth / 10)
+    return shutdown
 
 
 def test_a_rank_that_waits_for_one_that_was_ended_is_ended_within_three_seconds(job: Job) -> None:
@@ -60,7 +60,7 @@ def test_a_rank_that_waits_for_one_that_was_ended_is_ended_within_three_seconds(
 def test_a_rank_that_waits_for_nobody_has_all_of_its_time(job: Job) -> None:
     job.apply(0, PhaseChanged(Phase.RUNNING))
     group = Group()
-    ladder = stop(job, group, until=GRACE - 0.1)
+    shutdown = stop(job, group, until=GRACE - 0.1)
     assert group.done == [("close_store",)]
-    ladder.escalate(GRACE)
+    shutdown.escalate(GRACE)
     assert group.done[1:] == [(0, signal.SIGTERM)]

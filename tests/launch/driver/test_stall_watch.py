@@ -261,7 +261,7 @@ class Watched:
 
     def say(self, rank: int, *events: Event) -> None:
         for event in events:
-            self._watch.hear(rank, event, self.now)
+            self._watch.on_event(rank, event, self.now)
             self.job.apply(rank, event)
 
     def wait(self, *ranks: int, name: str = "all_reduce", line: int = 20) -> None:
@@ -271,7 +271,7 @@ class Watched:
     def pass_time(self, seconds: float = 11.0) -> bool:
         """Whether the job has stalled then."""
         self.now += seconds
-        self._watch.look(self.now)
+        self._watch.check(self.now)
         return self.job.stalled is not None
 
 

@@ -11,15 +11,15 @@ from typing import Any
 
 from notebook_accel.config import LaunchConfig
 from notebook_accel.events import Event, Exited, Failed, Heartbeat, Hello, Phase, PhaseChanged, Returned, from_wire
-from notebook_accel.launch.engines.contract import Engine, GroupSpec, Meeting
-from notebook_accel.launch.plan.rendezvous import meet
+from notebook_accel.launch.engines.contract import Engine, GroupSpec, Rendezvous
+from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.wire import payload
 
 PATIENCE = 100.0
 """Seconds, fewer than a test may take: what is waited for comes, however busy the machine is."""
 
 
-def environments(size: int, meeting: Meeting, changes: Mapping[str, str | None]) -> list[dict[str, str]]:
+def environments(size: int, rendezvous: Rendezvous, changes: Mapping[str, str | None]) -> list[dict[str, str]]:
     ranks = []
     for rank in range(size):
         own = {
@@ -27,8 +27,8 @@ def environments(size: int, meeting: Meeting, changes: Mapping[str, str | None])
             "LOCAL_RANK": str(rank),
             "WORLD_SIZE": str(size),
             "LOCAL_WORLD_SIZE": str(size),
-            "MASTER_ADDR": meeting.host,
-            "MASTER_PORT": str(meeting.port),
+            "MASTER_ADDR": rendezvous.host,
+            "MASTER_PORT": str(rendezvous.port),
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "lo",
@@ -47,9 +47,9 @@ class Group:
         self, engine: Engine, size: int = 1, *, heartbeat: float = 0.05, environ: Mapping[str, str | None] | None = None
     ) -> None:
         self.engine = engine
-        meeting = meet(LaunchConfig(), 0)
+        rendezvous = open_rendezvous(LaunchConfig(), 0)
         self.spec = GroupSpec(
-            environments=environments(size, meeting, environ or {}), meeting=meeting, heartbeat=heartbeat
+            environments=environments(size, rendezvous, environ or {}), rendezvous=rendezvous, heartbeat=heartbeat
         )
         self.events: list[list[Event]] = [[] for _ in range(size)]
         self.exits: dict[int, Exited] = {}
@@ -61,8 +61,8 @@ class Group:
         try:
             self.ranks = engine.start(self.spec)
         except BaseException:
-            if meeting.listener is not None:
-                meeting.listener.close()
+            if rendezvous.listener is not None:
+                rendezvous.listener.close()
             raise
         self._selector = selectors.DefaultSelector()
         self._hear(self.ranks.fileno(), self._on_changes)
@@ -188,7 +188,7 @@ class Group:
         self._selector.register(fd, selectors.EVENT_READ, heard)
 
     def _on_changes(self) -> None:
-        for rank, exited in self.ranks.changes():
+        for rank, exited in self.ranks.new_exits():
             assert rank not in self.exits
             self.exits[rank] = exited
         if len(self.exits) == self.size:

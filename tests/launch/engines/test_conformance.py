@@ -380,9 +380,9 @@ def test_a_signal_to_a_rank_that_has_ended_is_lost(engine: Engine) -> None:
 def test_asking_for_changes_does_not_block(engine: Engine) -> None:
     with Group(engine) as group:
         group.wait_for_hello()
-        assert group.ranks.changes() == []
+        assert group.ranks.new_exits() == []
         assert group.run(calls.add, 1, 1) == [2]
-        assert group.ranks.changes() == []
+        assert group.ranks.new_exits() == []
 
 
 # What ranks have

@@ -208,7 +208,7 @@ def test_a_recursion_is_not_shown_a_thousand_times() -> None:
 
 
 class Notebook(front_end.Terminal):
-    def place(self, filename: str) -> str:
+    def display_name(self, filename: str) -> str:
         return "In[7]" if filename == "<cell 7>" else filename
 
 

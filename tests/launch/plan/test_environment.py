@@ -1,22 +1,22 @@
 import psutil
 import pytest
 
-from notebook_accel.launch.engines.contract import Meeting
+from notebook_accel.launch.engines.contract import Rendezvous
 from notebook_accel.launch.plan import environment as environments
 from notebook_accel.launch.plan.plan import Plan
 from tests.launch.plan.test_plan import machine, make
 
-HERE = Meeting(host="127.0.0.1", port=4321, listener=None)
+HERE = Rendezvous(host="127.0.0.1", port=4321, listener=None)
 
 
-def environment(made: Plan, rank: int = 0, meeting: Meeting = HERE, **environ: str) -> dict[str, str]:
-    return environments.of_ranks(made, meeting, environ)[rank]
+def environment(made: Plan, rank: int = 0, rendezvous: Rendezvous = HERE, **environ: str) -> dict[str, str]:
+    return environments.of_ranks(made, rendezvous, environ)[rank]
 
 
 def test_each_rank_knows_its_place() -> None:
     made = make(machine(), num_processes=3, run_id="run", max_restarts=2)
     ranks = environments.of_ranks(
-        made, Meeting(host="127.0.0.1", port=4321, listener=None, attempt=1), {"HOME": "/here"}
+        made, Rendezvous(host="127.0.0.1", port=4321, listener=None, attempt=1), {"HOME": "/here"}
     )
     assert [rank["RANK"] for rank in ranks] == ["0", "1", "2"]
     assert [rank["LOCAL_RANK"] for rank in ranks] == ["0", "1", "2"]
@@ -48,8 +48,8 @@ def test_each_rank_knows_its_place() -> None:
 
 def test_ranks_of_the_second_machine_come_after_those_of_the_first() -> None:
     made = make(machine(), num_processes=3, num_nodes=2, node_rank=1, master_addr="10.0.0.1")
-    meeting = Meeting(host="10.0.0.1", port=29500, listener=None, node_rank=1, num_nodes=2)
-    ranks = environments.of_ranks(made, meeting, {})
+    rendezvous = Rendezvous(host="10.0.0.1", port=29500, listener=None, node_rank=1, num_nodes=2)
+    ranks = environments.of_ranks(made, rendezvous, {})
     assert [rank["RANK"] for rank in ranks] == ["3", "4", "5"]
     assert [rank["LOCAL_RANK"] for rank in ranks] == ["0", "1", "2"]
     assert {(rank["WORLD_SIZE"], rank["LOCAL_WORLD_SIZE"]) for rank in ranks} == {("6", "3")}

@@ -7,7 +7,7 @@ from notebook_accel.config.settings import Source
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import FixedProbe, Gpu, Hardware, detect
 from notebook_accel.launch import engines
-from notebook_accel.launch.engines.contract import Machines
+from notebook_accel.launch.engines.contract import NodeRequest
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 
@@ -184,7 +184,7 @@ def test_ranks_of_a_cluster_are_labelled_with_their_places_on_each_machine() -> 
         engine="cluster",
         visible_gpus=None,
         threads=1,
-        machines=Machines(2, cpus=3),
+        node_request=NodeRequest(2, cpus=3),
     )
     assert [made.label(rank) for rank in (0, 4, "0-5", "2-3", "1,4")] == [
         "0/0 ",

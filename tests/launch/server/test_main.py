@@ -21,7 +21,7 @@ from notebook_accel.events import Exited
 from notebook_accel.launch import engines
 from notebook_accel.launch.engines.fork_server import ServerEngine
 from notebook_accel.launch.engines.server_connection import load_time
-from notebook_accel.launch.plan.rendezvous import meet
+from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.rank.rank import STACKS_SIGNAL
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
@@ -395,7 +395,7 @@ def refuses(port: int) -> bool:
 
 def test_a_store_ends_with_its_group(engine: ServerEngine) -> None:
     with Group(engine) as group:
-        port = group.spec.meeting.port
+        port = group.spec.rendezvous.port
         assert group.run(calls.reduce) == [1.0]
         assert not refuses(port)
     assert wait_until(lambda: refuses(port))
@@ -405,7 +405,7 @@ def test_a_store_of_a_group_that_is_closed_at_once_ends_too(engine: ServerEngine
     ports = []
     for _ in range(5):
         with Group(engine) as group:
-            ports.append(group.spec.meeting.port)
+            ports.append(group.spec.rendezvous.port)
     assert wait_until(lambda: all(map(refuses, ports)))
 
 
@@ -418,9 +418,9 @@ def test_a_store_that_was_killed_is_replaced(engine: ServerEngine) -> None:
     with Group(engine) as group:
         server = psutil.Process(group.wait_for_hello()[0]).ppid()
         assert wait_until(
-            lambda: len(listeners(group.spec.meeting.port)) == 1
+            lambda: len(listeners(group.spec.rendezvous.port)) == 1
         )  # the kernel and the server let go of it
-        (store,) = listeners(group.spec.meeting.port)
+        (store,) = listeners(group.spec.rendezvous.port)
         assert store in descendants(server)
         kill(store)
     assert run(engine, calls.reduce, size=2) == [3.0, 3.0]
@@ -428,10 +428,10 @@ def test_a_store_that_was_killed_is_replaced(engine: ServerEngine) -> None:
 
 
 def free_port() -> int:
-    meeting = meet(LaunchConfig(), 0)
-    assert meeting.listener is not None
-    meeting.listener.close()
-    return meeting.port
+    rendezvous = open_rendezvous(LaunchConfig(), 0)
+    assert rendezvous.listener is not None
+    rendezvous.listener.close()
+    return rendezvous.port
 
 
 def on_two_machines(function: Any, *, sizes: tuple[int, ...] = (1, 1), nodes: int = 2, **options: Any) -> list[Any]:

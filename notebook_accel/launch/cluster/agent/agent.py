@@ -27,7 +27,7 @@ from notebook_accel.launch.cluster.protocol import LEASE, Frame
 from notebook_accel.launch.cluster.select_once import turn
 from notebook_accel.launch.cluster.shared_folders import Folders
 from notebook_accel.launch.cluster.versions import versions
-from notebook_accel.launch.engines.contract import Meeting
+from notebook_accel.launch.engines.contract import Rendezvous
 from notebook_accel.launch.engines.fork_server import ServerEngine
 from notebook_accel.launch.wire import mirror
 
@@ -183,13 +183,13 @@ class NodeAgent:
         listener = self._offers.pop(header["port"]) if header["first"] else None
         group = LocalGroup(header, self._engine, self._selector, self._backlog.add)
         self._groups[header["group"]] = group
-        meeting = Meeting(host=self._address, port=header["port"], listener=listener)
+        rendezvous = Rendezvous(host=self._address, port=header["port"], listener=listener)
         arranged = {
             "MASTER_ADDR": header["host"],
             "MASTER_PORT": str(header["port"]),
             **mirror.told_places(self._folders.places),
         }
-        group.start(header, meeting, self._environ, arranged)
+        group.start(header, rendezvous, self._environ, arranged)
 
 
 def _own_environment() -> dict[str, str]:

@@ -16,7 +16,7 @@ from notebook_accel.launch.cluster.agent.partial_lines import Tails
 from notebook_accel.launch.cluster.agent.rank_messages import Speaker, weighed
 from notebook_accel.launch.cluster.agent.stack_files import StackFiles
 from notebook_accel.launch.cluster.protocol import UNREAD, Frame
-from notebook_accel.launch.engines.contract import GroupSpec, Meeting
+from notebook_accel.launch.engines.contract import GroupSpec, Rendezvous
 from notebook_accel.launch.engines.fork_server import ServerEngine
 from notebook_accel.launch.engines.server_ranks import ServerRanks
 from notebook_accel.launch.system import interfaces
@@ -61,22 +61,22 @@ class LocalGroup:
         self._stacks = StackFiles(self._tell_stacks)
 
     def start(
-        self, header: Mapping[str, Any], meeting: Meeting, environ: Mapping[str, str], arranged: Mapping[str, str]
+        self, header: Mapping[str, Any], rendezvous: Rendezvous, environ: Mapping[str, str], arranged: Mapping[str, str]
     ) -> None:
         """Starts the ranks.
 
         Args:
             header: As above.
-            meeting: Where those of this machine begin: its address, and the listener if it is the first.
+            rendezvous: Where the ranks of this node join: its address, and the listener if it is the first node.
             environ: This machine's environment.
             arranged: What is only known here, and nobody may overrule.
         """
-        interface = interfaces.of(meeting.host)
+        interface = interfaces.of(rendezvous.host)
         names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if interface else ()
         defaults = {**dict.fromkeys(names, str(interface)), **environ}
         spec = GroupSpec(
             environments=[{**defaults, **told, **arranged} for told in header["environments"]],
-            meeting=meeting,
+            rendezvous=rendezvous,
             heartbeat=header["heartbeat"],
             pace=header["pace"],
         )
@@ -252,7 +252,7 @@ class LocalGroup:
     def _on_changes(self) -> None:
         assert self._ranks is not None
         try:
-            found = self._ranks.changes()
+            found = self._ranks.new_exits()
         except LaunchError as error:
             self._selector.unregister(self._ranks)
             self._tell({"op": "failed", "error": str(error)})

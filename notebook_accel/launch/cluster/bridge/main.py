@@ -22,7 +22,7 @@ from notebook_accel.launch.cluster.bridge.fleet import Fleet
 from notebook_accel.launch.cluster.bridge.relay import Relay
 from notebook_accel.launch.cluster.select_once import turn
 from notebook_accel.launch.cluster.transport import ClusterError
-from notebook_accel.launch.engines.contract import Machines
+from notebook_accel.launch.engines.contract import NodeRequest
 from notebook_accel.launch.wire.stream import Channel, Message
 
 _TICK = 1.0
@@ -42,8 +42,8 @@ class Bridge:
         self._environ: Mapping[str, str] = {}
         self._preload: dict[str, Any] = {"modules": [], "env": {}}
         """What ranks are to find imported, and what the imports see."""
-        self._fleets: dict[Machines, Fleet] = {}
-        self._expected: dict[Machines, list[Relay]] = {}
+        self._fleets: dict[NodeRequest, Fleet] = {}
+        self._expected: dict[NodeRequest, list[Relay]] = {}
         """Groups that wait for machines."""
         self._relays: dict[int, Relay] = {}
         self._opened = 0
@@ -161,9 +161,9 @@ class Bridge:
         if relay.fleet is not None:
             relay.fleet.groups.pop(relay.number, None)
 
-    # Machines
+    # Nodes
 
-    def _find(self, machines: Machines, relay: Relay) -> None:
+    def _find(self, machines: NodeRequest, relay: Relay) -> None:
         """Lets a group begin on machines, now or once there are any."""
         fleet = self._fleets.get(machines)
         if fleet is not None and fleet.is_whole:
@@ -178,7 +178,7 @@ class Bridge:
                     self._give_back(other)  # what they hold may be what is needed
             self._chores.put(lambda: self._start(machines, self._environ))
 
-    def _start(self, machines: Machines, environ: Mapping[str, str]) -> None:
+    def _start(self, machines: NodeRequest, environ: Mapping[str, str]) -> None:
         try:
             self._reach(_PATIENCE)
             started, nodes = self._transport.start(machines, environ)
@@ -188,7 +188,7 @@ class Bridge:
         else:
             self._post(lambda: self._on_started(machines, Fleet(started, nodes, self._post)))
 
-    def _on_started(self, machines: Machines, fleet: Fleet) -> None:
+    def _on_started(self, machines: NodeRequest, fleet: Fleet) -> None:
         if machines in self._fleets:
             self._give_back(machines)  # one that is not whole
         self._fleets[machines] = fleet
@@ -198,12 +198,12 @@ class Bridge:
                 fleet.groups[relay.number] = relay
                 relay.begin(fleet)
 
-    def _on_start_failed(self, machines: Machines, error: str) -> None:
+    def _on_start_failed(self, machines: NodeRequest, error: str) -> None:
         for relay in self._expected.pop(machines):
             if relay.number in self._relays:
                 relay.fail(error)
 
-    def _give_back(self, machines: Machines) -> None:
+    def _give_back(self, machines: NodeRequest) -> None:
         fleet = self._fleets.pop(machines)
         self._stop(fleet)
 

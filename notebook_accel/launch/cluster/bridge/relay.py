@@ -19,7 +19,7 @@ from notebook_accel.launch.cluster.bridge.payloads import Payloads
 from notebook_accel.launch.cluster.bridge.relayed_rank import RelayedRank
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.transport import ClusterError
-from notebook_accel.launch.engines.contract import Machines
+from notebook_accel.launch.engines.contract import NodeRequest
 from notebook_accel.launch.system import descriptors
 from notebook_accel.launch.wire.constants import DESCRIPTORS
 from notebook_accel.launch.wire.stream import Channel, Message
@@ -41,7 +41,7 @@ class Relay:
         number: int,
         kernel: Channel,
         selector: selectors.BaseSelector,
-        find: Callable[[Machines, Relay], object],
+        find: Callable[[NodeRequest, Relay], object],
         share: Callable[[bytes], Any],
     ) -> None:
         self.number = number
@@ -80,7 +80,7 @@ class Relay:
         elif operation == "rank":
             self._add_rank(message)
             if len(self._ranks) == self._order["size"]:
-                self._find(Machines(**self._order["machines"]), self)
+                self._find(NodeRequest(**self._order["machines"]), self)
         elif operation == "signal":
             self._signal(header["rank"], header["signum"])
         else:

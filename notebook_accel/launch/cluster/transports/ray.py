@@ -19,7 +19,7 @@ from notebook_accel.launch.cluster.protocol import WAIT, Frame
 from notebook_accel.launch.cluster.transport import ClusterError, Node
 from notebook_accel.launch.cluster.transports import ray_advice
 from notebook_accel.launch.engines import contract
-from notebook_accel.launch.engines.contract import Machine, Machines
+from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest
 
 _LARGE = 100_000
 """Bytes from which a blob goes through the object store."""
@@ -84,11 +84,11 @@ class RayCluster:
                 ray.shutdown()
                 raise ClusterError(ray_advice.no_token(self._address))
 
-    def survey(self) -> list[Machine]:
+    def survey(self) -> list[NodeInfo]:
         import ray
 
         found = [
-            Machine(
+            NodeInfo(
                 str(node["NodeManagerHostname"]),
                 str(node["NodeManagerAddress"]),
                 int(node["Resources"].get("CPU", 0)),
@@ -99,7 +99,7 @@ class RayCluster:
         ]
         return sorted(found, key=lambda machine: versions.order(machine.address, machine.host))
 
-    def start(self, machines: Machines, environ: Mapping[str, str]) -> tuple[Any, list[Node]]:
+    def start(self, machines: NodeRequest, environ: Mapping[str, str]) -> tuple[Any, list[Node]]:
         from ray.util.placement_group import placement_group
 
         self._check(machines)
@@ -119,7 +119,7 @@ class RayCluster:
             raise ClusterError(ray_advice.explain(self._address, error)) from error
         return (placed, actors), sorted(nodes, key=lambda node: versions.order(node.address, node.host))
 
-    def _wait_for(self, placed: Any, machines: Machines) -> None:
+    def _wait_for(self, placed: Any, machines: NodeRequest) -> None:
         """Waits for machines that others use; not for one of which Ray finds out meanwhile that it has gone."""
         deadline = time.monotonic() + _PLACING
         while not placed.wait(_LOOK):
@@ -143,11 +143,11 @@ class RayCluster:
             ray.kill(actor)
         remove_placement_group(placed)
 
-    def _check(self, machines: Machines) -> None:
+    def _check(self, machines: NodeRequest) -> None:
         found = self.survey()
         fit = [each for each in found if each.cpus >= machines.cpus and each.gpus >= machines.gpus]
         if len(fit) < machines.count:
-            raise ClusterError(contract.too_few(machines, found))
+            raise ClusterError(contract.not_enough_nodes(machines, found))
 
 
 class RayNode:
@@ -230,7 +230,7 @@ def _within(seconds: float, act: Callable[[], object]) -> None:
         raise TimeoutError from error
 
 
-def _actor(placed: Any, index: int, machines: Machines, environ: Mapping[str, str]) -> Any:
+def _actor(placed: Any, index: int, machines: NodeRequest, environ: Mapping[str, str]) -> Any:
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 

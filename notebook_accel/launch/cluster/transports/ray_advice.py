@@ -9,7 +9,7 @@ import re
 import socket
 
 from notebook_accel.launch.cluster.transport import ClusterError
-from notebook_accel.launch.engines.contract import Machines
+from notebook_accel.launch.engines.contract import NodeRequest
 
 _CLIENT = "ray://"
 _STUCK = ("Starting Ray client server failed", "Initialization failure from server")
@@ -172,7 +172,7 @@ def explain(address: str, error: Exception) -> str:
     return f"the Ray cluster at {address} can't be used: {_short(text)}"
 
 
-def busy(machines: Machines, seconds: float) -> str:
+def busy(machines: NodeRequest, seconds: float) -> str:
     """That what was asked for is not given."""
     return (
         f"{machines.count} machines with {machines} each are there, and were not free for {seconds:g} s: others use "

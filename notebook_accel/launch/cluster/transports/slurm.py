@@ -31,7 +31,7 @@ from notebook_accel.launch.cluster.connection import Wire
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.transport import ClusterError, Node
 from notebook_accel.launch.engines import contract
-from notebook_accel.launch.engines.contract import Machine, Machines
+from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest
 from notebook_accel.launch.system import interfaces
 
 _ASKING = 20.0
@@ -60,7 +60,7 @@ class SlurmCluster:
                 "or in an allocation (salloc)"
             )
 
-    def survey(self) -> list[Machine]:
+    def survey(self) -> list[NodeInfo]:
         nodes = os.environ.get("SLURM_JOB_NODELIST")
         where = ["--nodes", nodes] if nodes else []
         found = parse(_ask(["sinfo", "--noheader", "--Node", *where, "--format", _FORMAT]))
@@ -74,11 +74,11 @@ class SlurmCluster:
             if name in found
         ]
 
-    def start(self, machines: Machines, environ: Mapping[str, str]) -> tuple[Any, list[Node]]:
+    def start(self, machines: NodeRequest, environ: Mapping[str, str]) -> tuple[Any, list[Node]]:
         found = self.survey()
         fit = [each for each in found if each.cpus >= machines.cpus and each.gpus >= machines.gpus]
         if len(fit) < machines.count:
-            raise ClusterError(contract.too_few(machines, found))
+            raise ClusterError(contract.not_enough_nodes(machines, found))
         step = _Step(machines, _towards([each.address for each in fit]))
         try:
             nodes = step.begin(environ)
@@ -96,13 +96,13 @@ class SlurmCluster:
         started.end()
 
 
-def parse(said: str) -> dict[str, Machine]:
+def parse(said: str) -> dict[str, NodeInfo]:
     """The machines that `sinfo` tells of in our format, by name; one that is in several partitions is there once."""
     found = {}
     for line in said.splitlines():
         name, address, cpus, resources, state = line.split("|")
         if state.startswith(_USABLE):
-            found[name] = Machine(name, address, int(cpus), sum(map(int, _GPUS.findall(resources))))
+            found[name] = NodeInfo(name, address, int(cpus), sum(map(int, _GPUS.findall(resources))))
     return found
 
 
@@ -114,7 +114,7 @@ def per_node(text: str) -> list[int]:
 class _Step:
     """The agents of one start, and the `srun` that holds them."""
 
-    def __init__(self, machines: Machines, host: str) -> None:
+    def __init__(self, machines: NodeRequest, host: str) -> None:
         self._machines = machines
         self._host = host
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the step

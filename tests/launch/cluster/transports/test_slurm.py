@@ -3,14 +3,14 @@
 import pytest
 
 from notebook_accel.launch.cluster.transports import slurm
-from notebook_accel.launch.engines.contract import Machine
+from notebook_accel.launch.engines.contract import NodeInfo
 
 
 def test_machines_that_can_be_used_are_found_once() -> None:
     said = "ada|10.0.0.1|64|gpu:a100:4(S:0-1)|idle\nada|10.0.0.1|64|gpu:a100:4(S:0-1)|idle\nbob|bob|8|(null)|mix-\n"
     assert slurm.parse(f"{said}eve|eve|8|(null)|down*\ndan|dan|8|(null)|drain\n") == {
-        "ada": Machine("ada", "10.0.0.1", 64, 4),
-        "bob": Machine("bob", "bob", 8, 0),
+        "ada": NodeInfo("ada", "10.0.0.1", 64, 4),
+        "bob": NodeInfo("bob", "bob", 8, 0),
     }
 
 
