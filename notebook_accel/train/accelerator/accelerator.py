@@ -81,24 +81,23 @@ class Accelerator(Stepping, Saving):
         Raises:
             ConfigurationError: They do not go together.
         """
-        places = [None] * len(args) if device_placement is None else list(device_placement)
-        if len(places) != len(args):
-            raise ConfigurationError(f"device_placement has {len(places)} entries for {len(args)} objects")
-        prepare_checks.containers(args)
+        placements = [None] * len(args) if device_placement is None else list(device_placement)
+        if len(placements) != len(args):
+            raise ConfigurationError(f"device_placement has {len(placements)} entries for {len(args)} objects")
+        prepare_checks.refuse_containers(args)
         found = list(args)
         models = [index for index, each in enumerate(args) if isinstance(each, nn.Module)]
         optimizers = [each for each in args if isinstance(each, Optimizer)]
-        self._refuse_strangers([args[index] for index in models], optimizers)
-        prepared = self._prepare_models(
-            [args[index] for index in models], [self._places(places[index]) for index in models], optimizers
-        )
+        self._refuse_unrelated_optimizers([args[index] for index in models], optimizers)
+        moved = [self._moves_to_device(placements[index]) for index in models]
+        prepared = self._prepare_models([args[index] for index in models], moved, optimizers)
         for index, model in zip(models, prepared, strict=True):
             found[index] = model
         for index, each in enumerate(args):
             if isinstance(each, DataLoader):
-                found[index] = self.prepare_data_loader(each, places[index])
+                found[index] = self.prepare_data_loader(each, placements[index])
             elif isinstance(each, Optimizer):
-                found[index] = self._wrap_optimizer(each, places[index])
+                found[index] = self._wrap_optimizer(each, placements[index])
         for index, each in enumerate(args):  # they follow optimizers, which are all known by now
             if isinstance(each, LRScheduler):
                 found[index] = self.prepare_scheduler(each)
@@ -115,10 +114,10 @@ class Accelerator(Stepping, Saving):
             evaluation_mode: Whether it is only evaluated, and so stays whole and unwrapped.
         """
         if not evaluation_mode:
-            return self._prepare_models([model], [self._places(device_placement)], [])[0]
+            return self._prepare_models([model], [self._moves_to_device(device_placement)], [])[0]
         inner = self._precision.apply(compiling.inner(model))
-        placed = inner.to(self.device) if self._places(device_placement) else inner
-        return self._finish(placed, model)
+        moved = inner.to(self.device) if self._moves_to_device(device_placement) else inner
+        return self._compile(moved, model)
 
     def prepare_data_loader(
         self,
@@ -141,7 +140,7 @@ class Accelerator(Stepping, Saving):
             num_processes=size,
             process_index=rank,
             split_batches=config.split_batches,
-            put_on_device=self._places(device_placement),
+            put_on_device=self._moves_to_device(device_placement),
             rng_types=list(self.rng_types),
             dispatch_batches=config.dispatch_batches,
             even_batches=config.even_batches,
@@ -159,7 +158,7 @@ class Accelerator(Stepping, Saving):
         Raises:
             ConfigurationError: Its parameters do not belong to a prepared model.
         """
-        self._refuse_strangers([], [optimizer])
+        self._refuse_unrelated_optimizers([], [optimizer])
         return self._wrap_optimizer(optimizer, device_placement)
 
     def prepare_scheduler(self, scheduler: LRScheduler) -> AcceleratedScheduler:
@@ -188,7 +187,7 @@ class Accelerator(Stepping, Saving):
         return _remember(self._schedulers, prepared)
 
     def _prepare_models(
-        self, models: Sequence[nn.Module], places: Sequence[bool], optimizers: Sequence[Optimizer]
+        self, models: Sequence[nn.Module], placements: Sequence[bool], optimizers: Sequence[Optimizer]
     ) -> list[nn.Module]:
         """Prepares those that are not yet, all at once, with the optimizers that hold their parameters."""
         known = [self._known(model) for model in models]
@@ -197,21 +196,21 @@ class Accelerator(Stepping, Saving):
         to_wrap = [position for position, model in enumerate(inner) if not self.strategy.is_prepared(model)]
         for position in to_wrap:
             self._precision.apply(inner[position])
-            if places[new[position]] and not getattr(inner[position], "hf_device_map", None):
-                inner[position] = self.strategy.place(inner[position])
+            if placements[new[position]] and not getattr(inner[position], "hf_device_map", None):
+                inner[position] = self.strategy.to_device(inner[position])
         holders = [*(each.optimizer for each in self._optimizers), *(_raw(each) for each in optimizers)]
         if to_wrap:
             wrapped = self.strategy.prepare([inner[position] for position in to_wrap], _distinct(holders))
             for position, model in zip(to_wrap, wrapped, strict=True):
                 inner[position] = model
         for index, model in zip(new, inner, strict=True):
-            finished = self._finish(model, models[index])
+            finished = self._compile(model, models[index])
             self._models.append(finished)
             self._watch.add(finished)
             known[index] = finished
         return [model for model in known if model is not None]
 
-    def _finish(self, model: nn.Module, given: nn.Module) -> nn.Module:
+    def _compile(self, model: nn.Module, given: nn.Module) -> nn.Module:
         """Compiles a model, last of all, if the user has done so or asked for it."""
         if compiling.is_compiled(given):
             return compiling.like(model, given)
@@ -233,14 +232,15 @@ class Accelerator(Stepping, Saving):
         prepared = (
             optimizer
             if isinstance(optimizer, AcceleratedOptimizer)
-            else AcceleratedOptimizer(optimizer, self._places(device_placement), self.scaler)
+            else AcceleratedOptimizer(optimizer, self._moves_to_device(device_placement), self.scaler)
         )
         return _remember(self._optimizers, prepared)
 
-    def _refuse_strangers(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
-        prepare_checks.strangers([*self._models, *models], optimizers, several_ranks=self.use_distributed)
+    def _refuse_unrelated_optimizers(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
+        known = [*self._models, *models]
+        prepare_checks.refuse_unrelated_optimizers(known, optimizers, several_ranks=self.use_distributed)
 
-    def _places(self, device_placement: bool | None) -> bool:
+    def _moves_to_device(self, device_placement: bool | None) -> bool:
         return self.device_placement if device_placement is None else device_placement
 
     # What comes back
@@ -273,8 +273,8 @@ class Accelerator(Stepping, Saving):
             A `None` for each object.
         """
         everything: tuple[list[Any], ...] = (self._models, self._optimizers, self._schedulers, self._dataloaders)
-        for kept in everything:
-            kept.clear()
+        for prepared in everything:
+            prepared.clear()
         self._watch.clear()
         self._accumulation.step = 0
         return list(batch_size.release_memory(*objects))
@@ -292,8 +292,8 @@ def _distinct(optimizers: Sequence[Optimizer]) -> list[Optimizer]:
     return list({id(each): each for each in optimizers}.values())
 
 
-def _remember(kept: list[T], new: T) -> T:
+def _remember(known: list[T], new: T) -> T:
     """Adds to the list what is not in it."""
-    if not any(each is new for each in kept):
-        kept.append(new)
+    if not any(each is new for each in known):
+        known.append(new)
     return new

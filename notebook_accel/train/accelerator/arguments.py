@@ -52,7 +52,7 @@ class Handlers:
         return found
 
 
-def refuse_missing(**plugins: Any) -> None:
+def refuse_unavailable(**plugins: Any) -> None:
     """Raises for a plugin of something that is not here."""
     for name, value in plugins.items():
         if value is not None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.accelerator.base import Run
+from notebook_accel.train.accelerator.base import AcceleratorBase
 from notebook_accel.train.checkpoints import serialization, weights
 from notebook_accel.train.checkpoints.checkpoint import Contents
 from notebook_accel.train.models import compiling
@@ -20,7 +20,7 @@ from notebook_accel.train.steps.profiling import Profiled
 from notebook_accel.train.trackers import GeneralTracker
 
 
-class Saving(Run):
+class Saving(AcceleratorBase):
     """Checkpoints, weights, trackers."""
 
     # Checkpoints

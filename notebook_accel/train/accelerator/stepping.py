@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from notebook_accel.train.accelerator.base import Run
+from notebook_accel.train.accelerator.base import AcceleratorBase
 from notebook_accel.train.data import uneven
 from notebook_accel.train.models import compiling
 from notebook_accel.train.options.plugins import AutocastKwargs, GradientAccumulationPlugin
@@ -18,7 +18,7 @@ from notebook_accel.train.steps.accumulation import NOTHING, Block, WithoutSync
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 
 
-class Stepping(Run):
+class Stepping(AcceleratorBase):
     """Accumulating, stepping, and exchanging what the ranks have found."""
 
     # Accumulating

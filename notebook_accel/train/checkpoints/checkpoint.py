@@ -105,11 +105,11 @@ class Checkpoints:
             ConfigurationError: It is not clear where to, or something of the contents could not be read back.
             CheckpointError: It failed on another rank.
         """
-        target = _agreed(_together("prepare the folder", lambda: self._target(output_dir)))
-        staged = _together("prepare the folder", lambda: StagedFolder(target))
-        _together("prepare the folder", lambda: _on_each_machine(staged.begin))
+        target = _agreed_folder(_on_all_ranks("prepare the folder", lambda: self._target(output_dir)))
+        staged = _on_all_ranks("prepare the folder", lambda: StagedFolder(target))
+        _on_all_ranks("prepare the folder", lambda: _on_each_node(staged.begin))
         try:
-            _together("write the checkpoint", lambda: self._write(contents, staged.path, safe_serialization))
+            _on_all_ranks("write the checkpoint", lambda: self._write(contents, staged.path, safe_serialization))
         except Exception:
             _on_each_disk(staged.discard)
             raise
@@ -149,12 +149,12 @@ class Checkpoints:
         """
         if map_location not in (None, "cpu", "on_device"):
             raise TypeError(f"map_location={map_location!r} must be None, 'cpu' or 'on_device'")
-        place = PartialState().device if map_location == "on_device" else "cpu"
-        options = LoadOptions(strict, place, load_kwargs or {})
-        folder = _agreed(_together("find the checkpoint", lambda: self._source(input_dir)))
-        _together("find the checkpoint", lambda: _on_each_machine(lambda: folders.recover(folder)))
-        _together("find the checkpoint", lambda: _refuse_missing(folder))
-        step = _together("read the checkpoint", lambda: self._read(contents, folder, options))
+        location = PartialState().device if map_location == "on_device" else "cpu"
+        options = LoadOptions(strict, location, load_kwargs or {})
+        folder = _agreed_folder(_on_all_ranks("find the checkpoint", lambda: self._source(input_dir)))
+        _on_all_ranks("find the checkpoint", lambda: _on_each_node(lambda: folders.recover(folder)))
+        _on_all_ranks("find the checkpoint", lambda: _refuse_missing(folder))
+        step = _on_all_ranks("read the checkpoint", lambda: self._read(contents, folder, options))
         if self._project.automatic_checkpoint_naming:
             for number, path in folders.numbered(self._folder()):
                 if path.resolve() == folder:
@@ -165,8 +165,8 @@ class Checkpoints:
     def _write(self, contents: Contents, folder: Path, safe_serialization: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)  # on a machine with a disk of its own it is not there yet
         state = PartialState()
-        each_machine = self._project.save_on_each_node
-        writes = state.is_local_main_process if each_machine else state.is_main_process
+        on_each_node = self._project.save_on_each_node
+        writes = state.is_local_main_process if on_each_node else state.is_main_process
         weights = contents.strategy.checkpoint_weights(contents.models)
         for hook in list(self._save_hooks.values()):
             hook(contents.models, weights, str(folder))
@@ -223,7 +223,7 @@ class Checkpoints:
         return Path(input_dir).expanduser().resolve()
 
 
-def _together(task: str, action: Callable[[], T]) -> T:
+def _on_all_ranks(task: str, action: Callable[[], T]) -> T:
     """Runs an action on all ranks; where it fails on some, it fails on all."""
     state = PartialState()
     error: Exception | None = None
@@ -233,7 +233,7 @@ def _together(task: str, action: Callable[[], T]) -> T:
     except Exception as raised:
         error = raised
     if state.use_distributed:
-        texts = PartialState().exchange.objects(error and f"{type(error).__name__}: {error}")
+        texts = PartialState().exchange.all_gather_objects(error and f"{type(error).__name__}: {error}")
         failed = next((rank for rank, text in enumerate(texts) if text is not None), None)
         if error is None and failed is not None:
             raise CheckpointError(f"rank {failed} could not {task}: {texts[failed]}")
@@ -242,12 +242,12 @@ def _together(task: str, action: Callable[[], T]) -> T:
     return result  # type: ignore[no-any-return]
 
 
-def _agreed(folder: Path) -> Path:
+def _agreed_folder(folder: Path) -> Path:
     """The folder that the first rank of this machine named: a name with the time in it differs between ranks."""
     state = PartialState()
     if not state.use_distributed:
         return folder
-    named = PartialState().exchange.objects(folder)
+    named = PartialState().exchange.all_gather_objects(folder)
     chosen: Path = named[state.process_index - state.local_process_index]
     if chosen != folder:
         _log.warning(
@@ -263,7 +263,7 @@ def _refuse_missing(folder: Path) -> None:
         raise ConfigurationError(f"there is no checkpoint at {folder}: no such folder")
 
 
-def _on_each_machine(action: Callable[[], None]) -> None:
+def _on_each_node(action: Callable[[], None]) -> None:
     if PartialState().is_local_main_process:
         action()
 
@@ -271,6 +271,6 @@ def _on_each_machine(action: Callable[[], None]) -> None:
 def _on_each_disk(action: Callable[[], None]) -> None:
     """Runs an action on the main rank, then on the first of each other machine, which finds a shared disk done."""
     state = PartialState()
-    _together("finish the checkpoint", lambda: action() if state.is_main_process else None)
+    _on_all_ranks("finish the checkpoint", lambda: action() if state.is_main_process else None)
     others = state.is_local_main_process and not state.is_main_process
-    _together("finish the checkpoint", lambda: action() if others else None)
+    _on_all_ranks("finish the checkpoint", lambda: action() if others else None)

@@ -57,7 +57,7 @@ class LoadOptions:
     """More arguments of `torch.load`, for optimizers and schedulers."""
 
 
-class KeepsWeights(Protocol):
+class CheckpointStrategy(Protocol):
     """What a checkpoint needs of the strategy by which models live on the ranks."""
 
     def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[dict[str, torch.Tensor]]:
@@ -83,7 +83,7 @@ class KeepsWeights(Protocol):
 class Contents:
     """Everything of a run that a checkpoint keeps."""
 
-    strategy: KeepsWeights
+    strategy: CheckpointStrategy
     models: list[nn.Module]
     """As `prepare` returned them, without a compile wrapper."""
     optimizers: list[Optimizer]

@@ -26,12 +26,12 @@ def optimizer_state(optimizer: Optimizer, *, keep: bool) -> dict[str, Any]:
         keep: Whether this rank writes it; others get no part of it, to save their memory.
     """
     state = optimizer.state_dict()
-    kept: dict[int, dict[str, Any]] = {}
+    states: dict[int, dict[str, Any]] = {}
     for index, entries in state["state"].items():
         found = {name: _whole(value) for name, value in entries.items()}
         if keep:
-            kept[index] = found
-    return {**state, "state": kept}
+            states[index] = found
+    return {**state, "state": states}
 
 
 def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions) -> None:

@@ -73,7 +73,8 @@ def _numpy_globals() -> list[Any]:
         return []
     core = np._core if hasattr(np, "_core") else np.core
     made_by = [core.multiarray._reconstruct, core.multiarray.scalar]
-    named = [(each, f"numpy.{place}.multiarray.{each.__name__}") for each in made_by for place in ("core", "_core")]
+    modules = ("numpy.core.multiarray", "numpy._core.multiarray")
+    named = [(each, f"{module}.{each.__name__}") for each in made_by for module in modules]
     dtypes = [each for each in vars(np.dtypes).values() if isinstance(each, type)] if hasattr(np, "dtypes") else []
     return [*named, np.ndarray, np.dtype, codecs.encode, *dtypes]
 

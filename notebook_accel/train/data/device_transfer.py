@@ -10,7 +10,7 @@ import torch
 from notebook_accel.train.tensors import tree
 
 
-class Carrier(Protocol):
+class Transfer(Protocol):
     """Brings batches to a device: `load` starts, and `deliver` ends with a batch that can be computed on."""
 
     def load(self, batch: Any) -> Any: ...
@@ -18,7 +18,7 @@ class Carrier(Protocol):
     def deliver(self, batch: Any) -> Any: ...
 
 
-class Porter:
+class DirectTransfer:
     """Moves a batch when it is loaded, and waits for it."""
 
     def __init__(self, device: torch.device, non_blocking: bool) -> None:
@@ -32,7 +32,7 @@ class Porter:
         return batch
 
 
-class Conveyor:
+class StreamTransfer:
     """Moves the next batch on a CUDA stream of its own, while the device computes on the current one."""
 
     def __init__(self, device: torch.device) -> None:
@@ -54,7 +54,7 @@ class Conveyor:
         return moved
 
 
-def carrier(first: Any, device: torch.device | None, non_blocking: bool) -> Carrier | None:
+def transfer_for(first: Any, device: torch.device | None, non_blocking: bool) -> Transfer | None:
     """What brings the batches of one epoch to a device; `None` where they are there already.
 
     Args:
@@ -67,11 +67,11 @@ def carrier(first: Any, device: torch.device | None, non_blocking: bool) -> Carr
     if device.type in ("cpu", "xla") and all(tensor.device.type == device.type for tensor in tree.leaves(first)):
         return None
     if device.type == "cuda" and non_blocking:
-        return Conveyor(device)
-    return Porter(device, non_blocking)
+        return StreamTransfer(device)
+    return DirectTransfer(device, non_blocking)
 
 
-def sent_ahead(batches: Iterator[Any], device: torch.device | None) -> Iterator[Any]:
+def prefetched(batches: Iterator[Any], device: torch.device | None) -> Iterator[Any]:
     """The batches, for a TPU already on the device: threads bring them there while it computes."""
     if device is None or device.type != "xla":
         return batches

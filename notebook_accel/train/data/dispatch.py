@@ -16,7 +16,7 @@ from notebook_accel.train.data.skipping import read
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.tensors import tree
 
-_NOTHING = object()
+_NO_BATCH = object()
 
 
 class DispatchingLoader(PreparedLoader):
@@ -52,7 +52,7 @@ class DispatchingLoader(PreparedLoader):
         return PartialState().process_index == 0
 
     @property
-    def _goes_on(self) -> bool:
+    def _resumes_itself(self) -> bool:
         return self._reads and self.is_stateful
 
     def __len__(self) -> int:
@@ -62,10 +62,10 @@ class DispatchingLoader(PreparedLoader):
 
     def _batches(self) -> Iterator[Any]:
         if self._reads:
-            return send(self._rounds(), self._note)
-        return receive(self._note)
+            return send(self._rounds(), self._set_round_remainder)
+        return receive(self._set_round_remainder)
 
-    def _note(self, remainder: int) -> None:
+    def _set_round_remainder(self, remainder: int) -> None:
         self._round_remainder = remainder
 
     def _end(self, last: Any) -> None:
@@ -85,8 +85,8 @@ class DispatchingLoader(PreparedLoader):
             if self._is_regular(taken):
                 yield Round(taken)
                 continue
-            upcoming = next(batches, _NOTHING) if len(taken) == per_round else _NOTHING
-            if upcoming is not _NOTHING:
+            upcoming = next(batches, _NO_BATCH) if len(taken) == per_round else _NO_BATCH
+            if upcoming is not _NO_BATCH:
                 batches = itertools.chain([upcoming], batches)
                 yield self._cut(taken, first, is_last=False)
             elif len(taken) == per_round or not self._drop_last:

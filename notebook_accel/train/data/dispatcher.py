@@ -26,7 +26,7 @@ from notebook_accel.train.tensors.tree import TensorInformation
 _ALIGNMENT = 16
 
 
-class News(enum.IntEnum):
+class RoundKind(enum.IntEnum):
     """What the header of a round says."""
 
     ROUND = 0
@@ -46,58 +46,58 @@ class Round:
     is_last: bool = False
 
 
-def send(rounds: Iterator[Round], note: Callable[[int], None]) -> Iterator[Any]:
+def send(rounds: Iterator[Round], set_remainder: Callable[[int], None]) -> Iterator[Any]:
     """Sends every rank its part of each round; yields rank 0's own."""
-    said: list[bytes] = []
+    last_descriptions: list[bytes] = []
     while True:
         try:
             found = next(rounds, None)
             if found is None:
-                _announce(News.END)
+                _broadcast_header(RoundKind.END)
                 return
             parts = found.parts
             descriptions = [pickle.dumps(tree.recursively_apply(_describe, part, test_type=travels)) for part in parts]
         except Exception:
-            _announce(News.FAILED)
+            _broadcast_header(RoundKind.FAILED)
             raise
         leaves = [tree.leaves(part, travels) for part in parts]
         sizes = [_size(each) for each in leaves]
-        is_new = descriptions != said
-        news = News.LAST if found.is_last else News.ROUND
+        is_new = descriptions != last_descriptions
+        kind = RoundKind.LAST if found.is_last else RoundKind.ROUND
         described = max(map(len, descriptions)) if is_new else 0
-        _announce(news, found.remainder, len(parts), described, max(sizes))
+        _broadcast_header(kind, found.remainder, len(parts), described, max(sizes))
         if is_new:
-            said = descriptions
-            _scatter([_bytes(text, described) for text in said], described, message_device())
+            last_descriptions = descriptions
+            _scatter([_bytes(text, described) for text in last_descriptions], described, message_device())
         if max(sizes):
             _scatter([_pack(each, max(sizes)) for each in leaves], max(sizes), _tensor_device())
-        note(found.remainder)
+        set_remainder(found.remainder)
         yield parts[0]
         if found.is_last:
             return
 
 
-def receive(note: Callable[[int], None]) -> Iterator[Any]:
+def receive(set_remainder: Callable[[int], None]) -> Iterator[Any]:
     """Yields this rank's part of each round."""
     rank = PartialState().process_index
     description = b""
     while True:
-        news, remainder, parts, described, size = _announce()
-        if news == News.FAILED:
+        kind, remainder, parts, described, size = _broadcast_header()
+        if kind == RoundKind.FAILED:
             raise RuntimeError("rank 0, which reads for all ranks, could not read the next batch: its error says why")
-        if news == News.END:
+        if kind == RoundKind.END:
             return
         if described:
             description = bytes(_scatter(None, described, message_device()).tolist())
         packed = _scatter(None, size, _tensor_device()) if size else None
-        note(remainder)
+        set_remainder(remainder)
         if rank < parts:
             yield _unpack(description, packed)
-        if news == News.LAST:
+        if kind == RoundKind.LAST:
             return
 
 
-def _announce(*numbers: int) -> list[int]:
+def _broadcast_header(*numbers: int) -> list[int]:
     """Sends five numbers from rank 0, which gives them, to all ranks."""
     header = torch.tensor([*numbers, *[0] * (5 - len(numbers))], device=message_device())
     dist.broadcast(header, 0)

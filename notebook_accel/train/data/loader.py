@@ -18,7 +18,7 @@ from notebook_accel.train.data import device_transfer, resume
 from notebook_accel.train.data.resume import Progress
 from notebook_accel.train.data.samplers import get_sampler, index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN
-from notebook_accel.train.data.showing import shown
+from notebook_accel.train.data.showing import with_progress
 from notebook_accel.train.data.skipping import read
 from notebook_accel.train.data.streams import IterableDatasetShard
 from notebook_accel.train.options.plugins import RNGType
@@ -26,7 +26,7 @@ from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.seeds import synchronize_rng_state
 from notebook_accel.train.tensors import tree
 
-_NOTHING = object()
+_NO_BATCH = object()
 
 
 class PreparedLoader(DataLoader[Any]):
@@ -68,7 +68,7 @@ class PreparedLoader(DataLoader[Any]):
         self.end_of_dataloader = False
         self.remainder = UNKNOWN
         self.progress = Progress()
-        self._seen: dict[str, Any] | None = None
+        self._base_state: dict[str, Any] | None = None
         """The state of a stateful base after the current batch, which it has read beyond."""
 
     def __iter__(self) -> Generator[Any, None, None]:  # type: ignore[override]
@@ -77,8 +77,8 @@ class PreparedLoader(DataLoader[Any]):
         state = GradientState()
         state._add_dataloader(self)
         try:
-            yield from shown(self, self._epoch())
-            self._seen = None
+            yield from with_progress(self, self._epoch())
+            self._base_state = None
             self.progress.finish()
         finally:
             state._remove_dataloader(self)
@@ -86,43 +86,43 @@ class PreparedLoader(DataLoader[Any]):
     def _epoch(self) -> Iterator[Any]:
         if self.progress.is_over:  # but for its end, which the checkpoint came before
             return
-        current, batches = self._open()
-        if current is _NOTHING:
+        current, batches = self._begin_epoch()
+        if current is _NO_BATCH:
             return
-        carrier = device_transfer.carrier(current, self.device, self.non_blocking)
-        if carrier is None:
+        transfer = device_transfer.transfer_for(current, self.device, self.non_blocking)
+        if transfer is None:
             for upcoming in batches:
                 yield current
                 current = upcoming
         else:
-            current = carrier.deliver(carrier.load(current))
+            current = transfer.deliver(transfer.load(current))
             for upcoming in batches:
-                loaded = carrier.load(upcoming)  # the device still computes on the batch before the current one
+                loaded = transfer.load(upcoming)  # the device still computes on the batch before the current one
                 yield current
-                current = carrier.deliver(loaded)
+                current = transfer.deliver(loaded)
         self._end(current)
         yield current
         device_transfer.finish(self.device)
 
-    def _open(self) -> tuple[Any, Iterator[Any]]:
+    def _begin_epoch(self) -> tuple[Any, Iterator[Any]]:
         """Begins an epoch: its first batch, and an iterator over the others."""
         interrupted, self.progress.interrupted = self.progress.interrupted, None
         if not (interrupted and (self.skipped or self.is_stateful)):
-            self._order()
+            self._settle_order()
             self.progress.start = resume.take(self.base_dataloader)
-            return self._first()
+            return self._first_batch()
         found = torch.get_rng_state()
         resume.put(self.base_dataloader, interrupted)
         torch.set_rng_state(interrupted["torch"])
-        self._order()
+        self._settle_order()
         self.progress.start = interrupted
-        opened = self._first()
+        opened = self._first_batch()
         torch.set_rng_state(found)
         return opened
 
-    def _order(self) -> None:
+    def _settle_order(self) -> None:
         """Makes the epoch's order the same on all ranks."""
-        self._tell_epoch()
+        self._pass_on_epoch()
         if self.num_processes == 1:
             return
         for rng_type in self.rng_types:
@@ -131,22 +131,22 @@ class PreparedLoader(DataLoader[Any]):
             else:
                 synchronize_rng_state(rng_type)
 
-    def _first(self) -> tuple[Any, Iterator[Any]]:
+    def _first_batch(self) -> tuple[Any, Iterator[Any]]:
         batches = self._batches()
-        if self._goes_on:
-            batches = self._noting(batches)
-        return next(batches, _NOTHING), batches
+        if self._resumes_itself:
+            batches = self._tracking_state(batches)
+        return next(batches, _NO_BATCH), batches
 
     def _batches(self) -> Iterator[Any]:
         """The batches of this rank, after those that are skipped."""
-        return device_transfer.sent_ahead(read(self.base_dataloader, self.skipped), self.device)
+        return device_transfer.prefetched(read(self.base_dataloader, self.skipped), self.device)
 
-    def _noting(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _tracking_state(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Keeps the state of a stateful base as it was before the batch that is read ahead."""
         while True:
-            self._seen = self.base_dataloader.state_dict()  # type: ignore[attr-defined]
-            batch = next(batches, _NOTHING)
-            if batch is _NOTHING:
+            self._base_state = self.base_dataloader.state_dict()  # type: ignore[attr-defined]
+            batch = next(batches, _NO_BATCH)
+            if batch is _NO_BATCH:
                 return
             yield batch
 
@@ -215,13 +215,13 @@ class PreparedLoader(DataLoader[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch that comes next; a seedable sampler shuffles by it."""
         self.progress.epoch = epoch
-        self._tell_epoch()
+        self._pass_on_epoch()
 
-    def _tell_epoch(self) -> None:
+    def _pass_on_epoch(self) -> None:
         base = self.base_dataloader
-        for listener in (index_sampler(base), get_sampler(base), base.dataset):
-            if hasattr(listener, "set_epoch"):
-                listener.set_epoch(self.progress.epoch)
+        for owner in (index_sampler(base), get_sampler(base), base.dataset):
+            if hasattr(owner, "set_epoch"):
+                owner.set_epoch(self.progress.epoch)
 
     @property
     def is_stateful(self) -> bool:
@@ -229,7 +229,7 @@ class PreparedLoader(DataLoader[Any]):
         return hasattr(self.base_dataloader, "load_state_dict")
 
     @property
-    def _goes_on(self) -> bool:
+    def _resumes_itself(self) -> bool:
         """Whether this rank's base does so."""
         return self.is_stateful
 
@@ -248,9 +248,9 @@ class PreparedLoader(DataLoader[Any]):
             "now": resume.take(self.base_dataloader),
         }
         # Between epochs there is nothing to go on with, and the attempt would draw random numbers.
-        if self._goes_on and (state["start"] is not None or hasattr(self.base_dataloader.dataset, "state_dict")):
-            is_ahead = self._seen is not None and not is_over
-            state["base"] = self._seen if is_ahead else self.base_dataloader.state_dict()  # type: ignore[attr-defined]
+        if self._resumes_itself and (state["start"] is not None or hasattr(self.base_dataloader.dataset, "state_dict")):
+            is_ahead = self._base_state is not None and not is_over
+            state["base"] = self._base_state if is_ahead else self.base_dataloader.state_dict()  # type: ignore[attr-defined]
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -261,7 +261,7 @@ class PreparedLoader(DataLoader[Any]):
         """
         self.progress.load(state_dict)
         resume.put(self.base_dataloader, state_dict["now"])
-        if self._goes_on:
+        if self._resumes_itself:
             self.base_dataloader.load_state_dict(state_dict.get("base", {}))  # type: ignore[attr-defined]
 
     def skipping(self, num_batches: int) -> PreparedLoader:

@@ -14,24 +14,24 @@ from typing import Any
 from notebook_accel import events
 from notebook_accel.events import Bar
 
-_PACE = 0.1
+_INTERVAL = 0.1
 """Seconds between two times that a loader tells."""
-_fresh = itertools.count(-1, -1)
-_numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_bar_numbers = itertools.count(-1, -1)
+_number_by_loader: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """Of each loader's bar, the same in every epoch: below zero, out of the way of others' bars."""
 
 
-def shown(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
+def with_progress(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
     """The batches as they come, told of where somebody listens."""
-    return _telling(loader, batches) if events.has_listener() else batches
+    return _reporting(loader, batches) if events.has_listener() else batches
 
 
-def _telling(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
-    number, total = _numbers.setdefault(loader, next(_fresh)), _length(loader)
+def _reporting(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
+    number, total = _number_by_loader.setdefault(loader, next(_bar_numbers)), _length(loader)
     began = due = time.monotonic()
     done = 0
 
-    def tell(*, closed: bool = False) -> None:
+    def report(*, closed: bool = False) -> None:
         elapsed = time.monotonic() - began
         rate = done / elapsed if done and elapsed else None
         events.emit(Bar(number, done, total, "batch", rate=rate, elapsed=elapsed, closed=closed))
@@ -40,12 +40,12 @@ def _telling(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             now = time.monotonic()
             if now >= due:
-                due = now + _PACE
-                tell()
+                due = now + _INTERVAL
+                report()
             yield batch
             done += 1
     finally:
-        tell(closed=True)
+        report(closed=True)
 
 
 def _length(loader: Sized) -> int | None:

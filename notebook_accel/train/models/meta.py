@@ -129,23 +129,23 @@ def activations(model: nn.Module, given: Sequence[torch.Tensor], named: dict[str
         ConfigurationError: The model does not take these inputs, or does what the meta device cannot.
     """
     own = {each.untyped_storage()._cdata for each in (*model.parameters(), *model.buffers(), *given, *named.values())}
-    kept: dict[int, torch.UntypedStorage] = {}
+    saved: dict[int, torch.UntypedStorage] = {}
 
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
+    def save(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in own:
-            kept[storage._cdata] = storage
+            saved[storage._cdata] = storage
         return tensor
 
     try:
-        with _FusedAttention(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        with _FusedAttention(), torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
             result = model(*given, **named)  # what is kept lives as long as it does
     except Exception as error:
         raise ConfigurationError(
             f"{type(model).__name__} cannot compute with these inputs on the meta device: {error}"
         ) from error
     del result
-    return sum(storage.nbytes() for storage in kept.values())
+    return sum(storage.nbytes() for storage in saved.values())
 
 
 class _FusedAttention(TorchFunctionMode):

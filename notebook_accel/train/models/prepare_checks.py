@@ -15,7 +15,7 @@ from notebook_accel.errors import ConfigurationError
 PREPARABLE = (nn.Module, Optimizer, DataLoader, LRScheduler)
 
 
-def containers(given: Sequence[Any]) -> None:
+def refuse_containers(given: Sequence[Any]) -> None:
     """Raises for a list or dict of what could be prepared, since only what is passed itself is."""
     for each in given:
         inside = each.values() if isinstance(each, Mapping) else each if isinstance(each, (list, tuple)) else ()
@@ -27,7 +27,9 @@ def containers(given: Sequence[Any]) -> None:
             )
 
 
-def strangers(models: Iterable[nn.Module], optimizers: Iterable[Optimizer], *, several_ranks: bool) -> None:
+def refuse_unrelated_optimizers(
+    models: Iterable[nn.Module], optimizers: Iterable[Optimizer], *, several_ranks: bool
+) -> None:
     """Raises unless the optimizers train the models.
 
     Args:

@@ -100,13 +100,13 @@ class FullyShardedDataParallelPlugin:
         self._check_wrapping()
 
     @classmethod
-    def of_environment(cls, told: Mapping[str, str]) -> FullyShardedDataParallelPlugin:
+    def of_environment(cls, environ: Mapping[str, str]) -> FullyShardedDataParallelPlugin:
         """As a launch has told its ranks by environment variables. The peer's writes those without an effect too.
 
         Raises:
             ConfigurationError: An option has no meaning.
         """
-        given = {argument: read(told[name]) for name, argument, read in _VARIABLES if name in told}
+        given = {argument: read(environ[name]) for name, argument, read in _VARIABLES if name in environ}
         policy = str(given.get("auto_wrap_policy", "")).lower()
         if policy != "size_based_wrap":
             given.pop("min_num_params", None)

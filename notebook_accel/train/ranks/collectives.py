@@ -46,7 +46,7 @@ def gather_over(data: Any, group: Any) -> Any:
     """`gather` over the ranks of a process group; `None` for all."""
     if not PartialState().use_distributed:
         return data
-    return _together("gather", data, group, _stack, _gather_one)
+    return _exchange_checked("gather", data, group, _stack, _gather_one)
 
 
 def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
@@ -73,10 +73,10 @@ def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
     else:
         greatest = reduction == "max"
 
-        def there(leaf: torch.Tensor, group: Any) -> torch.Tensor:
+        def collective(leaf: torch.Tensor, group: Any) -> torch.Tensor:
             return PartialState().exchange.reduce(leaf.detach(), greatest, group)
 
-        reduced = _together("reduce", tensor, None, _greatest if greatest else _add, there)
+        reduced = _exchange_checked("reduce", tensor, None, _greatest if greatest else _add, collective)
     factors = {"sum": scale, "mean": scale / state.num_processes, "max": scale, "none": 1}
     factor = factors[reduction]
     return reduced if factor == 1 else tree.recursively_apply(lambda leaf: leaf * factor, reduced)
@@ -99,7 +99,7 @@ def broadcast(tensor: Any, from_process: int = 0) -> Any:
     def send(leaf: torch.Tensor, _: Any) -> torch.Tensor:
         return _fill(leaf, PartialState().exchange.broadcast(leaf.detach(), from_process))
 
-    return _together("broadcast", tensor, None, take, send)
+    return _exchange_checked("broadcast", tensor, None, take, send)
 
 
 def gather_object(object: Any) -> Any:
@@ -118,7 +118,7 @@ def all_objects(value: Any, group: Any = None) -> list[Any]:
     """What each rank has given, by rank; anything that can be pickled."""
     if not PartialState().use_distributed:
         return [value]
-    return [pickle.loads(data) for data in PartialState().exchange.share(pickle.dumps(value), group)]
+    return [pickle.loads(data) for data in PartialState().exchange.all_gather_bytes(pickle.dumps(value), group)]
 
 
 def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:
@@ -127,7 +127,7 @@ def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list
     _check_rank(from_process, state)
     if state.use_distributed:
         own = pickle.dumps(list(object_list)) if state.process_index == from_process else b""
-        object_list[:] = pickle.loads(PartialState().exchange.share(own)[from_process])
+        object_list[:] = pickle.loads(PartialState().exchange.all_gather_bytes(own)[from_process])
     return object_list
 
 
@@ -145,7 +145,7 @@ def pad_across_processes(tensor: Any, dim: int = 0, pad_index: float = 0, pad_fi
     own = [list(leaf.shape) for leaf in tree.leaves(tensor)]
     shapes = all_objects(own)
     if len({len(each) for each in shapes}) > 1:
-        raise _differing("pad_across_processes", [", ".join(map(str, each)) for each in shapes])
+        raise _mismatch("pad_across_processes", [", ".join(map(str, each)) for each in shapes])
     longest = iter([max(shape[dim] if _has(shape, dim) else 0 for shape in each) for each in zip(*shapes, strict=True)])
 
     def pad(leaf: torch.Tensor) -> torch.Tensor:
@@ -169,12 +169,12 @@ def _pad_one(leaf: torch.Tensor, dim: int, size: int, pad_index: float, pad_firs
     return torch.cat([padding, leaf] if pad_first else [leaf, padding], dim=dim)
 
 
-def _together(
+def _exchange_checked(
     operation: str,
     data: Any,
     group: Any,
-    here: Callable[[torch.Tensor, Sequence[torch.Tensor]], torch.Tensor],
-    there: Callable[[torch.Tensor, Any], torch.Tensor],
+    combine: Callable[[torch.Tensor, Sequence[torch.Tensor]], torch.Tensor],
+    collective: Callable[[torch.Tensor, Any], torch.Tensor],
 ) -> Any:
     """Runs an operation on a tree, once all ranks are known to bring the same shapes.
 
@@ -182,21 +182,21 @@ def _together(
         operation: Its name.
         data: The tree.
         group: The ranks; `None` for all.
-        here: Makes a result of this rank's leaf and those of all ranks, once they have travelled with the shapes.
-        there: Makes a result of this rank's leaf by a collective of its own, where they have not.
+        combine: Makes a result of this rank's leaf and those of all ranks, once they have travelled with the shapes.
+        collective: Makes a result of this rank's leaf by a collective of its own, where they have not.
     """
     leaves: list[torch.Tensor] = []
     tree.recursively_apply(lambda leaf: leaves.append(leaf.detach()), data, error_on_other_type=True)
     head = f"{operation} {', '.join(map(_describe, leaves))}"
-    if PartialState().exchange.compares:
+    if PartialState().exchange.compares_shapes:
         parts = _parts(leaves)
-        said = packets.exchange(head.encode(), None if parts is None else torch.cat(parts), group)
-        if len({message.mark for message in said}) > 1:
-            raise _differing(operation, [message.head.decode(errors="replace") for message in said])
-        if said[0].body is not None:
-            arrived = iter(_unpack(leaves, said))
-            return tree.recursively_apply(lambda leaf: here(leaf, next(arrived)), data)
-    return tree.recursively_apply(lambda leaf: there(leaf, group), data)
+        messages = packets.exchange(head.encode(), None if parts is None else torch.cat(parts), group)
+        if len({message.mark for message in messages}) > 1:
+            raise _mismatch(operation, [message.head.decode(errors="replace") for message in messages])
+        if messages[0].body is not None:
+            arrived = iter(_unpack(leaves, messages))
+            return tree.recursively_apply(lambda leaf: combine(leaf, next(arrived)), data)
+    return tree.recursively_apply(lambda leaf: collective(leaf, group), data)
 
 
 def _describe(leaf: torch.Tensor) -> str:
@@ -204,8 +204,8 @@ def _describe(leaf: torch.Tensor) -> str:
     return f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}{where}"
 
 
-def _differing(operation: str, said: Sequence[str]) -> DistributedOperationException:
-    lines = "".join(f"\n    rank {rank}: {text}" for rank, text in enumerate(said))
+def _mismatch(operation: str, messages: Sequence[str]) -> DistributedOperationException:
+    lines = "".join(f"\n    rank {rank}: {text}" for rank, text in enumerate(messages))
     return DistributedOperationException(
         f"{operation} needs tensors of the same shapes and types on all ranks, and got:{lines}\nPad them with "
         "pad_across_processes first, use gather_object for what is no tensor, and have all ranks run the same "
@@ -218,7 +218,7 @@ def _parts(leaves: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
     if (
         not leaves
         or any(leaf.device.type != "cpu" for leaf in leaves)
-        or sum(leaf.nbytes for leaf in leaves) > packets.LARGEST
+        or sum(leaf.nbytes for leaf in leaves) > packets.MAX_SIZE
     ):
         return None
     parts = []
@@ -229,12 +229,12 @@ def _parts(leaves: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
     return parts
 
 
-def _unpack(leaves: Sequence[torch.Tensor], said: Sequence[Message]) -> list[list[torch.Tensor]]:
+def _unpack(leaves: Sequence[torch.Tensor], messages: Sequence[Message]) -> list[list[torch.Tensor]]:
     """For each leaf those of all ranks."""
     found: list[list[torch.Tensor]] = []
     start = 0
     for leaf in leaves:
-        found.append([_leaf_of(message.body, start, leaf) for message in said if message.body is not None])
+        found.append([_leaf_of(message.body, start, leaf) for message in messages if message.body is not None])
         start += leaf.nbytes + -leaf.nbytes % _ALIGNMENT
     return found
 

@@ -40,8 +40,8 @@ class GradientState:
         self.sync_each_batch = plugin.sync_each_batch
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kept = {name: value for name, value in self.__dict__.items() if name != "_loaders"}
-        return GradientState, (), kept
+        attributes = {name: value for name, value in self.__dict__.items() if name != "_loaders"}
+        return GradientState, (), attributes
 
     @classmethod
     def _reset_state(cls) -> None:

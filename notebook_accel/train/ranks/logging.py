@@ -33,7 +33,7 @@ class MultiProcessAdapter(_Adapter):
         in_order = kwargs.pop("in_order", False)
         if not self.isEnabledFor(level):
             return
-        rank, size = _place()
+        rank, size = _rank_and_size()
         kwargs.setdefault("stacklevel", 2)  # the caller of this method
         msg, kwargs = self.process(msg, kwargs)  # type: ignore[assignment]
         if size > 1 and (in_order or not main_process_only):
@@ -74,10 +74,10 @@ def get_logger(name: str, log_level: str | int | None = None) -> MultiProcessAda
     return MultiProcessAdapter(logger)
 
 
-def _place() -> tuple[int, int]:
+def _rank_and_size() -> tuple[int, int]:
     """This rank and how many there are, without settling on a device or joining a group."""
-    told = environment.read()
-    return told.rank, told.world_size
+    rank_environ = environment.read()
+    return rank_environ.rank, rank_environ.world_size
 
 
 def _state() -> PartialState:

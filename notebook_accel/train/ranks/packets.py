@@ -19,9 +19,9 @@ import torch.distributed as dist
 # From torch 2.13 on it has another name, and warns of the old one.
 all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
-SIZE = 8192
+MIN_SIZE = 8192
 """The least bytes of a first message: a collective over gloo takes hardly longer for these than for one."""
-LARGEST = 2**17
+MAX_SIZE = 2**17
 """The most of them: beyond, copying takes longer than a second collective."""
 _sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """The bytes of the next first message in each group."""
@@ -52,14 +52,14 @@ def exchange(head: bytes, body: torch.Tensor | None, group: Any = None) -> list[
         group: `None` for all ranks.
     """
     members = group or dist.group.WORLD
-    room = _sizes.get(members, SIZE)
+    room = _sizes.get(members, MIN_SIZE)
     size = 0 if body is None else body.numel()
     start = _body_start(len(head))
     fits = body is not None and start + size <= room
     own = bytearray(room)
     _HEADER.pack_into(own, 0, zlib.crc32(head), len(head), size, fits)
-    shown = head[: room - _HEADER.size]
-    own[_HEADER.size : _HEADER.size + len(shown)] = shown
+    head_part = head[: room - _HEADER.size]
+    own[_HEADER.size : _HEADER.size + len(head_part)] = head_part
     sent = torch.frombuffer(own, dtype=torch.uint8)
     if fits and size:
         assert body is not None
@@ -67,25 +67,25 @@ def exchange(head: bytes, body: torch.Tensor | None, group: Any = None) -> list[
     ranks = dist.get_world_size(group)
     raw = bytearray(ranks * room)
     all_gather(torch.frombuffer(raw, dtype=torch.uint8), sent, group=group)
-    said = [_read(raw, rank * room, room) for rank in range(ranks)]
-    needed = max(_body_start(message.mark[1]) + message.body_size for message in said)
-    _sizes[members] = min(max(SIZE, 1 << (needed - 1).bit_length()), LARGEST)
-    return said
+    messages = [_read(raw, rank * room, room) for rank in range(ranks)]
+    needed = max(_body_start(message.mark[1]) + message.body_size for message in messages)
+    _sizes[members] = min(max(MIN_SIZE, 1 << (needed - 1).bit_length()), MAX_SIZE)
+    return messages
 
 
-def share(data: bytes, group: Any = None) -> list[bytes]:
+def all_gather_bytes(data: bytes, group: Any = None) -> list[bytes]:
     """Sends a rank's bytes to all ranks of the group; returns those of each rank."""
     body = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-    said = exchange(b"", body, group)
-    longest = max(message.body_size for message in said)
-    if all(message.body is not None for message in said):
-        return [bytes(message.body) for message in said if message.body is not None]
+    messages = exchange(b"", body, group)
+    longest = max(message.body_size for message in messages)
+    if all(message.body is not None for message in messages):
+        return [bytes(message.body) for message in messages if message.body is not None]
     padded = torch.zeros(longest, dtype=torch.uint8)
     padded[: len(data)] = body
-    raw = bytearray(len(said) * longest)
+    raw = bytearray(len(messages) * longest)
     all_gather(torch.frombuffer(raw, dtype=torch.uint8), padded, group=group)
     starts = range(0, len(raw), longest)
-    return [bytes(raw[start : start + message.body_size]) for start, message in zip(starts, said, strict=True)]
+    return [bytes(raw[start : start + message.body_size]) for start, message in zip(starts, messages, strict=True)]
 
 
 def _body_start(head: int) -> int:

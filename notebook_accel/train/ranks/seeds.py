@@ -89,7 +89,7 @@ def _from_first(state: torch.Tensor) -> torch.Tensor:
     if not (dist.is_initialized() or _on_xla()):
         return state
     if _on_xla():
-        first: torch.Tensor = PartialState().exchange.objects(state)[0]
+        first: torch.Tensor = PartialState().exchange.all_gather_objects(state)[0]
         return first
     sent = state.to(message_device())
     dist.broadcast(sent, 0)

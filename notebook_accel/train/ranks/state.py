@@ -18,14 +18,14 @@ from notebook_accel.train.options.plugins import (
 )
 from notebook_accel.train.ranks import environment, exchange, topology
 from notebook_accel.train.ranks.exchange import Exchange
-from notebook_accel.train.ranks.place import Place
-from notebook_accel.train.ranks.turns import RankWork
+from notebook_accel.train.ranks.place import Membership
+from notebook_accel.train.ranks.turns import RankAware
 
 _PARTIAL = f"{__name__}.partial"
 _WHOLE = f"{__name__}.whole"
 
 
-class PartialState(RankWork):
+class PartialState(RankAware):
     """This rank's place: its number, its device, its group. The first one that is made joins the group.
 
     Args:
@@ -36,7 +36,7 @@ class PartialState(RankWork):
         ConfigurationError: There is a state already, with other settings.
     """
 
-    _place: Place
+    _membership: Membership
     debug: bool
     """Changes nothing: shapes are always compared before ranks exchange tensors. Code that looks for bugs sets it."""
 
@@ -44,8 +44,8 @@ class PartialState(RankWork):
         state = PartialState.settled()
         if state is None or state._has_left():
             state = super().__new__(cls)
-            state._place = topology.join(environment.read(), cpu, kwargs)
-            state.debug = state._place.debug
+            state._membership = topology.join(environment.read(), cpu, kwargs)
+            state.debug = state._membership.debug
             rank_local.space()[_PARTIAL] = state
         elif cpu and state.device.type != "cpu":
             raise ConfigurationError(
@@ -79,31 +79,31 @@ class PartialState(RankWork):
     @property
     def device(self) -> torch.device:
         """Where this rank computes."""
-        return self._place.device
+        return self._membership.device
 
     default_device = device
 
     @property
     def backend(self) -> str | None:
         """How ranks talk: `gloo`, `nccl`, `xla`; `None` for one rank alone."""
-        return self._place.backend
+        return self._membership.backend
 
     @property
     def num_processes(self) -> int:
-        return self._place.world_size
+        return self._membership.world_size
 
     @property
     def process_index(self) -> int:
-        return self._place.rank
+        return self._membership.rank
 
     @property
     def local_process_index(self) -> int:
-        return self._place.local_rank
+        return self._membership.local_rank
 
     @property
     def local_num_processes(self) -> int:
         """How many ranks there are on this machine."""
-        return self._place.local_world_size
+        return self._membership.local_world_size
 
     @property
     def distributed_type(self) -> DistributedType:
@@ -126,7 +126,7 @@ class PartialState(RankWork):
     def require_group(self) -> None:
         """Makes a group of one where there is none, for what works on groups only."""
         if not dist.is_initialized():
-            topology.join_alone(self.device)
+            topology.init_group_of_one(self.device)
 
     def destroy_process_group(self, group: Any = None) -> None:
         """Leaves the group, if there is one."""
@@ -144,7 +144,7 @@ class PartialState(RankWork):
         )
 
 
-class AcceleratorState(RankWork):
+class AcceleratorState(RankAware):
     """How this rank computes, beside its place. It is made once, by the first `Accelerator`.
 
     Raises:

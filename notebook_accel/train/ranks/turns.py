@@ -16,7 +16,7 @@ from notebook_accel.errors import ConfigurationError
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class RankWork(ABC):
+class RankAware(ABC):
     """Anything that knows which of the ranks it is on."""
 
     @property

@@ -18,18 +18,18 @@ from torch import nn
 from torch.optim import Optimizer
 from torch_xla.distributed.parallel_loader import ParallelLoader
 
-from notebook_accel.train.ranks.place import Place
+from notebook_accel.train.ranks.place import Membership
 
 AXIS = "data"
 """The one axis of the mesh of SPMD."""
 
 
-def place(debug: bool) -> Place:
+def membership(debug: bool) -> Membership:
     """This rank's place, as torch_xla numbers it: `torch.distributed` knows processes, and ranks may be threads."""
     device = torch_xla.device()
     if xr.is_spmd():
-        return Place(device, "xla", 0, 0, 1, 1, debug)
-    return Place(
+        return Membership(device, "xla", 0, 0, 1, 1, debug)
+    return Membership(
         device, "xla", xr.global_ordinal(), xr.local_ordinal(), xr.world_size(), xr.local_device_count(), debug
     )
 
@@ -39,10 +39,10 @@ def sync() -> None:
     torch_xla.sync()
 
 
-class OverXla:
+class XlaExchange:
     """Collectives between the devices; bytes travel as tensors of bytes."""
 
-    compares = False
+    compares_shapes = False
 
     def gather(self, tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
         gathered: torch.Tensor = xm.all_gather(_on_device(tensor), dim=0)
@@ -59,12 +59,12 @@ class OverXla:
         sent = own if xr.global_ordinal() == source else torch.zeros_like(own)
         return self.reduce(sent.to(torch.uint8) if sent.dtype == torch.bool else sent, False).to(tensor)
 
-    def share(self, data: bytes, group: Any = None) -> list[bytes]:
+    def all_gather_bytes(self, data: bytes, group: Any = None) -> list[bytes]:
         shared: list[bytes] = xm.xla_rendezvous(data)
         return shared
 
-    def objects(self, value: Any) -> list[Any]:
-        return [pickle.loads(data) for data in self.share(pickle.dumps(value))]
+    def all_gather_objects(self, value: Any) -> list[Any]:
+        return [pickle.loads(data) for data in self.all_gather_bytes(pickle.dumps(value))]
 
     def barrier(self) -> None:
         xm.xla_rendezvous(b"")

@@ -71,7 +71,7 @@ class Accumulation:
         return WithoutSync(self.strategy, models)
 
 
-class Watch:
+class DeviceWatch:
     """Notices when a prepared model has left its device: what follows would fail far from the cause."""
 
     def __init__(self) -> None:
@@ -104,4 +104,4 @@ class Watch:
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Watch, ()
+        return DeviceWatch, ()

@@ -33,9 +33,9 @@ class AcceleratedOptimizer(Optimizer):
         self._skipped = False
         if device_placement and optimizer.state:
             optimizer.load_state_dict(optimizer.state_dict())  # which moves it beside the parameters
-        self._watch()
+        self._register_step_hook()
 
-    def _watch(self) -> None:
+    def _register_step_hook(self) -> None:
         """Learns of real steps where a scaler may leave one out: through a hook, which pickling leaves behind."""
         self._stepped = False
         if self.scaler is not None:
@@ -48,7 +48,7 @@ class AcceleratedOptimizer(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._skipped = False
-        self._watch()
+        self._register_step_hook()
 
     @property
     def state(self) -> Any:

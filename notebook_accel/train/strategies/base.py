@@ -65,7 +65,7 @@ class Strategy(ABC):
 
     # Preparing
 
-    def place(self, model: nn.Module) -> nn.Module:
+    def to_device(self, model: nn.Module) -> nn.Module:
         """Moves a model to this rank's device."""
         return model.to(self.state.device)
 

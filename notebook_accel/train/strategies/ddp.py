@@ -51,7 +51,7 @@ class DataParallel(Strategy):
         return [self._wrap(model) for model in models]
 
     def _wrap(self, model: nn.Module) -> nn.Module:
-        if not _learns(model):
+        if not _has_gradients(model):
             return model  # there is nothing to average, and DDP refuses it
         device = self.state.device
         wrapped = DistributedDataParallel(
@@ -76,7 +76,7 @@ class DataParallel(Strategy):
     def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
         joinables: list[Joinable] = [model for model in models if isinstance(model, Joinable)]
         for model in models:
-            if not isinstance(model, Joinable) and _learns(model):
+            if not isinstance(model, Joinable) and _has_gradients(model):
                 raise ConfigurationError(
                     f"join_uneven_inputs was given a {type(model).__name__} that is not prepared, so the ranks have "
                     "nothing to stand by for: pass what accelerator.prepare(model) returned"
@@ -84,7 +84,7 @@ class DataParallel(Strategy):
         return Join(joinables) if joinables else nullcontext()
 
 
-def _learns(model: Any) -> bool:
+def _has_gradients(model: Any) -> bool:
     """Whether a model has gradients; also true of what is no model."""
     return not isinstance(model, nn.Module) or any(each.requires_grad for each in model.parameters())
 
@@ -105,8 +105,8 @@ def _syncing(model: nn.Module) -> Iterator[None]:
 
 
 def _arguments(options: DistributedDataParallelKwargs) -> dict[str, Any]:
-    ours = ("comm_hook", "comm_wrapper", "comm_state_option")
-    return {name: value for name, value in options.to_kwargs().items() if name not in ours}
+    own = ("comm_hook", "comm_wrapper", "comm_state_option")
+    return {name: value for name, value in options.to_kwargs().items() if name not in own}
 
 
 def _compress(model: DistributedDataParallel, options: DistributedDataParallelKwargs) -> None:

@@ -18,8 +18,8 @@ from notebook_accel.train.options.plugins import DistributedType
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies import wrapping
 from notebook_accel.train.strategies.base import Settings, StateDict
-from notebook_accel.train.strategies.parameters import followed_by, start_alike
-from notebook_accel.train.strategies.sharded_states import InShards
+from notebook_accel.train.strategies.parameters import broadcast_initial_state, optimizers_following
+from notebook_accel.train.strategies.sharded_states import ShardedStrategy
 from notebook_accel.train.tensors.shards import whole
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
 
-class FullySharded(InShards):
+class FullySharded(ShardedStrategy):
     """Models in shards; each layer is whole only while it computes."""
 
     plugin: FullyShardedDataParallelPlugin
@@ -50,12 +50,12 @@ class FullySharded(InShards):
             return init_device_mesh(self.state.device.type, (size // here, here), mesh_dim_names=("replicate", "shard"))
         return init_device_mesh(self.state.device.type, (size,), mesh_dim_names=("shard",))
 
-    def place(self, model: nn.Module) -> nn.Module:
+    def to_device(self, model: nn.Module) -> nn.Module:
         """Leaves it where it is: a model that fits no device as a whole gets there in shards."""
         return model
 
     def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
-        with followed_by(optimizers, models):
+        with optimizers_following(optimizers, models):
             for model in models:
                 self._shard(model)
         return list(models)
@@ -65,7 +65,7 @@ class FullySharded(InShards):
         on_meta = any(parameter.is_meta for parameter in model.parameters())
         if not on_meta and self.state.num_processes > 1:
             with torch.no_grad():
-                start_alike(model)
+                broadcast_initial_state(model)
         if self.plugin.activation_checkpointing:
             layers = wrapping.recompute(model, layers)
         arguments = self._arguments()
@@ -73,9 +73,9 @@ class FullySharded(InShards):
             fully_shard(layer, **arguments)
         fully_shard(model, **arguments)
         if on_meta:
-            wrapping.materialise(model, self._home(), self.plugin.param_init_fn)
+            wrapping.materialise(model, self._parameter_device(), self.plugin.param_init_fn)
 
-    def _home(self) -> torch.device:
+    def _parameter_device(self) -> torch.device:
         return torch.device("cpu") if self.plugin.offload else self.state.device
 
     def _arguments(self) -> dict[str, Any]:

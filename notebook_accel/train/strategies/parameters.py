@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from notebook_accel.errors import ConfigurationError
 
 
-def start_alike(model: nn.Module) -> None:
+def broadcast_initial_state(model: nn.Module) -> None:
     """Gives all ranks the weights and buffers of rank 0."""
     for tensor in (*model.parameters(), *model.buffers()):
         if not tensor.is_meta:
@@ -21,7 +21,7 @@ def start_alike(model: nn.Module) -> None:
 
 
 @contextmanager
-def followed_by(optimizers: Sequence[Optimizer], models: Sequence[nn.Module]) -> Iterator[None]:
+def optimizers_following(optimizers: Sequence[Optimizer], models: Sequence[nn.Module]) -> Iterator[None]:
     """Has the optimizers follow when parameters of the models are replaced in the block.
 
     Raises:

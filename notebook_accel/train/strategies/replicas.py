@@ -32,7 +32,7 @@ def make_equal() -> str:
         return ""
     models = [model.module for model in _distributed_models()]
     together = [*models, *_steppers()] if models else []
-    outlines = _gather([_outline(each) for each in together])
+    outlines = _gather([_signature(each) for each in together])
     if any(other != outlines[0] for other in outlines):
         return "The ranks hold different models or optimizers now, which can't be made equal: prepare them again."
     if not together:
@@ -53,7 +53,7 @@ def _distributed_models() -> list[Any]:
         return []
     found = _alive(parallel.DistributedDataParallel)
     # One on a group that the user has made is the user's to mend.
-    return sorted((each for each in found if each.process_group is dist.group.WORLD), key=_outline)
+    return sorted((each for each in found if each.process_group is dist.group.WORLD), key=_signature)
 
 
 def _detach(model: Any) -> tuple[Any, list[Any], Any]:
@@ -74,7 +74,7 @@ def _rejoin(model: Any, hooks: list[Any], state: Any) -> None:
 def _steppers() -> list[Any]:
     """What is stepped beside a model."""
     kinds = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
-    return sorted(_alive(*kinds), key=_outline)
+    return sorted(_alive(*kinds), key=_signature)
 
 
 def _alive(*kinds: type) -> list[Any]:
@@ -82,14 +82,14 @@ def _alive(*kinds: type) -> list[Any]:
     return [each for each in gc.get_objects() if issubclass(type(each), kinds)]
 
 
-def _outline(each: Any) -> str:
+def _signature(each: Any) -> str:
     """What is equal for the same thing on each rank."""
     if isinstance(each, nn.Module):
         return f"{type(each).__name__} {[tuple(parameter.shape) for parameter in each.parameters()]}"
     if isinstance(each, torch.optim.Optimizer):
         shapes = [[tuple(parameter.shape) for parameter in group["params"]] for group in each.param_groups]
         return f"{type(each).__name__} {shapes}"
-    return f"{type(each).__name__} {_outline(each.optimizer)}"
+    return f"{type(each).__name__} {_signature(each.optimizer)}"
 
 
 def _digest(each: Any) -> list[Any]:
@@ -117,7 +117,7 @@ def _take_over(each: Any) -> None:
         each.load_state_dict(state[0])
 
 
-def _gather(mine: Any) -> list[Any]:
+def _gather(own: Any) -> list[Any]:
     found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, mine)
+    dist.all_gather_object(found, own)
     return found

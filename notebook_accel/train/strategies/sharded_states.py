@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from notebook_accel.train.checkpoints.checkpoint import LoadOptions, SaveOptions
 
 
-class InShards(Strategy):
+class ShardedStrategy(Strategy):
     """Weights are DTensors; checkpoints are written by all ranks, and can be read by any number of them."""
 
     def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:

@@ -18,12 +18,12 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.plugins import DistributedType, TorchTensorParallelPlugin
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings
-from notebook_accel.train.strategies.parameters import followed_by, start_alike
-from notebook_accel.train.strategies.sharded_states import InShards
+from notebook_accel.train.strategies.parameters import broadcast_initial_state, optimizers_following
+from notebook_accel.train.strategies.sharded_states import ShardedStrategy
 from notebook_accel.train.tensors.shards import whole
 
 
-class TensorParallel(InShards):
+class TensorParallel(ShardedStrategy):
     """Each layer of the plan is spread over the ranks of a group, which all get the same samples."""
 
     plugin: TorchTensorParallelPlugin
@@ -74,10 +74,10 @@ class TensorParallel(InShards):
         return init_device_mesh(self.state.device.type, (size // shared, shared), mesh_dim_names=("dp", "tp"))
 
     def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
-        with followed_by(optimizers, models):
+        with optimizers_following(optimizers, models):
             for model in models:
                 with torch.no_grad():
-                    start_alike(model)
+                    broadcast_initial_state(model)
                 self._check_plan(model)
                 parallelize_module(model, self.mesh["tp"], self.plugin.plan)
                 if self.mesh["dp"].size() > 1:

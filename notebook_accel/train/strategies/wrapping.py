@@ -11,7 +11,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 
-_SIZE = 100_000_000
+_DEFAULT_MIN_PARAMETERS = 100_000_000
 """Parameters from which on a module is wrapped by its size, as in the peer."""
 
 
@@ -31,7 +31,7 @@ def layers(model: nn.Module, plugin: FullyShardedDataParallelPlugin) -> list[nn.
     if kind == "no_wrap":
         return []
     if kind == "size_based_wrap":
-        return _by_size(inner, plugin.min_num_params or _SIZE)
+        return _by_size(inner, plugin.min_num_params or _DEFAULT_MIN_PARAMETERS)
     names = plugin.transformer_cls_names_to_wrap or sorted(getattr(model, "_no_split_modules", None) or [])
     found = [module for module in inner if type(module).__name__ in names]
     missing = set(names) - {type(module).__name__ for module in found}

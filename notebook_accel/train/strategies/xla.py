@@ -43,7 +43,7 @@ class XlaReplicas(Strategy):
     def distributed_type(self) -> DistributedType:
         return DistributedType.XLA
 
-    def place(self, model: nn.Module) -> nn.Module:
+    def to_device(self, model: nn.Module) -> nn.Module:
         self._to_move.add(id(model))  # with the optimizers, which `prepare` knows
         return model
 
@@ -52,7 +52,7 @@ class XlaReplicas(Strategy):
             if id(model) in self._to_move:
                 xla_group.move(model, optimizers)
             if self.state.use_distributed:
-                _start_alike(model)
+                _broadcast_initial_state(model)
             self._models.append(model)
         self._to_move.clear()
         for optimizer in optimizers:
@@ -100,7 +100,7 @@ class XlaReplicas(Strategy):
         write_replicated(folder, weights, states, options)
 
 
-def _start_alike(model: nn.Module) -> None:
+def _broadcast_initial_state(model: nn.Module) -> None:
     """Gives all ranks the weights and buffers of rank 0."""
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):

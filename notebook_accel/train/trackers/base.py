@@ -88,11 +88,11 @@ def scalars(values: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if isinstance(value, (bool, int, float))}
 
 
-def skip(tracker: GeneralTracker, key: str, value: Any) -> None:
+def warn_skipped(tracker: GeneralTracker, key: str, value: Any) -> None:
     """Tells, once for each key, that a service cannot log a value of such a type."""
-    told = tracker.__dict__.setdefault("_skipped", set())
-    if key not in told:
-        told.add(key)
+    skipped_keys = tracker.__dict__.setdefault("_skipped", set())
+    if key not in skipped_keys:
+        skipped_keys.add(key)
         _log.warning(
             "%s cannot log %r, a %s: it takes numbers. It is left out; log it through get_tracker(%r, unwrap=True).",
             type(tracker).__name__, key, type(value).__name__, tracker.name,

@@ -17,7 +17,7 @@ from notebook_accel.train.trackers.base import GeneralTracker, check, is_main_pr
 
 
 @dataclass(frozen=True)
-class _Known:
+class TrackerRow:
     """A tracker that comes with the package."""
 
     file: str
@@ -33,11 +33,11 @@ class _Known:
 
 
 TRACKERS = {
-    LoggerType.TENSORBOARD: _Known("tensorboard", "TensorBoardTracker", "tensorboard"),
-    LoggerType.WANDB: _Known("wandb", "WandBTracker", "wandb"),
-    LoggerType.TRACKIO: _Known("trackio", "TrackioTracker", "trackio"),
-    LoggerType.COMETML: _Known("comet", "CometMLTracker", "comet_ml"),
-    LoggerType.MLFLOW: _Known("mlflow", "MLflowTracker", "mlflow"),
+    LoggerType.TENSORBOARD: TrackerRow("tensorboard", "TensorBoardTracker", "tensorboard"),
+    LoggerType.WANDB: TrackerRow("wandb", "WandBTracker", "wandb"),
+    LoggerType.TRACKIO: TrackerRow("trackio", "TrackioTracker", "trackio"),
+    LoggerType.COMETML: TrackerRow("comet", "CometMLTracker", "comet_ml"),
+    LoggerType.MLFLOW: TrackerRow("mlflow", "MLflowTracker", "mlflow"),
 }
 _log = logging.getLogger(__name__)
 Named = str | LoggerType | GeneralTracker | type[GeneralTracker]
@@ -65,7 +65,7 @@ class Logbook:
         self._is_main = is_main_process()
         self.trackers: list[GeneralTracker] = []
         """Those that have been started."""
-        self._told = False
+        self._warned = False
         """Whether the user knows that none is."""
 
     @property
@@ -103,8 +103,8 @@ class Logbook:
                 events.emit(events.Metrics(numbers, step))
         if log_kwargs:
             self._refuse_unknown("log_kwargs", log_kwargs)
-        if self._chosen and not self.trackers and not self._told:
-            self._told = True
+        if self._chosen and not self.trackers and not self._warned:
+            self._warned = True
             _log.warning(
                 "%s got nothing of what was logged, since no run is open: call init_trackers before, and end_training "
                 "after the last.", ", ".join(self._names()),
@@ -119,7 +119,7 @@ class Logbook:
             ConfigurationError: There is none of that name, or it is not started.
         """
         if not self._is_main:
-            return _Nowhere()
+            return _NullTracker()
         for tracker in self.trackers:
             if tracker.name == name:
                 found: Any = tracker
@@ -162,15 +162,15 @@ class Logbook:
             )
 
 
-class _Nowhere:
+class _NullTracker:
     """Stands in, on the other ranks, for a tracker and all that belongs to it."""
 
-    def __getattr__(self, name: str) -> _Nowhere:
+    def __getattr__(self, name: str) -> _NullTracker:
         if name.startswith("__"):
             raise AttributeError(name)
         return self
 
-    def __call__(self, *args: Any, **kwargs: Any) -> _Nowhere:
+    def __call__(self, *args: Any, **kwargs: Any) -> _NullTracker:
         return self
 
 
@@ -189,9 +189,9 @@ def _choose(
         elif isinstance(each, type):
             raise ConfigurationError(f"log_with={each.__name__} is a class: pass a tracker, {each.__name__}(...)")
         elif str(each).lower() == LoggerType.ALL.value:
-            chosen += [kind for kind, known in TRACKERS.items() if _installed(known) and kind not in chosen]
+            chosen += [kind for kind, row in TRACKERS.items() if _installed(row) and kind not in chosen]
         else:
-            chosen.append(_known(each))
+            chosen.append(_tracker_type(each))
     for kind in chosen:
         folder_needed = isinstance(kind, GeneralTracker) or TRACKERS[kind].load().requires_logging_directory
         if folder_needed and logging_dir is None and getattr(kind, "requires_logging_directory", True):
@@ -202,7 +202,7 @@ def _choose(
     return chosen
 
 
-def _known(name: object) -> LoggerType:
+def _tracker_type(name: object) -> LoggerType:
     try:
         kind = LoggerType(str(name))
     except ValueError:
@@ -217,5 +217,5 @@ def _known(name: object) -> LoggerType:
     return kind
 
 
-def _installed(known: _Known) -> bool:
-    return importlib.util.find_spec(known.package) is not None
+def _installed(row: TrackerRow) -> bool:
+    return importlib.util.find_spec(row.package) is not None

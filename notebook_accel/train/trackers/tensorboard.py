@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, skip
+from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, warn_skipped
 
 
 class TensorBoardTracker(GeneralTracker):
@@ -63,7 +63,7 @@ class TensorBoardTracker(GeneralTracker):
                 lines = {name: plain(each) for name, each in value.items()}
                 self.writer.add_scalars(key, lines, global_step=step, **kwargs)
             else:
-                skip(self, key, value)
+                warn_skipped(self, key, value)
         self.writer.flush()
 
     @on_main_process

@@ -76,4 +76,4 @@ def test_a_loader_without_a_length_is_told_too(heard: list[Bar]) -> None:
 
 def test_where_nobody_listens_the_batches_come_as_they_are() -> None:
     batches = iter([1, 2])
-    assert showing.shown([], batches) is batches
+    assert showing.with_progress([], batches) is batches
