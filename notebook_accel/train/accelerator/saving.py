@@ -12,7 +12,7 @@ from torch import nn
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.accelerator.base import AcceleratorBase
 from notebook_accel.train.checkpoints import serialization, weights
-from notebook_accel.train.checkpoints.checkpoint import Contents
+from notebook_accel.train.checkpoints.contents import Contents
 from notebook_accel.train.models import compiling
 from notebook_accel.train.options.plugins import ProfileKwargs
 from notebook_accel.train.ranks.state import AcceleratorState

@@ -17,19 +17,11 @@ from torch.utils.hooks import RemovableHandle
 
 from notebook_accel.errors import CheckpointError, ConfigurationError
 from notebook_accel.train.checkpoints import folders
-from notebook_accel.train.checkpoints.contents import (
-    Contents,
-    LoadOptions,
-    SaveOptions,
-    read_replicated,
-    write_replicated,
-)
+from notebook_accel.train.checkpoints.contents import Contents, LoadOptions, SaveOptions
 from notebook_accel.train.checkpoints.folders import StagedFolder
 from notebook_accel.train.options.plugins import ProjectConfiguration
 from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
-
-__all__ = ["Checkpoints", "Contents", "LoadOptions", "SaveOptions", "read_replicated", "write_replicated"]
 
 T = TypeVar("T")
 SaveHook = Callable[[list[Any], list[dict[str, torch.Tensor]], str], None]

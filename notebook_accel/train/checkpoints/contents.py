@@ -57,20 +57,25 @@ class LoadOptions:
     """More arguments of `torch.load`, for optimizers and schedulers."""
 
 
+@dataclass(frozen=True)
+class StrategySave:
+    """What a strategy writes into a checkpoint, and where."""
+
+    folder: Path
+    models: Sequence[nn.Module]
+    weights: Sequence[dict[str, torch.Tensor]]
+    """What the save hooks left of `CheckpointStrategy.checkpoint_weights`."""
+    optimizers: Sequence[Optimizer]
+    options: SaveOptions
+
+
 class CheckpointStrategy(Protocol):
     """What a checkpoint needs of the strategy by which models live on the ranks."""
 
     def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[dict[str, torch.Tensor]]:
         """What hooks see of the weights."""
 
-    def save_checkpoint(
-        self,
-        folder: Path,
-        models: Sequence[nn.Module],
-        weights: Sequence[dict[str, torch.Tensor]],
-        optimizers: Sequence[Optimizer],
-        options: SaveOptions,
-    ) -> None:
+    def save_checkpoint(self, save: StrategySave) -> None:
         """Writes weights and optimizer states."""
 
     def load_checkpoint(
@@ -102,7 +107,7 @@ class Contents:
     def write(self, folder: Path, state_dicts: Sequence[dict[str, torch.Tensor]], options: SaveOptions) -> None:
         """Writes this rank's part; `state_dicts` are the whole weights that hooks have left."""
         # First, since ranks may meet in there: a rank that has failed before would leave the others waiting.
-        self.strategy.save_checkpoint(folder, self.models, state_dicts, self.optimizers, options)
+        self.strategy.save_checkpoint(StrategySave(folder, self.models, state_dicts, self.optimizers, options))
         state = PartialState()
         for index, loader in enumerate(self.loaders):
             name = file_name(LOADER_NAME, index, rank=state.process_index)

@@ -39,8 +39,8 @@ class StagedFolder:
 
     def __init__(self, target: str | os.PathLike[str]) -> None:
         self.target = Path(target).expanduser().resolve()
-        self.path = _hidden(self.target, "unfinished")
-        self._previous = _hidden(self.target, "previous")
+        self.path = hidden(self.target, "unfinished")
+        self._previous = hidden(self.target, "previous")
         self._refuse_unmovable()
 
     def begin(self) -> None:
@@ -81,7 +81,7 @@ class StagedFolder:
 
 def recover(target: Path) -> None:
     """Puts back a folder whose replacement did not come to its second rename."""
-    previous = _hidden(target, "previous")
+    previous = hidden(target, "previous")
     if target.exists():
         shutil.rmtree(previous, ignore_errors=True)
     elif previous.exists():
@@ -101,12 +101,13 @@ def remove_oldest(folder: Path, keep: int, newest: Path) -> None:
     """Removes all but `keep` of the numbered checkpoints; `newest` stays whatever its number."""
     others = [path for _, path in numbered(folder) if path != newest]
     for path in others[: max(0, len(others) + 1 - keep)]:
-        doomed = _hidden(path, "removed")  # so that a crash midway leaves no half checkpoint in place
+        doomed = hidden(path, "removed")  # so that a crash midway leaves no half checkpoint in place
         os.rename(path, doomed)
         shutil.rmtree(doomed)
 
 
-def _hidden(path: Path, what: str) -> Path:
+def hidden(path: Path, what: str) -> Path:
+    """The hidden name beside a file or folder that it has while it is not in use: written, replaced or removed."""
     return path.with_name(f".{path.name}.{what}")
 
 

@@ -11,6 +11,7 @@ import torch
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints import weights
+from notebook_accel.train.checkpoints.folders import hidden
 
 
 def save(obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) -> None:
@@ -22,7 +23,7 @@ def save(obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) 
         safe_serialization: safetensors, else pickle.
     """
     path = Path(f)
-    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished = hidden(path, "unfinished")
     if safe_serialization:
         weights.write(obj, unfinished, safe_serialization=True)
     else:

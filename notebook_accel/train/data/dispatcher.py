@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +20,8 @@ import torch.distributed as dist
 
 from notebook_accel.train.ranks.seeds import message_device
 from notebook_accel.train.ranks.state import PartialState
-from notebook_accel.train.tensors import tree
+from notebook_accel.train.tensors import packing, tree
 from notebook_accel.train.tensors.tree import TensorInformation
-
-_ALIGNMENT = 16
 
 
 class RoundKind(enum.IntEnum):
@@ -61,7 +59,7 @@ def send(rounds: Iterator[Round], set_remainder: Callable[[int], None]) -> Itera
             _broadcast_header(RoundKind.FAILED)
             raise
         leaves = [tree.leaves(part, travels) for part in parts]
-        sizes = [_size(each) for each in leaves]
+        sizes = [packing.packed_size(each) for each in leaves]
         is_new = descriptions != last_descriptions
         kind = RoundKind.LAST if found.is_last else RoundKind.ROUND
         described = max(map(len, descriptions)) if is_new else 0
@@ -70,7 +68,7 @@ def send(rounds: Iterator[Round], set_remainder: Callable[[int], None]) -> Itera
             last_descriptions = descriptions
             _scatter([_bytes(text, described) for text in last_descriptions], described, message_device())
         if max(sizes):
-            _scatter([_pack(each, max(sizes)) for each in leaves], max(sizes), _tensor_device())
+            _scatter([packing.pack(each, max(sizes)) for each in leaves], max(sizes), _tensor_device())
         set_remainder(found.remainder)
         yield parts[0]
         if found.is_last:
@@ -123,27 +121,8 @@ def _describe(tensor: torch.Tensor) -> TensorInformation:
     return TensorInformation(tensor.shape, tensor.dtype)
 
 
-def _size(leaves: Iterable[torch.Tensor]) -> int:
-    return sum(_aligned(tensor.numel() * tensor.element_size()) for tensor in leaves)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
-
-
 def _bytes(text: bytes, size: int) -> torch.Tensor:
     return torch.frombuffer(bytearray(text.ljust(size, b"\0")), dtype=torch.uint8)
-
-
-def _pack(leaves: list[torch.Tensor], size: int) -> torch.Tensor:
-    """One tensor of bytes with all of these, one after the other."""
-    packed = torch.empty(size, dtype=torch.uint8, device=leaves[0].device if leaves else None)
-    start = 0
-    for tensor in leaves:
-        flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
-        packed[start : start + flat.numel()] = flat
-        start += _aligned(flat.numel())
-    return packed
 
 
 def _unpack(description: bytes, packed: torch.Tensor | None) -> Any:
@@ -153,9 +132,8 @@ def _unpack(description: bytes, packed: torch.Tensor | None) -> Any:
         nonlocal start
         if packed is None or not found.shape.numel():
             return torch.empty(found.shape, dtype=found.dtype, device=_tensor_device())
-        size = found.shape.numel() * found.dtype.itemsize
-        begin, start = start, start + _aligned(size)
-        return packed[begin : begin + size].view(found.dtype).view(found.shape)
+        begin, start = start, start + packing.aligned(found.shape.numel() * found.dtype.itemsize)
+        return packing.unpack(packed, begin, found.shape, found.dtype)
 
     return tree.recursively_apply(
         take, pickle.loads(description), test_type=lambda leaf: isinstance(leaf, TensorInformation)

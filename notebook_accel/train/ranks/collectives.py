@@ -14,11 +14,9 @@ import torch
 
 from notebook_accel.errors import ConfigurationError, NotebookAccelError
 from notebook_accel.train.ranks import packets
-from notebook_accel.train.ranks.packets import Message
 from notebook_accel.train.ranks.state import PartialState
-from notebook_accel.train.tensors import tree
+from notebook_accel.train.tensors import packing, tree
 
-_ALIGNMENT = 16
 _REDUCTIONS = ("sum", "mean", "max", "none")
 
 
@@ -189,12 +187,13 @@ def _exchange_checked(
     tree.recursively_apply(lambda leaf: leaves.append(leaf.detach()), data, error_on_other_type=True)
     head = f"{operation} {', '.join(map(_describe, leaves))}"
     if PartialState().exchange.compares_shapes:
-        parts = _parts(leaves)
-        messages = packets.exchange(head.encode(), None if parts is None else torch.cat(parts), group)
+        body = packing.pack(leaves) if _fit_one_message(leaves) else None
+        messages = packets.exchange(head.encode(), body, group)
         if len({message.mark for message in messages}) > 1:
             raise _mismatch(operation, [message.head.decode(errors="replace") for message in messages])
-        if messages[0].body is not None:
-            arrived = iter(_unpack(leaves, messages))
+        bodies = [message.body for message in messages if message.body is not None]
+        if bodies:  # equal heads mean equal sizes: all of them fit, or none does
+            arrived = iter(_unpack(leaves, bodies))
             return tree.recursively_apply(lambda leaf: combine(leaf, next(arrived)), data)
     return tree.recursively_apply(lambda leaf: collective(leaf, group), data)
 
@@ -213,36 +212,25 @@ def _mismatch(operation: str, messages: Sequence[str]) -> DistributedOperationEx
     )
 
 
-def _parts(leaves: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-    """The leaves as bytes, each filled up to a multiple of the alignment; `None` where they go another way."""
-    if (
-        not leaves
-        or any(leaf.device.type != "cpu" for leaf in leaves)
-        or sum(leaf.nbytes for leaf in leaves) > packets.MAX_SIZE
-    ):
-        return None
-    parts = []
-    for leaf in leaves:
-        parts.append(leaf.contiguous().view(-1).view(torch.uint8))
-        if missing := -leaf.nbytes % _ALIGNMENT:
-            parts.append(torch.zeros(missing, dtype=torch.uint8))
-    return parts
+def _fit_one_message(leaves: Sequence[torch.Tensor]) -> bool:
+    """Whether the leaves can travel with their shapes: they are few bytes, and on the CPU."""
+    on_cpu = all(leaf.device.type == "cpu" for leaf in leaves)
+    return bool(leaves) and on_cpu and sum(leaf.nbytes for leaf in leaves) <= packets.MAX_SIZE
 
 
-def _unpack(leaves: Sequence[torch.Tensor], messages: Sequence[Message]) -> list[list[torch.Tensor]]:
-    """For each leaf those of all ranks."""
+def _unpack(leaves: Sequence[torch.Tensor], bodies: Sequence[memoryview]) -> list[list[torch.Tensor]]:
+    """For each leaf, those of all ranks."""
     found: list[list[torch.Tensor]] = []
+    # torch refuses to read from an empty buffer.
+    packed = [torch.frombuffer(body, dtype=torch.uint8) for body in bodies if len(body)]
     start = 0
     for leaf in leaves:
-        found.append([_leaf_of(message.body, start, leaf) for message in messages if message.body is not None])
-        start += leaf.nbytes + -leaf.nbytes % _ALIGNMENT
+        if leaf.numel():
+            found.append([packing.unpack(each, start, leaf.shape, leaf.dtype) for each in packed])
+        else:
+            found.append([torch.empty_like(leaf) for _ in bodies])
+        start += packing.aligned(leaf.nbytes)
     return found
-
-
-def _leaf_of(body: memoryview, start: int, like: torch.Tensor) -> torch.Tensor:
-    if not like.numel():
-        return torch.empty_like(like)
-    return torch.frombuffer(body, dtype=like.dtype, offset=start, count=like.numel()).view(like.shape)
 
 
 def _stack(leaf: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:

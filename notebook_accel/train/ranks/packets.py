@@ -16,6 +16,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from notebook_accel.train.tensors import packing
+
 # From torch 2.13 on it has another name, and warns of the old one.
 all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
@@ -26,7 +28,6 @@ MAX_SIZE = 2**17
 _sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """The bytes of the next first message in each group."""
 _HEADER = struct.Struct("=4q")
-_ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def all_gather_bytes(data: bytes, group: Any = None) -> list[bytes]:
 
 
 def _body_start(head: int) -> int:
-    return _HEADER.size + -(-head // _ALIGNMENT) * _ALIGNMENT
+    return _HEADER.size + packing.aligned(head)
 
 
 def _read(raw: bytearray, at: int, room: int) -> Message:

@@ -22,7 +22,7 @@ from notebook_accel.train.options.plugins import (
 from notebook_accel.train.ranks.state import PartialState
 
 if TYPE_CHECKING:
-    from notebook_accel.train.checkpoints.checkpoint import LoadOptions, SaveOptions
+    from notebook_accel.train.checkpoints.contents import LoadOptions, StrategySave
 
 StateDict = dict[str, torch.Tensor]
 
@@ -124,23 +124,17 @@ class Strategy(ABC):
         """What hooks see of a checkpoint's weights, and may take out: one entry for each model; none if in shards."""
         return [self.state_dict(model) for model in models]
 
-    def save_checkpoint(
-        self,
-        folder: Path,
-        models: Sequence[nn.Module],
-        weights: Sequence[StateDict],
-        optimizers: Sequence[Optimizer],
-        options: SaveOptions,
-    ) -> None:
+    def save_checkpoint(self, save: StrategySave) -> None:
         """Writes a checkpoint's weights and optimizer states."""
-        from notebook_accel.train.checkpoints import checkpoint
+        from notebook_accel.train.checkpoints import contents
 
-        checkpoint.write_replicated(folder, weights, [each.state_dict() for each in optimizers], options)
+        states = [each.state_dict() for each in save.optimizers]
+        contents.write_replicated(save.folder, save.weights, states, save.options)
 
     def load_checkpoint(
         self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
     ) -> None:
         """Reads what `save_checkpoint` has written, on as many ranks as there are now."""
-        from notebook_accel.train.checkpoints import checkpoint
+        from notebook_accel.train.checkpoints import contents
 
-        checkpoint.read_replicated(folder, [self.unwrap(model) for model in models], optimizers, options)
+        contents.read_replicated(folder, [self.unwrap(model) for model in models], optimizers, options)

@@ -23,7 +23,7 @@ from notebook_accel.train.strategies.sharded_states import ShardedStrategy
 from notebook_accel.train.tensors.shards import whole
 
 if TYPE_CHECKING:
-    from notebook_accel.train.checkpoints.checkpoint import LoadOptions, SaveOptions
+    from notebook_accel.train.checkpoints.contents import LoadOptions, StrategySave
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
@@ -126,26 +126,19 @@ class FullySharded(ShardedStrategy):
     def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[StateDict]:
         return [self.state_dict(model) for model in models] if self._saves_whole else []
 
-    def save_checkpoint(
-        self,
-        folder: Path,
-        models: Sequence[nn.Module],
-        weights: Sequence[StateDict],
-        optimizers: Sequence[Optimizer],
-        options: SaveOptions,
-    ) -> None:
+    def save_checkpoint(self, save: StrategySave) -> None:
         if not self._saves_whole:
-            super().save_checkpoint(folder, models, weights, optimizers, options)
+            super().save_checkpoint(save)
             return
         from notebook_accel.train.checkpoints import contents, gathered
 
-        states = [gathered.optimizer_state(each, keep=options.writes) for each in optimizers]
-        if options.writes and not self.state.is_main_process:
+        states = [gathered.optimizer_state(each, keep=save.options.writes) for each in save.optimizers]
+        if save.options.writes and not self.state.is_main_process:
             raise ConfigurationError(
                 "state_dict_type='FULL_STATE_DICT' brings all weights to rank 0, and save_on_each_node=True wants them "
                 "on every machine: use SHARDED_STATE_DICT, or a folder that the machines share"
             )
-        contents.write_replicated(folder, weights, states, options)
+        contents.write_replicated(save.folder, save.weights, states, save.options)
 
     def load_checkpoint(
         self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions

@@ -16,7 +16,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.strategies.base import StateDict, Strategy
 
 if TYPE_CHECKING:
-    from notebook_accel.train.checkpoints.checkpoint import LoadOptions, SaveOptions
+    from notebook_accel.train.checkpoints.contents import LoadOptions, StrategySave
 
 
 class ShardedStrategy(Strategy):
@@ -39,17 +39,10 @@ class ShardedStrategy(Strategy):
     def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[StateDict]:
         return []
 
-    def save_checkpoint(
-        self,
-        folder: Path,
-        models: Sequence[nn.Module],
-        weights: Sequence[StateDict],
-        optimizers: Sequence[Optimizer],
-        options: SaveOptions,
-    ) -> None:
+    def save_checkpoint(self, save: StrategySave) -> None:
         from notebook_accel.train.checkpoints import sharded
 
-        sharded.save(folder, models, optimizers)
+        sharded.save(save.folder, save.models, save.optimizers)
 
     def load_checkpoint(
         self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions

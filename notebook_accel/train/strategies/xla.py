@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +19,7 @@ from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings, StateDict, Strategy
 
 if TYPE_CHECKING:
-    from notebook_accel.train.checkpoints.checkpoint import SaveOptions
+    from notebook_accel.train.checkpoints.contents import StrategySave
 
 
 class XlaReplicas(Strategy):
@@ -88,16 +87,9 @@ class XlaReplicas(Strategy):
         found: StateDict = xla_group.on_host(dict(model.state_dict()))
         return found
 
-    def save_checkpoint(
-        self,
-        folder: Path,
-        models: Sequence[nn.Module],
-        weights: Sequence[StateDict],
-        optimizers: Sequence[Optimizer],
-        options: SaveOptions,
-    ) -> None:
-        states = [xla_group.on_host(optimizer.state_dict()) for optimizer in optimizers]
-        write_replicated(folder, weights, states, options)
+    def save_checkpoint(self, save: StrategySave) -> None:
+        states = [xla_group.on_host(optimizer.state_dict()) for optimizer in save.optimizers]
+        write_replicated(save.folder, save.weights, states, save.options)
 
 
 def _broadcast_initial_state(model: nn.Module) -> None:
