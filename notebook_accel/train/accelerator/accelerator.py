@@ -1,4 +1,4 @@
-"""`Accelerator`: what stands between a plain training loop and the ranks and devices it runs on."""
+"""`Accelerator`: prepares models, optimizers, loaders and schedulers for the ranks and devices they run on."""
 
 from __future__ import annotations
 
@@ -33,35 +33,36 @@ class Accelerator(Stepping, Saving):
             optimizer.step()
             scheduler.step()
 
-    On the ranks of a launch it needs no arguments; outside any it is a single device. Its interface is that of Hugging
-    Face Accelerate's class of the same name.
+    On the ranks of a launch it needs no arguments; outside a launch it uses a single device. Its interface is that of
+    Hugging Face Accelerate's class of the same name.
 
     Args:
         device_placement: Whether `prepare` moves models, and loaders move batches, to the rank's device.
         split_batches: As in `DataLoaderConfiguration`.
-        mixed_precision: `no`, `fp16`, `bf16` or `fp8`; `None`: what the launch said.
-        gradient_accumulation_steps: Over how many batches gradients add up.
-        cpu: Whether to leave accelerators alone.
+        mixed_precision: `no`, `fp16`, `bf16` or `fp8`; `None`: the launch's setting.
+        gradient_accumulation_steps: Over how many batches gradients are accumulated.
+        cpu: Whether to use the CPU although there are accelerators.
         dataloader_config: How loaders share their samples among the ranks.
         deepspeed_plugin: Not available.
         fsdp_plugin: Shards parameters with FSDP2.
-        torch_tp_plugin: Spreads layers over ranks.
+        torch_tp_plugin: Splits layers over ranks (tensor parallel).
         megatron_lm_plugin: Not available.
-        rng_types: Which random states loaders make equal on all ranks at the start of each epoch; `None`: only their
-            sampler's generator.
+        rng_types: Which random states loaders make equal on all ranks at the start of each epoch; `None`: only the
+            generator of their sampler.
         log_with: Trackers, by name or made by the user.
-        project_dir: Where the run keeps what it writes.
-        project_config: The same in more detail.
-        gradient_accumulation_plugin: Instead of `gradient_accumulation_steps`, in more detail.
+        project_dir: The folder for the run's checkpoints and logs.
+        project_config: The same, with more options.
+        gradient_accumulation_plugin: Instead of `gradient_accumulation_steps`, with more options.
         step_scheduler_with_optimizer: Whether schedulers follow the optimizers' real steps.
-        kwargs_handlers: Arguments for what it makes: `DistributedDataParallelKwargs`, `GradScalerKwargs` and so on.
-        dynamo_backend: Has models go through `torch.compile` with this backend.
-        dynamo_plugin: The same in more detail.
+        kwargs_handlers: Arguments for the objects that it creates: `DistributedDataParallelKwargs`, `GradScalerKwargs`
+            and so on.
+        dynamo_backend: Compiles models with `torch.compile` and this backend.
+        dynamo_plugin: The same, with more options.
         deepspeed_plugins: Not available.
         parallelism_config: Not available.
 
     Raises:
-        ConfigurationError: Arguments that contradict each other, the device, or an Accelerator that is there already.
+        ConfigurationError: Arguments that contradict each other, the device, or an existing Accelerator.
         HardwareError: The device cannot compute in that precision.
     """
 
@@ -71,15 +72,15 @@ class Accelerator(Stepping, Saving):
         """Makes models, optimizers, loaders and schedulers ready for the ranks.
 
         Args:
-            args: Any number of them, in any order; models together with their optimizers. What is none of these, or is
-                prepared already, comes back as it is.
-            device_placement: For each of them, whether it is moved to the device; `None`: as the Accelerator was told.
+            args: Any number of them, in any order; models together with their optimizers. Anything else, and what is
+                prepared already, is returned unchanged.
+            device_placement: For each of them, whether it is moved to the device; `None`: the Accelerator's setting.
 
         Returns:
-            The prepared objects in the same order; a single one bare.
+            The prepared objects in the same order; a single object itself rather than a tuple.
 
         Raises:
-            ConfigurationError: They do not go together.
+            ConfigurationError: The objects do not fit together.
         """
         placements = [None] * len(args) if device_placement is None else list(device_placement)
         if len(placements) != len(args):
@@ -98,7 +99,7 @@ class Accelerator(Stepping, Saving):
                 found[index] = self.prepare_data_loader(each, placements[index])
             elif isinstance(each, Optimizer):
                 found[index] = self._wrap_optimizer(each, placements[index])
-        for index, each in enumerate(args):  # they follow optimizers, which are all known by now
+        for index, each in enumerate(args):  # last, since schedulers follow prepared optimizers
             if isinstance(each, LRScheduler):
                 found[index] = self.prepare_scheduler(each)
         return found[0] if len(found) == 1 else tuple(found)
@@ -110,7 +111,7 @@ class Accelerator(Stepping, Saving):
 
         Args:
             model: The model.
-            device_placement: Whether it is moved to the device; `None`: as the Accelerator was told.
+            device_placement: Whether it is moved to the device; `None`: the Accelerator's setting.
             evaluation_mode: Whether it is only evaluated, and so stays whole and unwrapped.
         """
         if not evaluation_mode:
@@ -129,7 +130,7 @@ class Accelerator(Stepping, Saving):
 
         Args:
             data_loader: The loader.
-            device_placement: Whether its batches are moved to the device; `None`: as the Accelerator was told.
+            device_placement: Whether its batches are moved to the device; `None`: the Accelerator's setting.
             slice_fn_for_dispatch: How rank 0, where it reads for all, cuts a batch; see `slice_tensors`.
         """
         config = self.dataloader_config
@@ -189,7 +190,7 @@ class Accelerator(Stepping, Saving):
     def _prepare_models(
         self, models: Sequence[nn.Module], placements: Sequence[bool], optimizers: Sequence[Optimizer]
     ) -> list[nn.Module]:
-        """Prepares those that are not yet, all at once, with the optimizers that hold their parameters."""
+        """Prepares the models that are not prepared yet in one call, with the optimizers that hold their parameters."""
         known = [self._known(model) for model in models]
         new = [index for index, model in enumerate(known) if model is None]
         inner = [compiling.inner(models[index]) for index in new]
@@ -211,13 +212,13 @@ class Accelerator(Stepping, Saving):
         return [model for model in known if model is not None]
 
     def _compile(self, model: nn.Module, given: nn.Module) -> nn.Module:
-        """Compiles a model, last of all, if the user has done so or asked for it."""
+        """Compiles a prepared model if the user compiled it before, or asked for it by `dynamo_plugin`."""
         if compiling.is_compiled(given):
             return compiling.like(model, given)
         return compiling.apply(model, self.state.dynamo_plugin)
 
     def _known(self, model: nn.Module) -> nn.Module | None:
-        """What the model, prepared or not, was prepared as."""
+        """The prepared model that stands for `model`; `None` if it was not prepared."""
         own = compiling.inner(model)
         for prepared in self._models:
             inner = compiling.inner(prepared)
@@ -243,7 +244,7 @@ class Accelerator(Stepping, Saving):
     def _moves_to_device(self, device_placement: bool | None) -> bool:
         return self.device_placement if device_placement is None else device_placement
 
-    # What comes back
+    # Undoing
 
     def unwrap_model(
         self, model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
@@ -252,8 +253,8 @@ class Accelerator(Stepping, Saving):
 
         Args:
             model: A prepared model.
-            keep_fp32_wrapper: Whether it still computes in the low precision, with outputs in float32.
-            keep_torch_compile: Whether it still is compiled, if it was.
+            keep_fp32_wrapper: Whether its forward keeps running in mixed precision, with outputs in float32.
+            keep_torch_compile: Whether a compiled model stays compiled.
         """
         own = self.strategy.unwrap(compiling.inner(model))
         if not keep_fp32_wrapper:
@@ -261,11 +262,11 @@ class Accelerator(Stepping, Saving):
         return compiling.like(own, model) if keep_torch_compile else own
 
     def skip_first_batches(self, dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
-        """A loader that leaves out the first batches, to go on in the middle of an epoch."""
+        """Returns a loader that skips the first batches, to resume in the middle of an epoch."""
         return data.skip_first_batches(dataloader, num_batches)
 
     def free_memory(self, *objects: Any) -> list[Any]:
-        """Forgets all that was prepared, and frees its memory.
+        """Drops all references to prepared objects, and frees their memory.
 
             model, optimizer = accelerator.free_memory(model, optimizer)
 
@@ -293,7 +294,7 @@ def _distinct(optimizers: Sequence[Optimizer]) -> list[Optimizer]:
 
 
 def _remember(known: list[T], new: T) -> T:
-    """Adds to the list what is not in it."""
+    """Appends an object to the list unless it is in it, and returns it."""
     if not any(each is new for each in known):
         known.append(new)
     return new

@@ -1,4 +1,4 @@
-"""What an `Accelerator` is made of: the arguments it was given, checked once, and the parts that work for it."""
+"""The constructor of `Accelerator`: it checks the arguments once, and builds the parts that the methods delegate to."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from notebook_accel.train.trackers import GeneralTracker, Logbook
 
 
 class AcceleratorBase(RankAware):
-    """The settings of a training run, and its parts. `Accelerator` has the documentation."""
+    """The settings and parts of an `Accelerator`, whose docstring documents the arguments."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class AcceleratorBase(RankAware):
         self._schedulers: list[AcceleratedScheduler] = []
         self._dataloaders: list[DataLoader[Any]] = []
 
-    # Where this is
+    # The rank
 
     @property
     def num_processes(self) -> int:
@@ -141,12 +141,12 @@ class AcceleratorBase(RankAware):
 
     @property
     def device(self) -> torch.device:
-        """Where this rank computes."""
+        """The device of this rank."""
         return self.state.device
 
     @property
     def distributed_type(self) -> DistributedType:
-        """How the ranks work together."""
+        """How the ranks work together, such as `MULTI_GPU` or `FSDP`."""
         return self.state.distributed_type
 
     @property
@@ -159,14 +159,14 @@ class AcceleratorBase(RankAware):
         return self.state.is_fsdp2
 
     def wait_for_everyone(self) -> None:
-        """Waits until all ranks have come to this point."""
+        """Waits until all ranks have reached this call."""
         self.state.wait_for_everyone()
 
-    # How it was set up
+    # Settings
 
     @property
     def mixed_precision(self) -> str:
-        """What forward passes compute in: `no`, `fp16`, `bf16`, `fp8`."""
+        """The precision of forward passes: `no`, `fp16`, `bf16` or `fp8`."""
         return self.state.mixed_precision
 
     @property
@@ -186,7 +186,7 @@ class AcceleratorBase(RankAware):
 
     @property
     def save_iteration(self) -> int:
-        """The number that the next checkpoint gets, with automatic naming."""
+        """The number of the next checkpoint, with automatic naming."""
         return self.project_configuration.iteration
 
     @property
@@ -220,7 +220,7 @@ class AcceleratorBase(RankAware):
 
 @contextmanager
 def _state_forgotten_on_error() -> Iterator[None]:
-    """Forgets a state whose settings turn out to be impossible, so that the next cell can make another."""
+    """Resets the shared state if the constructor fails, so that a corrected cell can create another Accelerator."""
     first = not is_initialized()
     try:
         yield

@@ -1,7 +1,7 @@
 """Checkpoints of a whole run: `save_state` and `load_state`.
 
-All ranks come here together. What fails on one rank fails on all, so that none is left waiting; and a checkpoint is
-written beside its place and renamed, so that it is there whole or not at all.
+All ranks call these together. What fails on one rank fails on all, so that none waits forever; and a checkpoint is
+written to a hidden folder and renamed, so that it exists completely or not at all.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _log = get_logger(__name__)
 
 
 class Checkpoints:
-    """The checkpoints of one Accelerator: where they are, and what the user has hung on them.
+    """The checkpoints of one Accelerator: their folders, and the hooks and objects that the user registered.
 
     Args:
         project: Read at each call, since users change its `iteration`.
 
     Raises:
-        ConfigurationError: `total_limit` can't be kept.
+        ConfigurationError: `total_limit` is not possible, or has no effect.
     """
 
     def __init__(self, project: ProjectConfiguration) -> None:
@@ -55,7 +55,7 @@ class Checkpoints:
             )
 
     def register(self, *objects: Any) -> None:
-        """Adds objects of the user's to what checkpoints hold.
+        """Includes objects of the user in checkpoints.
 
         Raises:
             ConfigurationError: One has no `state_dict` and `load_state_dict`.
@@ -69,13 +69,13 @@ class Checkpoints:
         self.custom.extend(objects)
 
     def register_save_hook(self, hook: SaveHook) -> RemovableHandle:
-        """Has `hook(models, weights, folder)` called before a save; weights that it takes out are not written."""
+        """Makes `save` call `hook(models, weights, folder)` first; weights that it removes are not written."""
         handle = RemovableHandle(self._save_hooks)
         self._save_hooks[handle.id] = hook
         return handle
 
     def register_load_hook(self, hook: LoadHook) -> RemovableHandle:
-        """Has `hook(models, folder)` called before a load; models that it takes out are not filled."""
+        """Makes `load` call `hook(models, folder)` first; models that it removes are not loaded."""
         handle = RemovableHandle(self._load_hooks)
         self._load_hooks[handle.id] = hook
         return handle
@@ -87,8 +87,8 @@ class Checkpoints:
 
         Args:
             contents: What to write.
-            output_dir: The checkpoint's folder; one that is there is replaced. Not used with automatic naming.
-            safe_serialization: Whether whole weights become safetensors.
+            output_dir: The checkpoint's folder; an existing one is replaced. Not used with automatic naming.
+            safe_serialization: Whether unsharded weights are written as safetensors.
 
         Returns:
             The folder.
@@ -155,7 +155,7 @@ class Checkpoints:
         return step
 
     def _write(self, contents: Contents, folder: Path, safe_serialization: bool) -> None:
-        folder.mkdir(parents=True, exist_ok=True)  # on a machine with a disk of its own it is not there yet
+        folder.mkdir(parents=True, exist_ok=True)  # on a node with its own disk it does not exist yet
         state = PartialState()
         on_each_node = self._project.save_on_each_node
         writes = state.is_local_main_process if on_each_node else state.is_main_process
@@ -216,7 +216,7 @@ class Checkpoints:
 
 
 def _on_all_ranks(task: str, action: Callable[[], T]) -> T:
-    """Runs an action on all ranks; where it fails on some, it fails on all."""
+    """Runs an action on every rank; if it fails on one of them, it raises on all, so that none waits forever."""
     state = PartialState()
     error: Exception | None = None
     result: Any = None
@@ -235,7 +235,7 @@ def _on_all_ranks(task: str, action: Callable[[], T]) -> T:
 
 
 def _agreed_folder(folder: Path) -> Path:
-    """The folder that the first rank of this machine named: a name with the time in it differs between ranks."""
+    """The folder that the first rank of this node chose: a name that contains the time differs between ranks."""
     state = PartialState()
     if not state.use_distributed:
         return folder
@@ -261,7 +261,7 @@ def _on_each_node(action: Callable[[], None]) -> None:
 
 
 def _on_each_disk(action: Callable[[], None]) -> None:
-    """Runs an action on the main rank, then on the first of each other machine, which finds a shared disk done."""
+    """Runs an action on rank 0, then on the first of every other node, which has nothing to do on a shared disk."""
     state = PartialState()
     _on_all_ranks("finish the checkpoint", lambda: action() if state.is_main_process else None)
     others = state.is_local_main_process and not state.is_main_process

@@ -18,9 +18,9 @@ def save(obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) 
     """Writes an object to a file, which is whole or not there.
 
     Args:
-        obj: A dict of tensors for safetensors; else whatever `torch.save` takes.
+        obj: A dict of tensors for safetensors; otherwise anything that `torch.save` takes.
         f: The file.
-        safe_serialization: safetensors, else pickle.
+        safe_serialization: Whether to write safetensors rather than pickle.
     """
     path = Path(f)
     unfinished = hidden(path, "unfinished")

@@ -47,7 +47,7 @@ def save_model(
         save_directory: Made if it is not there. Its other files stay.
         max_shard_size: The most bytes of one file, as a number or like `"5GB"` or `"512MiB"`. A single larger tensor
             gets a file of its own.
-        safe_serialization: safetensors, else pickle.
+        safe_serialization: Whether to write safetensors rather than pickle.
 
     Raises:
         ConfigurationError: The folder is a file, the size makes no sense, or something cannot be written so.

@@ -1,4 +1,4 @@
-"""A copy of the model on every rank, gradients averaged: torch's `DistributedDataParallel`."""
+"""A replica of the model on every rank, gradients averaged: torch's `DistributedDataParallel`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WITH_STATE = (Hook.POWER_SGD, Hook.BATCHED_POWER_SGD)
 
 
 class DataParallel(Strategy):
-    """Several ranks, each with the whole model."""
+    """Several ranks, each with a replica of the model."""
 
     def __init__(self, state: PartialState, settings: Settings) -> None:
         super().__init__(state, settings)
@@ -52,7 +52,7 @@ class DataParallel(Strategy):
 
     def _wrap(self, model: nn.Module) -> nn.Module:
         if not _has_gradients(model):
-            return model  # there is nothing to average, and DDP refuses it
+            return model  # DDP refuses a model without gradients to average
         device = self.state.device
         wrapped = DistributedDataParallel(
             model, device_ids=[device.index] if device.type == "cuda" else None, **_arguments(self.settings.ddp)
@@ -85,7 +85,7 @@ class DataParallel(Strategy):
 
 
 def _has_gradients(model: Any) -> bool:
-    """Whether a model has gradients; also true of what is no model."""
+    """Whether a model has gradients; true for anything that is not a module."""
     return not isinstance(model, nn.Module) or any(each.requires_grad for each in model.parameters())
 
 
@@ -96,7 +96,7 @@ def _syncing(model: nn.Module) -> Iterator[None]:
         return
     before = model.require_backward_grad_sync
     model.require_backward_grad_sync = True
-    # A forward without sync has left the reducer unprepared for a backward with it.
+    # The reducer prepares for a backward pass at the end of the forward, which it did not do without sync.
     model.reducer.prepare_for_backward([])
     try:
         yield

@@ -1,4 +1,4 @@
-"""Parameters, gradients and optimizer states in shards, one on each rank: torch's FSDP2, `fully_shard`."""
+"""Parameters, gradients and optimizer states sharded over the ranks: torch's FSDP2, `fully_shard`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat
 
 
 class FullySharded(ShardedStrategy):
-    """Models in shards; each layer is whole only while it computes."""
+    """Sharded models; a layer's parameters are gathered only while it computes."""
 
     plugin: FullyShardedDataParallelPlugin
 
@@ -51,7 +51,7 @@ class FullySharded(ShardedStrategy):
         return init_device_mesh(self.state.device.type, (size,), mesh_dim_names=("shard",))
 
     def to_device(self, model: nn.Module) -> nn.Module:
-        """Leaves it where it is: a model that fits no device as a whole gets there in shards."""
+        """Leaves the model where it is: it may fit on no device as a whole, and reaches the devices in shards."""
         return model
 
     def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
@@ -94,7 +94,7 @@ class FullySharded(ShardedStrategy):
     def _offload(self) -> OffloadPolicy:
         if isinstance(self.plugin.offload, OffloadPolicy):
             return self.plugin.offload
-        # Pages are pinned for the sake of copies to a GPU.
+        # Pinned memory only speeds up copies to a GPU.
         return CPUOffloadPolicy(pin_memory=self.state.device.type == "cuda") if self.plugin.offload else OffloadPolicy()
 
     def _precision(self) -> MixedPrecisionPolicy:
@@ -117,7 +117,7 @@ class FullySharded(ShardedStrategy):
     def clip_grad_norm_(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
         return whole(super().clip_grad_norm_(parameters, max_norm, norm_type))
 
-    # What stays
+    # Saving
 
     @property
     def _saves_whole(self) -> bool:

@@ -1,7 +1,7 @@
-"""Models and optimizers that outlive their process group: they are given the new one, and made equal again.
+"""Repairs DDP models and optimizers of persistent ranks after an interrupt: a new process group, equal weights again.
 
-An interrupt comes between two steps on some ranks, and within one on others. What data parallelism keeps equal on all
-ranks may be one step apart then, and would drift: rank 0's are taken over by the others.
+An interrupt arrives between two steps on some ranks, and within a step on others. The replicas that data parallelism
+keeps equal may be one step apart then, and would drift: the other ranks copy rank 0's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from notebook_accel.train.ranks import rejoining
 
 
 def renew(generation: int) -> None:
-    """Joins the next process group, with all models that were in the last."""
+    """Joins the process group of the next generation, and moves all DDP models over from the last."""
     found = [_detach(model) for model in _distributed_models()]
     rejoining.leave()
     rejoining.join(generation)
@@ -27,7 +27,7 @@ def renew(generation: int) -> None:
 
 
 def make_equal() -> str:
-    """Makes equal on all ranks what is to be; returns what the user should know, or nothing."""
+    """Makes models and optimizers equal on all ranks; returns a notice for the user, or an empty text."""
     if not dist.is_initialized():
         return ""
     models = [model.module for model in _distributed_models()]
@@ -52,12 +52,12 @@ def _distributed_models() -> list[Any]:
     if parallel is None:
         return []
     found = _alive(parallel.DistributedDataParallel)
-    # One on a group that the user has made is the user's to mend.
+    # A model on a group that the user made is left to the user.
     return sorted((each for each in found if each.process_group is dist.group.WORLD), key=_signature)
 
 
 def _detach(model: Any) -> tuple[Any, list[Any], Any]:
-    """Takes a model off its group, which is to be gone before the next is joined; returns what `_rejoin` needs."""
+    """Releases a model's references to its group, which must be gone before the next is joined, for `_rejoin`."""
     state = model.__getstate__()
     for name in ("process_group", "reducer", "logger"):
         delattr(model, name)
@@ -65,25 +65,25 @@ def _detach(model: Any) -> tuple[Any, list[Any], Any]:
 
 
 def _rejoin(model: Any, hooks: list[Any], state: Any) -> None:
-    """Gives a model a new reducer, as unpickling does; the old one holds the old group, and half a step."""
+    """Gives a model a new reducer, as unpickling does: the old one holds the old group, and half a backward pass."""
     model.__setstate__(state)
     for hook, of_hook in hooks:
         dist._register_comm_hook(model.reducer, of_hook, hook)  # type: ignore[attr-defined]
 
 
 def _steppers() -> list[Any]:
-    """What is stepped beside a model."""
+    """The optimizers and schedulers of this process."""
     kinds = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
     return sorted(_alive(*kinds), key=_signature)
 
 
 def _alive(*kinds: type) -> list[Any]:
-    """All objects of these classes. A proxy's own word for its class is not asked for: it may do anything."""
+    """All objects of these classes; `type()` rather than `isinstance`, which would run the `__class__` of proxies."""
     return [each for each in gc.get_objects() if issubclass(type(each), kinds)]
 
 
 def _signature(each: Any) -> str:
-    """What is equal for the same thing on each rank."""
+    """A text that is equal for corresponding objects on all ranks: the class, and the shapes of its parameters."""
     if isinstance(each, nn.Module):
         return f"{type(each).__name__} {[tuple(parameter.shape) for parameter in each.parameters()]}"
     if isinstance(each, torch.optim.Optimizer):
@@ -93,7 +93,7 @@ def _signature(each: Any) -> str:
 
 
 def _digest(each: Any) -> list[Any]:
-    """Numbers that differ when the contents do."""
+    """Numbers that differ if the contents do, far smaller than these."""
     digests: list[Any] = []
     todo: list[Any] = [each.state_dict()]
     while todo:

@@ -1,4 +1,4 @@
-"""What strategies have in common that keep weights in shards: no rank can do without the others."""
+"""The base of strategies that shard weights (FSDP2, tensor parallel): saving and stepping need all ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ShardedStrategy(Strategy):
-    """Weights are DTensors; checkpoints are written by all ranks, and can be read by any number of them."""
+    """Weights are DTensors; all ranks write a checkpoint, and any number of ranks can read it."""
 
     def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
         if isinstance(model, FSDPModule):

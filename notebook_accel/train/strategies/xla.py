@@ -1,4 +1,4 @@
-"""Ranks on TPU cores: a copy of the model on each, gradients averaged by torch_xla; or one rank that drives all."""
+"""Ranks on TPU cores: a replica on each, gradients averaged by torch_xla; or, with SPMD, one rank for all cores."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class XlaReplicas(Strategy):
         super().__init__(state, settings)
         self._to_move: set[int] = set()
         self._local: set[int] = set()
-        """Models whose gradients stay on their rank for now."""
+        """Ids of models whose gradients are not exchanged at present."""
         self._models: list[nn.Module] = []
         self._synced: set[int] = set()
-        """Optimizers after whose steps what they have computed is run, where no loader has it run."""
+        """Ids of optimizers that run the pending graph after their step, outside of prepared loaders."""
 
     @property
     def syncs(self) -> bool:
@@ -43,7 +43,7 @@ class XlaReplicas(Strategy):
         return DistributedType.XLA
 
     def to_device(self, model: nn.Module) -> nn.Module:
-        self._to_move.add(id(model))  # with the optimizers, which `prepare` knows
+        self._to_move.add(id(model))  # later, in `prepare`, which knows the optimizers: XLA replaces the parameters
         return model
 
     def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
@@ -93,13 +93,13 @@ class XlaReplicas(Strategy):
 
 
 def _broadcast_initial_state(model: nn.Module) -> None:
-    """Gives all ranks the weights and buffers of rank 0."""
+    """Copies the weights and buffers of rank 0 to all ranks."""
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
             tensor.copy_(PartialState().exchange.broadcast(tensor, 0))
 
 
 def _sync_outside_of_loaders() -> None:
-    """A prepared loader has everything run at each batch; a loop without one would never."""
+    """Runs the pending graph, which a prepared loader does at each batch; without one it would only grow."""
     if not GradientState().in_dataloader:
         xla_group.sync()

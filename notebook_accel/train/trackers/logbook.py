@@ -1,4 +1,4 @@
-"""The trackers of one Accelerator: from what the user named to runs that are logged to."""
+"""The trackers of one Accelerator: it resolves `log_with`, opens the runs and logs to all of them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from notebook_accel.train.trackers.base import GeneralTracker, check, is_main_pr
 
 @dataclass(frozen=True)
 class TrackerRow:
-    """A tracker that comes with the package."""
+    """One tracker of this package."""
 
     file: str
-    """The module beside this one that has it, imported when it is chosen."""
+    """Its module in this folder, imported when it is chosen."""
     name: str
-    """Its class in there."""
+    """Its class in that module."""
     package: str
-    """What it imports, and what has to be installed for that."""
+    """The package that has to be installed, and that it imports."""
 
     def load(self) -> Any:
         """The tracker's class."""
@@ -41,15 +41,15 @@ TRACKERS = {
 }
 _log = logging.getLogger(__name__)
 Named = str | LoggerType | GeneralTracker | type[GeneralTracker]
-"""What `log_with` takes; a class only to be told that it takes objects."""
+"""What `log_with` takes; a class is accepted only to raise an error that says to pass an instance."""
 
 
 class Logbook:
-    """Logs to all trackers that the user chose; on other ranks than 0 it has none.
+    """Logs to all trackers that the user chose; on ranks other than 0 it does nothing.
 
     Args:
         log_with: Names, `"all"` for those whose package is installed, or trackers of the user's own.
-        logging_dir: Where those that write files do so.
+        logging_dir: The folder for trackers that write files.
 
     Raises:
         ConfigurationError: A name is unknown, its package is missing, or it needs a folder and none was given.
@@ -64,9 +64,9 @@ class Logbook:
         self._chosen = _choose(log_with, logging_dir)
         self._is_main = is_main_process()
         self.trackers: list[GeneralTracker] = []
-        """Those that have been started."""
+        """The trackers that have been started."""
         self._warned = False
-        """Whether the user knows that none is."""
+        """Whether the user has been warned that values are logged to no run."""
 
     @property
     def log_with(self) -> list[LoggerType | GeneralTracker]:
@@ -84,7 +84,7 @@ class Logbook:
         self._refuse_unknown("init_kwargs", given)
         if not self._is_main:
             return
-        self.finish()  # those of an earlier call, as when a cell is run again
+        self.finish()  # runs of an earlier call, as when a cell is run again
         self.trackers = [self._make(each, project_name, given) for each in self._chosen]
         for tracker in self.trackers:
             tracker.start()
@@ -94,7 +94,7 @@ class Logbook:
     def log(
         self, values: dict[str, Any], step: int | None = None, log_kwargs: Mapping[str, dict[str, Any]] | None = None
     ) -> None:
-        """Logs values by name with each tracker, and tells the numbers to whoever watches this rank."""
+        """Logs values by name with each tracker, and emits the numbers as an event for the views."""
         if not self._is_main:
             return
         if events.has_listener():
@@ -113,7 +113,7 @@ class Logbook:
             tracker.log(values, step=step, **(log_kwargs or {}).get(tracker.name, {}))
 
     def get(self, name: str, unwrap: bool = False) -> Any:
-        """A started tracker, or its service's own object; on the other ranks something whose every method does nothing.
+        """A started tracker, or its service's own object; on the other ranks an object whose every method does nothing.
 
         Raises:
             ConfigurationError: There is none of that name, or it is not started.
@@ -163,7 +163,7 @@ class Logbook:
 
 
 class _NullTracker:
-    """Stands in, on the other ranks, for a tracker and all that belongs to it."""
+    """Stands in for a tracker, and for any of its attributes, on ranks other than 0."""
 
     def __getattr__(self, name: str) -> _NullTracker:
         if name.startswith("__"):
