@@ -1,4 +1,4 @@
-"""A loader of which rank 0 alone reads; every rank gets its part."""
+"""A loader that only rank 0 reads from; every rank gets its part of each round of batches."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NO_BATCH = object()
 
 
 class DispatchingLoader(PreparedLoader):
-    """A prepared loader whose samples rank 0 reads for all.
+    """A prepared loader that reads on rank 0, which sends every rank its part.
 
     Args:
         base_dataloader: The loader; only rank 0 reads from it.
         num_processes: The number of ranks.
         split_batches: Whether each batch is cut into one part for each rank, rather than each rank getting whole ones.
         even_batches: Whether the last round is filled up by the first samples, so that all parts have the same size.
-        slice_fn: Cuts a batch, in place of `slice_tensors`.
+        slice_fn: Cuts a batch, instead of `slice_tensors`.
         options: Those of a prepared loader.
     """
 

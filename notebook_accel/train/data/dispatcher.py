@@ -1,4 +1,4 @@
-"""How rank 0 gives every rank its part of a round of batches.
+"""How rank 0 sends every rank its part of a round of batches.
 
     rank 0:  header to all ─▶ descriptions ─▶ tensors ─▶ its own part
     others:  header ────────▶ description ──▶ tensors ─▶ a batch
@@ -25,10 +25,10 @@ from notebook_accel.train.tensors.tree import TensorInformation
 
 
 class RoundKind(enum.IntEnum):
-    """What the header of a round says."""
+    """The first number in the header of a round."""
 
     ROUND = 0
-    LAST = 1  # a round, and none follows: some ranks may get nothing of it
+    LAST = 1  # a round, and none follows: some ranks may get no part of it
     END = 2
     FAILED = 3  # rank 0 could not read
 
@@ -141,6 +141,6 @@ def _unpack(description: bytes, packed: torch.Tensor | None) -> Any:
 
 
 def _tensor_device() -> torch.device:
-    """Where tensors travel: between GPUs with nccl, else in the host's memory."""
+    """The device for sending tensors: the GPU with nccl, otherwise the CPU."""
     state = PartialState()
     return state.device if state.backend == "nccl" else message_device()

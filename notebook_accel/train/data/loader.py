@@ -1,7 +1,7 @@
 """The loader that a user iterates over: this rank's share of the batches, on its device.
 
-It reads one batch ahead, since only the attempt to read another tells the last batch from the others. That is all it
-does for a batch that is where it has to be.
+It reads one batch ahead, since only the attempt to read another shows that a batch is the last. A batch that is on the
+device already costs nothing more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_BATCH = object()
 
 
 class PreparedLoader(DataLoader[Any]):
-    """Stands for a data loader, and yields this rank's share of its batches, on the rank's device.
+    """Wraps a data loader, and yields this rank's share of its batches, on the rank's device.
 
     Args:
         base_dataloader: The loader; its samplers yield this rank's share.
@@ -69,7 +69,7 @@ class PreparedLoader(DataLoader[Any]):
         self.remainder = UNKNOWN
         self.progress = Progress()
         self._base_state: dict[str, Any] | None = None
-        """The state of a stateful base after the current batch, which it has read beyond."""
+        """The state of a stateful base loader after the current batch: it has read one batch ahead of that."""
 
     def __iter__(self) -> Generator[Any, None, None]:  # type: ignore[override]
         self.end_of_dataloader = False
@@ -84,7 +84,7 @@ class PreparedLoader(DataLoader[Any]):
             state._remove_dataloader(self)
 
     def _epoch(self) -> Iterator[Any]:
-        if self.progress.is_over:  # but for its end, which the checkpoint came before
+        if self.progress.is_over:  # the checkpoint was saved after the last batch, before the epoch was counted
             return
         current, batches = self._begin_epoch()
         if current is _NO_BATCH:
@@ -142,7 +142,7 @@ class PreparedLoader(DataLoader[Any]):
         return device_transfer.prefetched(read(self.base_dataloader, self.skipped), self.device)
 
     def _tracking_state(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Keeps the state of a stateful base as it was before the batch that is read ahead."""
+        """Yields the batches, and stores the state of a stateful base loader before it reads each."""
         while True:
             self._base_state = self.base_dataloader.state_dict()  # type: ignore[attr-defined]
             batch = next(batches, _NO_BATCH)
@@ -151,7 +151,7 @@ class PreparedLoader(DataLoader[Any]):
             yield batch
 
     def _end(self, last: Any) -> None:
-        """The last batch is about to be handed out."""
+        """Called before the last batch is yielded."""
         self.end_of_dataloader = True
         found: int = getattr(self._shard, "remainder", UNKNOWN)
         if found != UNKNOWN:
@@ -159,7 +159,7 @@ class PreparedLoader(DataLoader[Any]):
 
     @property
     def _shard(self) -> Any:
-        """What leaves this rank its share."""
+        """The sampler or dataset that selects this rank's share."""
         base = self.base_dataloader
         return base.dataset if isinstance(base.dataset, IterableDataset) else index_sampler(base)
 
@@ -170,7 +170,7 @@ class PreparedLoader(DataLoader[Any]):
         return base.batch_sampler is None and not isinstance(base.sampler, BatchSampler)
 
     def _expected_remainder(self) -> int:
-        """What the lengths tell about the last batch."""
+        """The remainder that follows from the lengths; -1 if they are unknown."""
         if self._drop_last:
             return 0
         try:
@@ -225,12 +225,12 @@ class PreparedLoader(DataLoader[Any]):
 
     @property
     def is_stateful(self) -> bool:
-        """Whether it goes on by itself where its state says: a `StatefulDataLoader`."""
+        """Whether the base loader restores its position by itself: a `StatefulDataLoader`."""
         return hasattr(self.base_dataloader, "load_state_dict")
 
     @property
     def _resumes_itself(self) -> bool:
-        """Whether this rank's base does so."""
+        """Whether the base loader of this rank does so; with dispatching, only rank 0 has one to restore."""
         return self.is_stateful
 
     def state_dict(self) -> dict[str, Any]:
@@ -256,7 +256,7 @@ class PreparedLoader(DataLoader[Any]):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Goes back to where a state was taken.
 
-        A stateful loader then goes on with the next batch. Any other begins an epoch anew; to go on within the one that
+        A stateful loader then resumes with the next batch. Any other starts a new epoch; to resume within the one that
         was interrupted, iterate over `skip_first_batches(loader, n)`, which draws that epoch's order again.
         """
         self.progress.load(state_dict)

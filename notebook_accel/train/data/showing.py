@@ -1,6 +1,6 @@
-"""Tells how far a loader is, as a bar of tqdm would; only in a launch, where somebody listens.
+"""Reports the progress of a loader as a tqdm bar would; only in a launch, where a listener receives events.
 
-Whether the bar is shown is decided there: not beside one of the user's that counts the same batches.
+The view decides whether to show the bar: not beside a bar of the user that counts the same batches.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from notebook_accel import events
 from notebook_accel.events import Bar
 
 _INTERVAL = 0.1
-"""Seconds between two times that a loader tells."""
+"""Seconds between two reports of a loader."""
 _bar_numbers = itertools.count(-1, -1)
 _number_by_loader: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-"""Of each loader's bar, the same in every epoch: below zero, out of the way of others' bars."""
+"""The number of each loader's bar, the same in every epoch; negative, so that it is never that of a tqdm bar."""
 
 
 def with_progress(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
-    """The batches as they come, told of where somebody listens."""
+    """Yields the batches, and reports the progress if there is a listener for events."""
     return _reporting(loader, batches) if events.has_listener() else batches
 
 

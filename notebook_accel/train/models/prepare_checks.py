@@ -1,4 +1,4 @@
-"""What `prepare` refuses, because it would show only later: as weights that do not learn, or ranks that drift apart."""
+"""Checks in `prepare` for errors that would show only later: weights that do not learn, or ranks that drift apart."""
 
 from __future__ import annotations
 

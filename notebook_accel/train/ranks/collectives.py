@@ -1,7 +1,7 @@
-"""What ranks do together with nested tensors and objects. On one rank everything stays as it is.
+"""Collectives over nested tensors and objects. On a single rank they return their input.
 
-Shapes are compared before data moves, so ranks that disagree get an error that names the shapes of each, rather than
-hang. Small trees take one collective all the same: the data travels with the shapes.
+Shapes are compared before data moves, so ranks that disagree raise an error that names the shapes of each, rather
+than hang. Small trees still take a single collective: the data travels with the shapes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REDUCTIONS = ("sum", "mean", "max", "none")
 
 
 class DistributedOperationException(NotebookAccelError, RuntimeError):  # users know it by this name
-    """The ranks brought tensors to a collective operation that do not go together."""
+    """The ranks called a collective with tensors of different shapes or types."""
 
 
 def gather(tensor: Any) -> Any:
@@ -35,7 +35,7 @@ def gather(tensor: Any) -> Any:
 
     Raises:
         DistributedOperationException: The shapes or types differ between ranks.
-        TypeError: A leaf is no tensor.
+        TypeError: A leaf is not a tensor.
     """
     return gather_over(tensor, None)
 
@@ -61,7 +61,7 @@ def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
     Raises:
         DistributedOperationException: The shapes or types differ between ranks.
         ConfigurationError: There is no such reduction.
-        TypeError: A leaf is no tensor.
+        TypeError: A leaf is not a tensor.
     """
     if reduction not in _REDUCTIONS:
         raise ConfigurationError(f"reduction={reduction!r} must be one of {', '.join(_REDUCTIONS)}")
@@ -113,7 +113,7 @@ def gather_object_over(value: Any, group: Any) -> Any:
 
 
 def all_objects(value: Any, group: Any = None) -> list[Any]:
-    """What each rank has given, by rank; anything that can be pickled."""
+    """The values of all ranks, by rank; anything that can be pickled."""
     if not PartialState().use_distributed:
         return [value]
     return [pickle.loads(data) for data in PartialState().exchange.all_gather_bytes(pickle.dumps(value), group)]
@@ -174,14 +174,14 @@ def _exchange_checked(
     combine: Callable[[torch.Tensor, Sequence[torch.Tensor]], torch.Tensor],
     collective: Callable[[torch.Tensor, Any], torch.Tensor],
 ) -> Any:
-    """Runs an operation on a tree, once all ranks are known to bring the same shapes.
+    """Runs an operation on a tree, after checking that all ranks call it with the same shapes.
 
     Args:
         operation: Its name.
         data: The tree.
         group: The ranks; `None` for all.
-        combine: Makes a result of this rank's leaf and those of all ranks, once they have travelled with the shapes.
-        collective: Makes a result of this rank's leaf by a collective of its own, where they have not.
+        combine: Computes a result from this rank's leaf and those of all ranks, if they travelled with the shapes.
+        collective: Computes a result by a collective for each leaf, if they did not.
     """
     leaves: list[torch.Tensor] = []
     tree.recursively_apply(lambda leaf: leaves.append(leaf.detach()), data, error_on_other_type=True)

@@ -12,11 +12,11 @@ from notebook_accel.train.ranks import packets
 
 
 class Exchange(Protocol):
-    """What every rank calls together with all others of the group; `None` stands for all ranks."""
+    """Collectives, which all ranks of the group call together; the group `None` is all ranks."""
 
     @property
     def compares_shapes(self) -> bool:
-        """Whether ranks can tell each other the shapes first, beside their devices."""
+        """Whether ranks can compare shapes first, over a channel beside their devices."""
 
     def gather(self, tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
         """The tensors of all ranks, of one shape (n, ...), as one of shape (ranks x n, ...)."""
@@ -31,7 +31,7 @@ class Exchange(Protocol):
         """The bytes of each rank."""
 
     def all_gather_objects(self, value: Any) -> list[Any]:
-        """What each rank has given, which can be pickled; also where ranks only talk over their devices."""
+        """The picklable values of all ranks; works without a channel on the CPU too."""
 
     def barrier(self) -> None:
         """Waits for all ranks."""
@@ -46,7 +46,7 @@ class TorchExchange:
 
     @property
     def compares_shapes(self) -> bool:
-        # They can unless the user has made the group, and for GPUs only.
+        # False only for a group that the user made for GPUs alone: launches add gloo for the CPU.
         return "cpu:" in dist.get_backend_config()
 
     def gather(self, tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
@@ -78,13 +78,13 @@ class TorchExchange:
         dist.barrier(device_ids=[self._device.index] if self._backend == "nccl" else None)
 
     def _carried(self, leaf: torch.Tensor) -> torch.Tensor:
-        """The leaf where the ranks can exchange it: on its GPU with nccl, otherwise in the host's memory."""
+        """The leaf where the backend can send it: on its GPU with nccl, otherwise on the CPU."""
         on_gpus = leaf.device.type == "cuda" and self._backend == "nccl"
         return (leaf if on_gpus else leaf.cpu()).contiguous()
 
 
 def of(backend: str | None, device: torch.device) -> Exchange:
-    """How ranks of a backend exchange; `device` is this rank's."""
+    """The exchange for a backend; `device` is this rank's."""
     if backend == "xla":
         found: Exchange = importlib.import_module("notebook_accel.train.ranks.xla_group").XlaExchange()
         return found

@@ -1,4 +1,4 @@
-"""Loggers that speak once, whatever the number of ranks."""
+"""Loggers that log once, on rank 0, whatever the number of ranks."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class MultiProcessAdapter(_Adapter):
 
 
 def get_logger(name: str, log_level: str | int | None = None) -> MultiProcessAdapter:
-    """A logger that only rank 0 writes to, unless it is told otherwise; works before there is an Accelerator.
+    """Returns a logger that logs on rank 0 only by default; it works before there is an Accelerator.
 
     Args:
         name: As for `logging.getLogger`; usually `__name__`.
-        log_level: Such as `"INFO"`; if left out, that of the variable `ACCELERATE_LOG_LEVEL`, else Python's.
+        log_level: Such as `"INFO"`; if left out, that of the variable `ACCELERATE_LOG_LEVEL`, or Python's.
     """
     logger = logging.getLogger(name)
     log_level = log_level or os.environ.get("ACCELERATE_LOG_LEVEL")
@@ -75,7 +75,7 @@ def get_logger(name: str, log_level: str | int | None = None) -> MultiProcessAda
 
 
 def _rank_and_size() -> tuple[int, int]:
-    """This rank and how many there are, without settling on a device or joining a group."""
+    """The rank and the world size, without choosing a device or joining a process group."""
     rank_environ = environment.read()
     return rank_environ.rank, rank_environ.world_size
 

@@ -1,8 +1,8 @@
 """Bytes from every rank to every rank, in one collective where they are few.
 
-A collective hangs, or takes the process with it, where ranks disagree about its size. So the first message has a size
-that all ranks know beforehand: what the last exchange would have needed, within limits. It tells how much there is to
-say, and holds all of it where that fits; only then, with sizes that all ranks know, comes a second one.
+gloo hangs, or crashes the process, if ranks disagree about the size of a collective. So the first message has a size
+that all ranks know beforehand: what the last exchange would have needed, within limits. It contains the length of the
+data, and the data itself if it fits; otherwise a second collective follows, whose size all ranks know by then.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ import torch.distributed as dist
 
 from notebook_accel.train.tensors import packing
 
-# From torch 2.13 on it has another name, and warns of the old one.
+# torch 2.13 renames it, and deprecates the old name.
 all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 MIN_SIZE = 8192
-"""The least bytes of a first message: a collective over gloo takes hardly longer for these than for one."""
+"""The fewest bytes of a first message: a gloo collective of this size takes hardly longer than one of a byte."""
 MAX_SIZE = 2**17
-"""The most of them: beyond, copying takes longer than a second collective."""
+"""The most bytes of a first message: beyond this, copying takes longer than a second collective."""
 _sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-"""The bytes of the next first message in each group."""
+"""The size of the next first message in each group; it follows from the last, so all ranks agree on it."""
 _HEADER = struct.Struct("=4q")
 
 
 @dataclass(frozen=True)
 class Message:
-    """What one rank has to say."""
+    """What one rank sent."""
 
     head: bytes
-    """Cut off where it is long."""
+    """Cut off if it does not fit."""
     mark: tuple[int, int]
     """The checksum and the length of the whole head: equal marks mean equal heads."""
     body_size: int
@@ -45,11 +45,11 @@ class Message:
 
 
 def exchange(head: bytes, body: torch.Tensor | None, group: Any = None) -> list[Message]:
-    """Sends a rank's head, and its body if both fit, to all ranks of the group; returns what each rank said.
+    """Sends a rank's head, and its body if both fit, to all ranks of the group; returns each rank's message.
 
     Args:
         head: A description of the body.
-        body: A one-dimensional tensor of bytes on the CPU; `None` for one that will not come this way.
+        body: A one-dimensional tensor of bytes on the CPU; `None` for data that is exchanged otherwise.
         group: `None` for all ranks.
     """
     members = group or dist.group.WORLD

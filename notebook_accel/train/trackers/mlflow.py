@@ -21,7 +21,7 @@ class MLflowTracker(GeneralTracker):
 
     Args:
         experiment_name: Made if there is none of that name.
-        logging_dir: Where the artifacts of a new experiment are kept.
+        logging_dir: The folder for the artifacts of a new experiment.
         run_id: A run to go on with.
         tags: Of the run, and of a new experiment.
         nested_run: Whether the run is a part of one that is open.

@@ -15,7 +15,7 @@ class TensorBoardTracker(GeneralTracker):
 
     Args:
         run_name: The run's folder.
-        logging_dir: Where runs are kept.
+        logging_dir: The folder for runs.
         kwargs: For `torch.utils.tensorboard.SummaryWriter`.
     """
 
