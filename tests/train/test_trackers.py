@@ -59,7 +59,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Calls]:
 
 
 class Mine(GeneralTracker):
-    """As users write them for the peer."""
+    """As users write them for Accelerate."""
 
     name = "mine"
     requires_logging_directory = False
@@ -262,15 +262,15 @@ def test_what_no_tracker_gets_is_told_once(record: Callable[[str], Calls], caplo
 
 
 def test_numbers_also_go_to_whoever_watches(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[events.Metrics] = []
+    received: list[events.Metrics] = []
     monkeypatch.setattr(events, "has_listener", lambda: True, raising=False)
-    monkeypatch.setattr(events, "emit", heard.append, raising=False)
+    monkeypatch.setattr(events, "emit", received.append, raising=False)
     book = Logbook()
     book.log(
         {"loss": torch.tensor(0.5), "acc": np.float64(0.25), "n": 3, "text": "no", "image": torch.ones(2, 2)}, step=7
     )
     book.log({"text": "only"})
-    assert [(told.values, told.step) for told in heard] == [({"loss": 0.5, "acc": 0.25, "n": 3.0}, 7)]
+    assert [(event.values, event.step) for event in received] == [({"loss": 0.5, "acc": 0.25, "n": 3.0}, 7)]
 
 
 def test_all_means_those_that_are_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a loader tells of how far it is."""
+"""The progress that a loader reports."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def tried(find: Any, largest: int, **options: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("largest", [1000, 100, 17, 1])
-def test_the_sizes_are_those_of_the_peer(largest: int) -> None:
+def test_the_sizes_are_those_of_accelerate(largest: int) -> None:
     ours = tried(find_executable_batch_size, largest)
     assert ours == tried(accelerate.utils.find_executable_batch_size, largest)
     assert ours[0] == 128

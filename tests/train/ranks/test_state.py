@@ -32,7 +32,7 @@ def test_a_process_that_nobody_launched_is_one_device() -> None:
     assert PartialState() is not state
 
 
-def test_every_way_to_work_together_that_the_peer_knows_can_be_asked_for() -> None:
+def test_every_way_to_work_together_that_accelerate_knows_can_be_asked_for() -> None:
     known = {each.name: each.value for each in DistributedType}
     assert known == {**{each.name: each.value for each in accelerate.DistributedType}, "TP": "TP"}
     assert Accelerator().distributed_type not in (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
