@@ -462,7 +462,7 @@ def test_another_accelerator_can_follow_the_end_of_training(end: Any, ranks: Ran
     assert ranks(afterwards, end) == [[2, 2, 2]] * 2
 
 
-def test_what_is_logged_is_told_to_whoever_listens() -> None:
+def test_logged_numbers_are_emitted_as_events() -> None:
     received: list[events.Event] = []
     events.listen(received.append)
     try:

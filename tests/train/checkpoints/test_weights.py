@@ -140,7 +140,7 @@ def test_a_model_whose_own_names_look_like_a_wrappers_keeps_them(tmp_path: Path)
     assert equal(model, other)
 
 
-def test_weights_of_another_model_are_told_or_refused(tmp_path: Path) -> None:
+def test_weights_of_another_model_are_reported_or_refused(tmp_path: Path) -> None:
     weights.save_model(layers().state_dict(), tmp_path)
     fewer = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.BatchNorm1d(16, affine=False))
     missing, unexpected = weights.load_checkpoint_in_model(fewer, tmp_path)

@@ -178,7 +178,7 @@ def test_batches_of_any_structure_move(name: str) -> None:
         assert getattr(found, "encodings", "kept") == "kept"
 
 
-def test_batches_stay_where_they_are_unless_told() -> None:
+def test_batches_stay_on_their_device_by_default() -> None:
     assert all(batch.device.type == "cpu" for batch in prepare_data_loader(numbers(11), device=META))
 
 
@@ -213,7 +213,7 @@ class Listening(RandomSampler):
         self.epoch = epoch
 
 
-def test_epochs_are_told_to_who_listens() -> None:
+def test_epochs_are_passed_on_to_samplers_and_datasets() -> None:
     sampler, stream = Listening(range(8)), Stream(8)
     for plain in (
         DataLoader(torch.arange(8), sampler=sampler, batch_size=2),

@@ -132,7 +132,7 @@ def test_what_did_not_fit_is_freed_before_the_next_try() -> None:
         (ValueError("out of memory. not"), False),
     ],
 )
-def test_errors_about_memory_are_told_from_others(error: Exception, reduces: bool) -> None:
+def test_errors_about_memory_are_distinguished_from_others(error: Exception, reduces: bool) -> None:
     assert should_reduce_batch_size(error) is reduces
 
 

@@ -46,7 +46,7 @@ def test_the_line_that_is_named_is_the_callers(caplog: pytest.LogCaptureFixture)
         (1, {"main_process_only": False}, ["[RANK 1] hello"]),
     ],
 )
-def test_rank_0_speaks_unless_all_are_asked_to(
+def test_only_rank_0_logs_by_default(
     rank: int,
     arguments: dict[str, Any],
     expected: list[str],

@@ -64,7 +64,7 @@ def test_ranks_of_a_launch_need_no_arguments(ranks: Ranks) -> None:
         ({}, {"fsdp_plugin": FullyShardedDataParallelPlugin()}, "fsdp_plugin=None"),
     ],
 )  # fmt: skip
-def test_a_second_accelerator_that_clashes_is_told_of_both(
+def test_a_second_accelerator_with_other_settings_is_refused(
     first: dict[str, Any], second: dict[str, Any], message: str
 ) -> None:
     Accelerator(**first)
