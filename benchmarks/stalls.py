@@ -40,10 +40,10 @@ def work(rounds, steps, batches):
         return (time.perf_counter() - began) / count
 
     def counted(is_heard):
-        from notebook_accel.train.data.showing import shown
+        from notebook_accel.train.data.showing import with_progress
         events.listen(*(listeners if is_heard else (None,)))
         began = time.perf_counter()
-        for _ in shown(loader, iter(ready)): pass
+        for _ in with_progress(loader, iter(ready)): pass
         spent = (time.perf_counter() - began) / batches
         events.listen(*listeners)
         return spent

@@ -1,15 +1,15 @@
-"""Training on whatever ranks and devices there are. Everything in here may import torch, and nothing of the kernel.
+"""Training on whatever ranks and devices there are. Everything here may import torch, and nothing of the kernel.
 
-The flow, one file each:
+A folder imports only from those below it; each folder's `__init__` says where to start reading.
 
-    accelerator.py ─ what the user holds: asks the others, names no strategy. run.py has its settings, stepping.py and
-                     saving.py the parts that steps and checkpoints go through
-    environment.py ─ what the launch has told this process
-    place.py       ─ joins the group, and takes the rank's device
-    state.py       ─ which rank this is; what a training loop is at
-    strategies/    ─ how models and optimizers live on the ranks: single, DDP, FSDP2, tensor parallel
-    data/          ─ which samples each rank gets
-    precision.py, gradients.py, optimizer.py, scheduler.py ─ the parts of a step
-    collectives.py, messages.py, tree.py ─ nested batches, and how ranks exchange them
-    checkpoint.py, weights.py, trackers/ ─ what stays when a run has ended
+    accelerator/   `Accelerator`, the class that users hold: it delegates to the folders below
+    steps/         what one training step goes through: accumulation, the optimizer, the scheduler, profiling
+    strategies/    how models and optimizers are spread over the ranks: one device, DDP, FSDP2, tensor parallel, XLA
+    data/          loaders: which samples each rank gets, and on which device
+    checkpoints/   what a run saves and resumes from
+    trackers/      experiment trackers: TensorBoard, Weights & Biases, MLflow, and others
+    ranks/         this process among the ranks: its environment, device and process group, and the collectives
+    models/        what happens to a model: precision, compilation, checks
+    options/       enums and dataclasses that users pass to `Accelerator(...)`
+    tensors/       nested batches as trees, tensors as bytes
 """

@@ -1,4 +1,4 @@
-"""One rank and two ranks end in the same weights, and so do the peer and we.
+"""One rank and two ranks end in the same weights, and so do Accelerate and we.
 
 The two ranks' global batches follow from the documented rule: the samples in order, and then again from the first
 until every rank has a full last batch. One rank is given just these batches.
@@ -65,7 +65,7 @@ def dataset(samples: int) -> TensorDataset:
 
 
 def train(accelerator: Any, loader: Iterable[Any], clip: bool) -> tuple[Weights, list[float]]:
-    """The user's function, the same for the peer and us; returns the final weights, and each batch's loss."""
+    """The user's function, the same for Accelerate and us; returns the final weights, and each batch's loss."""
     torch.manual_seed(2)
     model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -95,7 +95,7 @@ def ours(case: Case) -> Accelerator:
     )
 
 
-def peer(case: Case) -> Any:
+def accelerates(case: Case) -> Any:
     accelerate.state.GradientState._reset_state()
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
     config = accelerate.DataLoaderConfiguration(split_batches=case.split)
@@ -133,26 +133,26 @@ def test_one_rank_and_two_end_in_the_same_weights(
 
 
 @pytest.fixture(scope="module")
-def peers_two_ranks() -> dict[Case, tuple[Weights, list[float]]]:
+def accelerate_on_two_ranks() -> dict[Case, tuple[Weights, list[float]]]:
     cases = [case for case in CASES if case.strategy == "ddp"]
-    return dict(zip(cases, launch(run, peer, cases)[0], strict=True))
+    return dict(zip(cases, launch(run, accelerates, cases)[0], strict=True))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.strategy == "ddp"], ids=str)
-def test_the_peer_and_we_agree_on_two_ranks(
+def test_accelerate_and_we_agree_on_two_ranks(
     case: Case,
     two_ranks: dict[Case, tuple[Weights, list[float]]],
-    peers_two_ranks: dict[Case, tuple[Weights, list[float]]],
+    accelerate_on_two_ranks: dict[Case, tuple[Weights, list[float]]],
 ) -> None:
-    assert two_ranks[case] == peers_two_ranks[case]
+    assert two_ranks[case] == accelerate_on_two_ranks[case]
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.strategy == "ddp"], ids=str)
-def test_the_peer_and_we_lose_the_same_step_by_step_on_one_rank(case: Case) -> None:
+def test_accelerate_and_we_lose_the_same_step_by_step_on_one_rank(case: Case) -> None:
     def found(make: Callable[[Case], Any]) -> tuple[Weights, list[float]]:
         return train(make(case), DataLoader(dataset(case.samples), batch_size=GLOBAL_BATCH), case.clip)
 
-    assert found(ours) == found(peer)
+    assert found(ours) == found(accelerates)
 
 
 def ranks_with_fewer_batches() -> Weights:

@@ -1,4 +1,4 @@
-"""A training function that was written for the peer runs with only its import lines changed, and finds the same."""
+"""A training function that was written for Accelerate runs with only its import lines changed, and finds the same."""
 
 import itertools
 import textwrap

@@ -59,7 +59,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Calls]:
 
 
 class Mine(GeneralTracker):
-    """As users write them for the peer."""
+    """As users write them for Accelerate."""
 
     name = "mine"
     requires_logging_directory = False
@@ -110,7 +110,7 @@ def test_tensorboard_writes_what_tensorboard_reads(tmp_path: Path) -> None:
     }
 
 
-def test_a_value_that_cannot_be_logged_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_value_that_cannot_be_logged_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     book = Logbook("tensorboard", tmp_path)
     book.start("run")
     for step in range(3):
@@ -155,7 +155,7 @@ RECORDED: dict[str, tuple[dict[str, Any], Calls]] = {
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_a_service_is_told_what_it_understands(name: str, record: Callable[[str], Calls]) -> None:
+def test_a_service_is_called_with_its_own_arguments(name: str, record: Callable[[str], Calls]) -> None:
     given, expected = RECORDED[name]
     calls = record(name)
     book = Logbook(name)
@@ -251,7 +251,9 @@ def test_starting_again_closes_what_was_open(record: Callable[[str], Calls]) -> 
     assert len(book.trackers) == 1
 
 
-def test_what_no_tracker_gets_is_told_once(record: Callable[[str], Calls], caplog: pytest.LogCaptureFixture) -> None:
+def test_logging_without_a_started_tracker_warns_once(
+    record: Callable[[str], Calls], caplog: pytest.LogCaptureFixture
+) -> None:
     record("wandb")
     book = Logbook("wandb")
     book.log({"loss": 1.0})
@@ -262,15 +264,15 @@ def test_what_no_tracker_gets_is_told_once(record: Callable[[str], Calls], caplo
 
 
 def test_numbers_also_go_to_whoever_watches(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[events.Metrics] = []
+    received: list[events.Metrics] = []
     monkeypatch.setattr(events, "has_listener", lambda: True, raising=False)
-    monkeypatch.setattr(events, "emit", heard.append, raising=False)
+    monkeypatch.setattr(events, "emit", received.append, raising=False)
     book = Logbook()
     book.log(
         {"loss": torch.tensor(0.5), "acc": np.float64(0.25), "n": 3, "text": "no", "image": torch.ones(2, 2)}, step=7
     )
     book.log({"text": "only"})
-    assert [(told.values, told.step) for told in heard] == [({"loss": 0.5, "acc": 0.25, "n": 3.0}, 7)]
+    assert [(event.values, event.step) for event in received] == [({"loss": 0.5, "acc": 0.25, "n": 3.0}, 7)]
 
 
 def test_all_means_those_that_are_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

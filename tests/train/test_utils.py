@@ -13,38 +13,38 @@ import pytest
 import notebook_accel
 from notebook_accel import utils
 
-# Names that users import from the peer's modules below `utils`.
+# Names that users import from Accelerate's modules below `utils`.
 DEEPER = {
     "DistributedOperationException": accelerate.utils.operations,
     "clear_device_cache": accelerate.utils.memory,
     "should_reduce_batch_size": accelerate.utils.memory,
 }
-# Fewer arguments than the peer's, whose others are for what is not here.
+# Fewer arguments than Accelerate's, whose others are for what is not here.
 SHORTER = {"save": "f", "load_checkpoint_in_model": "checkpoint", "recursively_apply": "data"}
 
 
-def peers(name: str) -> object:
+def of_accelerate(name: str) -> object:
     return getattr(DEEPER.get(name, accelerate.utils), name)
 
 
 @pytest.mark.parametrize("name", utils.__all__)
-def test_a_name_is_the_peers(name: str) -> None:
-    ours, theirs = getattr(utils, name), peers(name)
+def test_a_name_is_that_of_accelerate(name: str) -> None:
+    ours, theirs = getattr(utils, name), of_accelerate(name)
     assert inspect.isclass(ours) == inspect.isclass(theirs)
     assert not isinstance(ours, str) or ours == theirs
 
 
 @pytest.mark.parametrize("name", [name for name in utils.__all__ if inspect.isfunction(getattr(utils, name))])
-def test_a_function_takes_what_the_peers_takes(name: str) -> None:
+def test_a_function_takes_the_arguments_of_accelerates(name: str) -> None:
     ours = list(inspect.signature(getattr(utils, name)).parameters)
-    theirs = list(inspect.signature(peers(name)).parameters)  # type: ignore[arg-type]
+    theirs = list(inspect.signature(of_accelerate(name)).parameters)  # type: ignore[arg-type]
     if name in SHORTER:
         theirs = theirs[: theirs.index(SHORTER[name]) + 1]
         ours = ours[: len(theirs)]
     assert ours == theirs
 
 
-def test_what_the_package_exports_of_the_peers_utils_is_here() -> None:
+def test_what_the_package_exports_of_accelerates_utils_is_here() -> None:
     shared = {name for name in notebook_accel.__all__ if hasattr(accelerate.utils, name)}
     assert shared <= set(utils.__all__)
     assert all(getattr(notebook_accel, name) is getattr(utils, name) for name in shared)

@@ -1,4 +1,4 @@
-"""`Accelerator`: what stands between a plain training loop and the ranks and devices it runs on."""
+"""`Accelerator`: prepares models, optimizers, loaders and schedulers for the ranks and devices they run on."""
 
 from __future__ import annotations
 
@@ -33,35 +33,36 @@ class Accelerator(Stepping, Saving):
             optimizer.step()
             scheduler.step()
 
-    On the ranks of a launch it needs no arguments; outside any it is a single device. Its interface is that of Hugging
-    Face Accelerate's class of the same name.
+    On the ranks of a launch it needs no arguments; outside a launch it uses a single device. Its interface is that of
+    Hugging Face Accelerate's class of the same name.
 
     Args:
         device_placement: Whether `prepare` moves models, and loaders move batches, to the rank's device.
         split_batches: As in `DataLoaderConfiguration`.
-        mixed_precision: `no`, `fp16`, `bf16` or `fp8`; `None`: what the launch said.
-        gradient_accumulation_steps: Over how many batches gradients add up.
-        cpu: Whether to leave accelerators alone.
+        mixed_precision: `no`, `fp16`, `bf16` or `fp8`; `None`: the launch's setting.
+        gradient_accumulation_steps: Over how many batches gradients are accumulated.
+        cpu: Whether to use the CPU although there are accelerators.
         dataloader_config: How loaders share their samples among the ranks.
         deepspeed_plugin: Not available.
         fsdp_plugin: Shards parameters with FSDP2.
-        torch_tp_plugin: Spreads layers over ranks.
+        torch_tp_plugin: Splits layers over ranks (tensor parallel).
         megatron_lm_plugin: Not available.
-        rng_types: Which random states loaders make equal on all ranks at the start of each epoch; `None`: only their
-            sampler's generator.
+        rng_types: Which random states loaders make equal on all ranks at the start of each epoch; `None`: only the
+            generator of their sampler.
         log_with: Trackers, by name or made by the user.
-        project_dir: Where the run keeps what it writes.
-        project_config: The same in more detail.
-        gradient_accumulation_plugin: Instead of `gradient_accumulation_steps`, in more detail.
+        project_dir: The folder for the run's checkpoints and logs.
+        project_config: The same, with more options.
+        gradient_accumulation_plugin: Instead of `gradient_accumulation_steps`, with more options.
         step_scheduler_with_optimizer: Whether schedulers follow the optimizers' real steps.
-        kwargs_handlers: Arguments for what it makes: `DistributedDataParallelKwargs`, `GradScalerKwargs` and so on.
-        dynamo_backend: Has models go through `torch.compile` with this backend.
-        dynamo_plugin: The same in more detail.
+        kwargs_handlers: Arguments for the objects that it creates: `DistributedDataParallelKwargs`, `GradScalerKwargs`
+            and so on.
+        dynamo_backend: Compiles models with `torch.compile` and this backend.
+        dynamo_plugin: The same, with more options.
         deepspeed_plugins: Not available.
         parallelism_config: Not available.
 
     Raises:
-        ConfigurationError: Arguments that contradict each other, the device, or an Accelerator that is there already.
+        ConfigurationError: Arguments that contradict each other, the device, or an existing Accelerator.
         HardwareError: The device cannot compute in that precision.
     """
 
@@ -71,35 +72,34 @@ class Accelerator(Stepping, Saving):
         """Makes models, optimizers, loaders and schedulers ready for the ranks.
 
         Args:
-            args: Any number of them, in any order; models together with their optimizers. What is none of these, or is
-                prepared already, comes back as it is.
-            device_placement: For each of them, whether it is moved to the device; `None`: as the Accelerator was told.
+            args: Any number of them, in any order; models together with their optimizers. Anything else, and what is
+                prepared already, is returned unchanged.
+            device_placement: For each of them, whether it is moved to the device; `None`: the Accelerator's setting.
 
         Returns:
-            The prepared objects in the same order; a single one bare.
+            The prepared objects in the same order; a single object itself rather than a tuple.
 
         Raises:
-            ConfigurationError: They do not go together.
+            ConfigurationError: The objects do not fit together.
         """
-        places = [None] * len(args) if device_placement is None else list(device_placement)
-        if len(places) != len(args):
-            raise ConfigurationError(f"device_placement has {len(places)} entries for {len(args)} objects")
-        prepare_checks.containers(args)
+        placements = [None] * len(args) if device_placement is None else list(device_placement)
+        if len(placements) != len(args):
+            raise ConfigurationError(f"device_placement has {len(placements)} entries for {len(args)} objects")
+        prepare_checks.refuse_containers(args)
         found = list(args)
         models = [index for index, each in enumerate(args) if isinstance(each, nn.Module)]
         optimizers = [each for each in args if isinstance(each, Optimizer)]
-        self._refuse_strangers([args[index] for index in models], optimizers)
-        prepared = self._prepare_models(
-            [args[index] for index in models], [self._places(places[index]) for index in models], optimizers
-        )
+        self._refuse_unrelated_optimizers([args[index] for index in models], optimizers)
+        moved = [self._moves_to_device(placements[index]) for index in models]
+        prepared = self._prepare_models([args[index] for index in models], moved, optimizers)
         for index, model in zip(models, prepared, strict=True):
             found[index] = model
         for index, each in enumerate(args):
             if isinstance(each, DataLoader):
-                found[index] = self.prepare_data_loader(each, places[index])
+                found[index] = self.prepare_data_loader(each, placements[index])
             elif isinstance(each, Optimizer):
-                found[index] = self._wrap_optimizer(each, places[index])
-        for index, each in enumerate(args):  # they follow optimizers, which are all known by now
+                found[index] = self._wrap_optimizer(each, placements[index])
+        for index, each in enumerate(args):  # last, since schedulers follow prepared optimizers
             if isinstance(each, LRScheduler):
                 found[index] = self.prepare_scheduler(each)
         return found[0] if len(found) == 1 else tuple(found)
@@ -111,14 +111,14 @@ class Accelerator(Stepping, Saving):
 
         Args:
             model: The model.
-            device_placement: Whether it is moved to the device; `None`: as the Accelerator was told.
+            device_placement: Whether it is moved to the device; `None`: the Accelerator's setting.
             evaluation_mode: Whether it is only evaluated, and so stays whole and unwrapped.
         """
         if not evaluation_mode:
-            return self._prepare_models([model], [self._places(device_placement)], [])[0]
+            return self._prepare_models([model], [self._moves_to_device(device_placement)], [])[0]
         inner = self._precision.apply(compiling.inner(model))
-        placed = inner.to(self.device) if self._places(device_placement) else inner
-        return self._finish(placed, model)
+        moved = inner.to(self.device) if self._moves_to_device(device_placement) else inner
+        return self._compile(moved, model)
 
     def prepare_data_loader(
         self,
@@ -130,7 +130,7 @@ class Accelerator(Stepping, Saving):
 
         Args:
             data_loader: The loader.
-            device_placement: Whether its batches are moved to the device; `None`: as the Accelerator was told.
+            device_placement: Whether its batches are moved to the device; `None`: the Accelerator's setting.
             slice_fn_for_dispatch: How rank 0, where it reads for all, cuts a batch; see `slice_tensors`.
         """
         config = self.dataloader_config
@@ -141,7 +141,7 @@ class Accelerator(Stepping, Saving):
             num_processes=size,
             process_index=rank,
             split_batches=config.split_batches,
-            put_on_device=self._places(device_placement),
+            put_on_device=self._moves_to_device(device_placement),
             rng_types=list(self.rng_types),
             dispatch_batches=config.dispatch_batches,
             even_batches=config.even_batches,
@@ -159,7 +159,7 @@ class Accelerator(Stepping, Saving):
         Raises:
             ConfigurationError: Its parameters do not belong to a prepared model.
         """
-        self._refuse_strangers([], [optimizer])
+        self._refuse_unrelated_optimizers([], [optimizer])
         return self._wrap_optimizer(optimizer, device_placement)
 
     def prepare_scheduler(self, scheduler: LRScheduler) -> AcceleratedScheduler:
@@ -188,37 +188,37 @@ class Accelerator(Stepping, Saving):
         return _remember(self._schedulers, prepared)
 
     def _prepare_models(
-        self, models: Sequence[nn.Module], places: Sequence[bool], optimizers: Sequence[Optimizer]
+        self, models: Sequence[nn.Module], placements: Sequence[bool], optimizers: Sequence[Optimizer]
     ) -> list[nn.Module]:
-        """Prepares those that are not yet, all at once, with the optimizers that hold their parameters."""
+        """Prepares the models that are not prepared yet in one call, with the optimizers that hold their parameters."""
         known = [self._known(model) for model in models]
         new = [index for index, model in enumerate(known) if model is None]
         inner = [compiling.inner(models[index]) for index in new]
         to_wrap = [position for position, model in enumerate(inner) if not self.strategy.is_prepared(model)]
         for position in to_wrap:
             self._precision.apply(inner[position])
-            if places[new[position]] and not getattr(inner[position], "hf_device_map", None):
-                inner[position] = self.strategy.place(inner[position])
+            if placements[new[position]] and not getattr(inner[position], "hf_device_map", None):
+                inner[position] = self.strategy.to_device(inner[position])
         holders = [*(each.optimizer for each in self._optimizers), *(_raw(each) for each in optimizers)]
         if to_wrap:
             wrapped = self.strategy.prepare([inner[position] for position in to_wrap], _distinct(holders))
             for position, model in zip(to_wrap, wrapped, strict=True):
                 inner[position] = model
         for index, model in zip(new, inner, strict=True):
-            finished = self._finish(model, models[index])
+            finished = self._compile(model, models[index])
             self._models.append(finished)
             self._watch.add(finished)
             known[index] = finished
         return [model for model in known if model is not None]
 
-    def _finish(self, model: nn.Module, given: nn.Module) -> nn.Module:
-        """Compiles a model, last of all, if the user has done so or asked for it."""
+    def _compile(self, model: nn.Module, given: nn.Module) -> nn.Module:
+        """Compiles a prepared model if the user compiled it before, or asked for it by `dynamo_plugin`."""
         if compiling.is_compiled(given):
             return compiling.like(model, given)
         return compiling.apply(model, self.state.dynamo_plugin)
 
     def _known(self, model: nn.Module) -> nn.Module | None:
-        """What the model, prepared or not, was prepared as."""
+        """The prepared model that stands for `model`; `None` if it was not prepared."""
         own = compiling.inner(model)
         for prepared in self._models:
             inner = compiling.inner(prepared)
@@ -233,17 +233,18 @@ class Accelerator(Stepping, Saving):
         prepared = (
             optimizer
             if isinstance(optimizer, AcceleratedOptimizer)
-            else AcceleratedOptimizer(optimizer, self._places(device_placement), self.scaler)
+            else AcceleratedOptimizer(optimizer, self._moves_to_device(device_placement), self.scaler)
         )
         return _remember(self._optimizers, prepared)
 
-    def _refuse_strangers(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
-        prepare_checks.strangers([*self._models, *models], optimizers, several_ranks=self.use_distributed)
+    def _refuse_unrelated_optimizers(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
+        known = [*self._models, *models]
+        prepare_checks.refuse_unrelated_optimizers(known, optimizers, several_ranks=self.use_distributed)
 
-    def _places(self, device_placement: bool | None) -> bool:
+    def _moves_to_device(self, device_placement: bool | None) -> bool:
         return self.device_placement if device_placement is None else device_placement
 
-    # What comes back
+    # Undoing
 
     def unwrap_model(
         self, model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
@@ -252,8 +253,8 @@ class Accelerator(Stepping, Saving):
 
         Args:
             model: A prepared model.
-            keep_fp32_wrapper: Whether it still computes in the low precision, with outputs in float32.
-            keep_torch_compile: Whether it still is compiled, if it was.
+            keep_fp32_wrapper: Whether its forward keeps running in mixed precision, with outputs in float32.
+            keep_torch_compile: Whether a compiled model stays compiled.
         """
         own = self.strategy.unwrap(compiling.inner(model))
         if not keep_fp32_wrapper:
@@ -261,11 +262,11 @@ class Accelerator(Stepping, Saving):
         return compiling.like(own, model) if keep_torch_compile else own
 
     def skip_first_batches(self, dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
-        """A loader that leaves out the first batches, to go on in the middle of an epoch."""
+        """Returns a loader that skips the first batches, to resume in the middle of an epoch."""
         return data.skip_first_batches(dataloader, num_batches)
 
     def free_memory(self, *objects: Any) -> list[Any]:
-        """Forgets all that was prepared, and frees its memory.
+        """Drops all references to prepared objects, and frees their memory.
 
             model, optimizer = accelerator.free_memory(model, optimizer)
 
@@ -273,8 +274,8 @@ class Accelerator(Stepping, Saving):
             A `None` for each object.
         """
         everything: tuple[list[Any], ...] = (self._models, self._optimizers, self._schedulers, self._dataloaders)
-        for kept in everything:
-            kept.clear()
+        for prepared in everything:
+            prepared.clear()
         self._watch.clear()
         self._accumulation.step = 0
         return list(batch_size.release_memory(*objects))
@@ -292,8 +293,8 @@ def _distinct(optimizers: Sequence[Optimizer]) -> list[Optimizer]:
     return list({id(each): each for each in optimizers}.values())
 
 
-def _remember(kept: list[T], new: T) -> T:
-    """Adds to the list what is not in it."""
-    if not any(each is new for each in kept):
-        kept.append(new)
+def _remember(known: list[T], new: T) -> T:
+    """Appends an object to the list unless it is in it, and returns it."""
+    if not any(each is new for each in known):
+        known.append(new)
     return new

@@ -1,4 +1,4 @@
-"""The arguments of an `Accelerator`, checked against each other; what can be said in two ways becomes one."""
+"""The arguments of an `Accelerator`: checked against each other, and merged where two set the same thing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HANDLERS = (
 
 
 class Handlers:
-    """What `kwargs_handlers` holds, by class."""
+    """The objects in `kwargs_handlers`, by class."""
 
     def __init__(self, given: Sequence[KwargsHandler]) -> None:
         self._given: dict[type[KwargsHandler], KwargsHandler] = {}
@@ -52,8 +52,8 @@ class Handlers:
         return found
 
 
-def refuse_missing(**plugins: Any) -> None:
-    """Raises for a plugin of something that is not here."""
+def refuse_unavailable(**plugins: Any) -> None:
+    """Raises for a plugin that this package does not support."""
     for name, value in plugins.items():
         if value is not None:
             raise ConfigurationError(
@@ -63,7 +63,7 @@ def refuse_missing(**plugins: Any) -> None:
 
 
 def project(config: ProjectConfiguration | None, folder: str | os.PathLike[str] | None) -> ProjectConfiguration:
-    """Where the run keeps what it writes, given in one way or the other."""
+    """The project configuration, from `project_config` or `project_dir`."""
     chosen = config or ProjectConfiguration()
     if folder is not None and chosen.project_dir is None:
         chosen.set_directories(os.fspath(folder))
@@ -76,7 +76,7 @@ def project(config: ProjectConfiguration | None, folder: str | os.PathLike[str] 
 
 
 def loading(config: DataLoaderConfiguration | None, split_batches: bool | None) -> DataLoaderConfiguration:
-    """How loaders share their samples."""
+    """The configuration of loaders, from `dataloader_config` or `split_batches`."""
     config = config or DataLoaderConfiguration(split_batches=bool(split_batches))
     if split_batches is not None and split_batches != config.split_batches:
         raise ConfigurationError(
@@ -87,7 +87,7 @@ def loading(config: DataLoaderConfiguration | None, split_batches: bool | None) 
 
 
 def accumulation(plugin: GradientAccumulationPlugin | None, steps: int) -> GradientAccumulationPlugin:
-    """Over how many batches gradients add up; what the launch said, where the user has said nothing."""
+    """The accumulation settings, from the plugin, the number of steps, or else the environment of the launch."""
     if plugin is not None:
         if steps != 1:
             raise ConfigurationError(
@@ -98,7 +98,7 @@ def accumulation(plugin: GradientAccumulationPlugin | None, steps: int) -> Gradi
 
 
 def compiling(plugin: TorchDynamoPlugin | None, backend: DynamoBackend | str | None) -> TorchDynamoPlugin | None:
-    """How models are compiled, given in one way or the other."""
+    """The compilation settings, from the plugin or the name of a backend; `None` if neither is given."""
     if plugin is not None and backend is not None:
         raise ConfigurationError("dynamo_plugin and dynamo_backend were both given: give one of them")
     return plugin if backend is None else TorchDynamoPlugin(backend=backend)

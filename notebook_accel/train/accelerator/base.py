@@ -1,4 +1,4 @@
-"""What an `Accelerator` is made of: the arguments it was given, checked once, and the parts that work for it."""
+"""The constructor of `Accelerator`: it checks the arguments once, and builds the parts that the methods delegate to."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from notebook_accel.train.options.plugins import (
 )
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.state import AcceleratorState, is_initialized
-from notebook_accel.train.ranks.turns import RankWork
-from notebook_accel.train.steps.accumulation import Accumulation, Watch
+from notebook_accel.train.ranks.turns import RankAware
+from notebook_accel.train.steps.accumulation import Accumulation, DeviceWatch
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 from notebook_accel.train.steps.scheduler import AcceleratedScheduler
 from notebook_accel.train.strategies import choose
@@ -45,8 +45,8 @@ from notebook_accel.train.strategies.base import Settings
 from notebook_accel.train.trackers import GeneralTracker, Logbook
 
 
-class Run(RankWork):
-    """The settings of a training run, and its parts. `Accelerator` has the documentation."""
+class AcceleratorBase(RankAware):
+    """The settings and parts of an `Accelerator`, whose docstring documents the arguments."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Run(RankWork):
         deepspeed_plugins: Any = None,
         parallelism_config: Any = None,
     ) -> None:
-        arguments.refuse_missing(
+        arguments.refuse_unavailable(
             deepspeed_plugin=deepspeed_plugin or deepspeed_plugins,
             megatron_lm_plugin=megatron_lm_plugin,
             parallelism_config=parallelism_config,
@@ -81,15 +81,15 @@ class Run(RankWork):
         self.project_configuration = arguments.project(project_config, project_dir)
         self.dataloader_config = arguments.loading(dataloader_config, split_batches)
         accumulation = arguments.accumulation(gradient_accumulation_plugin, gradient_accumulation_steps)
-        joining = handlers.get(InitProcessGroupKwargs)
-        with _undone_if_refused():
+        group_options = handlers.get(InitProcessGroupKwargs)
+        with _state_forgotten_on_error():
             self.state = AcceleratorState(
                 mixed_precision=None if mixed_precision is None else str(mixed_precision),
                 cpu=cpu,
                 dynamo_plugin=arguments.compiling(dynamo_plugin, dynamo_backend),
                 fsdp_plugin=fsdp_plugin,
                 torch_tp_plugin=torch_tp_plugin,
-                **({} if joining is None else joining.to_kwargs()),
+                **({} if group_options is None else group_options.to_kwargs()),
             )
             self._precision = Precision(
                 self.state.mixed_precision,
@@ -117,7 +117,7 @@ class Run(RankWork):
         self.profile_handler = handlers.get(ProfileKwargs)
         self.flag_tensor: torch.Tensor | None = None
         self._accumulation = Accumulation(self.strategy, self.gradient_state)
-        self._watch = Watch()
+        self._watch = DeviceWatch()
         self._logbook = Logbook(log_with, self.logging_dir)
         self._checkpoints = Checkpoints(self.project_configuration)
         self._models: list[nn.Module] = []
@@ -125,7 +125,7 @@ class Run(RankWork):
         self._schedulers: list[AcceleratedScheduler] = []
         self._dataloaders: list[DataLoader[Any]] = []
 
-    # Where this is
+    # The rank
 
     @property
     def num_processes(self) -> int:
@@ -141,12 +141,12 @@ class Run(RankWork):
 
     @property
     def device(self) -> torch.device:
-        """Where this rank computes."""
+        """The device of this rank."""
         return self.state.device
 
     @property
     def distributed_type(self) -> DistributedType:
-        """How the ranks work together."""
+        """How the ranks work together, such as `MULTI_GPU` or `FSDP`."""
         return self.state.distributed_type
 
     @property
@@ -159,14 +159,14 @@ class Run(RankWork):
         return self.state.is_fsdp2
 
     def wait_for_everyone(self) -> None:
-        """Waits until all ranks have come to this point."""
+        """Waits until all ranks have reached this call."""
         self.state.wait_for_everyone()
 
-    # How it was set up
+    # Settings
 
     @property
     def mixed_precision(self) -> str:
-        """What forward passes compute in: `no`, `fp16`, `bf16`, `fp8`."""
+        """The precision of forward passes: `no`, `fp16`, `bf16` or `fp8`."""
         return self.state.mixed_precision
 
     @property
@@ -186,7 +186,7 @@ class Run(RankWork):
 
     @property
     def save_iteration(self) -> int:
-        """The number that the next checkpoint gets, with automatic naming."""
+        """The number of the next checkpoint, with automatic naming."""
         return self.project_configuration.iteration
 
     @property
@@ -219,8 +219,8 @@ class Run(RankWork):
 
 
 @contextmanager
-def _undone_if_refused() -> Iterator[None]:
-    """Forgets a state whose settings turn out to be impossible, so that the next cell can make another."""
+def _state_forgotten_on_error() -> Iterator[None]:
+    """Resets the shared state if the constructor fails, so that a corrected cell can create another Accelerator."""
     first = not is_initialized()
     try:
         yield

@@ -28,14 +28,14 @@ class LocalSGD:
     See Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019. With one rank it does nothing.
 
     Args:
-        accelerator: Which has prepared the model.
+        accelerator: The Accelerator that prepared the model.
         model: The prepared model; every rank holds all of it.
         local_sgd_steps: Calls of `step` from one average to the next.
-        enabled: Whether to do anything.
+        enabled: `False` makes the context do nothing.
 
     Raises:
         ConfigurationError: `local_sgd_steps` is less than 1, or the model is not prepared.
-        NotImplementedError: The ranks share the weights, as with FSDP.
+        NotImplementedError: The weights are sharded over the ranks, as with FSDP.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class LocalSGD:
             return
         self._alone.__exit__(kind, error, traceback)
         self._alone = None
-        if error is None:  # else the other ranks may never come to average
+        if error is None:  # otherwise other ranks may never reach the average, and this one would hang
             self._average()
 
     def step(self) -> None:

@@ -1,4 +1,4 @@
-"""The part of an `Accelerator` that keeps what a run leaves: checkpoints, weights, metrics, profiles."""
+"""The methods of `Accelerator` for what a run leaves behind: checkpoints, weights, metrics, profiles."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.accelerator.base import Run
+from notebook_accel.train.accelerator.base import AcceleratorBase
 from notebook_accel.train.checkpoints import serialization, weights
-from notebook_accel.train.checkpoints.checkpoint import Contents
+from notebook_accel.train.checkpoints.contents import Contents
 from notebook_accel.train.models import compiling
 from notebook_accel.train.options.plugins import ProfileKwargs
 from notebook_accel.train.ranks.state import AcceleratorState
@@ -20,20 +20,20 @@ from notebook_accel.train.steps.profiling import Profiled
 from notebook_accel.train.trackers import GeneralTracker
 
 
-class Saving(Run):
-    """Checkpoints, weights, trackers."""
+class Saving(AcceleratorBase):
+    """Saves checkpoints and weights, and logs to trackers."""
 
     # Checkpoints
 
     def save_state(
         self, output_dir: str | os.PathLike[str] | None = None, safe_serialization: bool = True, **kwargs: Any
     ) -> str:
-        """Writes everything of the run into a folder; all ranks call it.
+        """Saves the state of the run to a folder; all ranks call it.
 
         Args:
             output_dir: The folder; not used with `ProjectConfiguration(automatic_checkpoint_naming=True)`.
-            safe_serialization: Whether whole weights become safetensors.
-            kwargs: None are known.
+            safe_serialization: Whether unsharded weights are written as safetensors.
+            kwargs: Rejected; there are no others.
 
         Returns:
             The folder.
@@ -50,14 +50,14 @@ class Saving(Run):
         map_location: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Brings everything of the run back from a folder; all ranks call it, after `prepare`.
+        """Restores the state of the run from a folder; all ranks call it, after `prepare`.
 
         Args:
-            input_dir: The folder; `None` with automatic naming: the newest.
+            input_dir: The folder; `None` with automatic naming: the newest checkpoint.
             load_kwargs: More arguments of `torch.load`, for optimizers and schedulers.
             strict: Whether the weights must be exactly the model's.
-            map_location: Where optimizer states are read to: `cpu`, the default, or `on_device`.
-            kwargs: None are known.
+            map_location: Where optimizer states are loaded first: `cpu`, the default, or `on_device`.
+            kwargs: Rejected; there are no others.
         """
         _refuse_unknown("load_state", kwargs)
         step = self._checkpoints.load(self._contents(), input_dir, load_kwargs, strict, map_location)
@@ -77,7 +77,7 @@ class Saving(Run):
         )
 
     def register_for_checkpointing(self, *objects: Any) -> None:
-        """Has checkpoints hold these objects too, which have `state_dict` and `load_state_dict`."""
+        """Includes objects with `state_dict` and `load_state_dict` in checkpoints."""
         self._checkpoints.register(*objects)
 
     @property
@@ -85,18 +85,18 @@ class Saving(Run):
         return self._checkpoints.custom
 
     def register_save_state_pre_hook(self, hook: Callable[..., None]) -> Any:
-        """Has `hook(models, weights, folder)` called by `save_state`; what it takes out of `weights` is not written.
+        """Makes `save_state` call `hook(models, weights, folder)`; what it removes from `weights` is not written.
 
         Returns:
-            A handle; its `remove()` takes the hook off.
+            A handle, whose `remove()` unregisters the hook.
         """
         return self._checkpoints.register_save_hook(hook)
 
     def register_load_state_pre_hook(self, hook: Callable[..., None]) -> Any:
-        """Has `hook(models, folder)` called by `load_state`; models that it takes out are not filled.
+        """Makes `load_state` call `hook(models, folder)`; models that it removes are not loaded.
 
         Returns:
-            A handle; its `remove()` takes the hook off.
+            A handle, whose `remove()` unregisters the hook.
         """
         return self._checkpoints.register_load_hook(hook)
 
@@ -104,7 +104,7 @@ class Saving(Run):
 
     @property
     def should_save_model(self) -> bool:
-        """Whether this rank writes what all ranks have alike."""
+        """Whether this rank writes the files that would be equal on all ranks."""
         each = self.project_configuration.save_on_each_node
         return self.is_local_main_process if each else self.is_main_process
 
@@ -113,7 +113,7 @@ class Saving(Run):
 
         Args:
             model: The model.
-            unwrap: Whether the names are the user's own model's rather than the wrapped one's.
+            unwrap: Whether to use the parameter names of the user's model rather than of the wrapped one.
         """
         inner = compiling.inner(model)
         return self.strategy.state_dict(inner) if unwrap else dict(inner.state_dict())
@@ -129,7 +129,7 @@ class Saving(Run):
 
         Args:
             model: The model.
-            save_directory: The folder; it is made if need be.
+            save_directory: The folder; it is created if it does not exist.
             max_shard_size: Bytes, or a text such as `5GB`.
             safe_serialization: Whether to write safetensors rather than torch's pickle.
         """
@@ -165,7 +165,7 @@ class Saving(Run):
 
         Args:
             project_name: Its name.
-            config: Settings of the run to keep with it.
+            config: Settings to store with the run.
             init_kwargs: Arguments for each tracker, by the tracker's name.
         """
         self._logbook.start(project_name, config, init_kwargs)
@@ -179,24 +179,24 @@ class Saving(Run):
 
         Args:
             values: Numbers and texts by name.
-            step: When.
+            step: The training step.
             log_kwargs: Arguments for each tracker, by the tracker's name.
         """
         self._logbook.log(values, step, log_kwargs)
 
     def profile(self, profile_handler: ProfileKwargs | None = None) -> Profiled:
-        """Profiles the block; `as` gives torch's profiler.
+        """Profiles the block; `with ... as` gives torch's profiler.
 
         Args:
-            profile_handler: How; `None`: as in `kwargs_handlers`.
+            profile_handler: The options; `None`: those of `kwargs_handlers`.
         """
         return Profiled(profile_handler or self.profile_handler or ProfileKwargs())
 
     def end_training(self) -> None:
-        """Closes the trackers, and leaves the group. The next `Accelerator` starts afresh."""
+        """Closes the trackers, and leaves the process group. The next `Accelerator` starts from scratch."""
         self._logbook.finish()
-        # A rank that leaves gloo may take along what others have yet to receive of the last collective, and they hang.
-        # That group ends with the process.
+        # Not with gloo: a rank that leaves may close connections that still carry data of the last collective, and the
+        # others would hang. That group ends with the process.
         if self.state.backend == "nccl":
             self.state.destroy_process_group()
         AcceleratorState._reset_state(reset_partial_state=True)

@@ -1,4 +1,4 @@
-"""The part of an `Accelerator` that a training loop's step goes through."""
+"""The methods of `Accelerator` that a training step calls: accumulation, backward, clipping, collectives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from notebook_accel.train.accelerator.base import Run
+from notebook_accel.train.accelerator.base import AcceleratorBase
 from notebook_accel.train.data import uneven
 from notebook_accel.train.models import compiling
 from notebook_accel.train.options.plugins import AutocastKwargs, GradientAccumulationPlugin
@@ -18,8 +18,8 @@ from notebook_accel.train.steps.accumulation import NOTHING, Block, WithoutSync
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 
 
-class Stepping(Run):
-    """Accumulating, stepping, and exchanging what the ranks have found."""
+class Stepping(AcceleratorBase):
+    """Accumulates gradients, runs backward passes, and exchanges tensors between the ranks."""
 
     # Accumulating
 
@@ -34,7 +34,7 @@ class Stepping(Run):
 
     @property
     def gradient_accumulation_steps(self) -> int:
-        """Over how many batches gradients add up."""
+        """Over how many batches gradients are accumulated."""
         return self.gradient_state.num_steps
 
     @gradient_accumulation_steps.setter
@@ -58,7 +58,7 @@ class Stepping(Run):
                     ...
 
         Args:
-            models: The prepared models whose gradients add up.
+            models: The prepared models whose gradients are accumulated.
         """
         self._watch.check()
         return self._accumulation.next(models)
@@ -68,12 +68,12 @@ class Stepping(Run):
         return WithoutSync(self.strategy, (model,)) if self.strategy.syncs else NOTHING
 
     def trigger_sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Has the backward passes in the block exchange gradients although their forward was under `no_sync`."""
+        """Makes backward passes in the block exchange gradients although their forward ran under `no_sync`."""
         return self.strategy.sync_in_backward(compiling.inner(model))
 
     @contextmanager
     def join_uneven_inputs(self, joinables: Sequence[Any], even_batches: bool | None = None) -> Iterator[None]:
-        """Lets ranks that run out of batches stand by in the block while the others go on.
+        """Lets ranks that run out of batches join in the collectives of the others until these are done.
 
         Args:
             joinables: The prepared models (and other `Joinable` objects) of the loop.
@@ -104,7 +104,7 @@ class Stepping(Run):
         self.strategy.after_backward()
 
     def unscale_gradients(self, optimizer: Any = None) -> None:
-        """Divides gradients by the scale of fp16, so that they can be looked at; otherwise does nothing.
+        """Divides gradients by the scale of fp16, so that they can be inspected; without fp16 it does nothing.
 
         Args:
             optimizer: One or several prepared optimizers; `None`: all.
@@ -136,7 +136,7 @@ class Stepping(Run):
 
     @property
     def optimizer_step_was_skipped(self) -> bool:
-        """Whether an optimizer left its last step out, because gradients had overflowed."""
+        """Whether an optimizer skipped its last step because of overflowing gradients."""
         return any(optimizer.step_was_skipped for optimizer in self._optimizers)
 
     def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
@@ -157,7 +157,7 @@ class Stepping(Run):
         return collectives.gather_over(tensor, self.strategy.data_group)
 
     def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
-        """As `gather`, without the samples that were repeated to fill up the last batch.
+        """Gathers like `gather`, without the samples that were repeated to fill up the last batch.
 
         Args:
             input_data: A tensor or a tree of tensors, one row for each sample; or any objects that can be pickled.
@@ -174,11 +174,11 @@ class Stepping(Run):
         return collectives.pad_across_processes(tensor, dim=dim, pad_index=pad_index, pad_first=pad_first)
 
     def set_trigger(self) -> None:
-        """Pulls a trigger that all ranks will see in `check_trigger`, such as to stop early."""
+        """Sets a flag that all ranks see in `check_trigger`, for instance to stop early."""
         self.flag_tensor = torch.tensor(1)
 
     def check_trigger(self) -> bool:
-        """Whether any rank has pulled the trigger since the last check; all ranks ask together."""
+        """Whether any rank has set the flag since the last check; all ranks call it."""
         own = torch.tensor(0) if self.flag_tensor is None else self.flag_tensor
         self.flag_tensor = None
         return bool(collectives.reduce(own, "sum") > 0)

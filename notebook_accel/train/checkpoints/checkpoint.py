@@ -1,7 +1,7 @@
 """Checkpoints of a whole run: `save_state` and `load_state`.
 
-All ranks come here together. What fails on one rank fails on all, so that none is left waiting; and a checkpoint is
-written beside its place and renamed, so that it is there whole or not at all.
+All ranks call these together. What fails on one rank fails on all, so that none waits forever; and a checkpoint is
+written to a hidden folder and renamed, so that it exists completely or not at all.
 """
 
 from __future__ import annotations
@@ -17,19 +17,11 @@ from torch.utils.hooks import RemovableHandle
 
 from notebook_accel.errors import CheckpointError, ConfigurationError
 from notebook_accel.train.checkpoints import folders
-from notebook_accel.train.checkpoints.contents import (
-    Contents,
-    LoadOptions,
-    SaveOptions,
-    read_replicated,
-    write_replicated,
-)
+from notebook_accel.train.checkpoints.contents import Contents, LoadOptions, SaveOptions
 from notebook_accel.train.checkpoints.folders import StagedFolder
 from notebook_accel.train.options.plugins import ProjectConfiguration
 from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
-
-__all__ = ["Checkpoints", "Contents", "LoadOptions", "SaveOptions", "read_replicated", "write_replicated"]
 
 T = TypeVar("T")
 SaveHook = Callable[[list[Any], list[dict[str, torch.Tensor]], str], None]
@@ -38,13 +30,13 @@ _log = get_logger(__name__)
 
 
 class Checkpoints:
-    """The checkpoints of one Accelerator: where they are, and what the user has hung on them.
+    """The checkpoints of one Accelerator: their folders, and the hooks and objects that the user registered.
 
     Args:
         project: Read at each call, since users change its `iteration`.
 
     Raises:
-        ConfigurationError: `total_limit` can't be kept.
+        ConfigurationError: `total_limit` is not possible, or has no effect.
     """
 
     def __init__(self, project: ProjectConfiguration) -> None:
@@ -63,7 +55,7 @@ class Checkpoints:
             )
 
     def register(self, *objects: Any) -> None:
-        """Adds objects of the user's to what checkpoints hold.
+        """Includes objects of the user in checkpoints.
 
         Raises:
             ConfigurationError: One has no `state_dict` and `load_state_dict`.
@@ -77,13 +69,13 @@ class Checkpoints:
         self.custom.extend(objects)
 
     def register_save_hook(self, hook: SaveHook) -> RemovableHandle:
-        """Has `hook(models, weights, folder)` called before a save; weights that it takes out are not written."""
+        """Makes `save` call `hook(models, weights, folder)` first; weights that it removes are not written."""
         handle = RemovableHandle(self._save_hooks)
         self._save_hooks[handle.id] = hook
         return handle
 
     def register_load_hook(self, hook: LoadHook) -> RemovableHandle:
-        """Has `hook(models, folder)` called before a load; models that it takes out are not filled."""
+        """Makes `load` call `hook(models, folder)` first; models that it removes are not loaded."""
         handle = RemovableHandle(self._load_hooks)
         self._load_hooks[handle.id] = hook
         return handle
@@ -95,8 +87,8 @@ class Checkpoints:
 
         Args:
             contents: What to write.
-            output_dir: The checkpoint's folder; one that is there is replaced. Not used with automatic naming.
-            safe_serialization: Whether whole weights become safetensors.
+            output_dir: The checkpoint's folder; an existing one is replaced. Not used with automatic naming.
+            safe_serialization: Whether unsharded weights are written as safetensors.
 
         Returns:
             The folder.
@@ -105,11 +97,11 @@ class Checkpoints:
             ConfigurationError: It is not clear where to, or something of the contents could not be read back.
             CheckpointError: It failed on another rank.
         """
-        target = _agreed(_together("prepare the folder", lambda: self._target(output_dir)))
-        staged = _together("prepare the folder", lambda: StagedFolder(target))
-        _together("prepare the folder", lambda: _on_each_machine(staged.begin))
+        target = _agreed_folder(_on_all_ranks("prepare the folder", lambda: self._target(output_dir)))
+        staged = _on_all_ranks("prepare the folder", lambda: StagedFolder(target))
+        _on_all_ranks("prepare the folder", lambda: _on_each_node(staged.begin))
         try:
-            _together("write the checkpoint", lambda: self._write(contents, staged.path, safe_serialization))
+            _on_all_ranks("write the checkpoint", lambda: self._write(contents, staged.path, safe_serialization))
         except Exception:
             _on_each_disk(staged.discard)
             raise
@@ -149,12 +141,12 @@ class Checkpoints:
         """
         if map_location not in (None, "cpu", "on_device"):
             raise TypeError(f"map_location={map_location!r} must be None, 'cpu' or 'on_device'")
-        place = PartialState().device if map_location == "on_device" else "cpu"
-        options = LoadOptions(strict, place, load_kwargs or {})
-        folder = _agreed(_together("find the checkpoint", lambda: self._source(input_dir)))
-        _together("find the checkpoint", lambda: _on_each_machine(lambda: folders.recover(folder)))
-        _together("find the checkpoint", lambda: _refuse_missing(folder))
-        step = _together("read the checkpoint", lambda: self._read(contents, folder, options))
+        location = PartialState().device if map_location == "on_device" else "cpu"
+        options = LoadOptions(strict, location, load_kwargs or {})
+        folder = _agreed_folder(_on_all_ranks("find the checkpoint", lambda: self._source(input_dir)))
+        _on_all_ranks("find the checkpoint", lambda: _on_each_node(lambda: folders.recover(folder)))
+        _on_all_ranks("find the checkpoint", lambda: _refuse_missing(folder))
+        step = _on_all_ranks("read the checkpoint", lambda: self._read(contents, folder, options))
         if self._project.automatic_checkpoint_naming:
             for number, path in folders.numbered(self._folder()):
                 if path.resolve() == folder:
@@ -163,10 +155,10 @@ class Checkpoints:
         return step
 
     def _write(self, contents: Contents, folder: Path, safe_serialization: bool) -> None:
-        folder.mkdir(parents=True, exist_ok=True)  # on a machine with a disk of its own it is not there yet
+        folder.mkdir(parents=True, exist_ok=True)  # on a node with its own disk it does not exist yet
         state = PartialState()
-        each_machine = self._project.save_on_each_node
-        writes = state.is_local_main_process if each_machine else state.is_main_process
+        on_each_node = self._project.save_on_each_node
+        writes = state.is_local_main_process if on_each_node else state.is_main_process
         weights = contents.strategy.checkpoint_weights(contents.models)
         for hook in list(self._save_hooks.values()):
             hook(contents.models, weights, str(folder))
@@ -223,8 +215,8 @@ class Checkpoints:
         return Path(input_dir).expanduser().resolve()
 
 
-def _together(task: str, action: Callable[[], T]) -> T:
-    """Runs an action on all ranks; where it fails on some, it fails on all."""
+def _on_all_ranks(task: str, action: Callable[[], T]) -> T:
+    """Runs an action on every rank; if it fails on one of them, it raises on all, so that none waits forever."""
     state = PartialState()
     error: Exception | None = None
     result: Any = None
@@ -233,7 +225,7 @@ def _together(task: str, action: Callable[[], T]) -> T:
     except Exception as raised:
         error = raised
     if state.use_distributed:
-        texts = PartialState().exchange.objects(error and f"{type(error).__name__}: {error}")
+        texts = PartialState().exchange.all_gather_objects(error and f"{type(error).__name__}: {error}")
         failed = next((rank for rank, text in enumerate(texts) if text is not None), None)
         if error is None and failed is not None:
             raise CheckpointError(f"rank {failed} could not {task}: {texts[failed]}")
@@ -242,12 +234,12 @@ def _together(task: str, action: Callable[[], T]) -> T:
     return result  # type: ignore[no-any-return]
 
 
-def _agreed(folder: Path) -> Path:
-    """The folder that the first rank of this machine named: a name with the time in it differs between ranks."""
+def _agreed_folder(folder: Path) -> Path:
+    """The folder that the first rank of this node chose: a name that contains the time differs between ranks."""
     state = PartialState()
     if not state.use_distributed:
         return folder
-    named = PartialState().exchange.objects(folder)
+    named = PartialState().exchange.all_gather_objects(folder)
     chosen: Path = named[state.process_index - state.local_process_index]
     if chosen != folder:
         _log.warning(
@@ -263,14 +255,14 @@ def _refuse_missing(folder: Path) -> None:
         raise ConfigurationError(f"there is no checkpoint at {folder}: no such folder")
 
 
-def _on_each_machine(action: Callable[[], None]) -> None:
+def _on_each_node(action: Callable[[], None]) -> None:
     if PartialState().is_local_main_process:
         action()
 
 
 def _on_each_disk(action: Callable[[], None]) -> None:
-    """Runs an action on the main rank, then on the first of each other machine, which finds a shared disk done."""
+    """Runs an action on rank 0, then on the first of every other node, which has nothing to do on a shared disk."""
     state = PartialState()
-    _together("finish the checkpoint", lambda: action() if state.is_main_process else None)
+    _on_all_ranks("finish the checkpoint", lambda: action() if state.is_main_process else None)
     others = state.is_local_main_process and not state.is_main_process
-    _together("finish the checkpoint", lambda: action() if others else None)
+    _on_all_ranks("finish the checkpoint", lambda: action() if others else None)

@@ -40,9 +40,9 @@ class SaveOptions:
     """How to write a checkpoint."""
 
     safe_serialization: bool = True
-    """Whether whole weights become safetensors."""
+    """Whether unsharded weights are written as safetensors."""
     writes: bool = True
-    """Whether this rank writes what all ranks have alike."""
+    """Whether this rank writes the files that would be equal on all ranks."""
 
 
 @dataclass(frozen=True)
@@ -52,25 +52,30 @@ class LoadOptions:
     strict: bool = True
     """Whether the weights must be exactly the model's."""
     map_location: Any = "cpu"
-    """Where optimizer states go before they are taken over."""
+    """The device that optimizer states are loaded to first."""
     load_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """More arguments of `torch.load`, for optimizers and schedulers."""
 
 
-class KeepsWeights(Protocol):
-    """What a checkpoint needs of the strategy by which models live on the ranks."""
+@dataclass(frozen=True)
+class StrategySave:
+    """What a strategy writes into a checkpoint, and where."""
+
+    folder: Path
+    models: Sequence[nn.Module]
+    weights: Sequence[dict[str, torch.Tensor]]
+    """What the save hooks left of `CheckpointStrategy.checkpoint_weights`."""
+    optimizers: Sequence[Optimizer]
+    options: SaveOptions
+
+
+class CheckpointStrategy(Protocol):
+    """What a checkpoint needs of the strategy, which knows how models are spread over the ranks."""
 
     def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[dict[str, torch.Tensor]]:
-        """What hooks see of the weights."""
+        """The weights that hooks see, an entry for each model; none if they are sharded."""
 
-    def save_checkpoint(
-        self,
-        folder: Path,
-        models: Sequence[nn.Module],
-        weights: Sequence[dict[str, torch.Tensor]],
-        optimizers: Sequence[Optimizer],
-        options: SaveOptions,
-    ) -> None:
+    def save_checkpoint(self, save: StrategySave) -> None:
         """Writes weights and optimizer states."""
 
     def load_checkpoint(
@@ -81,9 +86,9 @@ class KeepsWeights(Protocol):
 
 @dataclass
 class Contents:
-    """Everything of a run that a checkpoint keeps."""
+    """The parts of a run that a checkpoint holds."""
 
-    strategy: KeepsWeights
+    strategy: CheckpointStrategy
     models: list[nn.Module]
     """As `prepare` returned them, without a compile wrapper."""
     optimizers: list[Optimizer]
@@ -93,16 +98,16 @@ class Contents:
     """Prepared ones."""
     scaler: Any = None
     custom: list[Any] = field(default_factory=list)
-    """Objects of the user's with `state_dict` and `load_state_dict`."""
+    """The user's own objects with `state_dict` and `load_state_dict`."""
     step: int = 0
-    """Batches since the accumulation was last at its beginning, as the Accelerator counts them."""
+    """`Accelerator.step`: batches since the accumulation was last at its start."""
     pending: bool = False
-    """Whether gradients wait for the rest of an accumulation."""
+    """Whether the checkpoint falls in the middle of an accumulation."""
 
     def write(self, folder: Path, state_dicts: Sequence[dict[str, torch.Tensor]], options: SaveOptions) -> None:
         """Writes this rank's part; `state_dicts` are the whole weights that hooks have left."""
-        # First, since ranks may meet in there: a rank that has failed before would leave the others waiting.
-        self.strategy.save_checkpoint(folder, self.models, state_dicts, self.optimizers, options)
+        # First, since it may run collectives: after an error on this rank, the others would wait for it.
+        self.strategy.save_checkpoint(StrategySave(folder, self.models, state_dicts, self.optimizers, options))
         state = PartialState()
         for index, loader in enumerate(self.loaders):
             name = file_name(LOADER_NAME, index, rank=state.process_index)
@@ -210,7 +215,7 @@ def write_replicated(
     optimizer_states: Sequence[dict[str, Any]],
     options: SaveOptions,
 ) -> None:
-    """Writes whole weights and optimizer states: one rank does it."""
+    """Writes unsharded weights and optimizer states, on the ranks whose options say so."""
     if not options.writes:
         return
     for index, state in enumerate(state_dicts):
@@ -222,7 +227,7 @@ def write_replicated(
 def read_replicated(
     folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
 ) -> None:
-    """Fills models and optimizers from a checkpoint of whole weights, whatever the number of ranks.
+    """Loads models and optimizers from a checkpoint of unsharded weights, on any number of ranks.
 
     Args:
         folder: The checkpoint.
@@ -241,7 +246,7 @@ def read_replicated(
 
 
 def find_replicated(folder: Path, models: int, optimizers: int) -> tuple[list[Path], list[Path]]:
-    """The files of whole weights and optimizer states, for so many of them.
+    """The files of unsharded weights and optimizer states, for these numbers of models and optimizers.
 
     Raises:
         CheckpointError: There are not as many.

@@ -1,6 +1,6 @@
 """Folders that appear whole or not at all, and how checkpoints are named and counted.
 
-A checkpoint is written into a hidden folder beside its place, and renamed when every file of it is on the disk:
+A checkpoint is written to a hidden folder beside its target, and renamed when every file of it is on the disk:
 
     checkpoints/.checkpoint_3.unfinished   while it is written; a leftover of a crash, removed by the next save
     checkpoints/checkpoint_3               from then on
@@ -24,7 +24,7 @@ OWN_FILES = re.compile(
     r"|scaler\.pt|(random_states|custom_checkpoint)_\d+\.pkl|(gradients|buffers)(_\d+)?_rank\d+\.bin"
     r"|(pytorch_model_fsdp|optimizer)_\d+"
 )
-"""What a checkpoint may hold; other files in its folder are somebody else's."""
+"""The files of a checkpoint; any others in its folder belong to the user, and survive its replacement."""
 
 
 class StagedFolder:
@@ -39,8 +39,8 @@ class StagedFolder:
 
     def __init__(self, target: str | os.PathLike[str]) -> None:
         self.target = Path(target).expanduser().resolve()
-        self.path = _hidden(self.target, "unfinished")
-        self._previous = _hidden(self.target, "previous")
+        self.path = hidden(self.target, "unfinished")
+        self._previous = hidden(self.target, "previous")
         self._refuse_unmovable()
 
     def begin(self) -> None:
@@ -50,11 +50,11 @@ class StagedFolder:
 
     def discard(self) -> None:
         """Removes what was written."""
-        # Another machine may do the same on a disk that both have.
+        # Errors are ignored, since another node may do the same on a shared disk.
         shutil.rmtree(self.path, ignore_errors=True)
 
     def commit(self) -> None:
-        """Puts the folder in its place, unless that is done."""
+        """Renames the folder to its target, unless another node has done so on a shared disk."""
         if not self.path.exists():
             return
         if self.target.exists():
@@ -81,11 +81,11 @@ class StagedFolder:
 
 def recover(target: Path) -> None:
     """Puts back a folder whose replacement did not come to its second rename."""
-    previous = _hidden(target, "previous")
+    previous = hidden(target, "previous")
     if target.exists():
         shutil.rmtree(previous, ignore_errors=True)
     elif previous.exists():
-        with contextlib.suppress(FileNotFoundError):  # another machine may do the same on a disk that both have
+        with contextlib.suppress(FileNotFoundError):  # another node may do the same on a shared disk
             os.rename(previous, target)
 
 
@@ -101,17 +101,18 @@ def remove_oldest(folder: Path, keep: int, newest: Path) -> None:
     """Removes all but `keep` of the numbered checkpoints; `newest` stays whatever its number."""
     others = [path for _, path in numbered(folder) if path != newest]
     for path in others[: max(0, len(others) + 1 - keep)]:
-        doomed = _hidden(path, "removed")  # so that a crash midway leaves no half checkpoint in place
+        doomed = hidden(path, "removed")  # so that a crash midway leaves no half checkpoint in place
         os.rename(path, doomed)
         shutil.rmtree(doomed)
 
 
-def _hidden(path: Path, what: str) -> Path:
+def hidden(path: Path, what: str) -> Path:
+    """The hidden name beside a file or folder that it has while it is not in use: written, replaced or removed."""
     return path.with_name(f".{path.name}.{what}")
 
 
 def _link_foreign_files(source: Path, target: Path) -> None:
-    """Gives the new folder what others keep in the old one; a link, so that a file that is still written to stays."""
+    """Hard-links the user's own files of the old folder into the new one, so that a file open for writing survives."""
     for path in source.iterdir():
         new = target / path.name
         if OWN_FILES.fullmatch(path.name) or new.exists():

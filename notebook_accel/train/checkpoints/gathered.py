@@ -1,4 +1,4 @@
-"""Whole states of what lives in shards: the main rank writes them as one device does, each rank cuts its part out."""
+"""Checkpoints of sharded models in the format of one device: rank 0 gathers and writes, each rank loads its part."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def optimizer_state(optimizer: Optimizer, *, keep: bool) -> dict[str, Any]:
         keep: Whether this rank writes it; others get no part of it, to save their memory.
     """
     state = optimizer.state_dict()
-    kept: dict[int, dict[str, Any]] = {}
+    states: dict[int, dict[str, Any]] = {}
     for index, entries in state["state"].items():
         found = {name: _whole(value) for name, value in entries.items()}
         if keep:
-            kept[index] = found
-    return {**state, "state": kept}
+            states[index] = found
+    return {**state, "state": states}
 
 
 def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions) -> None:
-    """Fills models and optimizers in shards from a checkpoint of whole states, on however many ranks.
+    """Loads sharded models and optimizers from a checkpoint of unsharded states, on any number of ranks.
 
     Raises:
-        CheckpointError: The folder has none for them, or those of others.
+        CheckpointError: The folder has no such states, or those of other models.
     """
     model_files, optimizer_files = find_replicated(folder, len(models), len(optimizers))
     for model, path in zip(models, model_files, strict=True):
@@ -54,7 +54,7 @@ def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimiz
 
 def _whole(value: Any) -> Any:
     if isinstance(value, DTensor):
-        # What waits in the host's memory has to be where the ranks can exchange it.
+        # Offloaded shards are on the CPU, and nccl exchanges only tensors on GPUs.
         value = whole(value.to(value.device_mesh.device_type))
     return value.cpu() if isinstance(value, torch.Tensor) else value
 

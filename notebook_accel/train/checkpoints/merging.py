@@ -1,4 +1,4 @@
-"""From the shards that ranks have written to one set of weights, without any ranks."""
+"""Merges the shards that ranks have written into one set of weights, in a single process."""
 
 from __future__ import annotations
 

@@ -11,18 +11,19 @@ import torch
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints import weights
+from notebook_accel.train.checkpoints.folders import hidden
 
 
 def save(obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) -> None:
     """Writes an object to a file, which is whole or not there.
 
     Args:
-        obj: A dict of tensors for safetensors; else whatever `torch.save` takes.
+        obj: A dict of tensors for safetensors; otherwise anything that `torch.save` takes.
         f: The file.
-        safe_serialization: safetensors, else pickle.
+        safe_serialization: Whether to write safetensors rather than pickle.
     """
     path = Path(f)
-    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished = hidden(path, "unfinished")
     if safe_serialization:
         weights.write(obj, unfinished, safe_serialization=True)
     else:
@@ -73,7 +74,8 @@ def _numpy_globals() -> list[Any]:
         return []
     core = np._core if hasattr(np, "_core") else np.core
     made_by = [core.multiarray._reconstruct, core.multiarray.scalar]
-    named = [(each, f"numpy.{place}.multiarray.{each.__name__}") for each in made_by for place in ("core", "_core")]
+    modules = ("numpy.core.multiarray", "numpy._core.multiarray")
+    named = [(each, f"{module}.{each.__name__}") for each in made_by for module in modules]
     dtypes = [each for each in vars(np.dtypes).values() if isinstance(each, type)] if hasattr(np, "dtypes") else []
     return [*named, np.ndarray, np.dtype, codecs.encode, *dtypes]
 

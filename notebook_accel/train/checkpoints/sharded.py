@@ -56,7 +56,7 @@ def save(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimiz
 
 
 def is_in_shards(folder: Path) -> bool:
-    """Whether a checkpoint's weights are."""
+    """Whether a checkpoint holds sharded weights."""
     return (folder / MODEL_FOLDER.format(index=0)).is_dir()
 
 
@@ -82,7 +82,7 @@ def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimiz
 
 
 def _write(state: dict[str, Any], folder: Path) -> None:
-    # Of what several ranks have, that of the first is written; the others' buffers are in files of their own.
+    # Tensors that several ranks hold are written once; buffers that differ between ranks go to files of their own.
     planner = DefaultSavePlanner(dedup_save_to_lowest_rank=True)
     with _translated("write", folder):
         state_dict_saver.save(state, checkpoint_id=folder, planner=planner)
@@ -95,7 +95,7 @@ def _read(state: dict[str, Any], folder: Path) -> None:
 
 @contextlib.contextmanager
 def _translated(task: str, folder: Path) -> Iterator[None]:
-    """Makes torch's error, which every rank gets and which is no `Exception`, one of ours."""
+    """Turns torch's error, which every rank raises and which is not an `Exception`, into a `CheckpointError`."""
     try:
         yield
     except CheckpointException as error:

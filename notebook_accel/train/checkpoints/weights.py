@@ -19,6 +19,7 @@ from typing import TypeAlias
 import torch
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.checkpoints.folders import hidden
 
 SAFE_MODEL_NAME = "model"
 MODEL_NAME = "pytorch_model"
@@ -46,7 +47,7 @@ def save_model(
         save_directory: Made if it is not there. Its other files stay.
         max_shard_size: The most bytes of one file, as a number or like `"5GB"` or `"512MiB"`. A single larger tensor
             gets a file of its own.
-        safe_serialization: safetensors, else pickle.
+        safe_serialization: Whether to write safetensors rather than pickle.
 
     Raises:
         ConfigurationError: The folder is a file, the size makes no sense, or something cannot be written so.
@@ -62,15 +63,15 @@ def save_model(
     folder.mkdir(parents=True, exist_ok=True)
     written = dict(zip(names, shards, strict=True))
     for name, shard in written.items():
-        write(shard, _unfinished(folder / name), safe_serialization)
+        write(shard, hidden(folder / name, "unfinished"), safe_serialization)
     index = folder / (SAFE_WEIGHTS_INDEX_NAME if safe_serialization else WEIGHTS_INDEX_NAME)
     if len(shards) > 1:
-        _unfinished(index).write_text(_index(written), encoding="utf-8")
+        hidden(index, "unfinished").write_text(_index(written), encoding="utf-8")
     # Everything is on the disk: what remains is quick, and cannot run out of space.
     for name in names:
-        os.replace(_unfinished(folder / name), folder / name)
+        os.replace(hidden(folder / name, "unfinished"), folder / name)
     if len(shards) > 1:
-        os.replace(_unfinished(index), index)
+        os.replace(hidden(index, "unfinished"), index)
     else:
         index.unlink(missing_ok=True)
     _remove_others(folder, pattern, names)
@@ -242,10 +243,6 @@ def _index(written: Mapping[str, Mapping[str, torch.Tensor]]) -> str:
 
 def _suffix(number: int, count: int) -> str:
     return f"-{number + 1:05d}-of-{count:05d}" if count > 1 else ""
-
-
-def _unfinished(path: Path) -> Path:
-    return path.with_name(f".{path.name}.unfinished")
 
 
 def _remove_others(folder: Path, pattern: str, names: list[str]) -> None:

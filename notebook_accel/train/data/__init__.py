@@ -1,4 +1,8 @@
-"""Data loaders that yield each rank its share of the samples, on its device."""
+"""Data loaders that yield each rank its share of the samples, on its device.
+
+Start reading at `prepare.py`, which builds the loader, then `loader.py` (each rank reads for itself) or
+`dispatch.py` (rank 0 reads for all).
+"""
 
 from notebook_accel.train.data.dispatch import DispatchingLoader
 from notebook_accel.train.data.loader import PreparedLoader

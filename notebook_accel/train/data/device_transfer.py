@@ -1,4 +1,4 @@
-"""Batches on their way to the device."""
+"""Moving batches to the device: at once, on a CUDA stream ahead of the loop, or by torch_xla's threads."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import torch
 from notebook_accel.train.tensors import tree
 
 
-class Carrier(Protocol):
-    """Brings batches to a device: `load` starts, and `deliver` ends with a batch that can be computed on."""
+class Transfer(Protocol):
+    """Moves batches to a device: `load` starts the copy, and `deliver` returns a batch that is ready to use."""
 
     def load(self, batch: Any) -> Any: ...
 
     def deliver(self, batch: Any) -> Any: ...
 
 
-class Porter:
-    """Moves a batch when it is loaded, and waits for it."""
+class DirectTransfer:
+    """Moves a batch when it is loaded, on the current stream."""
 
     def __init__(self, device: torch.device, non_blocking: bool) -> None:
         self._device = device
@@ -32,7 +32,7 @@ class Porter:
         return batch
 
 
-class Conveyor:
+class StreamTransfer:
     """Moves the next batch on a CUDA stream of its own, while the device computes on the current one."""
 
     def __init__(self, device: torch.device) -> None:
@@ -48,14 +48,14 @@ class Conveyor:
         moved, arrived = batch
         current = torch.cuda.current_stream(self._device)
         current.wait_event(arrived)
-        for tensor in tree.leaves(moved):  # its memory is the other stream's: it must not be reused too early
+        for tensor in tree.leaves(moved):  # or the allocator may reuse the memory before `current` has read it
             if tensor.is_cuda:
                 tensor.record_stream(current)
         return moved
 
 
-def carrier(first: Any, device: torch.device | None, non_blocking: bool) -> Carrier | None:
-    """What brings the batches of one epoch to a device; `None` where they are there already.
+def transfer_for(first: Any, device: torch.device | None, non_blocking: bool) -> Transfer | None:
+    """The transfer for the batches of one epoch; `None` if they are on the device already.
 
     Args:
         first: The first batch, as the loader has made it.
@@ -67,12 +67,12 @@ def carrier(first: Any, device: torch.device | None, non_blocking: bool) -> Carr
     if device.type in ("cpu", "xla") and all(tensor.device.type == device.type for tensor in tree.leaves(first)):
         return None
     if device.type == "cuda" and non_blocking:
-        return Conveyor(device)
-    return Porter(device, non_blocking)
+        return StreamTransfer(device)
+    return DirectTransfer(device, non_blocking)
 
 
-def sent_ahead(batches: Iterator[Any], device: torch.device | None) -> Iterator[Any]:
-    """The batches, for a TPU already on the device: threads bring them there while it computes."""
+def prefetched(batches: Iterator[Any], device: torch.device | None) -> Iterator[Any]:
+    """Yields the batches; on a TPU, threads send them to the device while it computes."""
     if device is None or device.type != "xla":
         return batches
     from notebook_accel.train.ranks import xla_group
@@ -81,7 +81,7 @@ def sent_ahead(batches: Iterator[Any], device: torch.device | None) -> Iterator[
 
 
 def finish(device: torch.device | None) -> None:
-    """Has what was computed on the last batch run, where it was only noted."""
+    """Runs the operations on the last batch, which torch_xla has only recorded."""
     if device is not None and device.type == "xla":
         from notebook_accel.train.ranks import xla_group
 

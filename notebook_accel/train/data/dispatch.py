@@ -1,4 +1,4 @@
-"""A loader of which rank 0 alone reads; every rank gets its part."""
+"""A loader that only rank 0 reads from; every rank gets its part of each round of batches."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from notebook_accel.train.data.skipping import read
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.tensors import tree
 
-_NOTHING = object()
+_NO_BATCH = object()
 
 
 class DispatchingLoader(PreparedLoader):
-    """A prepared loader whose samples rank 0 reads for all.
+    """A prepared loader that reads on rank 0, which sends every rank its part.
 
     Args:
         base_dataloader: The loader; only rank 0 reads from it.
         num_processes: The number of ranks.
         split_batches: Whether each batch is cut into one part for each rank, rather than each rank getting whole ones.
         even_batches: Whether the last round is filled up by the first samples, so that all parts have the same size.
-        slice_fn: Cuts a batch, in place of `slice_tensors`.
+        slice_fn: Cuts a batch, instead of `slice_tensors`.
         options: Those of a prepared loader.
     """
 
@@ -52,7 +52,7 @@ class DispatchingLoader(PreparedLoader):
         return PartialState().process_index == 0
 
     @property
-    def _goes_on(self) -> bool:
+    def _resumes_itself(self) -> bool:
         return self._reads and self.is_stateful
 
     def __len__(self) -> int:
@@ -62,10 +62,10 @@ class DispatchingLoader(PreparedLoader):
 
     def _batches(self) -> Iterator[Any]:
         if self._reads:
-            return send(self._rounds(), self._note)
-        return receive(self._note)
+            return send(self._rounds(), self._set_round_remainder)
+        return receive(self._set_round_remainder)
 
-    def _note(self, remainder: int) -> None:
+    def _set_round_remainder(self, remainder: int) -> None:
         self._round_remainder = remainder
 
     def _end(self, last: Any) -> None:
@@ -85,8 +85,8 @@ class DispatchingLoader(PreparedLoader):
             if self._is_regular(taken):
                 yield Round(taken)
                 continue
-            upcoming = next(batches, _NOTHING) if len(taken) == per_round else _NOTHING
-            if upcoming is not _NOTHING:
+            upcoming = next(batches, _NO_BATCH) if len(taken) == per_round else _NO_BATCH
+            if upcoming is not _NO_BATCH:
                 batches = itertools.chain([upcoming], batches)
                 yield self._cut(taken, first, is_last=False)
             elif len(taken) == per_round or not self._drop_last:

@@ -1,4 +1,4 @@
-"""How rank 0 gives every rank its part of a round of batches.
+"""How rank 0 sends every rank its part of a round of batches.
 
     rank 0:  header to all ─▶ descriptions ─▶ tensors ─▶ its own part
     others:  header ────────▶ description ──▶ tensors ─▶ a batch
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,17 +20,15 @@ import torch.distributed as dist
 
 from notebook_accel.train.ranks.seeds import message_device
 from notebook_accel.train.ranks.state import PartialState
-from notebook_accel.train.tensors import tree
+from notebook_accel.train.tensors import packing, tree
 from notebook_accel.train.tensors.tree import TensorInformation
 
-_ALIGNMENT = 16
 
-
-class News(enum.IntEnum):
-    """What the header of a round says."""
+class RoundKind(enum.IntEnum):
+    """The first number in the header of a round."""
 
     ROUND = 0
-    LAST = 1  # a round, and none follows: some ranks may get nothing of it
+    LAST = 1  # a round, and none follows: some ranks may get no part of it
     END = 2
     FAILED = 3  # rank 0 could not read
 
@@ -46,58 +44,58 @@ class Round:
     is_last: bool = False
 
 
-def send(rounds: Iterator[Round], note: Callable[[int], None]) -> Iterator[Any]:
+def send(rounds: Iterator[Round], set_remainder: Callable[[int], None]) -> Iterator[Any]:
     """Sends every rank its part of each round; yields rank 0's own."""
-    said: list[bytes] = []
+    last_descriptions: list[bytes] = []
     while True:
         try:
             found = next(rounds, None)
             if found is None:
-                _announce(News.END)
+                _broadcast_header(RoundKind.END)
                 return
             parts = found.parts
             descriptions = [pickle.dumps(tree.recursively_apply(_describe, part, test_type=travels)) for part in parts]
         except Exception:
-            _announce(News.FAILED)
+            _broadcast_header(RoundKind.FAILED)
             raise
         leaves = [tree.leaves(part, travels) for part in parts]
-        sizes = [_size(each) for each in leaves]
-        is_new = descriptions != said
-        news = News.LAST if found.is_last else News.ROUND
+        sizes = [packing.packed_size(each) for each in leaves]
+        is_new = descriptions != last_descriptions
+        kind = RoundKind.LAST if found.is_last else RoundKind.ROUND
         described = max(map(len, descriptions)) if is_new else 0
-        _announce(news, found.remainder, len(parts), described, max(sizes))
+        _broadcast_header(kind, found.remainder, len(parts), described, max(sizes))
         if is_new:
-            said = descriptions
-            _scatter([_bytes(text, described) for text in said], described, message_device())
+            last_descriptions = descriptions
+            _scatter([_bytes(text, described) for text in last_descriptions], described, message_device())
         if max(sizes):
-            _scatter([_pack(each, max(sizes)) for each in leaves], max(sizes), _tensor_device())
-        note(found.remainder)
+            _scatter([packing.pack(each, max(sizes)) for each in leaves], max(sizes), _tensor_device())
+        set_remainder(found.remainder)
         yield parts[0]
         if found.is_last:
             return
 
 
-def receive(note: Callable[[int], None]) -> Iterator[Any]:
+def receive(set_remainder: Callable[[int], None]) -> Iterator[Any]:
     """Yields this rank's part of each round."""
     rank = PartialState().process_index
     description = b""
     while True:
-        news, remainder, parts, described, size = _announce()
-        if news == News.FAILED:
+        kind, remainder, parts, described, size = _broadcast_header()
+        if kind == RoundKind.FAILED:
             raise RuntimeError("rank 0, which reads for all ranks, could not read the next batch: its error says why")
-        if news == News.END:
+        if kind == RoundKind.END:
             return
         if described:
             description = bytes(_scatter(None, described, message_device()).tolist())
         packed = _scatter(None, size, _tensor_device()) if size else None
-        note(remainder)
+        set_remainder(remainder)
         if rank < parts:
             yield _unpack(description, packed)
-        if news == News.LAST:
+        if kind == RoundKind.LAST:
             return
 
 
-def _announce(*numbers: int) -> list[int]:
+def _broadcast_header(*numbers: int) -> list[int]:
     """Sends five numbers from rank 0, which gives them, to all ranks."""
     header = torch.tensor([*numbers, *[0] * (5 - len(numbers))], device=message_device())
     dist.broadcast(header, 0)
@@ -123,27 +121,8 @@ def _describe(tensor: torch.Tensor) -> TensorInformation:
     return TensorInformation(tensor.shape, tensor.dtype)
 
 
-def _size(leaves: Iterable[torch.Tensor]) -> int:
-    return sum(_aligned(tensor.numel() * tensor.element_size()) for tensor in leaves)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
-
-
 def _bytes(text: bytes, size: int) -> torch.Tensor:
     return torch.frombuffer(bytearray(text.ljust(size, b"\0")), dtype=torch.uint8)
-
-
-def _pack(leaves: list[torch.Tensor], size: int) -> torch.Tensor:
-    """One tensor of bytes with all of these, one after the other."""
-    packed = torch.empty(size, dtype=torch.uint8, device=leaves[0].device if leaves else None)
-    start = 0
-    for tensor in leaves:
-        flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
-        packed[start : start + flat.numel()] = flat
-        start += _aligned(flat.numel())
-    return packed
 
 
 def _unpack(description: bytes, packed: torch.Tensor | None) -> Any:
@@ -153,9 +132,8 @@ def _unpack(description: bytes, packed: torch.Tensor | None) -> Any:
         nonlocal start
         if packed is None or not found.shape.numel():
             return torch.empty(found.shape, dtype=found.dtype, device=_tensor_device())
-        size = found.shape.numel() * found.dtype.itemsize
-        begin, start = start, start + _aligned(size)
-        return packed[begin : begin + size].view(found.dtype).view(found.shape)
+        begin, start = start, start + packing.aligned(found.shape.numel() * found.dtype.itemsize)
+        return packing.unpack(packed, begin, found.shape, found.dtype)
 
     return tree.recursively_apply(
         take, pickle.loads(description), test_type=lambda leaf: isinstance(leaf, TensorInformation)
@@ -163,6 +141,6 @@ def _unpack(description: bytes, packed: torch.Tensor | None) -> Any:
 
 
 def _tensor_device() -> torch.device:
-    """Where tensors travel: between GPUs with nccl, else in the host's memory."""
+    """The device for sending tensors: the GPU with nccl, otherwise the CPU."""
     state = PartialState()
     return state.device if state.backend == "nccl" else message_device()

@@ -1,7 +1,7 @@
 """The loader that a user iterates over: this rank's share of the batches, on its device.
 
-It reads one batch ahead, since only the attempt to read another tells the last batch from the others. That is all it
-does for a batch that is where it has to be.
+It reads one batch ahead, since only the attempt to read another shows that a batch is the last. A batch that is on the
+device already costs nothing more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from notebook_accel.train.data import device_transfer, resume
 from notebook_accel.train.data.resume import Progress
 from notebook_accel.train.data.samplers import get_sampler, index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN
-from notebook_accel.train.data.showing import shown
+from notebook_accel.train.data.showing import with_progress
 from notebook_accel.train.data.skipping import read
 from notebook_accel.train.data.streams import IterableDatasetShard
 from notebook_accel.train.options.plugins import RNGType
@@ -26,11 +26,11 @@ from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.seeds import synchronize_rng_state
 from notebook_accel.train.tensors import tree
 
-_NOTHING = object()
+_NO_BATCH = object()
 
 
 class PreparedLoader(DataLoader[Any]):
-    """Stands for a data loader, and yields this rank's share of its batches, on the rank's device.
+    """Wraps a data loader, and yields this rank's share of its batches, on the rank's device.
 
     Args:
         base_dataloader: The loader; its samplers yield this rank's share.
@@ -68,8 +68,8 @@ class PreparedLoader(DataLoader[Any]):
         self.end_of_dataloader = False
         self.remainder = UNKNOWN
         self.progress = Progress()
-        self._seen: dict[str, Any] | None = None
-        """The state of a stateful base after the current batch, which it has read beyond."""
+        self._base_state: dict[str, Any] | None = None
+        """The state of a stateful base loader after the current batch: it has read one batch ahead of that."""
 
     def __iter__(self) -> Generator[Any, None, None]:  # type: ignore[override]
         self.end_of_dataloader = False
@@ -77,52 +77,52 @@ class PreparedLoader(DataLoader[Any]):
         state = GradientState()
         state._add_dataloader(self)
         try:
-            yield from shown(self, self._epoch())
-            self._seen = None
+            yield from with_progress(self, self._epoch())
+            self._base_state = None
             self.progress.finish()
         finally:
             state._remove_dataloader(self)
 
     def _epoch(self) -> Iterator[Any]:
-        if self.progress.is_over:  # but for its end, which the checkpoint came before
+        if self.progress.is_over:  # the checkpoint was saved after the last batch, before the epoch was counted
             return
-        current, batches = self._open()
-        if current is _NOTHING:
+        current, batches = self._begin_epoch()
+        if current is _NO_BATCH:
             return
-        carrier = device_transfer.carrier(current, self.device, self.non_blocking)
-        if carrier is None:
+        transfer = device_transfer.transfer_for(current, self.device, self.non_blocking)
+        if transfer is None:
             for upcoming in batches:
                 yield current
                 current = upcoming
         else:
-            current = carrier.deliver(carrier.load(current))
+            current = transfer.deliver(transfer.load(current))
             for upcoming in batches:
-                loaded = carrier.load(upcoming)  # the device still computes on the batch before the current one
+                loaded = transfer.load(upcoming)  # the device still computes on the batch before the current one
                 yield current
-                current = carrier.deliver(loaded)
+                current = transfer.deliver(loaded)
         self._end(current)
         yield current
         device_transfer.finish(self.device)
 
-    def _open(self) -> tuple[Any, Iterator[Any]]:
+    def _begin_epoch(self) -> tuple[Any, Iterator[Any]]:
         """Begins an epoch: its first batch, and an iterator over the others."""
         interrupted, self.progress.interrupted = self.progress.interrupted, None
         if not (interrupted and (self.skipped or self.is_stateful)):
-            self._order()
+            self._settle_order()
             self.progress.start = resume.take(self.base_dataloader)
-            return self._first()
+            return self._first_batch()
         found = torch.get_rng_state()
         resume.put(self.base_dataloader, interrupted)
         torch.set_rng_state(interrupted["torch"])
-        self._order()
+        self._settle_order()
         self.progress.start = interrupted
-        opened = self._first()
+        opened = self._first_batch()
         torch.set_rng_state(found)
         return opened
 
-    def _order(self) -> None:
+    def _settle_order(self) -> None:
         """Makes the epoch's order the same on all ranks."""
-        self._tell_epoch()
+        self._pass_on_epoch()
         if self.num_processes == 1:
             return
         for rng_type in self.rng_types:
@@ -131,27 +131,27 @@ class PreparedLoader(DataLoader[Any]):
             else:
                 synchronize_rng_state(rng_type)
 
-    def _first(self) -> tuple[Any, Iterator[Any]]:
+    def _first_batch(self) -> tuple[Any, Iterator[Any]]:
         batches = self._batches()
-        if self._goes_on:
-            batches = self._noting(batches)
-        return next(batches, _NOTHING), batches
+        if self._resumes_itself:
+            batches = self._tracking_state(batches)
+        return next(batches, _NO_BATCH), batches
 
     def _batches(self) -> Iterator[Any]:
         """The batches of this rank, after those that are skipped."""
-        return device_transfer.sent_ahead(read(self.base_dataloader, self.skipped), self.device)
+        return device_transfer.prefetched(read(self.base_dataloader, self.skipped), self.device)
 
-    def _noting(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Keeps the state of a stateful base as it was before the batch that is read ahead."""
+    def _tracking_state(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yields the batches, and stores the state of a stateful base loader before it reads each."""
         while True:
-            self._seen = self.base_dataloader.state_dict()  # type: ignore[attr-defined]
-            batch = next(batches, _NOTHING)
-            if batch is _NOTHING:
+            self._base_state = self.base_dataloader.state_dict()  # type: ignore[attr-defined]
+            batch = next(batches, _NO_BATCH)
+            if batch is _NO_BATCH:
                 return
             yield batch
 
     def _end(self, last: Any) -> None:
-        """The last batch is about to be handed out."""
+        """Called before the last batch is yielded."""
         self.end_of_dataloader = True
         found: int = getattr(self._shard, "remainder", UNKNOWN)
         if found != UNKNOWN:
@@ -159,7 +159,7 @@ class PreparedLoader(DataLoader[Any]):
 
     @property
     def _shard(self) -> Any:
-        """What leaves this rank its share."""
+        """The sampler or dataset that selects this rank's share."""
         base = self.base_dataloader
         return base.dataset if isinstance(base.dataset, IterableDataset) else index_sampler(base)
 
@@ -170,7 +170,7 @@ class PreparedLoader(DataLoader[Any]):
         return base.batch_sampler is None and not isinstance(base.sampler, BatchSampler)
 
     def _expected_remainder(self) -> int:
-        """What the lengths tell about the last batch."""
+        """The remainder that follows from the lengths; -1 if they are unknown."""
         if self._drop_last:
             return 0
         try:
@@ -215,22 +215,22 @@ class PreparedLoader(DataLoader[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch that comes next; a seedable sampler shuffles by it."""
         self.progress.epoch = epoch
-        self._tell_epoch()
+        self._pass_on_epoch()
 
-    def _tell_epoch(self) -> None:
+    def _pass_on_epoch(self) -> None:
         base = self.base_dataloader
-        for listener in (index_sampler(base), get_sampler(base), base.dataset):
-            if hasattr(listener, "set_epoch"):
-                listener.set_epoch(self.progress.epoch)
+        for owner in (index_sampler(base), get_sampler(base), base.dataset):
+            if hasattr(owner, "set_epoch"):
+                owner.set_epoch(self.progress.epoch)
 
     @property
     def is_stateful(self) -> bool:
-        """Whether it goes on by itself where its state says: a `StatefulDataLoader`."""
+        """Whether the base loader restores its position by itself: a `StatefulDataLoader`."""
         return hasattr(self.base_dataloader, "load_state_dict")
 
     @property
-    def _goes_on(self) -> bool:
-        """Whether this rank's base does so."""
+    def _resumes_itself(self) -> bool:
+        """Whether the base loader of this rank does so; with dispatching, only rank 0 has one to restore."""
         return self.is_stateful
 
     def state_dict(self) -> dict[str, Any]:
@@ -248,20 +248,20 @@ class PreparedLoader(DataLoader[Any]):
             "now": resume.take(self.base_dataloader),
         }
         # Between epochs there is nothing to go on with, and the attempt would draw random numbers.
-        if self._goes_on and (state["start"] is not None or hasattr(self.base_dataloader.dataset, "state_dict")):
-            is_ahead = self._seen is not None and not is_over
-            state["base"] = self._seen if is_ahead else self.base_dataloader.state_dict()  # type: ignore[attr-defined]
+        if self._resumes_itself and (state["start"] is not None or hasattr(self.base_dataloader.dataset, "state_dict")):
+            is_ahead = self._base_state is not None and not is_over
+            state["base"] = self._base_state if is_ahead else self.base_dataloader.state_dict()  # type: ignore[attr-defined]
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Goes back to where a state was taken.
 
-        A stateful loader then goes on with the next batch. Any other begins an epoch anew; to go on within the one that
+        A stateful loader then resumes with the next batch. Any other starts a new epoch; to resume within the one that
         was interrupted, iterate over `skip_first_batches(loader, n)`, which draws that epoch's order again.
         """
         self.progress.load(state_dict)
         resume.put(self.base_dataloader, state_dict["now"])
-        if self._goes_on:
+        if self._resumes_itself:
             self.base_dataloader.load_state_dict(state_dict.get("base", {}))  # type: ignore[attr-defined]
 
     def skipping(self, num_batches: int) -> PreparedLoader:

@@ -155,9 +155,9 @@ def _share(num_processes: int | None, process_index: int | None, mesh: DeviceMes
         assert rank is not None
         return ranks, rank
     ranks, rank = 1, 0
-    for name, size, place in zip(mesh.mesh_dim_names or (), mesh.shape, mesh.get_coordinate() or (), strict=True):
+    for name, size, coordinate in zip(mesh.mesh_dim_names or (), mesh.shape, mesh.get_coordinate() or (), strict=True):
         if name not in _SHARING_DIMENSIONS:
-            ranks, rank = ranks * size, rank * size + place
+            ranks, rank = ranks * size, rank * size + coordinate
     return ranks, rank
 
 

@@ -1,6 +1,6 @@
 """Where a loader is in its epochs, and the random states that the order of an epoch follows from.
 
-The order of samples is drawn when an epoch begins, long before a checkpoint in the middle of it. So a loader keeps the
+The order of samples is drawn when an epoch begins, long before a checkpoint in the middle of it. So a loader stores the
 random states of that moment. Resuming puts them in place while the order is drawn again, and then puts back what it
 found: dropout and the like go on as if nothing had happened.
 """

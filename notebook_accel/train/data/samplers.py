@@ -1,4 +1,4 @@
-"""Samplers: a shuffle that follows from a seed and the epoch, and where a loader keeps its own."""
+"""A random sampler that depends on a seed and the epoch only, and access to the samplers of a loader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SeedableRandomSampler(RandomSampler):
         data_source: What is sampled from.
         replacement: Whether a sample can come more than once.
         num_samples: How many samples an epoch has; all of them by default.
-        generator: The generator to draw with; it is seeded anew for each epoch.
+        generator: The generator to draw with; it is seeded again for each epoch.
         data_seed: The seed; torch's own initial seed, the one given to `set_seed`, by default.
     """
 
@@ -49,12 +49,12 @@ class SeedableRandomSampler(RandomSampler):
 
 
 def index_sampler(loader: DataLoader[Any]) -> Any:
-    """What a loader draws its indices from: lists of them from a batch sampler, else single ones."""
+    """What a loader draws its indices from: a batch sampler, which yields lists, or a sampler of single ones."""
     return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
 
 
 def replace_index_sampler(loader: DataLoader[Any], sampler: Any) -> None:
-    """Has a loader, which nobody else uses, draw its indices elsewhere. The loader itself forbids it."""
+    """Replaces that sampler in a private copy of a loader; `DataLoader.__setattr__` forbids it, hence `__dict__`."""
     loader.__dict__["sampler" if loader.batch_sampler is None else "batch_sampler"] = sampler
 
 
@@ -65,7 +65,7 @@ def get_sampler(loader: DataLoader[Any]) -> Any:
 
 
 def replace_sampler(loader: DataLoader[Any], sampler: Any) -> None:
-    """Has a loader, which nobody else uses, draw single indices from another sampler."""
+    """Replaces the sampler of single indices in a private copy of a loader."""
     top = index_sampler(loader)
     if isinstance(top, BatchSampler):
         batches = copy.copy(top)

@@ -93,7 +93,7 @@ class BatchSamplerShard(BatchSampler):
         return self._parts() if self.split_batches else self._turns()
 
     def set_epoch(self, epoch: int) -> None:
-        """Tells the epoch to the sampler below, if that wants to know."""
+        """Passes the epoch on to the wrapped sampler, if it has `set_epoch`."""
         if hasattr(self.batch_sampler, "set_epoch"):
             self.batch_sampler.set_epoch(epoch)
 

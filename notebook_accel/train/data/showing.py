@@ -1,6 +1,6 @@
-"""Tells how far a loader is, as a bar of tqdm would; only in a launch, where somebody listens.
+"""Reports the progress of a loader as a tqdm bar would; only in a launch, where a listener receives events.
 
-Whether the bar is shown is decided there: not beside one of the user's that counts the same batches.
+The view decides whether to show the bar: not beside a bar of the user that counts the same batches.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any
 from notebook_accel import events
 from notebook_accel.events import Bar
 
-_PACE = 0.1
-"""Seconds between two times that a loader tells."""
-_fresh = itertools.count(-1, -1)
-_numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-"""Of each loader's bar, the same in every epoch: below zero, out of the way of others' bars."""
+_INTERVAL = 0.1
+"""Seconds between two reports of a loader."""
+_bar_numbers = itertools.count(-1, -1)
+_number_by_loader: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""The number of each loader's bar, the same in every epoch; negative, so that it is never that of a tqdm bar."""
 
 
-def shown(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
-    """The batches as they come, told of where somebody listens."""
-    return _telling(loader, batches) if events.has_listener() else batches
+def with_progress(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
+    """Yields the batches, and reports the progress if there is a listener for events."""
+    return _reporting(loader, batches) if events.has_listener() else batches
 
 
-def _telling(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
-    number, total = _numbers.setdefault(loader, next(_fresh)), _length(loader)
+def _reporting(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
+    number, total = _number_by_loader.setdefault(loader, next(_bar_numbers)), _length(loader)
     began = due = time.monotonic()
     done = 0
 
-    def tell(*, closed: bool = False) -> None:
+    def report(*, closed: bool = False) -> None:
         elapsed = time.monotonic() - began
         rate = done / elapsed if done and elapsed else None
         events.emit(Bar(number, done, total, "batch", rate=rate, elapsed=elapsed, closed=closed))
@@ -40,12 +40,12 @@ def _telling(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             now = time.monotonic()
             if now >= due:
-                due = now + _PACE
-                tell()
+                due = now + _INTERVAL
+                report()
             yield batch
             done += 1
     finally:
-        tell(closed=True)
+        report(closed=True)
 
 
 def _length(loader: Sized) -> int | None:

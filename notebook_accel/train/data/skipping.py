@@ -36,7 +36,7 @@ def duplicate(loader: DataLoader[Any]) -> DataLoader[Any]:
 
 
 class Skipping(Sampler[Any]):
-    """A sampler, or a batch sampler, that leaves some elements out; in all else it is the one that it stands for.
+    """A sampler, or a batch sampler, that leaves some elements out; its other attributes are those of the one it wraps.
 
     Args:
         whole: The sampler.

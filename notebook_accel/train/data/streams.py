@@ -83,7 +83,7 @@ class IterableDatasetShard(IterableDataset[Any]):
             yield from turn[own]
 
     def set_epoch(self, epoch: int) -> None:
-        """Tells the epoch to the dataset, if that wants to know."""
+        """Passes the epoch on to the dataset, if it has `set_epoch`."""
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(epoch)
 

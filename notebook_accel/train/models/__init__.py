@@ -1,4 +1,4 @@
-"""What is done to models: precision, compilation, the checks before `prepare`, sizes on the meta device.
+"""What happens to a model: precision, compilation, checks before `prepare`, batch sizes, sizes on the meta device.
 
 Start reading at `precision.py`.
 """

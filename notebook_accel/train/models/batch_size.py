@@ -12,7 +12,7 @@ import torch
 
 _SIGNS_OF_TOO_LITTLE_MEMORY = (
     "out of memory",
-    "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED",  # what cuDNN says when there is no room for its workspace
+    "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED",  # cuDNN's error if its workspace does not fit
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
 )
@@ -42,7 +42,7 @@ def find_executable_batch_size(
     """Calls a function with smaller and smaller batch sizes until its memory suffices; used as a decorator.
 
     The function takes the batch size first, and is then called without it. What it made must be its own: models and
-    data that live outside still hold memory the next time. A later call begins with the size that worked.
+    data from outside still hold memory the next time. A later call begins with the size that worked.
 
     Args:
         function: What to call.

@@ -1,4 +1,4 @@
-"""What `torch.compile` wraps around a model: taken off before a model is prepared, and put on again last."""
+"""The wrapper of `torch.compile`: removed before a model is prepared, and applied again last."""
 
 from __future__ import annotations
 

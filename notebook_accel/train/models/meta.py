@@ -1,4 +1,4 @@
-"""A model on the meta device: shapes without numbers, so that its sizes can be told on any machine."""
+"""A model on the meta device: shapes without numbers, so that its sizes can be computed on any machine."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def inputs(texts: Sequence[str]) -> list[torch.Tensor]:
     """Inputs on the meta device, each from a text like `8,3,224,224` or `8,512:int64`.
 
     Raises:
-        ConfigurationError: A text is no shape, or there is no such type.
+        ConfigurationError: A text is not a valid shape, or names no dtype.
     """
     found = []
     for text in texts:
@@ -129,23 +129,23 @@ def activations(model: nn.Module, given: Sequence[torch.Tensor], named: dict[str
         ConfigurationError: The model does not take these inputs, or does what the meta device cannot.
     """
     own = {each.untyped_storage()._cdata for each in (*model.parameters(), *model.buffers(), *given, *named.values())}
-    kept: dict[int, torch.UntypedStorage] = {}
+    saved: dict[int, torch.UntypedStorage] = {}
 
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
+    def save(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in own:
-            kept[storage._cdata] = storage
+            saved[storage._cdata] = storage
         return tensor
 
     try:
-        with _FusedAttention(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            result = model(*given, **named)  # what is kept lives as long as it does
+        with _FusedAttention(), torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+            result = model(*given, **named)  # the saved tensors live as long as the result
     except Exception as error:
         raise ConfigurationError(
             f"{type(model).__name__} cannot compute with these inputs on the meta device: {error}"
         ) from error
     del result
-    return sum(storage.nbytes() for storage in kept.values())
+    return sum(storage.nbytes() for storage in saved.values())
 
 
 class _FusedAttention(TorchFunctionMode):

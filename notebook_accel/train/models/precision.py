@@ -1,4 +1,4 @@
-"""What a forward pass computes in: autocast around it, its outputs in float32, and the gradient scaler of fp16."""
+"""Mixed precision: autocast around a forward pass, its outputs in float32, and the gradient scaler of fp16."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Forward:
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """For whoever asks for the signature, as trainers do to drop columns that a model does not take."""
+        """For `inspect.signature`, by which trainers drop columns that a model does not take."""
         return self.given or type(self.model).forward.__get__(self.model)
 
 

@@ -1,4 +1,4 @@
-"""What `prepare` refuses, because it would show only later: as weights that do not learn, or ranks that drift apart."""
+"""Checks in `prepare` for errors that would show only later: weights that do not learn, or ranks that drift apart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from notebook_accel.errors import ConfigurationError
 PREPARABLE = (nn.Module, Optimizer, DataLoader, LRScheduler)
 
 
-def containers(given: Sequence[Any]) -> None:
+def refuse_containers(given: Sequence[Any]) -> None:
     """Raises for a list or dict of what could be prepared, since only what is passed itself is."""
     for each in given:
         inside = each.values() if isinstance(each, Mapping) else each if isinstance(each, (list, tuple)) else ()
@@ -27,7 +27,9 @@ def containers(given: Sequence[Any]) -> None:
             )
 
 
-def strangers(models: Iterable[nn.Module], optimizers: Iterable[Optimizer], *, several_ranks: bool) -> None:
+def refuse_unrelated_optimizers(
+    models: Iterable[nn.Module], optimizers: Iterable[Optimizer], *, several_ranks: bool
+) -> None:
     """Raises unless the optimizers train the models.
 
     Args:

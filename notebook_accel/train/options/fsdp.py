@@ -1,4 +1,4 @@
-"""How parameters are sharded: the peer's plugin for FSDP, checked and translated to what `fully_shard` takes."""
+"""The plugin for FSDP with Accelerate's options, checked and translated to the arguments of `fully_shard`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _word(text: str) -> Any:
 
 def _number(text: str) -> int:
     try:
-        return int(float(text))  # the peer writes 1e8
+        return int(float(text))  # Accelerate writes 1e8
     except ValueError:
         raise ConfigurationError(f"FSDP_MIN_NUM_PARAMS and FSDP_VERSION must be numbers, not {text!r}") from None
 
@@ -38,7 +38,7 @@ _VARIABLES: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
     ("FSDP_STATE_DICT_TYPE", "state_dict_type", str),
     ("FSDP_ACTIVATION_CHECKPOINTING", "activation_checkpointing", _word),
 )
-"""Variables that say how to shard, the arguments that they are, and how they are read."""
+"""Each environment variable, the argument that it sets, and its parser."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class FullyShardedDataParallelPlugin:
     fsdp_version: int | None = None
     """2 is the only one; `None` stands for it."""
     sharding_strategy: Any = None
-    """The first FSDP's word for `reshard_after_forward`: `FULL_SHARD`, `SHARD_GRAD_OP`, `HYBRID_SHARD`."""
+    """FSDP 1's name for `reshard_after_forward`: `FULL_SHARD`, `SHARD_GRAD_OP`, `HYBRID_SHARD`."""
     reshard_after_forward: Any = None
     """Whether a layer's parameters are given up after its forward, and gathered again for its backward."""
     backward_prefetch: Any = None
@@ -64,7 +64,7 @@ class FullyShardedDataParallelPlugin:
     auto_wrap_policy: Any = None
     """`transformer_based_wrap`, `size_based_wrap`, `no_wrap`, or a function of a module."""
     cpu_offload: Any = None
-    """Whether parameters, gradients and optimizer states live in the host's memory."""
+    """Whether parameters, gradients and optimizer states are offloaded to the CPU."""
     ignored_modules: Iterable[nn.Module] | None = None
     state_dict_type: Any = None
     """`SHARDED_STATE_DICT` (the default): each rank writes its shards; `FULL_STATE_DICT`: the main rank writes all, as
@@ -78,7 +78,7 @@ class FullyShardedDataParallelPlugin:
     sync_module_states: bool | None = None
     forward_prefetch: bool | None = None
     activation_checkpointing: bool | None = None
-    """Whether the wrapped layers' activations are computed again in the backward rather than kept."""
+    """Whether the wrapped layers' activations are recomputed in the backward pass rather than stored."""
     activation_checkpointing_offload: bool = False
     cpu_ram_efficient_loading: bool | None = None
     transformer_cls_names_to_wrap: list[str] | None = None
@@ -100,13 +100,13 @@ class FullyShardedDataParallelPlugin:
         self._check_wrapping()
 
     @classmethod
-    def of_environment(cls, told: Mapping[str, str]) -> FullyShardedDataParallelPlugin:
-        """As a launch has told its ranks by environment variables. The peer's writes those without an effect too.
+    def of_environment(cls, environ: Mapping[str, str]) -> FullyShardedDataParallelPlugin:
+        """Builds the plugin from the variables of a launch. Accelerate sets some that have no effect; they are ignored.
 
         Raises:
             ConfigurationError: An option has no meaning.
         """
-        given = {argument: read(told[name]) for name, argument, read in _VARIABLES if name in told}
+        given = {argument: read(environ[name]) for name, argument, read in _VARIABLES if name in environ}
         policy = str(given.get("auto_wrap_policy", "")).lower()
         if policy != "size_based_wrap":
             given.pop("min_num_params", None)
@@ -135,7 +135,7 @@ class FullyShardedDataParallelPlugin:
 
     @property
     def hybrid(self) -> bool:
-        """Whether each machine holds all shards."""
+        """Whether each node holds all shards, replicated over the nodes."""
         return "HYBRID" in (_name(self.sharding_strategy) or "")
 
     @property

@@ -1,4 +1,4 @@
-"""What a user can choose: enums, and dataclasses for `Accelerator(...)`. Names and defaults are the peer's."""
+"""What a user can choose: enums, and dataclasses for `Accelerator(...)`. Names and defaults are Accelerate's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Choice(str, enum.Enum):
 
 
 class DistributedType(str, enum.Enum):
-    """How the ranks work together. Those below XLA never come up here; code for many machines asks for them."""
+    """How the ranks work together. Those below XLA never occur here; portable code compares with them."""
 
     NO = "NO"
     MULTI_CPU = "MULTI_CPU"
@@ -250,10 +250,10 @@ class ProjectConfiguration:
     automatic_checkpoint_naming: bool = False
     """Whether `save_state()` counts: `project_dir/checkpoints/checkpoint_0`, and so on."""
     total_limit: int | None = None
-    """How many of these are kept."""
+    """How many of these checkpoints are kept; the oldest is removed."""
     iteration: int = 0
     save_on_each_node: bool = False
-    """Whether every machine writes what the main rank writes; for folders that machines do not share."""
+    """Whether every node writes what the main rank writes; for folders that the nodes do not share."""
 
     def __post_init__(self) -> None:
         self.set_directories(self.project_dir)

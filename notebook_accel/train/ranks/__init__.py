@@ -1,4 +1,5 @@
-"""This process among the ranks: its environment, its device and group, and what ranks exchange.
+"""This process among the ranks: its environment, its device and process group, and what ranks exchange.
 
-Start reading at `state.py` (`PartialState`), then `collectives.py`.
+Start reading at `state.py` (`PartialState`), then `topology.py` (how a rank joins) and `collectives.py` (what users
+call); `collectives.py` stands on `exchange.py` (torch.distributed or torch_xla) and `packets.py` (bytes over gloo).
 """

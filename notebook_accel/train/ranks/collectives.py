@@ -1,7 +1,7 @@
-"""What ranks do together with nested tensors and objects. On one rank everything stays as it is.
+"""Collectives over nested tensors and objects. On a single rank they return their input.
 
-Shapes are compared before data moves, so ranks that disagree get an error that names the shapes of each, rather than
-hang. Small trees take one collective all the same: the data travels with the shapes.
+Shapes are compared before data moves, so ranks that disagree raise an error that names the shapes of each, rather
+than hang. Small trees still take a single collective: the data travels with the shapes.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ import torch
 
 from notebook_accel.errors import ConfigurationError, NotebookAccelError
 from notebook_accel.train.ranks import packets
-from notebook_accel.train.ranks.packets import Message
 from notebook_accel.train.ranks.state import PartialState
-from notebook_accel.train.tensors import tree
+from notebook_accel.train.tensors import packing, tree
 
-_ALIGNMENT = 16
 _REDUCTIONS = ("sum", "mean", "max", "none")
 
 
 class DistributedOperationException(NotebookAccelError, RuntimeError):  # users know it by this name
-    """The ranks brought tensors to a collective operation that do not go together."""
+    """The ranks called a collective with tensors of different shapes or types."""
 
 
 def gather(tensor: Any) -> Any:
@@ -37,7 +35,7 @@ def gather(tensor: Any) -> Any:
 
     Raises:
         DistributedOperationException: The shapes or types differ between ranks.
-        TypeError: A leaf is no tensor.
+        TypeError: A leaf is not a tensor.
     """
     return gather_over(tensor, None)
 
@@ -46,7 +44,7 @@ def gather_over(data: Any, group: Any) -> Any:
     """`gather` over the ranks of a process group; `None` for all."""
     if not PartialState().use_distributed:
         return data
-    return _together("gather", data, group, _stack, _gather_one)
+    return _exchange_checked("gather", data, group, _stack, _gather_one)
 
 
 def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
@@ -63,7 +61,7 @@ def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
     Raises:
         DistributedOperationException: The shapes or types differ between ranks.
         ConfigurationError: There is no such reduction.
-        TypeError: A leaf is no tensor.
+        TypeError: A leaf is not a tensor.
     """
     if reduction not in _REDUCTIONS:
         raise ConfigurationError(f"reduction={reduction!r} must be one of {', '.join(_REDUCTIONS)}")
@@ -73,10 +71,10 @@ def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
     else:
         greatest = reduction == "max"
 
-        def there(leaf: torch.Tensor, group: Any) -> torch.Tensor:
+        def collective(leaf: torch.Tensor, group: Any) -> torch.Tensor:
             return PartialState().exchange.reduce(leaf.detach(), greatest, group)
 
-        reduced = _together("reduce", tensor, None, _greatest if greatest else _add, there)
+        reduced = _exchange_checked("reduce", tensor, None, _greatest if greatest else _add, collective)
     factors = {"sum": scale, "mean": scale / state.num_processes, "max": scale, "none": 1}
     factor = factors[reduction]
     return reduced if factor == 1 else tree.recursively_apply(lambda leaf: leaf * factor, reduced)
@@ -99,7 +97,7 @@ def broadcast(tensor: Any, from_process: int = 0) -> Any:
     def send(leaf: torch.Tensor, _: Any) -> torch.Tensor:
         return _fill(leaf, PartialState().exchange.broadcast(leaf.detach(), from_process))
 
-    return _together("broadcast", tensor, None, take, send)
+    return _exchange_checked("broadcast", tensor, None, take, send)
 
 
 def gather_object(object: Any) -> Any:
@@ -115,10 +113,10 @@ def gather_object_over(value: Any, group: Any) -> Any:
 
 
 def all_objects(value: Any, group: Any = None) -> list[Any]:
-    """What each rank has given, by rank; anything that can be pickled."""
+    """The values of all ranks, by rank; anything that can be pickled."""
     if not PartialState().use_distributed:
         return [value]
-    return [pickle.loads(data) for data in PartialState().exchange.share(pickle.dumps(value), group)]
+    return [pickle.loads(data) for data in PartialState().exchange.all_gather_bytes(pickle.dumps(value), group)]
 
 
 def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:
@@ -127,7 +125,7 @@ def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list
     _check_rank(from_process, state)
     if state.use_distributed:
         own = pickle.dumps(list(object_list)) if state.process_index == from_process else b""
-        object_list[:] = pickle.loads(PartialState().exchange.share(own)[from_process])
+        object_list[:] = pickle.loads(PartialState().exchange.all_gather_bytes(own)[from_process])
     return object_list
 
 
@@ -145,7 +143,7 @@ def pad_across_processes(tensor: Any, dim: int = 0, pad_index: float = 0, pad_fi
     own = [list(leaf.shape) for leaf in tree.leaves(tensor)]
     shapes = all_objects(own)
     if len({len(each) for each in shapes}) > 1:
-        raise _differing("pad_across_processes", [", ".join(map(str, each)) for each in shapes])
+        raise _mismatch("pad_across_processes", [", ".join(map(str, each)) for each in shapes])
     longest = iter([max(shape[dim] if _has(shape, dim) else 0 for shape in each) for each in zip(*shapes, strict=True)])
 
     def pad(leaf: torch.Tensor) -> torch.Tensor:
@@ -169,34 +167,35 @@ def _pad_one(leaf: torch.Tensor, dim: int, size: int, pad_index: float, pad_firs
     return torch.cat([padding, leaf] if pad_first else [leaf, padding], dim=dim)
 
 
-def _together(
+def _exchange_checked(
     operation: str,
     data: Any,
     group: Any,
-    here: Callable[[torch.Tensor, Sequence[torch.Tensor]], torch.Tensor],
-    there: Callable[[torch.Tensor, Any], torch.Tensor],
+    combine: Callable[[torch.Tensor, Sequence[torch.Tensor]], torch.Tensor],
+    collective: Callable[[torch.Tensor, Any], torch.Tensor],
 ) -> Any:
-    """Runs an operation on a tree, once all ranks are known to bring the same shapes.
+    """Runs an operation on a tree, after checking that all ranks call it with the same shapes.
 
     Args:
         operation: Its name.
         data: The tree.
         group: The ranks; `None` for all.
-        here: Makes a result of this rank's leaf and those of all ranks, once they have travelled with the shapes.
-        there: Makes a result of this rank's leaf by a collective of its own, where they have not.
+        combine: Computes a result from this rank's leaf and those of all ranks, if they travelled with the shapes.
+        collective: Computes a result by a collective for each leaf, if they did not.
     """
     leaves: list[torch.Tensor] = []
     tree.recursively_apply(lambda leaf: leaves.append(leaf.detach()), data, error_on_other_type=True)
     head = f"{operation} {', '.join(map(_describe, leaves))}"
-    if PartialState().exchange.compares:
-        parts = _parts(leaves)
-        said = packets.exchange(head.encode(), None if parts is None else torch.cat(parts), group)
-        if len({message.mark for message in said}) > 1:
-            raise _differing(operation, [message.head.decode(errors="replace") for message in said])
-        if said[0].body is not None:
-            arrived = iter(_unpack(leaves, said))
-            return tree.recursively_apply(lambda leaf: here(leaf, next(arrived)), data)
-    return tree.recursively_apply(lambda leaf: there(leaf, group), data)
+    if PartialState().exchange.compares_shapes:
+        body = packing.pack(leaves) if _fit_one_message(leaves) else None
+        messages = packets.exchange(head.encode(), body, group)
+        if len({message.mark for message in messages}) > 1:
+            raise _mismatch(operation, [message.head.decode(errors="replace") for message in messages])
+        bodies = [message.body for message in messages if message.body is not None]
+        if bodies:  # equal heads mean equal sizes: all of them fit, or none does
+            arrived = iter(_unpack(leaves, bodies))
+            return tree.recursively_apply(lambda leaf: combine(leaf, next(arrived)), data)
+    return tree.recursively_apply(lambda leaf: collective(leaf, group), data)
 
 
 def _describe(leaf: torch.Tensor) -> str:
@@ -204,8 +203,8 @@ def _describe(leaf: torch.Tensor) -> str:
     return f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}{where}"
 
 
-def _differing(operation: str, said: Sequence[str]) -> DistributedOperationException:
-    lines = "".join(f"\n    rank {rank}: {text}" for rank, text in enumerate(said))
+def _mismatch(operation: str, messages: Sequence[str]) -> DistributedOperationException:
+    lines = "".join(f"\n    rank {rank}: {text}" for rank, text in enumerate(messages))
     return DistributedOperationException(
         f"{operation} needs tensors of the same shapes and types on all ranks, and got:{lines}\nPad them with "
         "pad_across_processes first, use gather_object for what is no tensor, and have all ranks run the same "
@@ -213,36 +212,25 @@ def _differing(operation: str, said: Sequence[str]) -> DistributedOperationExcep
     )
 
 
-def _parts(leaves: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-    """The leaves as bytes, each filled up to a multiple of the alignment; `None` where they go another way."""
-    if (
-        not leaves
-        or any(leaf.device.type != "cpu" for leaf in leaves)
-        or sum(leaf.nbytes for leaf in leaves) > packets.LARGEST
-    ):
-        return None
-    parts = []
-    for leaf in leaves:
-        parts.append(leaf.contiguous().view(-1).view(torch.uint8))
-        if missing := -leaf.nbytes % _ALIGNMENT:
-            parts.append(torch.zeros(missing, dtype=torch.uint8))
-    return parts
+def _fit_one_message(leaves: Sequence[torch.Tensor]) -> bool:
+    """Whether the leaves can travel with their shapes: they are few bytes, and on the CPU."""
+    on_cpu = all(leaf.device.type == "cpu" for leaf in leaves)
+    return bool(leaves) and on_cpu and sum(leaf.nbytes for leaf in leaves) <= packets.MAX_SIZE
 
 
-def _unpack(leaves: Sequence[torch.Tensor], said: Sequence[Message]) -> list[list[torch.Tensor]]:
-    """For each leaf those of all ranks."""
+def _unpack(leaves: Sequence[torch.Tensor], bodies: Sequence[memoryview]) -> list[list[torch.Tensor]]:
+    """For each leaf, those of all ranks."""
     found: list[list[torch.Tensor]] = []
+    # torch refuses to read from an empty buffer.
+    packed = [torch.frombuffer(body, dtype=torch.uint8) for body in bodies if len(body)]
     start = 0
     for leaf in leaves:
-        found.append([_leaf_of(message.body, start, leaf) for message in said if message.body is not None])
-        start += leaf.nbytes + -leaf.nbytes % _ALIGNMENT
+        if leaf.numel():
+            found.append([packing.unpack(each, start, leaf.shape, leaf.dtype) for each in packed])
+        else:
+            found.append([torch.empty_like(leaf) for _ in bodies])
+        start += packing.aligned(leaf.nbytes)
     return found
-
-
-def _leaf_of(body: memoryview, start: int, like: torch.Tensor) -> torch.Tensor:
-    if not like.numel():
-        return torch.empty_like(like)
-    return torch.frombuffer(body, dtype=like.dtype, offset=start, count=like.numel()).view(like.shape)
 
 
 def _stack(leaf: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Where this process stands among the ranks: the only reader of the environment that a launch gives to its ranks."""
+"""The environment variables of a rank, as torchrun, this package and `accelerate launch` set them; read only here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO = ("0", "false", "no", "off", "")
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What the launch has told this process; the defaults are those of a process that nobody launched."""
+    """What the launch sets for this process; the defaults are those of a process without a launch."""
 
     rank: int = 0
     local_rank: int = 0
@@ -24,9 +24,9 @@ class Environment:
     device: str | None = None
     """The kind of device that the launch chose."""
     backend: str | None = None
-    """How the launch wants the ranks to talk."""
+    """The backend of `torch.distributed` that the launch chose."""
     cpu: bool = False
-    """Whether accelerators are to be left alone."""
+    """Whether to use the CPU although there are accelerators."""
     mixed_precision: str = "no"
     accumulation_steps: int = 1
     compile_backend: str | None = None
@@ -35,14 +35,14 @@ class Environment:
     compile_dynamic: bool | None = None
     debug: bool = False
     fsdp: Mapping[str, str] | None = None
-    """How to shard what no plugin is given for, by the peer's variables; `None`: not at all."""
+    """Accelerate's `FSDP_*` variables, for an Accelerator without a plugin; `None`: no sharding."""
 
 
 def read(environ: Mapping[str, str] | None = None) -> Environment:
     """Reads the environment: the variables of torchrun, of this package's launches, and of `accelerate launch`.
 
     Raises:
-        ConfigurationError: A variable has a value that means nothing, or a part of the rank's place is missing.
+        ConfigurationError: A variable has an invalid value, or one that `WORLD_SIZE` requires is missing.
     """
     environ = os.environ if environ is None else environ
     size = _number(environ, "WORLD_SIZE", 1)

@@ -12,11 +12,11 @@ from notebook_accel.train.ranks import packets
 
 
 class Exchange(Protocol):
-    """What every rank calls together with all others of the group; `None` stands for all ranks."""
+    """Collectives, which all ranks of the group call together; the group `None` is all ranks."""
 
     @property
-    def compares(self) -> bool:
-        """Whether ranks can tell each other the shapes first, beside their devices."""
+    def compares_shapes(self) -> bool:
+        """Whether ranks can compare shapes first, over a channel beside their devices."""
 
     def gather(self, tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
         """The tensors of all ranks, of one shape (n, ...), as one of shape (ranks x n, ...)."""
@@ -27,17 +27,17 @@ class Exchange(Protocol):
     def broadcast(self, tensor: torch.Tensor, source: int) -> torch.Tensor:
         """The tensor of one rank."""
 
-    def share(self, data: bytes, group: Any = None) -> list[bytes]:
+    def all_gather_bytes(self, data: bytes, group: Any = None) -> list[bytes]:
         """The bytes of each rank."""
 
-    def objects(self, value: Any) -> list[Any]:
-        """What each rank has given, which can be pickled; also where ranks only talk over their devices."""
+    def all_gather_objects(self, value: Any) -> list[Any]:
+        """The picklable values of all ranks; works without a channel on the CPU too."""
 
     def barrier(self) -> None:
         """Waits for all ranks."""
 
 
-class OverTorch:
+class TorchExchange:
     """`torch.distributed`: tensors travel on their GPUs with nccl, otherwise in the host's memory."""
 
     def __init__(self, backend: str | None, device: torch.device) -> None:
@@ -45,8 +45,8 @@ class OverTorch:
         self._device = device
 
     @property
-    def compares(self) -> bool:
-        # They can unless the user has made the group, and for GPUs only.
+    def compares_shapes(self) -> bool:
+        # False only for a group that the user made for GPUs alone: launches add gloo for the CPU.
         return "cpu:" in dist.get_backend_config()
 
     def gather(self, tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
@@ -66,10 +66,10 @@ class OverTorch:
         dist.broadcast(sent, source)
         return sent
 
-    def share(self, data: bytes, group: Any = None) -> list[bytes]:
-        return packets.share(data, group)
+    def all_gather_bytes(self, data: bytes, group: Any = None) -> list[bytes]:
+        return packets.all_gather_bytes(data, group)
 
-    def objects(self, value: Any) -> list[Any]:
+    def all_gather_objects(self, value: Any) -> list[Any]:
         found: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(found, value)
         return found
@@ -78,14 +78,14 @@ class OverTorch:
         dist.barrier(device_ids=[self._device.index] if self._backend == "nccl" else None)
 
     def _carried(self, leaf: torch.Tensor) -> torch.Tensor:
-        """The leaf where the ranks can exchange it: on its GPU with nccl, otherwise in the host's memory."""
+        """The leaf where the backend can send it: on its GPU with nccl, otherwise on the CPU."""
         on_gpus = leaf.device.type == "cuda" and self._backend == "nccl"
         return (leaf if on_gpus else leaf.cpu()).contiguous()
 
 
 def of(backend: str | None, device: torch.device) -> Exchange:
-    """How ranks of a backend exchange; `device` is this rank's."""
+    """The exchange for a backend; `device` is this rank's."""
     if backend == "xla":
-        found: Exchange = importlib.import_module("notebook_accel.train.ranks.xla_group").OverXla()
+        found: Exchange = importlib.import_module("notebook_accel.train.ranks.xla_group").XlaExchange()
         return found
-    return OverTorch(backend, device)
+    return TorchExchange(backend, device)

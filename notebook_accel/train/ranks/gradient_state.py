@@ -1,4 +1,4 @@
-"""Where a training loop is, for all that takes part in its steps."""
+"""The position of a training loop, shared by the prepared objects that take part in its steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KEY = f"{__name__}.state"
 
 
 class GradientState:
-    """Where a training loop is: whether this batch ends in a step, and which loader it came from."""
+    """The position of a training loop: whether this batch ends in a step, and which loader it came from."""
 
     sync_gradients: bool
     num_steps: int
@@ -40,12 +40,12 @@ class GradientState:
         self.sync_each_batch = plugin.sync_each_batch
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kept = {name: value for name, value in self.__dict__.items() if name != "_loaders"}
-        return GradientState, (), kept
+        attributes = {name: value for name, value in self.__dict__.items() if name != "_loaders"}
+        return GradientState, (), attributes
 
     @classmethod
     def _reset_state(cls) -> None:
-        """Forgets everything."""
+        """Drops the state; the next `GradientState()` starts with the defaults."""
         rank_local.space().pop(_KEY, None)
 
     @property

@@ -1,4 +1,4 @@
-"""Loggers that speak once, whatever the number of ranks."""
+"""Loggers that log once, on rank 0, whatever the number of ranks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MultiProcessAdapter(_Adapter):
         in_order = kwargs.pop("in_order", False)
         if not self.isEnabledFor(level):
             return
-        rank, size = _place()
+        rank, size = _rank_and_size()
         kwargs.setdefault("stacklevel", 2)  # the caller of this method
         msg, kwargs = self.process(msg, kwargs)  # type: ignore[assignment]
         if size > 1 and (in_order or not main_process_only):
@@ -61,11 +61,11 @@ class MultiProcessAdapter(_Adapter):
 
 
 def get_logger(name: str, log_level: str | int | None = None) -> MultiProcessAdapter:
-    """A logger that only rank 0 writes to, unless it is told otherwise; works before there is an Accelerator.
+    """Returns a logger that logs on rank 0 only by default; it works before there is an Accelerator.
 
     Args:
         name: As for `logging.getLogger`; usually `__name__`.
-        log_level: Such as `"INFO"`; if left out, that of the variable `ACCELERATE_LOG_LEVEL`, else Python's.
+        log_level: Such as `"INFO"`; if left out, that of the variable `ACCELERATE_LOG_LEVEL`, or Python's.
     """
     logger = logging.getLogger(name)
     log_level = log_level or os.environ.get("ACCELERATE_LOG_LEVEL")
@@ -74,10 +74,10 @@ def get_logger(name: str, log_level: str | int | None = None) -> MultiProcessAda
     return MultiProcessAdapter(logger)
 
 
-def _place() -> tuple[int, int]:
-    """This rank and how many there are, without settling on a device or joining a group."""
-    told = environment.read()
-    return told.rank, told.world_size
+def _rank_and_size() -> tuple[int, int]:
+    """The rank and the world size, without choosing a device or joining a process group."""
+    rank_environ = environment.read()
+    return rank_environ.rank, rank_environ.world_size
 
 
 def _state() -> PartialState:

@@ -1,8 +1,8 @@
 """Bytes from every rank to every rank, in one collective where they are few.
 
-A collective hangs, or takes the process with it, where ranks disagree about its size. So the first message has a size
-that all ranks know beforehand: what the last exchange would have needed, within limits. It tells how much there is to
-say, and holds all of it where that fits; only then, with sizes that all ranks know, comes a second one.
+gloo hangs, or crashes the process, if ranks disagree about the size of a collective. So the first message has a size
+that all ranks know beforehand: what the last exchange would have needed, within limits. It contains the length of the
+data, and the data itself if it fits; otherwise a second collective follows, whose size all ranks know by then.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# From torch 2.13 on it has another name, and warns of the old one.
+from notebook_accel.train.tensors import packing
+
+# torch 2.13 renames it, and deprecates the old name.
 all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
-SIZE = 8192
-"""The least bytes of a first message: a collective over gloo takes hardly longer for these than for one."""
-LARGEST = 2**17
-"""The most of them: beyond, copying takes longer than a second collective."""
+MIN_SIZE = 8192
+"""The fewest bytes of a first message: a gloo collective of this size takes hardly longer than one of a byte."""
+MAX_SIZE = 2**17
+"""The most bytes of a first message: beyond this, copying takes longer than a second collective."""
 _sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-"""The bytes of the next first message in each group."""
+"""The size of the next first message in each group; it follows from the last, so all ranks agree on it."""
 _HEADER = struct.Struct("=4q")
-_ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
 class Message:
-    """What one rank has to say."""
+    """What one rank sent."""
 
     head: bytes
-    """Cut off where it is long."""
+    """Cut off if it does not fit."""
     mark: tuple[int, int]
     """The checksum and the length of the whole head: equal marks mean equal heads."""
     body_size: int
@@ -44,22 +45,22 @@ class Message:
 
 
 def exchange(head: bytes, body: torch.Tensor | None, group: Any = None) -> list[Message]:
-    """Sends a rank's head, and its body if both fit, to all ranks of the group; returns what each rank said.
+    """Sends a rank's head, and its body if both fit, to all ranks of the group; returns each rank's message.
 
     Args:
         head: A description of the body.
-        body: A one-dimensional tensor of bytes on the CPU; `None` for one that will not come this way.
+        body: A one-dimensional tensor of bytes on the CPU; `None` for data that is exchanged otherwise.
         group: `None` for all ranks.
     """
     members = group or dist.group.WORLD
-    room = _sizes.get(members, SIZE)
+    room = _sizes.get(members, MIN_SIZE)
     size = 0 if body is None else body.numel()
     start = _body_start(len(head))
     fits = body is not None and start + size <= room
     own = bytearray(room)
     _HEADER.pack_into(own, 0, zlib.crc32(head), len(head), size, fits)
-    shown = head[: room - _HEADER.size]
-    own[_HEADER.size : _HEADER.size + len(shown)] = shown
+    head_part = head[: room - _HEADER.size]
+    own[_HEADER.size : _HEADER.size + len(head_part)] = head_part
     sent = torch.frombuffer(own, dtype=torch.uint8)
     if fits and size:
         assert body is not None
@@ -67,29 +68,29 @@ def exchange(head: bytes, body: torch.Tensor | None, group: Any = None) -> list[
     ranks = dist.get_world_size(group)
     raw = bytearray(ranks * room)
     all_gather(torch.frombuffer(raw, dtype=torch.uint8), sent, group=group)
-    said = [_read(raw, rank * room, room) for rank in range(ranks)]
-    needed = max(_body_start(message.mark[1]) + message.body_size for message in said)
-    _sizes[members] = min(max(SIZE, 1 << (needed - 1).bit_length()), LARGEST)
-    return said
+    messages = [_read(raw, rank * room, room) for rank in range(ranks)]
+    needed = max(_body_start(message.mark[1]) + message.body_size for message in messages)
+    _sizes[members] = min(max(MIN_SIZE, 1 << (needed - 1).bit_length()), MAX_SIZE)
+    return messages
 
 
-def share(data: bytes, group: Any = None) -> list[bytes]:
+def all_gather_bytes(data: bytes, group: Any = None) -> list[bytes]:
     """Sends a rank's bytes to all ranks of the group; returns those of each rank."""
     body = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-    said = exchange(b"", body, group)
-    longest = max(message.body_size for message in said)
-    if all(message.body is not None for message in said):
-        return [bytes(message.body) for message in said if message.body is not None]
+    messages = exchange(b"", body, group)
+    longest = max(message.body_size for message in messages)
+    if all(message.body is not None for message in messages):
+        return [bytes(message.body) for message in messages if message.body is not None]
     padded = torch.zeros(longest, dtype=torch.uint8)
     padded[: len(data)] = body
-    raw = bytearray(len(said) * longest)
+    raw = bytearray(len(messages) * longest)
     all_gather(torch.frombuffer(raw, dtype=torch.uint8), padded, group=group)
     starts = range(0, len(raw), longest)
-    return [bytes(raw[start : start + message.body_size]) for start, message in zip(starts, said, strict=True)]
+    return [bytes(raw[start : start + message.body_size]) for start, message in zip(starts, messages, strict=True)]
 
 
 def _body_start(head: int) -> int:
-    return _HEADER.size + -(-head // _ALIGNMENT) * _ALIGNMENT
+    return _HEADER.size + packing.aligned(head)
 
 
 def _read(raw: bytearray, at: int, room: int) -> Message:

@@ -1,4 +1,4 @@
-"""Where a process is among the ranks."""
+"""What a rank knows of itself once it has joined: its device, its backend, and its numbers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where this process is among the ranks."""
+class Membership:
+    """This rank's device and its membership in the process group; made by `topology.join`."""
 
     device: torch.device
     backend: str | None
-    """How the ranks talk: `gloo`, `nccl`, `xla`; `None` for one rank alone."""
+    """`gloo`, `nccl` or `xla`; `None` for a single rank without a group."""
     rank: int
     local_rank: int
     world_size: int

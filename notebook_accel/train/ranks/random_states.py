@@ -16,7 +16,8 @@ def capture(device: torch.device) -> dict[str, Any]:
         name, keys, *rest = numpy.random.get_state()
         states["numpy_random_seed"] = (name, keys.tolist(), *rest)
     if device.type == "cuda":
-        # One for each device, as others write it; reading those of the other ranks' devices would open them.
+        # One state per device, as in Accelerate's files. Reading those of other ranks' devices would create a CUDA
+        # context on each.
         states["torch_cuda_manual_seed"] = [torch.cuda.get_rng_state(device)] * torch.cuda.device_count()
     elif device.type == "xla":
         from notebook_accel.train.ranks import xla_group

@@ -1,7 +1,8 @@
-"""The process group of ranks that live on: joined at the start, and joined anew after it was torn.
+"""The process group of persistent ranks: joined at the start, and joined again after an interrupt broke it.
 
-What ends early on one rank leaves the others in the middle of a collective, or one behind. The group is left then, and
-another is joined, in another place of the same store. Its generation tells it from the one before.
+Code that ends early on one rank leaves the others in the middle of a collective, or one collective behind; gloo cannot
+recover from either. So the ranks leave the group and join another under a new prefix of the same store, numbered by its
+generation.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ import torch.distributed as dist
 
 from notebook_accel.train.ranks import environment, topology
 
-_FOR_EVER = datetime.timedelta(days=30)
-"""A collective may wait as long as its user does, for instance in a debugger."""
+_NO_TIMEOUT = datetime.timedelta(days=30)
+"""A collective may wait for as long as its user does, for instance in a debugger; torch takes no infinite timeout."""
 
 
 def join(generation: int) -> torch.device:
     """Joins the process group of a generation; returns the device of this rank."""
     topology.begin_generation(generation)
-    told = environment.read()
-    found = topology.join(told, cpu=False, options={} if told.device == "tpu" else {"timeout": _FOR_EVER})
+    rank_environ = environment.read()
+    options = {} if rank_environ.device == "tpu" else {"timeout": _NO_TIMEOUT}
+    found = topology.join(rank_environ, cpu=False, options=options)
     if not dist.is_initialized() and found.backend != "xla":  # it is the only rank
-        topology.join_alone(found.device)
+        topology.init_group_of_one(found.device)
     return found.device
 
 
@@ -34,7 +36,7 @@ def leave() -> None:
 
 
 def operations() -> int:
-    """How many collective operations this rank has begun; ranks that stand at different ones can't meet any more."""
+    """How many collectives this rank has started, or -1 without a group; ranks that differ can no longer match."""
     if not dist.is_initialized():
         return -1
     begun: int = dist.group.WORLD._get_sequence_number_for_group()  # type: ignore[union-attr]

@@ -71,12 +71,12 @@ def synchronize_rng_states(rng_types: Iterable[RNGType | str], generator: torch.
 
 
 def number_of_first(number: int) -> int:
-    """The number that rank 0 has; every rank has to call it."""
+    """Rank 0's number; every rank has to call it."""
     return int(_from_first(torch.tensor([number])).item())
 
 
 def message_device() -> torch.device:
-    """Where ranks exchange what is no part of a computation: in the host's memory, where the group can."""
+    """The device for small messages between ranks: the CPU, if the group has a backend for it."""
     return torch.device("cpu") if "cpu:" in dist.get_backend_config() else PartialState().device
 
 
@@ -89,7 +89,7 @@ def _from_first(state: torch.Tensor) -> torch.Tensor:
     if not (dist.is_initialized() or _on_xla()):
         return state
     if _on_xla():
-        first: torch.Tensor = PartialState().exchange.objects(state)[0]
+        first: torch.Tensor = PartialState().exchange.all_gather_objects(state)[0]
         return first
     sent = state.to(message_device())
     dist.broadcast(sent, 0)

@@ -1,4 +1,4 @@
-"""What all parts of a training run share: this rank's place, and how it computes."""
+"""State that all parts of a training run share: this rank's membership in the group, and its precision and plugins."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from notebook_accel.train.options.plugins import (
 )
 from notebook_accel.train.ranks import environment, exchange, topology
 from notebook_accel.train.ranks.exchange import Exchange
-from notebook_accel.train.ranks.place import Place
-from notebook_accel.train.ranks.turns import RankWork
+from notebook_accel.train.ranks.place import Membership
+from notebook_accel.train.ranks.turns import RankAware
 
 _PARTIAL = f"{__name__}.partial"
 _WHOLE = f"{__name__}.whole"
 
 
-class PartialState(RankWork):
-    """This rank's place: its number, its device, its group. The first one that is made joins the group.
+class PartialState(RankAware):
+    """This rank's number, device and process group. The first instance joins the group; later ones are the same object.
 
     Args:
-        cpu: Whether to leave accelerators alone.
+        cpu: Whether to use the CPU although there are accelerators.
         kwargs: Arguments of `torch.distributed.init_process_group`, such as `backend` and `timeout`.
 
     Raises:
         ConfigurationError: There is a state already, with other settings.
     """
 
-    _place: Place
+    _membership: Membership
     debug: bool
-    """Changes nothing: shapes are always compared before ranks exchange tensors. Code that looks for bugs sets it."""
+    """Has no effect; Accelerate's debug mode compares shapes before a collective, which happens here in any case."""
 
     def __new__(cls, cpu: bool = False, **kwargs: Any) -> PartialState:
         state = PartialState.settled()
         if state is None or state._has_left():
             state = super().__new__(cls)
-            state._place = topology.join(environment.read(), cpu, kwargs)
-            state.debug = state._place.debug
+            state._membership = topology.join(environment.read(), cpu, kwargs)
+            state.debug = state._membership.debug
             rank_local.space()[_PARTIAL] = state
         elif cpu and state.device.type != "cpu":
             raise ConfigurationError(
@@ -59,17 +59,17 @@ class PartialState(RankWork):
 
     @classmethod
     def _reset_state(cls) -> None:
-        """Forgets the place; the next state finds its own again."""
+        """Drops the state; the next `PartialState()` determines it again."""
         rank_local.space().pop(_PARTIAL, None)
 
     @classmethod
     def settled(cls) -> PartialState | None:
-        """This rank's state, if there is one already."""
+        """This rank's state, or `None` if there is none yet."""
         found: PartialState | None = rank_local.space().get(_PARTIAL)
         return found
 
     def _has_left(self) -> bool:
-        """Whether the user's code has left the group."""
+        """Whether the user's code has destroyed the process group."""
         return self.backend not in (None, "xla") and not dist.is_initialized()
 
     @property
@@ -78,36 +78,36 @@ class PartialState(RankWork):
 
     @property
     def device(self) -> torch.device:
-        """Where this rank computes."""
-        return self._place.device
+        """The device of this rank."""
+        return self._membership.device
 
     default_device = device
 
     @property
     def backend(self) -> str | None:
-        """How ranks talk: `gloo`, `nccl`, `xla`; `None` for one rank alone."""
-        return self._place.backend
+        """`gloo`, `nccl` or `xla`; `None` for a single rank without a group."""
+        return self._membership.backend
 
     @property
     def num_processes(self) -> int:
-        return self._place.world_size
+        return self._membership.world_size
 
     @property
     def process_index(self) -> int:
-        return self._place.rank
+        return self._membership.rank
 
     @property
     def local_process_index(self) -> int:
-        return self._place.local_rank
+        return self._membership.local_rank
 
     @property
     def local_num_processes(self) -> int:
-        """How many ranks there are on this machine."""
-        return self._place.local_world_size
+        """The number of ranks on this node."""
+        return self._membership.local_world_size
 
     @property
     def distributed_type(self) -> DistributedType:
-        """How ranks work together, whatever the models do."""
+        """The type that follows from backend and device; a strategy may replace it in `AcceleratorState`."""
         if self.backend == "xla":
             return DistributedType.XLA
         if not self.use_distributed:
@@ -124,12 +124,12 @@ class PartialState(RankWork):
             self.exchange.barrier()
 
     def require_group(self) -> None:
-        """Makes a group of one where there is none, for what works on groups only."""
+        """Initializes a process group of one rank if there is none, for APIs that require a group."""
         if not dist.is_initialized():
-            topology.join_alone(self.device)
+            topology.init_group_of_one(self.device)
 
     def destroy_process_group(self, group: Any = None) -> None:
-        """Leaves the group, if there is one."""
+        """Leaves the process group, if there is one."""
         if dist.is_available() and dist.is_initialized():
             dist.destroy_process_group(group)
 
@@ -144,8 +144,8 @@ class PartialState(RankWork):
         )
 
 
-class AcceleratorState(RankWork):
-    """How this rank computes, beside its place. It is made once, by the first `Accelerator`.
+class AcceleratorState(RankAware):
+    """This rank's `PartialState`, precision and plugins. The first `Accelerator` creates it; others share it.
 
     Raises:
         ConfigurationError: There is a state already, with other settings; the message shows both.
@@ -157,7 +157,7 @@ class AcceleratorState(RankWork):
     fsdp_plugin: FullyShardedDataParallelPlugin | None
     torch_tp_plugin: TorchTensorParallelPlugin | None
     distributed_type: DistributedType
-    """Also says how models live on the ranks, once an `Accelerator` has chosen."""
+    """That of `PartialState`, until an `Accelerator` has chosen a strategy, such as FSDP."""
 
     def __new__(
         cls,
@@ -214,14 +214,14 @@ class AcceleratorState(RankWork):
 
     @classmethod
     def _reset_state(cls, reset_partial_state: bool = False) -> None:
-        """Forgets how to compute, and the place too if asked."""
+        """Drops this state, and with `reset_partial_state` the `PartialState` too."""
         rank_local.space().pop(_WHOLE, None)
         if reset_partial_state:
             PartialState._reset_state()
 
     @classmethod
     def settled(cls) -> AcceleratorState | None:
-        """This rank's state, if there is one already."""
+        """This rank's state, or `None` if there is none yet."""
         found: AcceleratorState | None = rank_local.space().get(_WHOLE)
         return found
 
@@ -260,7 +260,7 @@ class AcceleratorState(RankWork):
 
     @property
     def deepspeed_plugin(self) -> None:
-        """Always `None`; code that works with several frameworks asks."""
+        """Always `None`; libraries that support DeepSpeed read it."""
         return
 
     @property
@@ -271,7 +271,7 @@ class AcceleratorState(RankWork):
         self.partial.wait_for_everyone()
 
     def destroy_process_group(self, group: Any = None) -> None:
-        """Leaves the group, if there is one."""
+        """Leaves the process group, if there is one."""
         self.partial.destroy_process_group(group)
 
     def __repr__(self) -> str:
@@ -287,7 +287,7 @@ def is_initialized() -> bool:
 
 
 def _restore(precision: str, dynamo: Any, fsdp: Any, distributed_type: DistributedType) -> AcceleratorState:
-    """What a pickled state becomes: that of the process that it comes to, or the first there."""
+    """Unpickles a state: the one of this process if it exists, otherwise a new one with the same settings."""
     state = AcceleratorState.settled()
     if state is None:
         state = AcceleratorState(precision, dynamo_plugin=dynamo, fsdp_plugin=fsdp)

@@ -1,4 +1,4 @@
-"""How a process finds its place among the ranks: its device, and the group that it joins."""
+"""How a process becomes a rank: it selects its device and joins the process group."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from torch.distributed.rendezvous import rendezvous
 
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.train.ranks.environment import Environment
-from notebook_accel.train.ranks.place import Place
+from notebook_accel.train.ranks.place import Membership
 
 
-def join(told: Environment, cpu: bool, options: dict[str, Any]) -> Place:
-    """Joins the group of the ranks if there are others, and takes this rank's device."""
-    if told.device == "tpu":
-        return _on_tpu(told, cpu, options)
-    device = _device(told, cpu)
+def join(environment: Environment, cpu: bool, options: dict[str, Any]) -> Membership:
+    """Selects this rank's device, and joins the process group if there are other ranks."""
+    if environment.device == "tpu":
+        return _on_tpu(environment, cpu, options)
+    device = _device(environment, cpu)
     joined = dist.is_available() and dist.is_initialized()
-    if not joined and told.world_size == 1:
-        return Place(device, None, 0, 0, 1, 1, told.debug)
+    if not joined and environment.world_size == 1:
+        return Membership(device, None, 0, 0, 1, 1, environment.debug)
     if not joined:
-        backend = options.pop("backend", None) or told.backend
+        backend = options.pop("backend", None) or environment.backend
         given = {name: value for name, value in options.items() if value is not None}
-        where = {"rank": told.rank, "world_size": told.world_size}
-        dist.init_process_group(backends(device, backend), **{**where, **_meeting(told), **given})
+        options = {"rank": environment.rank, "world_size": environment.world_size, **_rendezvous_options(environment)}
+        dist.init_process_group(backend_config(device, backend), **{**options, **given})
     backend = "nccl" if "nccl" in dist.get_backend() and device.type == "cuda" else "gloo"
     size = dist.get_world_size()
-    return Place(device, backend, dist.get_rank(), told.local_rank, size, told.local_world_size, told.debug)
+    local = {"local_rank": environment.local_rank, "local_world_size": environment.local_world_size}
+    return Membership(device, backend, dist.get_rank(), world_size=size, debug=environment.debug, **local)
 
 
-def _on_tpu(told: Environment, cpu: bool, options: dict[str, Any]) -> Place:
-    """torch_xla has brought the ranks together already."""
+def _on_tpu(environment: Environment, cpu: bool, options: dict[str, Any]) -> Membership:
+    """The membership of a rank on a TPU, which has no process group to join: torch_xla connected the ranks at start."""
     if cpu:
         raise ConfigurationError("cpu=True was asked for, on a rank of a TPU: launch with device='cpu' instead")
     given = [name for name, value in options.items() if value is not None]
@@ -43,55 +44,56 @@ def _on_tpu(told: Environment, cpu: bool, options: dict[str, Any]) -> Place:
         )
     from notebook_accel.train.ranks import xla_group
 
-    return xla_group.place(told.debug)
+    return xla_group.membership(environment.debug)
 
 
-def join_alone(device: torch.device) -> None:
-    """Makes a group of one, for what works on groups only."""
-    dist.init_process_group(backends(device, None), store=HashStore(), rank=0, world_size=1)
+def init_group_of_one(device: torch.device) -> None:
+    """Initializes a process group of this rank alone, for APIs that require one (FSDP2, device meshes)."""
+    dist.init_process_group(backend_config(device, None), store=HashStore(), rank=0, world_size=1)
 
 
-_JOINS = 1_000_000
-"""More than any rank joins within a generation."""
-_joined = 0
-"""How often this process has joined the group of its launch."""
+_JOINS_PER_GENERATION = 1_000_000
+"""More than any rank joins within a generation, so that the prefixes of two generations never meet."""
+_times_joined = 0
+"""How often this process has joined the process group of its launch."""
 
 
 def begin_generation(number: int) -> None:
-    """From now on the ranks meet in places of their own, however often each has joined before."""
-    global _joined
-    _joined = _JOINS * number
+    """Gives the joins from now on prefixes of their own in the store, however often each rank has joined before."""
+    global _times_joined
+    _times_joined = _JOINS_PER_GENERATION * number
 
 
-def _meeting(told: Environment) -> dict[str, Any]:
-    """Where to meet: where the environment says, except that ranks that have left their group meet in a new place."""
-    global _joined
-    _joined += 1
-    if _joined == 1:
+def _rendezvous_options(environment: Environment) -> dict[str, Any]:
+    """Arguments for the rendezvous: none the first time (`env://`); a fresh prefix in the store for every later one."""
+    global _times_joined
+    _times_joined += 1
+    if _times_joined == 1:
         return {}
-    store, _, _ = next(rendezvous("env://", told.rank, told.world_size))
-    # What they told each other the first time is still in the store, and would be taken for news.
-    return {"store": PrefixStore(f"again/{_joined}", store)}
+    store, _, _ = next(rendezvous("env://", environment.rank, environment.world_size))
+    # The store outlives the group: the addresses from the first rendezvous are still in it, and gloo would connect to
+    # those instead of waiting for new ones.
+    return {"store": PrefixStore(f"again/{_times_joined}", store)}
 
 
-def _device(told: Environment, cpu: bool) -> torch.device:
-    kind = "cpu" if cpu or told.cpu else told.device
+def _device(environment: Environment, cpu: bool) -> torch.device:
+    kind = "cpu" if cpu or environment.cpu else environment.device
     if kind is None:
         kind = "cuda" if torch.cuda.is_available() else "cpu"
-        if kind == "cpu" and told.world_size == 1 and torch.backends.mps.is_available():
+        if kind == "cpu" and environment.world_size == 1 and torch.backends.mps.is_available():
             kind = "mps"
     if kind != "cuda":
         return torch.device(kind)
     found = torch.cuda.device_count()
     if not found:
         raise HardwareError("this rank was started for a GPU, and torch finds none: pass cpu=True to do without")
-    device = torch.device("cuda", told.local_rank % found)
+    device = torch.device("cuda", environment.local_rank % found)
     torch.cuda.set_device(device)
     return device
 
 
-def backends(device: torch.device, backend: str | None) -> str:
-    """What `init_process_group` takes: on GPUs also gloo, for what ranks say about tensors that stay where they are."""
+def backend_config(device: torch.device, backend: str | None) -> str:
+    """The `backend` of `init_process_group`: on GPUs gloo too, for the shapes and objects that never reach a GPU."""
     if backend is None:
         backend = "nccl" if device.type == "cuda" else "gloo"
     return "cpu:gloo,cuda:nccl" if backend == "nccl" else backend

@@ -1,4 +1,4 @@
-"""What only some ranks do, or do in turn: the part that the states and the Accelerator have in common."""
+"""Running code on some ranks only, or on one rank first: the base of the states and of `Accelerator`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from notebook_accel.errors import ConfigurationError
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class RankWork(ABC):
-    """Anything that knows which of the ranks it is on."""
+class RankAware(ABC):
+    """An object that knows the number of its rank, and how many there are."""
 
     @property
     @abstractmethod
@@ -32,11 +32,11 @@ class RankWork(ABC):
     @property
     @abstractmethod
     def local_process_index(self) -> int:
-        """This rank's number on its machine."""
+        """This rank's number on its node."""
 
     @abstractmethod
     def wait_for_everyone(self) -> None:
-        """Waits until all ranks have come to this point."""
+        """Waits until all ranks have reached this call."""
 
     @property
     def is_main_process(self) -> bool:
@@ -45,7 +45,7 @@ class RankWork(ABC):
 
     @property
     def is_local_main_process(self) -> bool:
-        """Whether this is the first rank of its machine."""
+        """Whether this is the first rank of its node."""
         return self.local_process_index == 0
 
     @property
@@ -59,7 +59,7 @@ class RankWork(ABC):
         return self.num_processes > 1
 
     def print(self, *args: Any, **kwargs: Any) -> None:
-        """Prints, once on each machine."""
+        """Prints, once on each node."""
         if self.is_local_main_process:
             print(*args, **kwargs)  # noqa: T201  # that is what it is for
 
@@ -68,7 +68,7 @@ class RankWork(ABC):
         return self.on_main_process if function is None else _only_if(lambda: self.is_main_process, function)
 
     def on_local_main_process(self, function: Any = None) -> Any:
-        """Makes a function run on the first rank of each machine only."""
+        """Makes a function run on the first rank of each node only."""
         if function is None:
             return self.on_local_main_process
         return _only_if(lambda: self.is_local_main_process, function)
@@ -84,19 +84,19 @@ class RankWork(ABC):
         return _only_if(lambda: self.process_index == process_index, function)
 
     def on_local_process(self, function: Any = None, local_process_index: int | None = None) -> Any:
-        """Makes a function run on one rank of each machine only."""
+        """Makes a function run on one rank of each node only."""
         if function is None:
             return functools.partial(self.on_local_process, local_process_index=local_process_index)
         return _only_if(lambda: self.local_process_index == local_process_index, function)
 
     @contextmanager
     def main_process_first(self) -> Iterator[None]:
-        """Lets rank 0 go through the block before the others: `with accelerator.main_process_first(): download()`."""
+        """Lets rank 0 run the block before the others: `with accelerator.main_process_first(): download()`."""
         yield from self._first(self.is_main_process)
 
     @contextmanager
     def local_main_process_first(self) -> Iterator[None]:
-        """Lets the first rank of each machine go through the block before the others there."""
+        """Lets the first rank of each node run the block before the others there."""
         yield from self._first(self.is_local_main_process)
 
     def _first(self, goes_first: bool) -> Iterator[None]:

@@ -1,7 +1,7 @@
-"""What torch_xla does for a rank: its place, what it exchanges with others, and when what it computes is run.
+"""torch_xla for a rank: its membership, its collectives, moving data to the device, and running the pending graph.
 
-Operations on XLA tensors are only noted; `sync` has the graph of all since the last one compiled, once, and run.
-Imported where a launch has chosen a TPU, and nowhere else.
+XLA tensors are lazy: operations are recorded in a graph, and `sync` compiles it (once for each shape of graph) and runs
+it. Imported only where a launch has chosen a TPU, so torch_xla is optional.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from torch import nn
 from torch.optim import Optimizer
 from torch_xla.distributed.parallel_loader import ParallelLoader
 
-from notebook_accel.train.ranks.place import Place
+from notebook_accel.train.ranks.place import Membership
 
 AXIS = "data"
 """The one axis of the mesh of SPMD."""
 
 
-def place(debug: bool) -> Place:
-    """This rank's place, as torch_xla numbers it: `torch.distributed` knows processes, and ranks may be threads."""
+def membership(debug: bool) -> Membership:
+    """This rank's membership by torch_xla's numbers; `torch.distributed` counts processes, and ranks may be threads."""
     device = torch_xla.device()
     if xr.is_spmd():
-        return Place(device, "xla", 0, 0, 1, 1, debug)
-    return Place(
+        return Membership(device, "xla", 0, 0, 1, 1, debug)
+    return Membership(
         device, "xla", xr.global_ordinal(), xr.local_ordinal(), xr.world_size(), xr.local_device_count(), debug
     )
 
 
 def sync() -> None:
-    """Runs all that has been noted so far."""
+    """Compiles and runs the operations that have been recorded so far."""
     torch_xla.sync()
 
 
-class OverXla:
-    """Collectives between the devices; bytes travel as tensors of bytes."""
+class XlaExchange:
+    """Collectives between the devices; bytes go through torch_xla's rendezvous."""
 
-    compares = False
+    compares_shapes = False
 
     def gather(self, tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
         gathered: torch.Tensor = xm.all_gather(_on_device(tensor), dim=0)
@@ -55,16 +55,16 @@ class OverXla:
 
     def broadcast(self, tensor: torch.Tensor, source: int) -> torch.Tensor:
         own = _on_device(tensor)
-        # Not by a product with 0, which would keep what is no number on the other ranks.
+        # A sum of one tensor and zeros. Multiplying by 0 would not do: NaN stays NaN.
         sent = own if xr.global_ordinal() == source else torch.zeros_like(own)
         return self.reduce(sent.to(torch.uint8) if sent.dtype == torch.bool else sent, False).to(tensor)
 
-    def share(self, data: bytes, group: Any = None) -> list[bytes]:
+    def all_gather_bytes(self, data: bytes, group: Any = None) -> list[bytes]:
         shared: list[bytes] = xm.xla_rendezvous(data)
         return shared
 
-    def objects(self, value: Any) -> list[Any]:
-        return [pickle.loads(data) for data in self.share(pickle.dumps(value))]
+    def all_gather_objects(self, value: Any) -> list[Any]:
+        return [pickle.loads(data) for data in self.all_gather_bytes(pickle.dumps(value))]
 
     def barrier(self) -> None:
         xm.xla_rendezvous(b"")
@@ -81,7 +81,7 @@ def average(gradients: Sequence[torch.Tensor]) -> None:
 
 
 def move(model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
-    """Moves a model to this rank's device, and has the optimizers follow.
+    """Moves a model to this rank's device, and points the optimizers to its new parameters.
 
     A parameter cannot change to an XLA tensor in place: each is replaced, also one that two layers share, by two.
     """
@@ -110,7 +110,7 @@ def on_host(value: Any) -> Any:
 
 
 def uploaded(batches: Iterable[Any], device: torch.device) -> Iterator[Any]:
-    """Batches on the device, put there by threads beside the loop; what the loop has computed is run at each.
+    """Yields batches on the device, sent there by threads; at each batch, the loop's recorded operations are run.
 
     With SPMD each batch is spread over the devices, along its first dimension.
     """
@@ -125,7 +125,7 @@ def uploaded(batches: Iterable[Any], device: torch.device) -> Iterator[Any]:
 
 
 class _Source:
-    """Keeps what goes wrong in reading: the loader's thread would drop it, and the epoch would only end early."""
+    """Stores an error in reading: torch_xla's loader thread would drop it, and the epoch would end early."""
 
     def __init__(self, batches: Iterable[Any]) -> None:
         self._batches = batches
@@ -139,7 +139,7 @@ class _Source:
 
 
 class _Spread:
-    """A sharding of tensors of any number of dimensions; one that does not divide evenly is copied to all devices."""
+    """Shards tensors of any rank along their first dimension; one that does not divide evenly is replicated."""
 
     minibatch = False  # there is one process: a batch is the whole of it
 
@@ -168,5 +168,5 @@ def seed(number: int) -> None:
 
 
 def random_state() -> int:
-    """Where the random numbers of this rank's device are."""
+    """The state of the random generator of this rank's device."""
     return int(xm.get_rng_state())

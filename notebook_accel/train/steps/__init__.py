@@ -1,4 +1,4 @@
-"""What a step of training goes through: accumulation, the optimizer, the scheduler, local SGD, profiling.
+"""What a training step goes through: gradient accumulation, the optimizer, the scheduler, profiling.
 
 Start reading at `accumulation.py`.
 """

@@ -1,4 +1,4 @@
-"""Over how many batches gradients add up, and when the ranks exchange them."""
+"""Gradient accumulation: which batches end in a step, and when the ranks exchange gradients."""
 
 from __future__ import annotations
 
@@ -71,18 +71,18 @@ class Accumulation:
         return WithoutSync(self.strategy, models)
 
 
-class Watch:
+class DeviceWatch:
     """Notices when a prepared model has left its device: what follows would fail far from the cause."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[dict[str, Any], str, torch.device]] = []
-        """Where a module keeps one of its parameters, the parameter's name, and its device."""
+        """For each model: the `_parameters` of a module, the name of one in it, and its device."""
 
     def add(self, model: nn.Module) -> None:
         for module in model.modules():
             for name, parameter in module._parameters.items():
                 if parameter is not None:
-                    # Some moves put another parameter in its place.
+                    # By name, since some moves replace the parameter object.
                     self._seen.append((module._parameters, name, parameter.device))
                     return
 
@@ -90,10 +90,10 @@ class Watch:
         self._seen.clear()
 
     def check(self) -> None:
-        """Raises.
+        """Compares the device of each model with the one that `prepare` moved it to.
 
         Raises:
-            ConfigurationError: A model is elsewhere than where `prepare` put it.
+            ConfigurationError: A model has been moved.
         """
         for parameters, name, device in self._seen:
             found = parameters[name].device
@@ -104,4 +104,4 @@ class Watch:
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Watch, ()
+        return DeviceWatch, ()

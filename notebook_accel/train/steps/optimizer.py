@@ -32,11 +32,11 @@ class AcceleratedOptimizer(Optimizer):
         self.gradient_state = GradientState()
         self._skipped = False
         if device_placement and optimizer.state:
-            optimizer.load_state_dict(optimizer.state_dict())  # which moves it beside the parameters
-        self._watch()
+            optimizer.load_state_dict(optimizer.state_dict())  # which moves it to the devices of the parameters
+        self._register_step_hook()
 
-    def _watch(self) -> None:
-        """Learns of real steps where a scaler may leave one out: through a hook, which pickling leaves behind."""
+    def _register_step_hook(self) -> None:
+        """Registers a hook that notes real steps (a scaler may skip some); again after unpickling, which drops it."""
         self._stepped = False
         if self.scaler is not None:
             this = weakref.ref(self)
@@ -48,7 +48,7 @@ class AcceleratedOptimizer(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._skipped = False
-        self._watch()
+        self._register_step_hook()
 
     @property
     def state(self) -> Any:
@@ -127,7 +127,7 @@ class AcceleratedOptimizer(Optimizer):
 
 
 def _note_step(prepared: AcceleratedOptimizer | None, optimizer: Optimizer) -> None:
-    # Fused optimizers are always called, and look themselves whether there was an overflow.
+    # The scaler always calls fused optimizers, which check for overflow themselves.
     found = getattr(optimizer, "found_inf", None)
     if prepared is not None:
         prepared._stepped = found is None or not found.item()

@@ -1,4 +1,10 @@
-"""The strategies, and which of them is for whom."""
+"""How models and optimizers are spread over the ranks, and the table that chooses among these strategies.
+
+Start reading at `base.py`, the contract; `single.py` is the shortest strategy. To add one: a file here with a
+subclass of `Strategy`, and one row in `TABLE`, where the first row that applies is chosen (and a field of `Settings`
+if it has options). Nothing else in the package names a strategy. `replicas.py` is not one: it repairs DDP models
+after an interrupt of persistent ranks.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +18,12 @@ from notebook_accel.train.strategies.base import Settings, Strategy
 
 @dataclass(frozen=True)
 class Row:
-    """One strategy. Its module is imported when it is chosen: some of them bring a second's worth of torch along."""
+    """One strategy. Its module is imported only when it is chosen: some import parts of torch that take a second."""
 
     module: str
     name: str
     wanted: Callable[[PartialState, Settings], bool]
-    """Whether it is the one for these ranks and settings, if none before it was."""
+    """Whether it applies to these ranks and settings; asked in the order of the table."""
 
     def load(self) -> type[Strategy]:
         found: type[Strategy] = getattr(importlib.import_module(f"{__name__}.{self.module}"), self.name)
@@ -34,10 +40,10 @@ TABLE = (
 
 
 def choose(state: PartialState, settings: Settings) -> Strategy:
-    """The strategy for these ranks and settings.
+    """Returns the first strategy of the table that applies to these ranks and settings.
 
     Raises:
-        ConfigurationError: Settings that it cannot follow.
+        ConfigurationError: The strategy does not support one of the settings.
     """
     row = next(each for each in TABLE if each.wanted(state, settings))
     return row.load()(state, settings)

@@ -1,4 +1,4 @@
-"""The contract of a strategy: how models and optimizers live on the ranks."""
+"""The contract of a strategy: how models and optimizers are spread over the ranks."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from notebook_accel.train.options.plugins import (
 from notebook_accel.train.ranks.state import PartialState
 
 if TYPE_CHECKING:
-    from notebook_accel.train.checkpoints.checkpoint import LoadOptions, SaveOptions
+    from notebook_accel.train.checkpoints.contents import LoadOptions, StrategySave
 
 StateDict = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the user has chosen that a strategy may need."""
+    """The user's choices that a strategy may depend on."""
 
     mixed_precision: str = "no"
     ddp: DistributedDataParallelKwargs = field(default_factory=DistributedDataParallelKwargs)
@@ -38,10 +38,10 @@ class Settings:
 
 
 class Strategy(ABC):
-    """How models and optimizers live on the ranks.
+    """How models and optimizers are spread over the ranks.
 
     "A model" is one that `prepare` has returned, without a compile wrapper; "an optimizer" is torch's own, not the
-    prepared one. Every method that all ranks take part in is called by all ranks, in the same order.
+    prepared one. Methods that communicate are called on all ranks, in the same order.
     """
 
     def __init__(self, state: PartialState, settings: Settings) -> None:
@@ -51,34 +51,34 @@ class Strategy(ABC):
     @property
     @abstractmethod
     def distributed_type(self) -> DistributedType:
-        """What the user sees as `accelerator.distributed_type`."""
+        """The value of `accelerator.distributed_type`."""
 
     @property
     def data_ranks(self) -> tuple[int, int]:
-        """This rank's number among those that get different samples, and how many these are."""
+        """The data-parallel rank and size: which share of the samples this rank gets, of how many shares."""
         return self.state.process_index, self.state.num_processes
 
     @property
     def data_group(self) -> Any:
-        """The process group of the ranks that get different samples; `None`: all."""
+        """The data-parallel process group, whose ranks get different samples; `None` for all ranks."""
         return None
 
     # Preparing
 
-    def place(self, model: nn.Module) -> nn.Module:
+    def to_device(self, model: nn.Module) -> nn.Module:
         """Moves a model to this rank's device."""
         return model.to(self.state.device)
 
     @abstractmethod
     def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
-        """Makes models ready for training on the ranks, all of one `prepare` call together with their optimizers.
+        """Prepares the models of one `prepare` call for training on the ranks, together with their optimizers.
 
-        The optimizers are changed in place where parameters are replaced by others.
+        Where it replaces parameters by others, it updates the optimizers in place.
         """
 
     @abstractmethod
     def is_prepared(self, model: nn.Module) -> bool:
-        """Whether a model already lives on the ranks in this strategy's way."""
+        """Whether this strategy has wrapped or sharded the model already."""
 
     def unwrap(self, model: nn.Module) -> nn.Module:
         """The user's own model."""
@@ -95,11 +95,11 @@ class Strategy(ABC):
     def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
         """Whether the next backward passes exchange the gradients between the ranks."""
 
-    def after_backward(self) -> None:  # noqa: B027  # most strategies have nothing left to do
-        """Does what is left of the exchange of gradients, after a backward pass that is to exchange them."""
+    def after_backward(self) -> None:  # noqa: B027  # most strategies exchange them in the backward pass
+        """Finishes the exchange of gradients after a backward pass, where the backward pass has not exchanged them."""
 
     def sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Has the backward passes in the block exchange gradients although their forward was made without."""
+        """Makes backward passes in the block exchange gradients although their forward ran without gradient sync."""
         return nullcontext()
 
     def clip_grad_norm_(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
@@ -112,35 +112,29 @@ class Strategy(ABC):
 
     @abstractmethod
     def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
-        """Lets ranks with fewer batches than others stand by in the block rather than leave them waiting."""
+        """Lets ranks that run out of batches join in the others' collectives in the block, so that nobody hangs."""
 
-    # What stays
+    # Saving
 
     def state_dict(self, model: nn.Module) -> StateDict:
         """All weights of a model, whole at least on the main rank, under the user's names."""
         return dict(self.unwrap(model).state_dict())
 
     def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[StateDict]:
-        """What hooks see of a checkpoint's weights, and may take out: one entry for each model; none if in shards."""
+        """The weights that save hooks see and may remove: an entry for each model, or none if they are sharded."""
         return [self.state_dict(model) for model in models]
 
-    def save_checkpoint(
-        self,
-        folder: Path,
-        models: Sequence[nn.Module],
-        weights: Sequence[StateDict],
-        optimizers: Sequence[Optimizer],
-        options: SaveOptions,
-    ) -> None:
+    def save_checkpoint(self, save: StrategySave) -> None:
         """Writes a checkpoint's weights and optimizer states."""
-        from notebook_accel.train.checkpoints import checkpoint
+        from notebook_accel.train.checkpoints import contents
 
-        checkpoint.write_replicated(folder, weights, [each.state_dict() for each in optimizers], options)
+        states = [each.state_dict() for each in save.optimizers]
+        contents.write_replicated(save.folder, save.weights, states, save.options)
 
     def load_checkpoint(
         self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
     ) -> None:
         """Reads what `save_checkpoint` has written, on as many ranks as there are now."""
-        from notebook_accel.train.checkpoints import checkpoint
+        from notebook_accel.train.checkpoints import contents
 
-        checkpoint.read_replicated(folder, [self.unwrap(model) for model in models], optimizers, options)
+        contents.read_replicated(folder, [self.unwrap(model) for model in models], optimizers, options)

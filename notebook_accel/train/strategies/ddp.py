@@ -1,4 +1,4 @@
-"""A copy of the model on every rank, gradients averaged: torch's `DistributedDataParallel`."""
+"""A replica of the model on every rank, gradients averaged: torch's `DistributedDataParallel`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WITH_STATE = (Hook.POWER_SGD, Hook.BATCHED_POWER_SGD)
 
 
 class DataParallel(Strategy):
-    """Several ranks, each with the whole model."""
+    """Several ranks, each with a replica of the model."""
 
     def __init__(self, state: PartialState, settings: Settings) -> None:
         super().__init__(state, settings)
@@ -51,8 +51,8 @@ class DataParallel(Strategy):
         return [self._wrap(model) for model in models]
 
     def _wrap(self, model: nn.Module) -> nn.Module:
-        if not _learns(model):
-            return model  # there is nothing to average, and DDP refuses it
+        if not _has_gradients(model):
+            return model  # DDP refuses a model without gradients to average
         device = self.state.device
         wrapped = DistributedDataParallel(
             model, device_ids=[device.index] if device.type == "cuda" else None, **_arguments(self.settings.ddp)
@@ -76,7 +76,7 @@ class DataParallel(Strategy):
     def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
         joinables: list[Joinable] = [model for model in models if isinstance(model, Joinable)]
         for model in models:
-            if not isinstance(model, Joinable) and _learns(model):
+            if not isinstance(model, Joinable) and _has_gradients(model):
                 raise ConfigurationError(
                     f"join_uneven_inputs was given a {type(model).__name__} that is not prepared, so the ranks have "
                     "nothing to stand by for: pass what accelerator.prepare(model) returned"
@@ -84,8 +84,8 @@ class DataParallel(Strategy):
         return Join(joinables) if joinables else nullcontext()
 
 
-def _learns(model: Any) -> bool:
-    """Whether a model has gradients; also true of what is no model."""
+def _has_gradients(model: Any) -> bool:
+    """Whether a model has gradients; true for anything that is not a module."""
     return not isinstance(model, nn.Module) or any(each.requires_grad for each in model.parameters())
 
 
@@ -96,7 +96,7 @@ def _syncing(model: nn.Module) -> Iterator[None]:
         return
     before = model.require_backward_grad_sync
     model.require_backward_grad_sync = True
-    # A forward without sync has left the reducer unprepared for a backward with it.
+    # The reducer prepares for a backward pass at the end of the forward, which it did not do without sync.
     model.reducer.prepare_for_backward([])
     try:
         yield
@@ -105,8 +105,8 @@ def _syncing(model: nn.Module) -> Iterator[None]:
 
 
 def _arguments(options: DistributedDataParallelKwargs) -> dict[str, Any]:
-    ours = ("comm_hook", "comm_wrapper", "comm_state_option")
-    return {name: value for name, value in options.to_kwargs().items() if name not in ours}
+    own = ("comm_hook", "comm_wrapper", "comm_state_option")
+    return {name: value for name, value in options.to_kwargs().items() if name not in own}
 
 
 def _compress(model: DistributedDataParallel, options: DistributedDataParallelKwargs) -> None:

@@ -1,4 +1,4 @@
-"""Parameters, gradients and optimizer states in shards, one on each rank: torch's FSDP2, `fully_shard`."""
+"""Parameters, gradients and optimizer states sharded over the ranks: torch's FSDP2, `fully_shard`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from notebook_accel.train.options.plugins import DistributedType
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies import wrapping
 from notebook_accel.train.strategies.base import Settings, StateDict
-from notebook_accel.train.strategies.parameters import followed_by, start_alike
-from notebook_accel.train.strategies.sharded_states import InShards
+from notebook_accel.train.strategies.parameters import broadcast_initial_state, optimizers_following
+from notebook_accel.train.strategies.sharded_states import ShardedStrategy
 from notebook_accel.train.tensors.shards import whole
 
 if TYPE_CHECKING:
-    from notebook_accel.train.checkpoints.checkpoint import LoadOptions, SaveOptions
+    from notebook_accel.train.checkpoints.contents import LoadOptions, StrategySave
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
 
-class FullySharded(InShards):
-    """Models in shards; each layer is whole only while it computes."""
+class FullySharded(ShardedStrategy):
+    """Sharded models; a layer's parameters are gathered only while it computes."""
 
     plugin: FullyShardedDataParallelPlugin
 
@@ -50,12 +50,12 @@ class FullySharded(InShards):
             return init_device_mesh(self.state.device.type, (size // here, here), mesh_dim_names=("replicate", "shard"))
         return init_device_mesh(self.state.device.type, (size,), mesh_dim_names=("shard",))
 
-    def place(self, model: nn.Module) -> nn.Module:
-        """Leaves it where it is: a model that fits no device as a whole gets there in shards."""
+    def to_device(self, model: nn.Module) -> nn.Module:
+        """Leaves the model where it is: it may fit on no device as a whole, and reaches the devices in shards."""
         return model
 
     def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
-        with followed_by(optimizers, models):
+        with optimizers_following(optimizers, models):
             for model in models:
                 self._shard(model)
         return list(models)
@@ -65,7 +65,7 @@ class FullySharded(InShards):
         on_meta = any(parameter.is_meta for parameter in model.parameters())
         if not on_meta and self.state.num_processes > 1:
             with torch.no_grad():
-                start_alike(model)
+                broadcast_initial_state(model)
         if self.plugin.activation_checkpointing:
             layers = wrapping.recompute(model, layers)
         arguments = self._arguments()
@@ -73,9 +73,9 @@ class FullySharded(InShards):
             fully_shard(layer, **arguments)
         fully_shard(model, **arguments)
         if on_meta:
-            wrapping.materialise(model, self._home(), self.plugin.param_init_fn)
+            wrapping.materialise(model, self._parameter_device(), self.plugin.param_init_fn)
 
-    def _home(self) -> torch.device:
+    def _parameter_device(self) -> torch.device:
         return torch.device("cpu") if self.plugin.offload else self.state.device
 
     def _arguments(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class FullySharded(InShards):
     def _offload(self) -> OffloadPolicy:
         if isinstance(self.plugin.offload, OffloadPolicy):
             return self.plugin.offload
-        # Pages are pinned for the sake of copies to a GPU.
+        # Pinned memory only speeds up copies to a GPU.
         return CPUOffloadPolicy(pin_memory=self.state.device.type == "cuda") if self.plugin.offload else OffloadPolicy()
 
     def _precision(self) -> MixedPrecisionPolicy:
@@ -117,7 +117,7 @@ class FullySharded(InShards):
     def clip_grad_norm_(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
         return whole(super().clip_grad_norm_(parameters, max_norm, norm_type))
 
-    # What stays
+    # Saving
 
     @property
     def _saves_whole(self) -> bool:
@@ -126,26 +126,19 @@ class FullySharded(InShards):
     def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[StateDict]:
         return [self.state_dict(model) for model in models] if self._saves_whole else []
 
-    def save_checkpoint(
-        self,
-        folder: Path,
-        models: Sequence[nn.Module],
-        weights: Sequence[StateDict],
-        optimizers: Sequence[Optimizer],
-        options: SaveOptions,
-    ) -> None:
+    def save_checkpoint(self, save: StrategySave) -> None:
         if not self._saves_whole:
-            super().save_checkpoint(folder, models, weights, optimizers, options)
+            super().save_checkpoint(save)
             return
         from notebook_accel.train.checkpoints import contents, gathered
 
-        states = [gathered.optimizer_state(each, keep=options.writes) for each in optimizers]
-        if options.writes and not self.state.is_main_process:
+        states = [gathered.optimizer_state(each, keep=save.options.writes) for each in save.optimizers]
+        if save.options.writes and not self.state.is_main_process:
             raise ConfigurationError(
                 "state_dict_type='FULL_STATE_DICT' brings all weights to rank 0, and save_on_each_node=True wants them "
                 "on every machine: use SHARDED_STATE_DICT, or a folder that the machines share"
             )
-        contents.write_replicated(folder, weights, states, options)
+        contents.write_replicated(save.folder, save.weights, states, save.options)
 
     def load_checkpoint(
         self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions

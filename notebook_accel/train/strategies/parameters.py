@@ -1,4 +1,4 @@
-"""What strategies do that replace parameters by others: the same start on all ranks, and optimizers that follow."""
+"""Helpers for strategies that replace parameters: equal initial weights, and optimizers that follow."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from torch.optim import Optimizer
 from notebook_accel.errors import ConfigurationError
 
 
-def start_alike(model: nn.Module) -> None:
-    """Gives all ranks the weights and buffers of rank 0."""
+def broadcast_initial_state(model: nn.Module) -> None:
+    """Copies the weights and buffers of rank 0 to all ranks."""
     for tensor in (*model.parameters(), *model.buffers()):
         if not tensor.is_meta:
             dist.broadcast(tensor.detach(), 0)
 
 
 @contextmanager
-def followed_by(optimizers: Sequence[Optimizer], models: Sequence[nn.Module]) -> Iterator[None]:
-    """Has the optimizers follow when parameters of the models are replaced in the block.
+def optimizers_following(optimizers: Sequence[Optimizer], models: Sequence[nn.Module]) -> Iterator[None]:
+    """Points the optimizers to the new parameters after the block has replaced those of the models.
 
     Raises:
-        ConfigurationError: An optimizer has a state already, which belongs to the old parameters.
+        ConfigurationError: An optimizer has state already, which belongs to the old parameters.
     """
     for optimizer in optimizers:
         if optimizer.state:
@@ -45,6 +45,6 @@ def followed_by(optimizers: Sequence[Optimizer], models: Sequence[nn.Module]) ->
 
 
 def _named(model: nn.Module) -> Mapping[str, nn.Parameter]:
-    """The parameters by name; a shared one under each of its names."""
+    """The parameters by name; a shared parameter under each of its names."""
     found = model.named_parameters(remove_duplicate=False)
     return {name.replace(_CHECKPOINT_PREFIX, ""): parameter for name, parameter in found}

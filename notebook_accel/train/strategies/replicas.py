@@ -1,7 +1,7 @@
-"""Models and optimizers that outlive their process group: they are given the new one, and made equal again.
+"""Repairs DDP models and optimizers of persistent ranks after an interrupt: a new process group, equal weights again.
 
-An interrupt comes between two steps on some ranks, and within one on others. What data parallelism keeps equal on all
-ranks may be one step apart then, and would drift: rank 0's are taken over by the others.
+An interrupt arrives between two steps on some ranks, and within a step on others. The replicas that data parallelism
+keeps equal may be one step apart then, and would drift: the other ranks copy rank 0's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from notebook_accel.train.ranks import rejoining
 
 
 def renew(generation: int) -> None:
-    """Joins the next process group, with all models that were in the last."""
+    """Joins the process group of the next generation, and moves all DDP models over from the last."""
     found = [_detach(model) for model in _distributed_models()]
     rejoining.leave()
     rejoining.join(generation)
@@ -27,12 +27,12 @@ def renew(generation: int) -> None:
 
 
 def make_equal() -> str:
-    """Makes equal on all ranks what is to be; returns what the user should know, or nothing."""
+    """Makes models and optimizers equal on all ranks; returns a notice for the user, or an empty text."""
     if not dist.is_initialized():
         return ""
     models = [model.module for model in _distributed_models()]
     together = [*models, *_steppers()] if models else []
-    outlines = _gather([_outline(each) for each in together])
+    outlines = _gather([_signature(each) for each in together])
     if any(other != outlines[0] for other in outlines):
         return "The ranks hold different models or optimizers now, which can't be made equal: prepare them again."
     if not together:
@@ -52,12 +52,12 @@ def _distributed_models() -> list[Any]:
     if parallel is None:
         return []
     found = _alive(parallel.DistributedDataParallel)
-    # One on a group that the user has made is the user's to mend.
-    return sorted((each for each in found if each.process_group is dist.group.WORLD), key=_outline)
+    # A model on a group that the user made is left to the user.
+    return sorted((each for each in found if each.process_group is dist.group.WORLD), key=_signature)
 
 
 def _detach(model: Any) -> tuple[Any, list[Any], Any]:
-    """Takes a model off its group, which is to be gone before the next is joined; returns what `_rejoin` needs."""
+    """Releases a model's references to its group, which must be gone before the next is joined, for `_rejoin`."""
     state = model.__getstate__()
     for name in ("process_group", "reducer", "logger"):
         delattr(model, name)
@@ -65,35 +65,35 @@ def _detach(model: Any) -> tuple[Any, list[Any], Any]:
 
 
 def _rejoin(model: Any, hooks: list[Any], state: Any) -> None:
-    """Gives a model a new reducer, as unpickling does; the old one holds the old group, and half a step."""
+    """Gives a model a new reducer, as unpickling does: the old one holds the old group, and half a backward pass."""
     model.__setstate__(state)
     for hook, of_hook in hooks:
         dist._register_comm_hook(model.reducer, of_hook, hook)  # type: ignore[attr-defined]
 
 
 def _steppers() -> list[Any]:
-    """What is stepped beside a model."""
+    """The optimizers and schedulers of this process."""
     kinds = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
-    return sorted(_alive(*kinds), key=_outline)
+    return sorted(_alive(*kinds), key=_signature)
 
 
 def _alive(*kinds: type) -> list[Any]:
-    """All objects of these classes. A proxy's own word for its class is not asked for: it may do anything."""
+    """All objects of these classes; `type()` rather than `isinstance`, which would run the `__class__` of proxies."""
     return [each for each in gc.get_objects() if issubclass(type(each), kinds)]
 
 
-def _outline(each: Any) -> str:
-    """What is equal for the same thing on each rank."""
+def _signature(each: Any) -> str:
+    """A text that is equal for corresponding objects on all ranks: the class, and the shapes of its parameters."""
     if isinstance(each, nn.Module):
         return f"{type(each).__name__} {[tuple(parameter.shape) for parameter in each.parameters()]}"
     if isinstance(each, torch.optim.Optimizer):
         shapes = [[tuple(parameter.shape) for parameter in group["params"]] for group in each.param_groups]
         return f"{type(each).__name__} {shapes}"
-    return f"{type(each).__name__} {_outline(each.optimizer)}"
+    return f"{type(each).__name__} {_signature(each.optimizer)}"
 
 
 def _digest(each: Any) -> list[Any]:
-    """Numbers that differ when the contents do."""
+    """Numbers that differ if the contents do, far smaller than these."""
     digests: list[Any] = []
     todo: list[Any] = [each.state_dict()]
     while todo:
@@ -117,7 +117,7 @@ def _take_over(each: Any) -> None:
         each.load_state_dict(state[0])
 
 
-def _gather(mine: Any) -> list[Any]:
+def _gather(own: Any) -> list[Any]:
     found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, mine)
+    dist.all_gather_object(found, own)
     return found

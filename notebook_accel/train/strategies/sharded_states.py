@@ -1,4 +1,4 @@
-"""What strategies have in common that keep weights in shards: no rank can do without the others."""
+"""The base of strategies that shard weights (FSDP2, tensor parallel): saving and stepping need all ranks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.strategies.base import StateDict, Strategy
 
 if TYPE_CHECKING:
-    from notebook_accel.train.checkpoints.checkpoint import LoadOptions, SaveOptions
+    from notebook_accel.train.checkpoints.contents import LoadOptions, StrategySave
 
 
-class InShards(Strategy):
-    """Weights are DTensors; checkpoints are written by all ranks, and can be read by any number of them."""
+class ShardedStrategy(Strategy):
+    """Weights are DTensors; all ranks write a checkpoint, and any number of ranks can read it."""
 
     def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
         if isinstance(model, FSDPModule):
@@ -39,17 +39,10 @@ class InShards(Strategy):
     def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[StateDict]:
         return []
 
-    def save_checkpoint(
-        self,
-        folder: Path,
-        models: Sequence[nn.Module],
-        weights: Sequence[StateDict],
-        optimizers: Sequence[Optimizer],
-        options: SaveOptions,
-    ) -> None:
+    def save_checkpoint(self, save: StrategySave) -> None:
         from notebook_accel.train.checkpoints import sharded
 
-        sharded.save(folder, models, optimizers)
+        sharded.save(save.folder, save.models, save.optimizers)
 
     def load_checkpoint(
         self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions

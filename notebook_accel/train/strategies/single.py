@@ -1,4 +1,4 @@
-"""One rank alone: models are the user's own, and nothing stands between them and the loop."""
+"""A single rank: models stay the user's own, unwrapped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers cut across ranks by torch's `parallelize_module`; ranks that are left share the data, in shards."""
+"""Layers split over `tp_size` ranks by torch's `parallelize_module`; FSDP2 across the groups if there are several."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.plugins import DistributedType, TorchTensorParallelPlugin
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings
-from notebook_accel.train.strategies.parameters import followed_by, start_alike
-from notebook_accel.train.strategies.sharded_states import InShards
+from notebook_accel.train.strategies.parameters import broadcast_initial_state, optimizers_following
+from notebook_accel.train.strategies.sharded_states import ShardedStrategy
 from notebook_accel.train.tensors.shards import whole
 
 
-class TensorParallel(InShards):
-    """Each layer of the plan is spread over the ranks of a group, which all get the same samples."""
+class TensorParallel(ShardedStrategy):
+    """Each layer of the plan is split over the ranks of a group, which all get the same samples."""
 
     plugin: TorchTensorParallelPlugin
 
@@ -74,17 +74,17 @@ class TensorParallel(InShards):
         return init_device_mesh(self.state.device.type, (size // shared, shared), mesh_dim_names=("dp", "tp"))
 
     def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
-        with followed_by(optimizers, models):
+        with optimizers_following(optimizers, models):
             for model in models:
                 with torch.no_grad():
-                    start_alike(model)
+                    broadcast_initial_state(model)
                 self._check_plan(model)
                 parallelize_module(model, self.mesh["tp"], self.plugin.plan)
                 if self.mesh["dp"].size() > 1:
                     fully_shard(model, mesh=self.mesh["dp"])
         for group in (group for optimizer in optimizers for group in optimizer.param_groups):
             if len({isinstance(parameter, DTensor) for parameter in group["params"]}) > 1:
-                group["foreach"] = False  # which takes either sharded parameters or others, not both at once
+                group["foreach"] = False  # foreach kernels cannot mix DTensors with plain tensors
         return list(models)
 
     def _check_plan(self, model: nn.Module) -> None:
@@ -100,7 +100,7 @@ class TensorParallel(InShards):
         return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
     def clip_grad_norm_(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
-        # torch's own wants all gradients on one mesh, and those outside the plan are on none.
+        # torch's function requires all gradients on one mesh; those of layers outside the plan are on none.
         gradients = [each.grad for each in parameters if each.grad is not None]
         norms = [whole(torch.linalg.vector_norm(gradient, norm_type)) for gradient in gradients]
         total = torch.linalg.vector_norm(torch.stack(norms), norm_type) if norms else torch.tensor(0.0)

@@ -1,4 +1,4 @@
-"""Which layers of a model are sharded one by one, and what else is done to them on the way."""
+"""Which layers FSDP shards one by one, activation checkpointing, and storage for models on the meta device."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 
-_SIZE = 100_000_000
-"""Parameters from which on a module is wrapped by its size, as in the peer."""
+_DEFAULT_MIN_PARAMETERS = 100_000_000
+"""From how many parameters on `size_based_wrap` wraps a module; Accelerate's default."""
 
 
 def layers(model: nn.Module, plugin: FullyShardedDataParallelPlugin) -> list[nn.Module]:
     """The layers to shard one by one, inner ones first, without the model itself.
 
     Raises:
-        ConfigurationError: A class that is to be wrapped is not in the model.
+        ConfigurationError: The model has no layer of a class that the plugin names.
     """
     inner = [module for module in reversed(list(model.modules())) if module is not model]
-    # Lists of layers have no forward, at which their parameters could be gathered.
+    # FSDP gathers parameters in a layer's forward, which containers of layers do not have.
     inner = [module for module in inner if not isinstance(module, (nn.ModuleList, nn.ModuleDict))]
     kind = plugin.wrapping
     if callable(kind):
@@ -31,7 +31,7 @@ def layers(model: nn.Module, plugin: FullyShardedDataParallelPlugin) -> list[nn.
     if kind == "no_wrap":
         return []
     if kind == "size_based_wrap":
-        return _by_size(inner, plugin.min_num_params or _SIZE)
+        return _by_size(inner, plugin.min_num_params or _DEFAULT_MIN_PARAMETERS)
     names = plugin.transformer_cls_names_to_wrap or sorted(getattr(model, "_no_split_modules", None) or [])
     found = [module for module in inner if type(module).__name__ in names]
     missing = set(names) - {type(module).__name__ for module in found}
@@ -56,7 +56,7 @@ def _by_size(inner: Sequence[nn.Module], least: int) -> list[nn.Module]:
 
 
 def recompute(model: nn.Module, chosen: Sequence[nn.Module]) -> list[nn.Module]:
-    """Puts each chosen layer into a wrapper that computes its activations again in the backward; returns the wrappers.
+    """Wraps each chosen layer for activation checkpointing, and returns the wrappers.
 
     Raises:
         ConfigurationError: No layer was chosen.
@@ -77,10 +77,10 @@ def recompute(model: nn.Module, chosen: Sequence[nn.Module]) -> list[nn.Module]:
 
 
 def materialise(model: nn.Module, device: torch.device, fill: Callable[[nn.Module], None] | None) -> None:
-    """Gives a model that was made on the meta device its storage, and fills it.
+    """Allocates and initializes the parameters of a model that was made on the meta device.
 
     Raises:
-        ConfigurationError: A layer does not know how to fill itself.
+        ConfigurationError: A layer has no `reset_parameters`, and no `fill` is given.
     """
     model.to_empty(device=device)
     for module in model.modules():

@@ -1,10 +1,9 @@
-"""Ranks on TPU cores: a copy of the model on each, gradients averaged by torch_xla; or one rank that drives all."""
+"""Ranks on TPU cores: a replica on each, gradients averaged by torch_xla; or, with SPMD, one rank for all cores."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +19,7 @@ from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings, StateDict, Strategy
 
 if TYPE_CHECKING:
-    from notebook_accel.train.checkpoints.checkpoint import SaveOptions
+    from notebook_accel.train.checkpoints.contents import StrategySave
 
 
 class XlaReplicas(Strategy):
@@ -30,10 +29,10 @@ class XlaReplicas(Strategy):
         super().__init__(state, settings)
         self._to_move: set[int] = set()
         self._local: set[int] = set()
-        """Models whose gradients stay on their rank for now."""
+        """Ids of models whose gradients are not exchanged at present."""
         self._models: list[nn.Module] = []
         self._synced: set[int] = set()
-        """Optimizers after whose steps what they have computed is run, where no loader has it run."""
+        """Ids of optimizers that run the pending graph after their step, outside of prepared loaders."""
 
     @property
     def syncs(self) -> bool:
@@ -43,8 +42,8 @@ class XlaReplicas(Strategy):
     def distributed_type(self) -> DistributedType:
         return DistributedType.XLA
 
-    def place(self, model: nn.Module) -> nn.Module:
-        self._to_move.add(id(model))  # with the optimizers, which `prepare` knows
+    def to_device(self, model: nn.Module) -> nn.Module:
+        self._to_move.add(id(model))  # later, in `prepare`, which knows the optimizers: XLA replaces the parameters
         return model
 
     def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
@@ -52,7 +51,7 @@ class XlaReplicas(Strategy):
             if id(model) in self._to_move:
                 xla_group.move(model, optimizers)
             if self.state.use_distributed:
-                _start_alike(model)
+                _broadcast_initial_state(model)
             self._models.append(model)
         self._to_move.clear()
         for optimizer in optimizers:
@@ -88,26 +87,19 @@ class XlaReplicas(Strategy):
         found: StateDict = xla_group.on_host(dict(model.state_dict()))
         return found
 
-    def save_checkpoint(
-        self,
-        folder: Path,
-        models: Sequence[nn.Module],
-        weights: Sequence[StateDict],
-        optimizers: Sequence[Optimizer],
-        options: SaveOptions,
-    ) -> None:
-        states = [xla_group.on_host(optimizer.state_dict()) for optimizer in optimizers]
-        write_replicated(folder, weights, states, options)
+    def save_checkpoint(self, save: StrategySave) -> None:
+        states = [xla_group.on_host(optimizer.state_dict()) for optimizer in save.optimizers]
+        write_replicated(save.folder, save.weights, states, save.options)
 
 
-def _start_alike(model: nn.Module) -> None:
-    """Gives all ranks the weights and buffers of rank 0."""
+def _broadcast_initial_state(model: nn.Module) -> None:
+    """Copies the weights and buffers of rank 0 to all ranks."""
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
             tensor.copy_(PartialState().exchange.broadcast(tensor, 0))
 
 
 def _sync_outside_of_loaders() -> None:
-    """A prepared loader has everything run at each batch; a loop without one would never."""
+    """Runs the pending graph, which a prepared loader does at each batch; without one it would only grow."""
     if not GradientState().in_dataloader:
         xla_group.sync()

@@ -1,4 +1,4 @@
-"""Nested tensors: batches as trees.
+"""Tensors without ranks: batches as trees (`tree.py`), tensors as bytes (`packing.py`), sharded tensors (`shards.py`).
 
 Start reading at `tree.py`.
 """

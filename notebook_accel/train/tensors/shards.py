@@ -1,4 +1,4 @@
-"""Tensors that live in shards on several ranks."""
+"""Sharded tensors (DTensors)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import torch
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor as one, if it lives in shards."""
+    """The full tensor of a DTensor; any other tensor as it is."""
     full = getattr(tensor, "full_tensor", None)
     return tensor if full is None else full()

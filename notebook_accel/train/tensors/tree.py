@@ -1,6 +1,6 @@
 """Batches are trees of tensors: tuples, named tuples, lists, mappings and dataclasses, nested at will.
 
-A rebuilt node has the type of the old one. Leaves that are no tensors are left as they are.
+A rebuilt node has the type of the old one. Leaves other than tensors are left as they are.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def honor_type(node: Any, values: Iterable[Any]) -> Any:
 
 
 def with_children(node: Any, children: Callable[[Any, Any], Any]) -> Any:
-    """Rebuilds one node, or returns `None` for what is no node.
+    """Rebuilds one node, or returns `None` for a leaf.
 
     Args:
         node: Any value.
@@ -69,7 +69,7 @@ def recursively_apply(
     error_on_other_type: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Returns the tree with `func(leaf, *args, **kwargs)` in place of each leaf that `test_type` accepts.
+    """Returns the tree with `func(leaf, *args, **kwargs)` instead of each leaf that `test_type` accepts.
 
     Raises:
         TypeError: With `error_on_other_type`, for a leaf that it does not accept.
@@ -95,7 +95,7 @@ def send_to_device(
     non_blocking: bool = False,
     skip_keys: str | list[str] | None = None,
 ) -> Any:
-    """Returns the tree with its tensors, and whatever else has a `to` method, on a device.
+    """Returns the tree with its tensors, and other objects with a `to` method, on a device.
 
     Args:
         tensor: The tree.
@@ -133,7 +133,7 @@ def leaves(data: Any, test_type: Callable[[Any], bool] = is_tensor) -> list[Any]
 
 
 def _children(node: Any) -> Collection[Any] | None:
-    """The children of a node, in order; `None` for what is no node."""
+    """The children of a node, in order; `None` for a leaf."""
     if isinstance(node, (tuple, list)):
         return node
     if isinstance(node, Mapping):
@@ -173,7 +173,7 @@ def concatenate(data: Any, dim: int = 0) -> Any:
         dim: The dimension along which the tensors are joined.
 
     Raises:
-        TypeError: A leaf is no tensor.
+        TypeError: A leaf is not a tensor.
     """
     first = data[0]
     if isinstance(first, torch.Tensor):
@@ -189,7 +189,7 @@ def concatenate(data: Any, dim: int = 0) -> Any:
 def slice_tensors(
     data: Any, tensor_slice: slice, process_index: int | None = None, num_processes: int | None = None
 ) -> Any:
-    """Returns the tree with the given rows of each tensor; the last two arguments are for functions in its place."""
+    """Returns the tree with the given rows of each tensor; the last two arguments are those of a `slice_fn`."""
     return recursively_apply(lambda tensor: tensor[tensor_slice], data)
 
 

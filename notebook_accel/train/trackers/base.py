@@ -1,4 +1,4 @@
-"""What every experiment tracker is, whether it comes with the package or from a user."""
+"""The contract of experiment trackers, for those of this package and those that users write."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _log = logging.getLogger(__name__)
 
 
 def is_main_process() -> bool:
-    """Whether this process is rank 0; asks no process group, since trackers are often made before there is one."""
+    """Whether this process is rank 0, by its environment: trackers are often made before there is a process group."""
     return environment.read().rank == 0
 
 
 def on_main_process(function: Method) -> Method:
-    """Makes a method of a tracker do nothing on other ranks than 0, while its `main_process_only` is true."""
+    """Makes a tracker's method do nothing on ranks other than 0, if the tracker's `main_process_only` is true."""
 
     @functools.wraps(function)
     def on_main(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -32,9 +32,9 @@ def on_main_process(function: Method) -> Method:
 
 
 class GeneralTracker:
-    """Base of every tracker. A subclass gives three attributes, and the methods that its service has a use for.
+    """Base of every tracker. A subclass defines three attributes, and overrides the methods that its service supports.
 
-    name (str): What `get_tracker` and `log_kwargs` know it by.
+    name (str): The key in `get_tracker`, `init_kwargs` and `log_kwargs`.
     requires_logging_directory (bool): Whether it writes into the project's `logging_dir`.
     tracker (Any): The service's own object, such as a run; `get_tracker(name, unwrap=True)` returns it.
 
@@ -65,7 +65,7 @@ class GeneralTracker:
 
 
 def check(tracker: GeneralTracker) -> None:
-    """Refuses a tracker that lacks what all need."""
+    """Raises if a tracker lacks one of the three required attributes."""
     # `dir`, since a property may only work once the run is open.
     missing = [name for name in _REQUIRED if name not in dir(tracker)]
     if missing:
@@ -76,23 +76,23 @@ def check(tracker: GeneralTracker) -> None:
 
 
 def plain(value: Any) -> Any:
-    """The Python number in a tensor or array with one element; anything else as it is."""
+    """Returns the Python number in a tensor or array of one element, and any other value as it is."""
     if isinstance(value, (bool, int, float, str)) or not hasattr(value, "item"):
         return value
     return value.item() if getattr(value, "size", None) == 1 or _elements(value) == 1 else value
 
 
 def scalars(values: Mapping[str, Any]) -> dict[str, float]:
-    """Those of the values that are numbers."""
+    """Returns the values that are numbers."""
     found = {name: plain(value) for name, value in values.items()}
     return {name: float(value) for name, value in found.items() if isinstance(value, (bool, int, float))}
 
 
-def skip(tracker: GeneralTracker, key: str, value: Any) -> None:
-    """Tells, once for each key, that a service cannot log a value of such a type."""
-    told = tracker.__dict__.setdefault("_skipped", set())
-    if key not in told:
-        told.add(key)
+def warn_skipped(tracker: GeneralTracker, key: str, value: Any) -> None:
+    """Warns, once for each key, that a service cannot log a value of this type."""
+    skipped_keys = tracker.__dict__.setdefault("_skipped", set())
+    if key not in skipped_keys:
+        skipped_keys.add(key)
         _log.warning(
             "%s cannot log %r, a %s: it takes numbers. It is left out; log it through get_tracker(%r, unwrap=True).",
             type(tracker).__name__, key, type(value).__name__, tracker.name,

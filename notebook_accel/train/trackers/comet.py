@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, skip
+from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, warn_skipped
 
 
 class CometMLTracker(GeneralTracker):
@@ -53,7 +53,7 @@ class CometMLTracker(GeneralTracker):
             elif isinstance(value, dict):
                 self.writer.log_metrics(value, step=step, **kwargs)
             else:
-                skip(self, key, value)
+                warn_skipped(self, key, value)
 
     @on_main_process
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""The trackers of one Accelerator: from what the user named to runs that are logged to."""
+"""The trackers of one Accelerator: it resolves `log_with`, opens the runs and logs to all of them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from notebook_accel.train.trackers.base import GeneralTracker, check, is_main_pr
 
 
 @dataclass(frozen=True)
-class _Known:
-    """A tracker that comes with the package."""
+class TrackerRow:
+    """One tracker of this package."""
 
     file: str
-    """The module beside this one that has it, imported when it is chosen."""
+    """Its module in this folder, imported when it is chosen."""
     name: str
-    """Its class in there."""
+    """Its class in that module."""
     package: str
-    """What it imports, and what has to be installed for that."""
+    """The package that has to be installed, and that it imports."""
 
     def load(self) -> Any:
         """The tracker's class."""
@@ -33,23 +33,23 @@ class _Known:
 
 
 TRACKERS = {
-    LoggerType.TENSORBOARD: _Known("tensorboard", "TensorBoardTracker", "tensorboard"),
-    LoggerType.WANDB: _Known("wandb", "WandBTracker", "wandb"),
-    LoggerType.TRACKIO: _Known("trackio", "TrackioTracker", "trackio"),
-    LoggerType.COMETML: _Known("comet", "CometMLTracker", "comet_ml"),
-    LoggerType.MLFLOW: _Known("mlflow", "MLflowTracker", "mlflow"),
+    LoggerType.TENSORBOARD: TrackerRow("tensorboard", "TensorBoardTracker", "tensorboard"),
+    LoggerType.WANDB: TrackerRow("wandb", "WandBTracker", "wandb"),
+    LoggerType.TRACKIO: TrackerRow("trackio", "TrackioTracker", "trackio"),
+    LoggerType.COMETML: TrackerRow("comet", "CometMLTracker", "comet_ml"),
+    LoggerType.MLFLOW: TrackerRow("mlflow", "MLflowTracker", "mlflow"),
 }
 _log = logging.getLogger(__name__)
 Named = str | LoggerType | GeneralTracker | type[GeneralTracker]
-"""What `log_with` takes; a class only to be told that it takes objects."""
+"""What `log_with` takes; a class is accepted only to raise an error that says to pass an instance."""
 
 
 class Logbook:
-    """Logs to all trackers that the user chose; on other ranks than 0 it has none.
+    """Logs to all trackers that the user chose; on ranks other than 0 it does nothing.
 
     Args:
         log_with: Names, `"all"` for those whose package is installed, or trackers of the user's own.
-        logging_dir: Where those that write files do so.
+        logging_dir: The folder for trackers that write files.
 
     Raises:
         ConfigurationError: A name is unknown, its package is missing, or it needs a folder and none was given.
@@ -64,9 +64,9 @@ class Logbook:
         self._chosen = _choose(log_with, logging_dir)
         self._is_main = is_main_process()
         self.trackers: list[GeneralTracker] = []
-        """Those that have been started."""
-        self._told = False
-        """Whether the user knows that none is."""
+        """The trackers that have been started."""
+        self._warned = False
+        """Whether the user has been warned that values are logged to no run."""
 
     @property
     def log_with(self) -> list[LoggerType | GeneralTracker]:
@@ -84,7 +84,7 @@ class Logbook:
         self._refuse_unknown("init_kwargs", given)
         if not self._is_main:
             return
-        self.finish()  # those of an earlier call, as when a cell is run again
+        self.finish()  # runs of an earlier call, as when a cell is run again
         self.trackers = [self._make(each, project_name, given) for each in self._chosen]
         for tracker in self.trackers:
             tracker.start()
@@ -94,7 +94,7 @@ class Logbook:
     def log(
         self, values: dict[str, Any], step: int | None = None, log_kwargs: Mapping[str, dict[str, Any]] | None = None
     ) -> None:
-        """Logs values by name with each tracker, and tells the numbers to whoever watches this rank."""
+        """Logs values by name with each tracker, and emits the numbers as an event for the views."""
         if not self._is_main:
             return
         if events.has_listener():
@@ -103,8 +103,8 @@ class Logbook:
                 events.emit(events.Metrics(numbers, step))
         if log_kwargs:
             self._refuse_unknown("log_kwargs", log_kwargs)
-        if self._chosen and not self.trackers and not self._told:
-            self._told = True
+        if self._chosen and not self.trackers and not self._warned:
+            self._warned = True
             _log.warning(
                 "%s got nothing of what was logged, since no run is open: call init_trackers before, and end_training "
                 "after the last.", ", ".join(self._names()),
@@ -113,13 +113,13 @@ class Logbook:
             tracker.log(values, step=step, **(log_kwargs or {}).get(tracker.name, {}))
 
     def get(self, name: str, unwrap: bool = False) -> Any:
-        """A started tracker, or its service's own object; on the other ranks something whose every method does nothing.
+        """A started tracker, or its service's own object; on the other ranks an object whose every method does nothing.
 
         Raises:
             ConfigurationError: There is none of that name, or it is not started.
         """
         if not self._is_main:
-            return _Nowhere()
+            return _NullTracker()
         for tracker in self.trackers:
             if tracker.name == name:
                 found: Any = tracker
@@ -162,15 +162,15 @@ class Logbook:
             )
 
 
-class _Nowhere:
-    """Stands in, on the other ranks, for a tracker and all that belongs to it."""
+class _NullTracker:
+    """Stands in for a tracker, and for any of its attributes, on ranks other than 0."""
 
-    def __getattr__(self, name: str) -> _Nowhere:
+    def __getattr__(self, name: str) -> _NullTracker:
         if name.startswith("__"):
             raise AttributeError(name)
         return self
 
-    def __call__(self, *args: Any, **kwargs: Any) -> _Nowhere:
+    def __call__(self, *args: Any, **kwargs: Any) -> _NullTracker:
         return self
 
 
@@ -189,9 +189,9 @@ def _choose(
         elif isinstance(each, type):
             raise ConfigurationError(f"log_with={each.__name__} is a class: pass a tracker, {each.__name__}(...)")
         elif str(each).lower() == LoggerType.ALL.value:
-            chosen += [kind for kind, known in TRACKERS.items() if _installed(known) and kind not in chosen]
+            chosen += [kind for kind, row in TRACKERS.items() if _installed(row) and kind not in chosen]
         else:
-            chosen.append(_known(each))
+            chosen.append(_tracker_type(each))
     for kind in chosen:
         folder_needed = isinstance(kind, GeneralTracker) or TRACKERS[kind].load().requires_logging_directory
         if folder_needed and logging_dir is None and getattr(kind, "requires_logging_directory", True):
@@ -202,7 +202,7 @@ def _choose(
     return chosen
 
 
-def _known(name: object) -> LoggerType:
+def _tracker_type(name: object) -> LoggerType:
     try:
         kind = LoggerType(str(name))
     except ValueError:
@@ -217,5 +217,5 @@ def _known(name: object) -> LoggerType:
     return kind
 
 
-def _installed(known: _Known) -> bool:
-    return importlib.util.find_spec(known.package) is not None
+def _installed(row: TrackerRow) -> bool:
+    return importlib.util.find_spec(row.package) is not None

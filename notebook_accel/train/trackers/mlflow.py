@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, skip
+from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, warn_skipped
 
 _PARAMS_PER_CALL = 100
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
@@ -21,7 +21,7 @@ class MLflowTracker(GeneralTracker):
 
     Args:
         experiment_name: Made if there is none of that name.
-        logging_dir: Where the artifacts of a new experiment are kept.
+        logging_dir: The folder for the artifacts of a new experiment.
         run_id: A run to go on with.
         tags: Of the run, and of a new experiment.
         nested_run: Whether the run is a part of one that is open.
@@ -58,12 +58,12 @@ class MLflowTracker(GeneralTracker):
         import mlflow
 
         experiment = mlflow.get_experiment_by_name(self.experiment_name)
-        place = None if self.logging_dir is None else str(self.logging_dir)
+        artifact_location = None if self.logging_dir is None else str(self.logging_dir)
         self.active_run = mlflow.start_run(
             run_id=self.run_id,
             experiment_id=experiment.experiment_id
             if experiment is not None
-            else mlflow.create_experiment(self.experiment_name, artifact_location=place, tags=self.tags),
+            else mlflow.create_experiment(self.experiment_name, artifact_location=artifact_location, tags=self.tags),
             run_name=self.run_name,
             nested=self.nested_run,
             tags=self.tags,
@@ -81,10 +81,10 @@ class MLflowTracker(GeneralTracker):
         import mlflow
         from mlflow.utils.validation import MAX_PARAM_VAL_LENGTH
 
-        kept = {key: value for key, value in values.items() if len(str(value)) <= MAX_PARAM_VAL_LENGTH}
-        for key in values.keys() - kept.keys():
-            skip(self, key, values[key])
-        items = list(kept.items())
+        logged = {key: value for key, value in values.items() if len(str(value)) <= MAX_PARAM_VAL_LENGTH}
+        for key in values.keys() - logged.keys():
+            warn_skipped(self, key, values[key])
+        items = list(logged.items())
         for start in range(0, len(items), _PARAMS_PER_CALL):
             mlflow.log_params(dict(items[start : start + _PARAMS_PER_CALL]))
 
@@ -99,7 +99,7 @@ class MLflowTracker(GeneralTracker):
             if isinstance(number, (bool, int, float)):
                 metrics[key] = float(number)
             else:
-                skip(self, key, value)
+                warn_skipped(self, key, value)
         mlflow.log_metrics(metrics, step=step, **kwargs)
 
     @on_main_process

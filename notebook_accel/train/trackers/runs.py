@@ -1,15 +1,15 @@
-"""What trackers have in common whose service makes a run of a project, and takes whole dicts of values."""
+"""The base of trackers whose service opens a run with `init(project=...)` and takes dicts of values: W&B, Trackio."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import importlib
 from typing import Any
 
 from notebook_accel.train.trackers.base import GeneralTracker, on_main_process
 
 
-class RunTracker(GeneralTracker, ABC):
-    """Logs to a run of a project.
+class RunTracker(GeneralTracker):
+    """Logs to a run of a project. A subclass gives a `name`, which is also that of the package to import.
 
     Args:
         run_name: The project.
@@ -24,13 +24,9 @@ class RunTracker(GeneralTracker, ABC):
         self.run: Any = None
         self._kwargs = kwargs
 
-    @abstractmethod
-    def _open(self, project: str, **kwargs: Any) -> Any:
-        """The service's own run."""
-
     @on_main_process
     def start(self) -> None:
-        self.run = self._open(self.run_name, **self._kwargs)
+        self.run = importlib.import_module(self.name).init(project=self.run_name, **self._kwargs)
 
     @property
     def tracker(self) -> Any:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, skip
+from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, warn_skipped
 
 
 class TensorBoardTracker(GeneralTracker):
@@ -15,7 +15,7 @@ class TensorBoardTracker(GeneralTracker):
 
     Args:
         run_name: The run's folder.
-        logging_dir: Where runs are kept.
+        logging_dir: The folder for runs.
         kwargs: For `torch.utils.tensorboard.SummaryWriter`.
     """
 
@@ -63,7 +63,7 @@ class TensorBoardTracker(GeneralTracker):
                 lines = {name: plain(each) for name, each in value.items()}
                 self.writer.add_scalars(key, lines, global_step=step, **kwargs)
             else:
-                skip(self, key, value)
+                warn_skipped(self, key, value)
         self.writer.flush()
 
     @on_main_process

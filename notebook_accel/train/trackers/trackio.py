@@ -13,11 +13,6 @@ class TrackioTracker(RunTracker):
 
     name = "trackio"
 
-    def _open(self, project: str, **kwargs: Any) -> Any:
-        import trackio
-
-        return trackio.init(project=project, **kwargs)
-
     @on_main_process
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
         """Logs whatever `Run.log` takes."""

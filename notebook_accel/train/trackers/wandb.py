@@ -14,11 +14,6 @@ class WandBTracker(RunTracker):
 
     name = "wandb"
 
-    def _open(self, project: str, **kwargs: Any) -> Any:
-        import wandb
-
-        return wandb.init(project=project, **kwargs)
-
     @on_main_process
     def store_init_configuration(self, values: dict[str, Any]) -> None:
         self.run.config.update(values, allow_val_change=True)

@@ -1,4 +1,4 @@
-"""The surface that the peer's users know, what `prepare` accepts and refuses, and what it gives back."""
+"""The surface that Accelerate's users know, what `prepare` accepts and refuses, and what it gives back."""
 
 import inspect
 import os
@@ -163,32 +163,32 @@ def parameters(function: Any) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_method_takes_what_the_peers_takes(name: str) -> None:
-    ours, peers = getattr(Accelerator, name), getattr(accelerate.Accelerator, name)
-    if name in ("init_trackers", "log"):  # the peer's signatures are hidden behind a decorator
+def test_a_method_takes_the_arguments_of_accelerates(name: str) -> None:
+    ours, original = getattr(Accelerator, name), getattr(accelerate.Accelerator, name)
+    if name in ("init_trackers", "log"):  # Accelerate's signatures are hidden behind a decorator
         assert parameters(ours)[0][0] == {"init_trackers": "project_name", "log": "values"}[name]
         return
-    theirs = [(each, None if each == "device_placement" else default) for each, default in parameters(peers)]
+    theirs = [(each, None if each == "device_placement" else default) for each, default in parameters(original)]
     assert parameters(ours)[: len(theirs)] == theirs
 
 
-def test_an_accelerator_takes_what_the_peers_takes() -> None:
+def test_an_accelerator_takes_the_arguments_of_accelerates() -> None:
     theirs = dict(parameters(accelerate.Accelerator))
     ours = dict(parameters(Accelerator))
-    theirs["split_batches"] = None  # a sentinel of the peer's own
+    theirs["split_batches"] = None  # a sentinel of Accelerate's own
     assert list(ours) == list(theirs)
     assert ours == theirs
 
 
 @pytest.mark.parametrize("name", HELPERS)
-def test_a_helper_takes_what_the_peers_takes(name: str) -> None:
+def test_a_helper_takes_the_arguments_of_accelerates(name: str) -> None:
     theirs = getattr(accelerate.utils, name, None) or getattr(accelerate.data_loader, name)
     names = [each for each, _ in parameters(theirs)]
     assert [each for each, _ in parameters(getattr(notebook_accel, name))][: len(names)] == names
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_options_have_the_peers_names_and_defaults(name: str) -> None:
+def test_options_have_accelerates_names_and_defaults(name: str) -> None:
     def values(options: Any) -> dict[str, Any]:
         return {field: getattr(value, "value", value) for field, value in vars(options).items()}
 
@@ -198,7 +198,7 @@ def test_options_have_the_peers_names_and_defaults(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*PROPERTIES, *ATTRIBUTES])
-def test_what_can_be_read_of_the_peers_can_be_read_of_ours(name: str) -> None:
+def test_every_property_of_accelerates_is_here(name: str) -> None:
     ours = getattr(Accelerator(cpu=True), name)
     theirs = getattr(accelerate.Accelerator(cpu=True), name)
     if name in ("state", "gradient_state"):
@@ -462,16 +462,18 @@ def test_another_accelerator_can_follow_the_end_of_training(end: Any, ranks: Ran
     assert ranks(afterwards, end) == [[2, 2, 2]] * 2
 
 
-def test_what_is_logged_is_told_to_whoever_listens() -> None:
-    heard: list[events.Event] = []
-    events.listen(heard.append)
+def test_logged_numbers_are_emitted_as_events() -> None:
+    received: list[events.Event] = []
+    events.listen(received.append)
     try:
         Accelerator().log({"loss": torch.tensor(0.5), "note": "text"}, step=3)
     finally:
         events.listen(None)
     Accelerator().log({"loss": 0.1})
-    assert [(told.values, told.step) for told in heard if isinstance(told, events.Metrics)] == [({"loss": 0.5}, 3)]
-    assert len(heard) == 1
+    assert [(event.values, event.step) for event in received if isinstance(event, events.Metrics)] == [
+        ({"loss": 0.5}, 3)
+    ]
+    assert len(received) == 1
 
 
 def logged() -> None:

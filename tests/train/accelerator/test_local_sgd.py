@@ -22,8 +22,8 @@ def model() -> nn.Module:
 
 def train(package: str, steps: int, enabled: bool = True) -> list[list[float]]:
     """Takes 5 steps; returns the first weights after each of them, and after the end."""
-    accelerator: Any = accelerate.Accelerator(cpu=True) if package == "peer" else Accelerator()
-    local: Any = accelerate.local_sgd.LocalSGD if package == "peer" else LocalSGD
+    accelerator: Any = accelerate.Accelerator(cpu=True) if package == "accelerate" else Accelerator()
+    local: Any = accelerate.local_sgd.LocalSGD if package == "accelerate" else LocalSGD
     net = model()
     net, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.1))
     torch.manual_seed(accelerator.process_index)
@@ -42,7 +42,12 @@ def train(package: str, steps: int, enabled: bool = True) -> list[list[float]]:
 
 @pytest.fixture(scope="module")
 def on_two() -> Cases:
-    calls: list[tuple[Any, ...]] = [(train, "ours", 2), (train, "ours", 2, False), (fail_on_one,), (train, "peer", 2)]
+    calls: list[tuple[Any, ...]] = [
+        (train, "ours", 2),
+        (train, "ours", 2, False),
+        (fail_on_one,),
+        (train, "accelerate", 2),
+    ]
     return Cases({call: call for call in calls})
 
 
@@ -52,8 +57,8 @@ def test_ranks_agree_after_every_round_and_at_the_end(on_two: Cases) -> None:
     assert agree == [False, True, False, True, False, True]
 
 
-def test_the_weights_are_those_of_the_peer(on_two: Cases) -> None:
-    ours, theirs = on_two[train, "ours", 2], on_two[train, "peer", 2]
+def test_the_weights_are_those_of_accelerate(on_two: Cases) -> None:
+    ours, theirs = on_two[train, "ours", 2], on_two[train, "accelerate", 2]
     torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs), rtol=0, atol=1e-6)
 
 

@@ -136,29 +136,29 @@ def test_a_file_that_would_run_code_is_refused(name: str, tmp_path: Path) -> Non
     assert not (tmp_path / "mark").exists()
 
 
-# Interchange with the peer
+# Interchange with Accelerate
 
 
-def test_the_peer_goes_on_from_a_checkpoint_of_ours(tmp_path: Path) -> None:
+def test_accelerate_resumes_from_a_checkpoint_of_ours(tmp_path: Path) -> None:
     ours = Setup(Accelerator(cpu=True)).step()
     ours.accelerator.register_for_checkpointing(Custom(5))
     ours.accelerator.save_state(tmp_path)
     drawn = torch.rand(2)
-    peers = Setup(accelerate.Accelerator(cpu=True), seed=1)
+    theirs = Setup(accelerate.Accelerator(cpu=True), seed=1)
     custom = Custom()
-    peers.accelerator.register_for_checkpointing(custom)
-    peers.accelerator.load_state(str(tmp_path))
+    theirs.accelerator.register_for_checkpointing(custom)
+    theirs.accelerator.load_state(str(tmp_path))
     assert torch.equal(torch.rand(2), drawn)
     assert custom.value == 5
-    assert peers.values() == ours.values()
-    assert peers.step().values() == ours.step().values()
+    assert theirs.values() == ours.values()
+    assert theirs.step().values() == ours.step().values()
 
 
 @pytest.mark.parametrize("safe", [True, False])
-def test_a_checkpoint_of_the_peers_is_gone_on_from(safe: bool, tmp_path: Path) -> None:
-    peers = Setup(accelerate.Accelerator(cpu=True)).step()
-    peers.accelerator.register_for_checkpointing(Custom(5))
-    peers.accelerator.save_state(str(tmp_path), safe_serialization=safe)
+def test_a_run_resumes_from_a_checkpoint_of_accelerate(safe: bool, tmp_path: Path) -> None:
+    theirs = Setup(accelerate.Accelerator(cpu=True)).step()
+    theirs.accelerator.register_for_checkpointing(Custom(5))
+    theirs.accelerator.save_state(str(tmp_path), safe_serialization=safe)
     drawn = torch.rand(2)
     ours = Setup(Accelerator(cpu=True), seed=1)
     custom = Custom()
@@ -166,19 +166,19 @@ def test_a_checkpoint_of_the_peers_is_gone_on_from(safe: bool, tmp_path: Path) -
     ours.accelerator.load_state(tmp_path)
     assert torch.equal(torch.rand(2), drawn)
     assert custom.value == 5
-    assert ours.values() == peers.values()
-    assert ours.step().values() == peers.step().values()
+    assert ours.values() == theirs.values()
+    assert ours.step().values() == theirs.step().values()
 
 
-def test_weights_that_the_peer_saved_under_ddp_are_understood(tmp_path: Path) -> None:
-    peers = Setup(accelerate.Accelerator(cpu=True)).step()
-    peers.accelerator.save_state(str(tmp_path))
-    for index, model in enumerate(peers.models):
+def test_weights_that_accelerate_saved_under_ddp_are_understood(tmp_path: Path) -> None:
+    theirs = Setup(accelerate.Accelerator(cpu=True)).step()
+    theirs.accelerator.save_state(str(tmp_path))
+    for index, model in enumerate(theirs.models):
         state = {f"module.{name}": tensor for name, tensor in model.state_dict().items()}
         serialization.save(state, tmp_path / ("model_1.safetensors" if index else "model.safetensors"), True)
     ours = Setup(Accelerator(cpu=True), seed=1)
     ours.accelerator.load_state(tmp_path)
-    assert ours.values() == peers.values()
+    assert ours.values() == theirs.values()
 
 
 # Names and limits

@@ -27,13 +27,13 @@ def test_the_scaler_and_the_step_come_back(tmp_path: Path) -> None:
     assert scaler.get_scale() == 8.0
 
 
-def test_a_checkpoint_without_a_scaler_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checkpoint_without_a_scaler_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     contents(None).write(tmp_path, [], SaveOptions())
     contents(torch.amp.GradScaler("cpu")).read(tmp_path, [], LoadOptions())
     assert "was saved without a gradient scaler: this one starts afresh" in caplog.text
 
 
-def test_a_checkpoint_without_random_states_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checkpoint_without_random_states_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     contents(None).write(tmp_path, [], SaveOptions())
     (tmp_path / "random_states_0.pkl").unlink()
     assert contents(None).read(tmp_path, [], LoadOptions()) == 0
@@ -115,7 +115,7 @@ def test_gradients_are_dropped_where_the_ranks_are_others(saved: Cases, folder: 
     assert gradient is None
 
 
-def test_gradients_in_shards_are_not_kept_and_it_is_told(saved: Cases) -> None:
+def test_gradients_in_shards_are_not_saved_and_it_warns(saved: Cases) -> None:
     (warnings, _), (others, _) = saved[True]
     assert "Save when accelerator.sync_gradients is true" in warnings[0]
     assert others == []

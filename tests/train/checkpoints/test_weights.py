@@ -9,7 +9,7 @@ import accelerate
 import pytest
 import safetensors
 import torch
-from accelerate.utils import load_checkpoint_in_model as peers_load
+from accelerate.utils import load_checkpoint_in_model as accelerate_load
 from torch import nn
 
 from notebook_accel.errors import ConfigurationError
@@ -51,16 +51,16 @@ def test_a_model_comes_back_as_it_was_saved(make: type[nn.Module], size: str, sa
 
 
 @pytest.mark.parametrize("size", ["10GB", "1.5KB"], ids=["one file", "shards"])
-def test_the_peer_reads_what_is_saved_here(size: str, tmp_path: Path) -> None:
+def test_accelerate_reads_what_is_saved_here(size: str, tmp_path: Path) -> None:
     model, other = layers(), nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
     weights.save_model(model.state_dict(), tmp_path, size)
-    peers_load(other, str(tmp_path))
+    accelerate_load(other, str(tmp_path))
     assert equal(model, other)
 
 
 @pytest.mark.parametrize("safe", [True, False], ids=["safetensors", "pickle"])
 @pytest.mark.parametrize("size", ["10GB", "1.5KB"], ids=["one file", "shards"])
-def test_what_the_peer_saves_is_read_here(size: str, safe: bool, tmp_path: Path) -> None:
+def test_what_accelerate_saves_is_read_here(size: str, safe: bool, tmp_path: Path) -> None:
     model, other = layers(), nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
     accelerate.Accelerator(cpu=True).save_model(model, str(tmp_path), size, safe)
     weights.load_checkpoint_in_model(other, tmp_path, strict=True)
@@ -140,7 +140,7 @@ def test_a_model_whose_own_names_look_like_a_wrappers_keeps_them(tmp_path: Path)
     assert equal(model, other)
 
 
-def test_weights_of_another_model_are_told_or_refused(tmp_path: Path) -> None:
+def test_weights_of_another_model_are_reported_or_refused(tmp_path: Path) -> None:
     weights.save_model(layers().state_dict(), tmp_path)
     fewer = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.BatchNorm1d(16, affine=False))
     missing, unexpected = weights.load_checkpoint_in_model(fewer, tmp_path)

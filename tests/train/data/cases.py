@@ -70,7 +70,7 @@ MISFITS = {
     ("sampler of batches", "dispatch_batches"): "it refuses it",
     ("one sample", "dispatch_batches"): "it fails on rank 0, and hangs the others",
 }
-"""Where the peer does not follow its own rule."""
+"""Where Accelerate does not follow its own rule."""
 
 
 def is_possible(name: str, how: dict[str, Any], ranks: int) -> bool:
@@ -95,7 +95,9 @@ def options(flags: tuple[bool, ...]) -> dict[str, bool]:
     return dict(zip(("dispatch_batches", "split_batches", "even_batches"), flags, strict=True))
 
 
-def shuffled(key: str, how: dict[str, Any], by: str = "us", seed_by_rank: bool = False) -> list[list[list[int]]]:
+def shuffled(
+    key: str, how: dict[str, Any], by: str = "notebook-accel", seed_by_rank: bool = False
+) -> list[list[list[int]]]:
     """Two epochs of a shuffled loader."""
     set_seed(5, device_specific=seed_by_rank)
     loader = _prepare(by, SHUFFLED[key](), rng_types=["generator"], **how)
@@ -104,7 +106,7 @@ def shuffled(key: str, how: dict[str, Any], by: str = "us", seed_by_rank: bool =
 
 def still(make: Any, how: dict[str, Any], skipped: int = 0) -> dict[str, Any]:
     """One epoch of a loader in order."""
-    whole = _prepare("us", make(), **how)
+    whole = _prepare("notebook-accel", make(), **how)
     loader = skip_first_batches(whole, skipped)
     batches = read(loader)
     try:
@@ -115,7 +117,7 @@ def still(make: Any, how: dict[str, Any], skipped: int = 0) -> dict[str, Any]:
 
 
 def _prepare(by: str, plain: DataLoader[Any], **how: Any) -> Any:
-    if by == "us":
+    if by == "notebook-accel":
         return prepare_data_loader(plain, put_on_device=True, **how)
     from accelerate import Accelerator
     from accelerate.data_loader import prepare_data_loader as prepare
@@ -137,7 +139,7 @@ def everything() -> dict[Key, Any]:
             key = ("shuffled", name, *how)
             found[key] = shuffled(name, how)
             if is_compared(name, how, ranks):
-                found[("peer", *key)] = shuffled(name, how, "the peer")
+                found[("accelerate", *key)] = shuffled(name, how, "Accelerate")
     for how in ({}, {"use_seedable_sampler": True}):
         found[("seeds of their own", *how)] = shuffled("shuffle", how, seed_by_rank=True)
     for name, make in (STILL | READY).items():
@@ -148,5 +150,5 @@ def everything() -> dict[Key, Any]:
             for skipped in range(3):
                 found[(name, *flags, skipped)] = still(make, how, skipped)
             if how["even_batches"] and name in STILL and is_compared(name, how, ranks):
-                found[("peer", name, *flags)] = read(_prepare("the peer", make(), **how))
+                found[("accelerate", name, *flags)] = read(_prepare("Accelerate", make(), **how))
     return found

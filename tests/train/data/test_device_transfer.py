@@ -16,11 +16,11 @@ CPU, META = torch.device("cpu"), torch.device("meta")
 
 def test_only_what_has_to_move_is_carried() -> None:
     here, there = {"a": torch.ones(1)}, {"a": torch.ones(1, device="meta")}
-    assert device_transfer.carrier(here, None, True) is None
-    assert device_transfer.carrier(here, CPU, True) is None
-    assert device_transfer.carrier(["text"], CPU, False) is None
-    assert isinstance(device_transfer.carrier(there, CPU, False), device_transfer.Porter)
-    assert isinstance(device_transfer.carrier(here, META, True), device_transfer.Porter)
+    assert device_transfer.transfer_for(here, None, True) is None
+    assert device_transfer.transfer_for(here, CPU, True) is None
+    assert device_transfer.transfer_for(["text"], CPU, False) is None
+    assert isinstance(device_transfer.transfer_for(there, CPU, False), device_transfer.DirectTransfer)
+    assert isinstance(device_transfer.transfer_for(here, META, True), device_transfer.DirectTransfer)
 
 
 def batches(count: int, rows: int, *, pin_memory: bool = False) -> DataLoader[Any]:

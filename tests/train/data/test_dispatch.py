@@ -176,9 +176,9 @@ def test_what_rank_0_cannot_read_or_send_ends_all_ranks(
 ) -> None:
     with pytest.raises(RankError) as failed:
         ranks(function)
-    told = {failure.ranks: failure.summary for failure in failed.value.failures}
-    assert message in told[(0,)]
-    assert "rank 0, which reads for all ranks" in told.get((1,), "rank 0, which reads for all ranks")
+    summaries = {failure.ranks: failure.summary for failure in failed.value.failures}
+    assert message in summaries[(0,)]
+    assert "rank 0, which reads for all ranks" in summaries.get((1,), "rank 0, which reads for all ranks")
     assert failed.value.rank in (0, 1)
 
 

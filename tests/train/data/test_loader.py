@@ -51,7 +51,7 @@ def test_one_process_reads_what_the_plain_loader_reads(name: str) -> None:
     assert torch.rand(1) == drawn, "the random state must end where the plain loop leaves it"
 
 
-def test_the_peer_draws_the_same_order() -> None:
+def test_accelerate_draws_the_same_order() -> None:
     found = []
     for prepare in (prepare_data_loader, accelerate.data_loader.prepare_data_loader):
         for options in ({}, {"use_seedable_sampler": True}, {"use_seedable_sampler": True, "data_seed": 5}):
@@ -178,7 +178,7 @@ def test_batches_of_any_structure_move(name: str) -> None:
         assert getattr(found, "encodings", "kept") == "kept"
 
 
-def test_batches_stay_where_they_are_unless_told() -> None:
+def test_batches_stay_on_their_device_by_default() -> None:
     assert all(batch.device.type == "cpu" for batch in prepare_data_loader(numbers(11), device=META))
 
 
@@ -207,13 +207,13 @@ def test_an_epoch_that_was_left_comes_again() -> None:
 
 
 class Listening(RandomSampler):
-    heard = -1
+    epoch = -1
 
     def set_epoch(self, epoch: int) -> None:
-        self.heard = epoch
+        self.epoch = epoch
 
 
-def test_epochs_are_told_to_who_listens() -> None:
+def test_epochs_are_passed_on_to_samplers_and_datasets() -> None:
     sampler, stream = Listening(range(8)), Stream(8)
     for plain in (
         DataLoader(torch.arange(8), sampler=sampler, batch_size=2),
@@ -223,10 +223,10 @@ def test_epochs_are_told_to_who_listens() -> None:
         for ranks in (1, 2):
             loader = prepare_data_loader(plain, num_processes=ranks, process_index=0)
             loader.set_epoch(7)
-            assert (stream.epoch if plain.dataset is stream else sampler.heard) == 7
+            assert (stream.epoch if plain.dataset is stream else sampler.epoch) == 7
             read(loader)
             read(loader)
-            assert (stream.epoch if plain.dataset is stream else sampler.heard) == 8
+            assert (stream.epoch if plain.dataset is stream else sampler.epoch) == 8
 
 
 # Skipping

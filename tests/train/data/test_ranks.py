@@ -1,4 +1,4 @@
-"""Prepared loaders on real ranks: who reads what, in one order, and where the peer is right, as it does."""
+"""Prepared loaders on real ranks: who reads what, in one order, and where Accelerate is right, as it does."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_a_shuffled_order_is_one_on_all_ranks(found: Found, name: str, how: dict
     [case for case in itertools.product(SHUFFLED, HOW_SHUFFLED, (2, 3)) if cases.is_compared(*case)],
     ids=str,
 )
-def test_a_shuffled_order_is_that_of_the_peer(found: Found, name: str, how: dict[str, Any], size: int) -> None:
+def test_a_shuffled_order_is_that_of_accelerate(found: Found, name: str, how: dict[str, Any], size: int) -> None:
     assert len(found[size]) == size
     for rank in found[size]:
         key = ("shuffled", name, *how)
-        assert rank[key] == rank[("peer", *key)]
+        assert rank[key] == rank[("accelerate", *key)]
 
 
 @pytest.mark.parametrize("how", [{}, {"use_seedable_sampler": True}], ids=str)
@@ -78,10 +78,10 @@ def test_a_seedable_order_does_not_depend_on_the_number_of_ranks(found: Found) -
     ],
     ids=str,
 )
-def test_ranks_read_what_the_peer_reads(found: Found, name: str, flags: tuple[bool, ...], size: int) -> None:
+def test_ranks_read_what_accelerate_reads(found: Found, name: str, flags: tuple[bool, ...], size: int) -> None:
     assert len(found[size]) == size
     for rank in found[size]:
-        assert rank[(name, *flags, 0)]["batches"] == rank[("peer", name, *flags)]
+        assert rank[(name, *flags, 0)]["batches"] == rank[("accelerate", name, *flags)]
 
 
 def possible(names: Iterable[str]) -> pytest.MarkDecorator:

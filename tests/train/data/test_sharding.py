@@ -1,11 +1,11 @@
-"""Each rank's share, against the documented rule everywhere, and against the peer where the peer follows it."""
+"""Each rank's share, against the documented rule everywhere, and against Accelerate where Accelerate follows it."""
 
 import pickle
 from typing import Any
 
 import pytest
-from accelerate.data_loader import BatchSamplerShard as PeerShard
-from accelerate.data_loader import IterableDatasetShard as PeerIterableShard
+from accelerate.data_loader import BatchSamplerShard as AccelerateShard
+from accelerate.data_loader import IterableDatasetShard as AccelerateIterableShard
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
@@ -152,28 +152,28 @@ def test_an_iterable_dataset_is_shared_as_a_sampler_is(
         assert stream.remainder == (length % (size * ranks) if even and not drop_last else 0)
 
 
-# By the peer
+# By Accelerate
 
 
 @given(length=LENGTHS, size=SIZES, ranks=RANKS, split=st.booleans(), even=st.booleans(), drop_last=st.booleans())
-def test_samplers_are_shared_as_by_the_peer(
+def test_samplers_are_shared_as_by_accelerate(
     length: int, size: int, ranks: int, split: bool, even: bool, drop_last: bool
 ) -> None:
     sampler = batches_of(length, size * ranks if split else size, drop_last=drop_last)
     options = {"split_batches": split, "even_batches": even}
-    ours, theirs = shards(sampler, ranks, **options), shards(sampler, ranks, PeerShard, **options)
+    ours, theirs = shards(sampler, ranks, **options), shards(sampler, ranks, AccelerateShard, **options)
     assert [list(shard) for shard in ours] == [list(shard) for shard in theirs]
     assert [len(shard) for shard in ours] == [len(shard) for shard in theirs]
 
 
 @given(length=LENGTHS, size=SIZES, ranks=RANKS, split=st.booleans(), drop_last=st.booleans())
-def test_iterable_datasets_are_shared_as_by_the_peer(
+def test_iterable_datasets_are_shared_as_by_accelerate(
     length: int, size: int, ranks: int, split: bool, drop_last: bool
 ) -> None:
     whole = size * ranks if split else size
     for rank in range(ranks):
         given_ = (Stream(length), whole, drop_last, ranks, rank, split)
-        assert list(IterableDatasetShard(*given_)) == list(PeerIterableShard(*given_))
+        assert list(IterableDatasetShard(*given_)) == list(AccelerateIterableShard(*given_))
 
 
 # What cannot work

@@ -1,4 +1,4 @@
-"""What a loader tells of how far it is."""
+"""The progress that a loader reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from notebook_accel.train.data import showing
 
 
 @pytest.fixture
-def heard() -> Iterator[list[Bar]]:
+def reported() -> Iterator[list[Bar]]:
     found: list[Bar] = []
 
     def hear(event: Event) -> None:
@@ -32,48 +32,48 @@ def prepared(size: int = 5) -> DataLoader[torch.Tensor]:
     return loader
 
 
-def test_each_batch_is_told_when_it_is_time(heard: list[Bar], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported_at_intervals(reported: list[Bar], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(100))
     monkeypatch.setattr(showing, "time", type("Time", (), {"monotonic": lambda: float(next(clock))}))
     list(prepared())
-    assert [(bar.n, bar.total, bar.closed) for bar in heard] == [*((n, 5, False) for n in range(5)), (5, 5, True)]
-    assert {bar.description for bar in heard} == {"batch"}
+    assert [(bar.n, bar.total, bar.closed) for bar in reported] == [*((n, 5, False) for n in range(5)), (5, 5, True)]
+    assert {bar.description for bar in reported} == {"batch"}
 
 
-def test_fast_batches_are_told_now_and_then(heard: list[Bar]) -> None:
+def test_fast_batches_are_reported_less_often(reported: list[Bar]) -> None:
     began = time.monotonic()
     list(prepared(3000))
-    assert len(heard) <= 3 + (time.monotonic() - began) / 0.1
-    assert (heard[-1].n, heard[-1].closed) == (3000, True)
+    assert len(reported) <= 3 + (time.monotonic() - began) / 0.1
+    assert (reported[-1].n, reported[-1].closed) == (3000, True)
 
 
-def test_a_loader_has_the_same_bar_in_every_epoch(heard: list[Bar]) -> None:
+def test_a_loader_has_the_same_bar_in_every_epoch(reported: list[Bar]) -> None:
     first, second = prepared(), prepared()
     for loader in (first, second, first):
         list(loader)
-    numbers = list(dict.fromkeys(bar.bar for bar in heard))
+    numbers = list(dict.fromkeys(bar.bar for bar in reported))
     assert len(numbers) == 2
     assert max(numbers) < 0
-    assert heard[-1].bar == heard[0].bar
+    assert reported[-1].bar == reported[0].bar
 
 
-def test_an_epoch_that_is_left_early_closes_its_bar(heard: list[Bar]) -> None:
+def test_an_epoch_that_is_left_early_closes_its_bar(reported: list[Bar]) -> None:
     for n, _ in enumerate(prepared()):
         if n == 2:
             break
-    assert (heard[-1].n, heard[-1].closed) == (2, True)
+    assert (reported[-1].n, reported[-1].closed) == (2, True)
 
 
-def test_a_loader_without_a_length_is_told_too(heard: list[Bar]) -> None:
+def test_a_loader_without_a_length_is_reported_too(reported: list[Bar]) -> None:
     class Stream(IterableDataset[int]):
         def __iter__(self) -> Iterator[int]:
             yield from range(4)
 
     loader = Accelerator(cpu=True).prepare(DataLoader(Stream()))
     assert len(list(loader)) == 4
-    assert {bar.total for bar in heard} == {None}
+    assert {bar.total for bar in reported} == {None}
 
 
 def test_where_nobody_listens_the_batches_come_as_they_are() -> None:
     batches = iter([1, 2])
-    assert showing.shown([], batches) is batches
+    assert showing.with_progress([], batches) is batches

@@ -46,7 +46,7 @@ def tried(find: Any, largest: int, **options: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("largest", [1000, 100, 17, 1])
-def test_the_sizes_are_those_of_the_peer(largest: int) -> None:
+def test_the_sizes_are_those_of_accelerate(largest: int) -> None:
     ours = tried(find_executable_batch_size, largest)
     assert ours == tried(accelerate.utils.find_executable_batch_size, largest)
     assert ours[0] == 128
@@ -132,7 +132,7 @@ def test_what_did_not_fit_is_freed_before_the_next_try() -> None:
         (ValueError("out of memory. not"), False),
     ],
 )
-def test_errors_about_memory_are_told_from_others(error: Exception, reduces: bool) -> None:
+def test_errors_about_memory_are_distinguished_from_others(error: Exception, reduces: bool) -> None:
     assert should_reduce_batch_size(error) is reduces
 
 

@@ -5,7 +5,7 @@ import pytest
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin as Plugin
 
-PEERS = {
+FROM_ACCELERATE = {
     "FSDP_VERSION": "2",
     "FSDP_SHARDING_STRATEGY": "FULL_SHARD",
     "FSDP_RESHARD_AFTER_FORWARD": "true",
@@ -18,11 +18,11 @@ PEERS = {
     "FSDP_SYNC_MODULE_STATES": "true",
     "FSDP_ACTIVATION_CHECKPOINTING": "false",
 }
-"""What the peer's launch writes where nothing was chosen."""
+"""What Accelerate's launch writes where nothing was chosen."""
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("environ", "expected"),
     [
         ({}, {}),
         ({"FSDP_RESHARD_AFTER_FORWARD": "false"}, {"reshard_after_forward": False}),
@@ -37,25 +37,25 @@ PEERS = {
     ],
     ids=str,
 )
-def test_a_launch_tells_how_to_shard(told: dict[str, str], expected: dict[str, Any]) -> None:
-    assert Plugin.of_environment(told) == Plugin(**expected)
+def test_the_environment_of_a_launch_sets_the_plugin(environ: dict[str, str], expected: dict[str, Any]) -> None:
+    assert Plugin.of_environment(environ) == Plugin(**expected)
 
 
-def test_what_the_peer_writes_unasked_is_the_default() -> None:
-    written = Plugin.of_environment(PEERS)
+def test_what_accelerate_sets_by_default_is_the_default() -> None:
+    written = Plugin.of_environment(FROM_ACCELERATE)
     assert (written.offload, written.wrapping, written.reshard_after_forward) == (False, "no_wrap", True)
     assert written.state_dict_type == Plugin().state_dict_type
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("environ", "message"),
     [
         ({"FSDP_VERSION": "1"}, "fsdp_version=1"),
         ({"FSDP_MIN_NUM_PARAMS": "many"}, "must be numbers, not 'many'"),
         ({"FSDP_AUTO_WRAP_POLICY": "BY_LUCK"}, "auto_wrap_policy='BY_LUCK' must be one of"),
     ],
 )
-def test_what_means_nothing_is_refused(told: dict[str, str], message: str) -> None:
+def test_an_invalid_value_is_refused(environ: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        Plugin.of_environment(told)
+        Plugin.of_environment(environ)
     assert message in str(refused.value)

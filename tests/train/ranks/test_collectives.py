@@ -18,7 +18,8 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.ranks import packets
 from tests.train.conftest import Cases, Ranks
 
-LARGE = packets.LARGEST  # of a type of several bytes, so that it fits into no first message
+SMALL, LARGEST = packets.MIN_SIZE, packets.MAX_SIZE
+LARGE = LARGEST  # of a type of several bytes, so that it fits into no first message
 
 
 class Pair(NamedTuple):
@@ -76,7 +77,7 @@ def objects(size: int) -> tuple[Any, ...]:
 
 def of_changing_sizes() -> bool:
     rank = PartialState().process_index
-    sizes = [1, packets.SIZE, packets.SIZE, 3, packets.LARGEST, 5, 3 * packets.SIZE, 3 * packets.SIZE, 2]
+    sizes = [1, SMALL, SMALL, 3, LARGEST, 5, 3 * SMALL, 3 * SMALL, 2]
     return all(
         torch.equal(gather(torch.full((size,), rank)), torch.tensor([0, 1]).repeat_interleave(size)) for size in sizes
     )
@@ -86,7 +87,7 @@ def test_first_messages_grow_and_shrink_on_all_ranks_alike(on_ranks: dict[int, C
     assert on_ranks[2][(of_changing_sizes,)] == [True, True]
 
 
-OBJECT_SIZES = [0, 10, 3 * packets.SIZE, 2 * packets.LARGEST]
+OBJECT_SIZES = [0, 10, 3 * SMALL, 2 * LARGEST]
 
 
 @pytest.mark.parametrize("size", OBJECT_SIZES)

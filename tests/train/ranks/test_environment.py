@@ -28,7 +28,7 @@ PLACE = {
         ({"ACCELERATE_DYNAMO_BACKEND": "NO"}, Environment()),
     ],
 )
-def test_a_rank_knows_what_the_launch_has_told_it(environ: dict[str, str], found: Environment) -> None:
+def test_a_rank_reads_the_environment_of_its_launch(environ: dict[str, str], found: Environment) -> None:
     assert environment.read(environ) == found
 
 

@@ -38,7 +38,7 @@ def test_the_line_that_is_named_is_the_callers(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize(
-    ("rank", "arguments", "heard"),
+    ("rank", "arguments", "expected"),
     [
         (0, {}, ["hello"]),
         (1, {}, []),
@@ -46,16 +46,16 @@ def test_the_line_that_is_named_is_the_callers(caplog: pytest.LogCaptureFixture)
         (1, {"main_process_only": False}, ["[RANK 1] hello"]),
     ],
 )
-def test_rank_0_speaks_unless_all_are_asked_to(
+def test_only_rank_0_logs_by_default(
     rank: int,
     arguments: dict[str, Any],
-    heard: list[str],
+    expected: list[str],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     place(monkeypatch, rank)
     get_logger("tests.logging", "INFO").info("hello", **arguments)
-    assert caplog.messages == heard
+    assert caplog.messages == expected
 
 
 def test_a_level_is_taken_from_the_argument_or_the_environment(

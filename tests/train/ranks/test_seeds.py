@@ -31,7 +31,7 @@ def undeterministic() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", [0, 42, 2**32 - 1])
-def test_a_seed_is_the_seed_of_all_as_with_the_peer(seed: int) -> None:
+def test_a_seed_is_the_seed_of_all_as_with_accelerate(seed: int) -> None:
     set_seed(seed)
     ours = draw()
     accelerate.utils.set_seed(seed)

@@ -32,7 +32,7 @@ def test_a_process_that_nobody_launched_is_one_device() -> None:
     assert PartialState() is not state
 
 
-def test_every_way_to_work_together_that_the_peer_knows_can_be_asked_for() -> None:
+def test_every_way_to_work_together_that_accelerate_knows_can_be_asked_for() -> None:
     known = {each.name: each.value for each in DistributedType}
     assert known == {**{each.name: each.value for each in accelerate.DistributedType}, "TP": "TP"}
     assert Accelerator().distributed_type not in (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
@@ -64,7 +64,7 @@ def test_ranks_of_a_launch_need_no_arguments(ranks: Ranks) -> None:
         ({}, {"fsdp_plugin": FullyShardedDataParallelPlugin()}, "fsdp_plugin=None"),
     ],
 )  # fmt: skip
-def test_a_second_accelerator_that_clashes_is_told_of_both(
+def test_a_second_accelerator_with_other_settings_is_refused(
     first: dict[str, Any], second: dict[str, Any], message: str
 ) -> None:
     Accelerator(**first)

@@ -181,13 +181,13 @@ def on_four() -> Cases:
     return Cases({call: call for call in ((shared_data,), *PLACED, *SHARED)}, size=4)
 
 
-def test_ranks_hold_the_shards_of_their_place(on_four: Cases) -> None:
+def test_each_rank_holds_its_own_shards(on_four: Cases) -> None:
     full, hybrid, on_one_machine = (on_four[call] for call in PLACED)
     assert full == on_one_machine == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert hybrid == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2, "each machine has all shards"
 
 
-def test_ranks_read_the_samples_of_their_place_in_a_mesh(on_four: Cases) -> None:
+def test_ranks_read_the_samples_of_their_coordinates_in_a_mesh(on_four: Cases) -> None:
     replicated, layers_within, layers_across = (on_four[call] for call in SHARED)
     assert replicated == [[0, 4], [1, 5], [2, 6], [3, 7]]
     assert layers_within == [[0, 2, 4, 6], [0, 2, 4, 6], [1, 3, 5, 7], [1, 3, 5, 7]]

@@ -98,7 +98,7 @@ def test_what_is_no_tensor_is_left_alone_or_refused() -> None:
         tree.concatenate([["a"], ["b"]])
 
 
-def test_only_tensors_are_told_from_mixtures() -> None:
+def test_only_tensors_are_distinguished_from_mixtures() -> None:
     assert tree.has_only_tensors([{"a": ONE}, (ONE,)])
     assert not tree.has_only_tensors([{"a": ONE}, "text"])
     assert not tree.has_only_tensors(3)

@@ -1,0 +1,42 @@
+"""Tensors as bytes in one buffer: the only place that aligns and packs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+ALIGNMENT = 16
+"""Bytes; the largest element that torch has, complex128, starts at a multiple of its own size."""
+
+
+def aligned(size: int) -> int:
+    """The next multiple of the alignment."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def packed_size(leaves: Iterable[torch.Tensor]) -> int:
+    """The bytes that `pack` needs for these tensors."""
+    return sum(aligned(leaf.nbytes) for leaf in leaves)
+
+
+def pack(leaves: Sequence[torch.Tensor], size: int | None = None) -> torch.Tensor:
+    """One tensor of bytes that holds all of these, one after the other, on their device.
+
+    Args:
+        leaves: Strided tensors.
+        size: The bytes of the result; `None`: as many as they need.
+    """
+    device = leaves[0].device if leaves else None
+    packed = torch.empty(packed_size(leaves) if size is None else size, dtype=torch.uint8, device=device)
+    start = 0
+    for leaf in leaves:
+        flat = leaf.detach().contiguous().view(-1).view(torch.uint8)
+        packed[start : start + flat.numel()] = flat
+        start += aligned(flat.numel())
+    return packed
+
+
+def unpack(packed: torch.Tensor, start: int, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    """The tensor that starts at a byte of `packed`, whose memory it shares."""
+    return packed[start : start + shape.numel() * dtype.itemsize].view(dtype).view(shape)
