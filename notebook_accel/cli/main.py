@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -12,7 +11,7 @@ import click
 
 from notebook_accel import __version__
 from notebook_accel.cli.exit_codes import INTERRUPTED, USER_ERROR
-from notebook_accel.errors import NotebookAccelError
+from notebook_accel.errors import NotebookAccelError, did_you_mean
 
 if TYPE_CHECKING:
     from notebook_accel.cli.launch.monitor import Agent
@@ -48,10 +47,10 @@ class _Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            if not close:
+            hint = did_you_mean(args[0], COMMANDS)
+            if not hint:
                 raise
-            raise click.UsageError(f"there is no command {args[0]}; did you mean {close[0]}?", ctx) from None
+            raise click.UsageError(f"there is no command {args[0]}{hint}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

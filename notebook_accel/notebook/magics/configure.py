@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from notebook_accel import hardware
-from notebook_accel.config import checks, environment, file, resolve
+from notebook_accel.config import environment, file, resolve
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.settings import SETTINGS, Setting
 from notebook_accel.config.translation import from_config
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, did_you_mean
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.plan.preview import preview
@@ -50,7 +50,7 @@ def run(words: Sequence[str]) -> None:
     """
     given, rest = magic_options.parse(MAGIC, OPTIONS, words)
     if rest:
-        raise ConfigurationError(f"{MAGIC}: {rest[0]!r} belongs to no option{checks.nearest(rest[0], list(_SETTING))}")
+        raise ConfigurationError(f"{MAGIC}: {rest[0]!r} belongs to no option{did_you_mean(rest[0], _SETTING)}")
     if not given:
         status(None, [])
         return

@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, did_you_mean
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -94,8 +93,7 @@ def get(name: str) -> Subcommand:
     """
     known = {each.name: each for each in SUBCOMMANDS}
     if name not in known:
-        close = get_close_matches(name, known, n=1)
-        hint = f"; did you mean {close[0]}?" if close else f"; it has {', '.join(known)}, and options such as -n 2"
+        hint = did_you_mean(name, known) or f"; it has {', '.join(known)}, and options such as -n 2"
         raise ConfigurationError(f"%accelerate has no subcommand {name!r}{hint}")
     return known[name]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
-from difflib import get_close_matches
 from importlib import util
 from typing import Any
 
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, closest
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show.front_end import View
 from notebook_accel.notebook.views import browsers
@@ -63,8 +62,8 @@ def _load(name: str) -> Callable[[Job], View]:
 
 def _check(name: Any, source: str) -> None:
     if not isinstance(name, str) or name not in _VIEWS:
-        close = get_close_matches(str(name), _VIEWS, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        close = closest(str(name), _VIEWS)
+        hint = f" (did you mean {close!r}?)" if close else ""
         raise ConfigurationError(f"{source}: there is no view {name!r}{hint}; choose one of {', '.join(_VIEWS)}")
     if name == "widget" and util.find_spec("anywidget") is None:
         raise ConfigurationError(
