@@ -1,4 +1,12 @@
-"""The parts that know IPython: where a launch shows itself, and what the kernel has imported."""
+"""What knows IPython and Jupyter. Everything here runs in the kernel, except `cells/on_rank/`, which runs in the ranks.
+
+    magics/  ─ `%accelerate`: settings, status, and the table of its subcommands (magics/subcommands.py)
+    cells/   ─ `%%accelerate`: cells on persistent ranks
+    ipython/ ─ the front end for IPython: output, cell numbers, tracebacks, completion, preloading
+    views/   ─ how a job is drawn below its cell; the table of views is in views/__init__.py
+
+Imports run downwards: magics, cells, ipython, views.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""How a job is drawn below its cell. Every view reads the job and owns nothing; a new one is a file and a row here."""
+"""How a job is drawn below its cell. A view reads the job and owns nothing.
+
+    widget.py        ─ `widget`: panel.py is its widget, panel_state.py what is sent to the browser (merge_patch.py: as
+                       patches), browser/ the script that draws it, built from extension/
+    html.py          ─ `html`: page.py draws the job, of elements.py and charts.py
+    plain_text.py    ─ `text`
+    display.py       ─ an output that is redrawn in place, as `html` and `text` are
+    pacing.py        ─ limits how often; first_failure.py: what must not wait; browsers.py: whether widgets are drawn
+
+A new view is a class with `refresh()` and `finish()` in a file here, and a row of `_VIEWS` below. The table in a
+terminal is not among them: `launch/show/terminal.py`.
+"""
 
 from __future__ import annotations
 
