@@ -1,4 +1,4 @@
-"""The group of commands. Each is imported when it is used, so that help comes at once."""
+"""The click group and its table of commands. Each command is imported when it is used, so that help is quick."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ COMMANDS = {
     "merge-weights": ("merge.command", "Turn a sharded checkpoint into safetensors."),
     "lab": ("lab.command", "Open JupyterLab on the examples."),
 }
-"""By name: where the command is, and its line in the list of commands."""
+"""By name: the module and name of the click command, and its line of help. A new command is a row here."""
 
 
 class _Commands(click.Group):
-    """Knows its commands by name and a line of help, and imports the one that is used."""
+    """Lists commands from the table, without importing any, and imports the one that is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -74,10 +74,10 @@ def main() -> None:
 
 
 def run(agent: Agent | None) -> NoReturn:
-    """Runs the command line to its end, and tells by the exit code how that was.
+    """Runs a command, and exits with the code that fits its outcome.
 
     Args:
-        agent: Starts the ranks, where this is a launch.
+        agent: The process that starts the ranks, if the command is `launch`.
     """
     try:
         main.main(prog_name="notebook-accel", standalone_mode=False, obj=agent)

@@ -1,4 +1,4 @@
-"""What a launch runs: a script, a module, a program of its own, or a notebook. It must be there."""
+"""The script, module, program or notebook that a launch runs; refuses one that does not exist."""
 
 from __future__ import annotations
 
