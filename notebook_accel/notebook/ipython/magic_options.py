@@ -35,7 +35,7 @@ class Option:
 
 
 def parse(magic: str, options: Iterable[Option], words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Takes a line apart.
+    """Parses a line.
 
     Args:
         magic: What the line belongs to, as messages name it.
@@ -98,7 +98,7 @@ def describe(options: Iterable[Option]) -> str:
 
 
 def _dashes(flag: str) -> str:
-    """`--num_processes` is `--num-processes`, as in the peer."""
+    """`--num_processes` is `--num-processes`, as in Accelerate."""
     return flag.replace("_", "-") if flag.startswith("--") else flag
 
 

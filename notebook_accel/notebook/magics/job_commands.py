@@ -29,7 +29,7 @@ def attach(shell: InteractiveShell, words: list[str]) -> Job:
 
 
 def complete(shell: InteractiveShell, words: list[str], prefix: str) -> list[str]:
-    """The jobs that there are."""
+    """Completes the IDs of jobs."""
     del shell, prefix
     return [] if words else [listed.id for listed in attaching.jobs()]
 

@@ -1,4 +1,7 @@
-"""The words that `%accelerate` understands beside its options. A new one is a row here and a function elsewhere."""
+"""The table of subcommands of `%accelerate`.
+
+A new one is a row of `SUBCOMMANDS`, and a function in `rank_commands.py` or `job_commands.py`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subcommand:
-    """One word that may follow `%accelerate`."""
+    """One subcommand of `%accelerate`."""
 
     name: str
     arguments: str
@@ -35,7 +38,7 @@ class Subcommand:
 
 
 SUBCOMMANDS: tuple[Subcommand, ...] = (
-    Subcommand("status", "", "Shows what %accelerate alone shows.", "magics.configure.status"),
+    Subcommand("status", "", "Shows what %accelerate alone shows.", "magics.configure.show_status"),
     Subcommand("stop", "", "Ends the ranks of %%accelerate.", "magics.rank_commands.stop"),
     Subcommand("restart", "", "Ends them, and starts new ones, as they are set now.", "magics.rank_commands.restart"),
     Subcommand("interrupt", "", "Interrupts the cell that runs in the background.", "magics.rank_commands.interrupt"),
