@@ -27,11 +27,11 @@ _COLOURS = {Phase.FAILED: RED, Phase.DONE: GREEN}
 
 
 def draw(job: Job, *, fallback: bool = False) -> str:
-    """The whole output; a `spare` one goes along with a widget, for wherever that is not drawn.
+    """The whole output; a `fallback` one accompanies a widget, for where that is not drawn.
 
-    It has no grid where ranks are too many for rows, of those only the ones that failed: the grid is long, and a front
-    end takes its time to look for harm, and for headings, in all that it is given. It is drawn seldom, and where the
-    kernel ends before the job it is what stays in the notebook: so it says of when it is.
+    A fallback has no grid where ranks are too many for rows, only the rows of those that failed: a front end sanitizes
+    all of the HTML, and a grid is long. It is drawn seldom, and stays in the notebook if the kernel ends before the
+    job: so it has the time when it was drawn.
     """
     found = progress.overview(job)
     parts = [_head(job, found, fallback and not job.status.ended)]
