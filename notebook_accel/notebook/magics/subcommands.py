@@ -72,12 +72,12 @@ SUBCOMMANDS: tuple[Subcommand, ...] = (
         "magics.rank_commands.ranks",
         takes_code=True,
     ),
-    Subcommand("jobs", "", "Lists the last jobs, of every notebook.", "magics.job_commands.jobs"),
+    Subcommand("jobs", "", "Lists the last jobs, of every notebook.", "magics.job_commands.list_jobs"),
     Subcommand(
         "attach",
         "[JOB]",
         "Shows a job again; the last one by default.",
-        "magics.job_commands.attach",
+        "magics.job_commands.attach_job",
         "magics.job_commands.complete",
     ),
 )
