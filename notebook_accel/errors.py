@@ -17,7 +17,7 @@ An interrupted launch ends in Python's own `KeyboardInterrupt`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -99,3 +99,16 @@ class RankError(NotebookAccelError, RuntimeError):
 
 class RankTimeoutError(RankError, TimeoutError):
     """The ranks did not finish within `timeout`; the message shows where each one was."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name, which suggests a known one; empty if none is similar."""
+    close = closest(word, known)
+    return f"; did you mean {close}?" if close else ""
+
+
+def closest(word: str, known: Iterable[str], similarity: float = 0.6) -> str:
+    """The known name that is most like a word; empty if none reaches this similarity, of 0 to 1."""
+    from difflib import get_close_matches  # needed by messages about errors alone
+
+    return next(iter(get_close_matches(word, list(known), 1, similarity)), "")

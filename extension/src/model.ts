@@ -7,7 +7,7 @@
 export const PHASES = ["starting", "idle", "loading", "running", "waiting", "done", "failed", "stopped"] as const;
 export type Phase = (typeof PHASES)[number];
 
-/** What has become of a job, as in `notebook_accel/launch/job/job.py`. */
+/** What has become of a job, as in `notebook_accel/launch/job/fold.py`. */
 export const STATUSES = [
   "starting",
   "running",

@@ -1,4 +1,4 @@
-"""The way in. What takes longest begins first: a launch imports torch while the command line reads its options."""
+"""The console script. A launch forks the process that imports torch before it parses options, to save that second."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ def run() -> NoReturn:
         main.run(agent)
     finally:
         if agent is not None:
-            agent.dismiss()
+            agent.kill()

@@ -28,9 +28,9 @@ _VARIABLES = ("NOTEBOOK_ACCEL_", "ACCELERATE_", "FSDP_", "CUDA_", "NCCL_", "GLOO
 
 
 def collect() -> dict[str, dict[str, Any]]:
-    """All that is known, by section. What cannot be found out says why."""
+    """The report, by section. An entry that can't be determined has the reason as its value."""
     sections: Mapping[str, Callable[[], dict[str, Any]]] = {
-        "notebook-accel": _ours,
+        "notebook-accel": _package,
         "system": _system,
         "hardware": _hardware,
         "torch": _torch,
@@ -42,7 +42,7 @@ def collect() -> dict[str, dict[str, Any]]:
     return {name: section() for name, section in sections.items()}
 
 
-def _ours() -> dict[str, Any]:
+def _package() -> dict[str, Any]:
     return {"version": __version__, "folder": str(Path(__file__).parents[1]), "python": sys.executable}
 
 

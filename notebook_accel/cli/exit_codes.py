@@ -1,6 +1,6 @@
-"""What the exit codes of the command line mean, beside those of the script that it ran."""
+"""The exit codes of the command line's own. A launch otherwise exits with that of the script it ran."""
 
 USER_ERROR = 2
-"""What the user can put right: an option, a file, a setting."""
+"""The user can correct it: an option, a file, a setting."""
 INTERRUPTED = 130
-"""After Ctrl-C, as shells have it."""
+"""After Ctrl-C: 128 + SIGINT, the convention of shells."""

@@ -1,8 +1,7 @@
-"""The group of commands. Each is imported when it is used, so that help comes at once."""
+"""The click group and its table of commands. Each command is imported when it is used, so that help is quick."""
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -12,7 +11,7 @@ import click
 
 from notebook_accel import __version__
 from notebook_accel.cli.exit_codes import INTERRUPTED, USER_ERROR
-from notebook_accel.errors import NotebookAccelError
+from notebook_accel.errors import NotebookAccelError, did_you_mean
 
 if TYPE_CHECKING:
     from notebook_accel.cli.launch.monitor import Agent
@@ -26,11 +25,11 @@ COMMANDS = {
     "merge-weights": ("merge.command", "Turn a sharded checkpoint into safetensors."),
     "lab": ("lab.command", "Open JupyterLab on the examples."),
 }
-"""By name: where the command is, and its line in the list of commands."""
+"""By name: the module and name of the click command, and its line of help. A new command is a row here."""
 
 
 class _Commands(click.Group):
-    """Knows its commands by name and a line of help, and imports the one that is used."""
+    """Lists commands from the table, without importing any, and imports the one that is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -48,10 +47,10 @@ class _Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            if not close:
+            hint = did_you_mean(args[0], COMMANDS)
+            if not hint:
                 raise
-            raise click.UsageError(f"there is no command {args[0]}; did you mean {close[0]}?", ctx) from None
+            raise click.UsageError(f"there is no command {args[0]}{hint}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -75,10 +74,10 @@ def main() -> None:
 
 
 def run(agent: Agent | None) -> NoReturn:
-    """Runs the command line to its end, and tells by the exit code how that was.
+    """Runs a command, and exits with the code that fits its outcome.
 
     Args:
-        agent: Starts the ranks, where this is a launch.
+        agent: The process that starts the ranks, if the command is `launch`.
     """
     try:
         main.main(prog_name="notebook-accel", standalone_mode=False, obj=agent)

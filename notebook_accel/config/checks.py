@@ -6,7 +6,6 @@ import math
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from notebook_accel.errors import ConfigurationError
@@ -197,12 +196,6 @@ def call(function: Any, args: Any, kwargs: Any) -> tuple[Callable[..., Any], tup
     if kwargs is not None and not (isinstance(kwargs, Mapping) and all(isinstance(key, str) for key in kwargs)):
         raise ConfigurationError(f"kwargs must be a dict with names as its keys, not {kwargs!r:.80}")
     return function, tuple(args), dict(kwargs or {})
-
-
-def nearest(word: str, known: Sequence[str]) -> str:
-    """What may have been meant, as the end of a message; empty if nothing is near."""
-    close = get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 # From text, as variables and command lines have it. What is not of the kind stays text, for the check to refuse.

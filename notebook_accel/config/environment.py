@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from notebook_accel.config import checks, keys
 from notebook_accel.config.layers import Layer
 from notebook_accel.config.settings import SETTINGS, LaunchConfig
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, closest
 
 PREFIX = "NOTEBOOK_ACCEL_"
 FILE_VARIABLE = "NOTEBOOK_ACCEL_CONFIG_FILE"
@@ -108,9 +107,10 @@ def _check_names(environ: Mapping[str, str]) -> None:
     """A misspelt variable would have no effect, and nobody would know."""
     for name in environ:
         if name.startswith(PREFIX) and name not in _OURS:
-            close = get_close_matches(name[len(PREFIX) :], [each[len(PREFIX) :] for each in _OURS], 1, _SIMILAR)
+            known = [each[len(PREFIX) :] for each in _OURS]
+            close = closest(name[len(PREFIX) :], known, _SIMILAR)
             if close:
-                raise ConfigurationError(f"{name} in the environment is no setting; did you mean {PREFIX}{close[0]}?")
+                raise ConfigurationError(f"{name} in the environment is no setting; did you mean {PREFIX}{close}?")
 
 
 def _yes_or_no(value: bool) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from notebook_accel.config import checks
 from notebook_accel.config.checks import Check
 from notebook_accel.config.settings import DEVICES, PRECISIONS
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, did_you_mean
 
 SCHEMA_KEY = "schema_version"
 SCHEMA = 1
@@ -255,7 +255,7 @@ def check(key: str, value: Any, called: str) -> Any:
     if key in KEYS:
         return KEYS[key].check(called, value)
     if key not in NEUTRAL:
-        raise ConfigurationError(f"{called} is no setting{checks.nearest(key, [*KEYS, *NEUTRAL, *GROUPS])}")
+        raise ConfigurationError(f"{called} is no setting{did_you_mean(key, [*KEYS, *NEUTRAL, *GROUPS])}")
     allowed, instead = NEUTRAL[key]
     if not _is_any(value, allowed):
         raise ConfigurationError(f"{called}: {value!r:.80} is not available here: {instead}")

@@ -1,4 +1,12 @@
-"""The parts that know IPython: where a launch shows itself, and what the kernel has imported."""
+"""What knows IPython and Jupyter. Everything here runs in the kernel, except `cells/on_rank/`, which runs in the ranks.
+
+    magics/  ─ `%accelerate`: settings, status, and the table of its subcommands (magics/subcommands.py)
+    cells/   ─ `%%accelerate`: cells on persistent ranks
+    ipython/ ─ the front end for IPython: output, cell numbers, tracebacks, completion, preloading
+    views/   ─ how a job is drawn below its cell; the table of views is in views/__init__.py
+
+Imports run downwards: magics, cells, ipython, views.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +24,7 @@ from notebook_accel.launch.show import front_end
 from notebook_accel.notebook import views
 from notebook_accel.notebook.ipython.front_end import IPythonTerminal, Kernel
 from notebook_accel.notebook.ipython.preload import Preloader
-from notebook_accel.notebook.ipython.tracebacks import shorten_ours
+from notebook_accel.notebook.ipython.tracebacks import install
 from notebook_accel.notebook.magics import accelerate
 from notebook_accel.notebook.views import browsers
 
@@ -25,23 +33,23 @@ if TYPE_CHECKING:
 
 
 def attach(shell: InteractiveShell) -> None:
-    """Makes launches show themselves as this shell's user expects, and keeps the engine up with its imports."""
-    accelerate.register(shell)  # again after they were unloaded
+    """Registers the magics, makes IPython the front end of launches, and preloads what the notebook imports."""
+    accelerate.register(shell)  # also after they were unregistered
     if isinstance(front_end.current, IPythonTerminal):
         return
     front_end.use(Kernel(shell) if getattr(shell, "kernel", None) is not None else IPythonTerminal(shell))
-    shorten_ours()
+    install()
     preloader = Preloader(engines.default())
-    shell.events.register("post_run_cell", lambda *_: preloader.look())
+    shell.events.register("post_run_cell", lambda *_: preloader.update())
     shell.events.register("pre_run_cell", lambda *_: browsers.current.cell_begins())
     shell.events.register("post_run_cell", lambda *_: browsers.current.cell_ends())
-    context = contextvars.copy_context()  # tells which cell this is, and so whom it comes from
-    threading.Thread(target=context.run, args=(_get_ready,), name="notebook-accel-ready", daemon=True).start()
+    context = contextvars.copy_context()  # has the cell's header, which says who sent it
+    threading.Thread(target=context.run, args=(_warm_up,), name="notebook-accel-ready", daemon=True).start()
 
 
-def _get_ready() -> None:
-    """Does what the first launch would wait for."""
-    hardware.detect()  # asks the driver
+def _warm_up() -> None:
+    """Fills caches that the first launch would otherwise wait for."""
+    hardware.detect()  # queries the NVIDIA driver, which takes tens of milliseconds
     with contextlib.suppress(ConfigurationError):  # which the launch is to raise
         file.from_file(os.environ)
     with contextlib.suppress(ConfigurationError):  # which the launch is to raise

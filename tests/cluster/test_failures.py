@@ -123,7 +123,9 @@ def test_an_agent_that_is_killed_takes_its_ranks_with_it(cluster: Cluster, noteb
 
 def test_a_bridge_that_is_killed_is_replaced(notebook: Notebook):
     cell, left = started(notebook)
-    [bridge] = [process for process in notebook.processes() if "cluster.bridge.main:main" in " ".join(process.cmdline())]
+    [bridge] = [
+        process for process in notebook.processes() if "cluster.bridge.main:main" in " ".join(process.cmdline())
+    ]
     bridge.kill()
     notebook.finish(cell, timeout=20)
     assert cell.error == "LaunchError", cell

@@ -229,10 +229,10 @@ def test_a_browser_that_never_answers_is_given_html(prepared: Notebook, go_on: P
 def test_a_panel_that_cannot_be_drawn_ends_no_training(prepared: Notebook):
     prepared.check("""
     from notebook_accel.notebook.views import panel_state
-    look, panel_state.StateMaker.look_at_metrics = panel_state.StateMaker.look_at_metrics, None
+    look, panel_state.StateMaker.update_metrics = panel_state.StateMaker.update_metrics, None
     """)
     cell = prepared.finish(prepared.begin_in_browser("notebook_launcher(lambda: 6 * 7, num_processes=2)"))
-    prepared.check("panel_state.StateMaker.look_at_metrics = look")
+    prepared.check("panel_state.StateMaker.update_metrics = look")
     assert cell.value == "[42, 42]"
     assert "can't be shown here any more: TypeError: 'NoneType' object is not callable (" in cell.stderr
 

@@ -49,7 +49,7 @@ def _without_settings() -> Iterator[None]:
 
 
 def _check(ranks: int) -> list[Finding]:
-    """Makes the checks, and shows what each finds."""
+    """Runs the checks, and shows each finding."""
     found: list[Finding] = []
     for check in CHECKS.values():
         for finding in check(ranks):

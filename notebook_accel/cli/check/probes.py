@@ -31,7 +31,7 @@ _DISK = 5 * 2**30
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found out."""
+    """One result of a check."""
 
     name: str
     grade: str
@@ -124,7 +124,7 @@ def launches(ranks: int) -> Iterator[Finding]:
 
 
 def _of_ranks(results: list[Mapping[str, Any]]) -> Iterator[Finding]:
-    """What the ranks have found, brought together."""
+    """Findings from what all ranks measured."""
     first = results[0]
     wrong = next((each["collectives"] for each in results if each["collectives"]), "")
     advice = "with NCCL: set NCCL_P2P_DISABLE=1 to see if the link between GPUs is at fault"

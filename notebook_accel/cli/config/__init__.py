@@ -1,1 +1,1 @@
-"""`notebook-accel config`. Start reading at `command.py`; `questions.py` is what it asks."""
+"""`notebook-accel config`. Start reading at `command.py`; `questions.py` prompts the user."""

@@ -33,7 +33,7 @@ _UNSET = {
     "dynamo_backend": "no",
     "debug": "false",
 }
-"""What a key stands for that is not set."""
+"""What is shown for a key that is not set."""
 F = Callable[..., Any]
 
 
@@ -66,18 +66,18 @@ def command(context: click.Context, /, path: Path | None, yes: bool, **given: st
     is not asked for.
     """
     context.obj = path
-    told = _checked({name: text for name, text in given.items() if text is not None})
+    values = _checked({name: text for name, text in given.items() if text is not None})
     if context.invoked_subcommand is not None:
-        if told or yes:
-            wrong = "--yes" if yes else f"--{next(iter(told))}"
+        if values or yes:
+            wrong = "--yes" if yes else f"--{next(iter(values))}"
             raise ConfigurationError(f"{wrong} does not go with config {context.invoked_subcommand}")
         return
     where = path or file.location(os.environ)
     found = hardware.detect()
     before = {**questions.defaults(found), **_flat(_read(where))}
     click.echo(f"found: {questions.describe(found)}")
-    answers = told if yes else {**told, **questions.ask(found, _lay(before, told, where), told)}
-    _save(where, _lay(before, answers, where))
+    answers = values if yes else {**values, **questions.ask(found, _overlay(before, values, where), values)}
+    _save(where, _overlay(before, answers, where))
 
 
 @command.command()
@@ -90,8 +90,8 @@ def default(parent: Path | None, path: Path | None, yes: bool, precision: str | 
     where = path or parent or file.location(os.environ)
     if where.exists() and not yes:
         raise ConfigurationError(f"{where} is there already: see config show, or replace it with config default --yes")
-    told = _checked({} if precision is None else {"mixed_precision": precision})
-    _save(where, _lay(questions.defaults(hardware.detect()), told, where))
+    values = _checked({} if precision is None else {"mixed_precision": precision})
+    _save(where, _overlay(questions.defaults(hardware.detect()), values, where))
 
 
 @command.command()
@@ -104,11 +104,11 @@ def show(parent: Path | None, path: Path | None) -> None:
     click.echo(f"{where}{'' if where.exists() else ' (not there)'}\n")
     config = merge(below(os.environ, named))
     found = from_config(config)
-    rows = [(name, *_told(found, name)) for name in dict.fromkeys([*_SHOWN, *found])]
+    rows = [(name, *_value_and_source(found, name)) for name in dict.fromkeys([*_SHOWN, *found])]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, value, source in rows:
         click.echo(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source.replace(str(where), 'the file')}")
-    click.echo("".join(f"\n{notice}" for notice in config.notices) + f"\n{_outlook(config)}")
+    click.echo("".join(f"\n{notice}" for notice in config.notices) + f"\n{_preview(config)}")
 
 
 @command.command("set")
@@ -124,9 +124,9 @@ def set_(parent: Path | None, path: Path | None, settings: tuple[str, ...]) -> N
         if not equals:
             raise ConfigurationError(f"{setting!r} must be written KEY=VALUE, such as mixed_precision=bf16")
         texts[key.strip()] = text.strip()
-    gone = [key for key, text in texts.items() if not text]
-    told = _checked({key: text for key, text in texts.items() if text})
-    _save(where, _lay(_without(_flat(_read(where)), gone, where), told, where))
+    removed = [key for key, text in texts.items() if not text]
+    values = _checked({key: text for key, text in texts.items() if text})
+    _save(where, _overlay(_without(_flat(_read(where)), removed, where), values, where))
 
 
 @command.command()
@@ -138,11 +138,11 @@ def update(parent: Path | None, path: Path | None) -> None:
     found = file.read(where)
     if found is None:
         raise ConfigurationError(f"{where} is not there: notebook-accel config makes it")
-    _save(where, _lay(found, {}, where))
+    _save(where, _overlay(found, {}, where))
 
 
 def _checked(texts: Mapping[str, str]) -> dict[str, Any]:
-    """The values that texts stand for."""
+    """The values that texts from the command line stand for, checked."""
     found = {
         key: keys.check(key, keys.KEYS[key].read(text) if key in keys.KEYS else text, key)
         for key, text in texts.items()
@@ -157,25 +157,25 @@ def _read(path: Path) -> LaunchConfig:
 
 
 def _flat(config: LaunchConfig) -> dict[str, Any]:
-    return {key: told.value for key, told in from_config(config).items()}
+    return {key: each.value for key, each in from_config(config).items()}
 
 
-def _lay(before: Mapping[str, Any], told: Mapping[str, Any], where: Path) -> LaunchConfig:
-    """The configuration of some keys with others laid over them."""
-    machines = {key: before[key] for key in ("num_machines", "cluster") if key in before and "num_processes" in told}
-    above = file.layer({**machines, **told}, where)  # processes are counted over all machines
+def _overlay(before: Mapping[str, Any], values: Mapping[str, Any], where: Path) -> LaunchConfig:
+    """The configuration from some keys, overridden by others."""
+    machines = {key: before[key] for key in ("num_machines", "cluster") if key in before and "num_processes" in values}
+    above = file.layer({**machines, **values}, where)  # processes are counted over all machines
     return merge([file.layer(before, where), Layer("file", above.values, above.places)])
 
 
-def _without(found: Mapping[str, Any], gone: list[str], where: Path) -> dict[str, Any]:
-    """What is left when keys are taken out, and with them those that say the same."""
-    told = from_config(merge([file.layer(found, where)]))
-    strange = [key for key in gone if key not in told]
-    if strange:
-        keys.check(strange[0], None, strange[0])  # perhaps there is no such key at all
-        raise ConfigurationError(f"{strange[0]} is not set in {where}")
-    fields = {told[key].field for key in gone}
-    return {key: each.value for key, each in told.items() if each.field not in fields}
+def _without(found: Mapping[str, Any], removed: list[str], where: Path) -> dict[str, Any]:
+    """The entries that remain without some keys, and without other keys for the same settings."""
+    entries = from_config(merge([file.layer(found, where)]))
+    unset = [key for key in removed if key not in entries]
+    if unset:
+        keys.check(unset[0], None, unset[0])  # perhaps there is no such key at all
+        raise ConfigurationError(f"{unset[0]} is not set in {where}")
+    fields = {entries[key].field for key in removed}
+    return {key: each.value for key, each in entries.items() if each.field not in fields}
 
 
 def _save(where: Path, config: LaunchConfig) -> None:
@@ -184,13 +184,13 @@ def _save(where: Path, config: LaunchConfig) -> None:
     click.echo(f"saved in {where}:")
     for key, value in sorted(found.items()):
         click.echo(f"  {key}: {_text(value)}")
-    click.echo(_outlook(config))
+    click.echo(_preview(config))
     named = "" if where == file.location(os.environ) else f"--config_file {where} "
     click.echo(f"next: notebook-accel launch {named}train.py, or notebook_launcher(train) in a notebook")
 
 
-def _outlook(config: LaunchConfig) -> str:
-    """What a launch would do here. The file may be meant for another machine, so what can't work is no error."""
+def _preview(config: LaunchConfig) -> str:
+    """What a launch would do here. The file may be for another machine, so a launch that can't work is not an error."""
     if config.cluster:
         ranks = "as many ranks as fit" if config.num_processes is None else f"{config.num_processes} ranks"
         machines = f"{config.num_nodes} machine{'s' if config.num_nodes > 1 else ''}"
@@ -202,7 +202,7 @@ def _outlook(config: LaunchConfig) -> str:
         return f"a launch on this machine would be refused: {error}"
 
 
-def _told(found: Mapping[str, Any], name: str) -> tuple[str, str]:
+def _value_and_source(found: Mapping[str, Any], name: str) -> tuple[str, str]:
     return (_text(found[name].value), found[name].source) if name in found else (_UNSET.get(name, "–"), "default")
 
 

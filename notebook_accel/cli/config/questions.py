@@ -1,4 +1,4 @@
-"""What `notebook-accel config` asks: only what the hardware leaves open, each with an answer that will do."""
+"""The prompts of `notebook-accel config`: only for what the hardware leaves open, each with a default that works."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
 
 
 def describe(found: Hardware) -> str:
-    """What was found, in words."""
+    """The hardware, as text."""
     cores = f"{found.cores} core{'s' if found.cores > 1 else ''}"
     if found.mps:
         return f"an Apple GPU, {cores}"
@@ -41,37 +41,37 @@ def defaults(found: Hardware) -> dict[str, Any]:
     return {"num_processes": min(found.cores, DEFAULT_CPU_RANKS), "mixed_precision": "no", "use_cpu": True}
 
 
-def ask(found: Hardware, now: LaunchConfig, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Asks for what matters here and is not told already.
+def ask(found: Hardware, now: LaunchConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Prompts for the settings that matter on this hardware and are not given as options.
 
     Args:
         found: The hardware.
-        now: What holds if every answer is the one that is offered.
-        told: What the command line says.
+        now: The settings if the user accepts every default.
+        given: The settings given as options.
 
     Returns:
         The answers, by key.
 
     Raises:
-        ConfigurationError: There is nobody to ask.
+        ConfigurationError: There is no terminal to prompt in.
     """
     answers: dict[str, Any] = {}
 
     def question(key: str, text: str, offered: Any, most: int | None = None) -> Any:
-        if key not in told:
+        if key not in given:
             answers[key] = _ask(key, text, offered, most)
-        return answers.get(key, told.get(key))
+        return answers.get(key, given.get(key))
 
     try:
         count = question("num_machines", "Machines that take part", now.num_nodes)
-        if count > 1 and not told.get("cluster", now.cluster):
+        if count > 1 and not given.get("cluster", now.cluster):
             last = count - 1
             question("machine_rank", f"Which of them is this, 0 to {last}", min(now.node_rank, last), last)
             known = None if now.master_addr in LOOPBACK else now.master_addr
             question("main_process_ip", "Address of the one with rank 0, for the others", known)
             question("main_process_port", "Port on which the ranks meet", now.port)
-        machines = int(answers.get("num_machines", told.get("num_machines", 1)))
-        _ask_for_ranks(found, now, told, machines, question)
+        machines = int(answers.get("num_machines", given.get("num_machines", 1)))
+        _ask_for_ranks(found, now, given, machines, question)
         choices = "no, fp16, bf16, fp8" if found.gpus else "no, bf16"
         question("mixed_precision", f"Mixed precision ({choices})", now.mixed_precision)
     except click.Abort as ended:
@@ -87,12 +87,12 @@ def ask(found: Hardware, now: LaunchConfig, told: Mapping[str, Any]) -> dict[str
 def _ask_for_ranks(
     found: Hardware,
     now: LaunchConfig,
-    told: Mapping[str, Any],
+    given: Mapping[str, Any],
     machines: int,
     question: Callable[[str, str, Any], Any],
 ) -> None:
     on_all = " on all machines together" if machines > 1 else ""
-    if len(found.gpus) > 1 and not told.get("use_cpu"):
+    if len(found.gpus) > 1 and not given.get("use_cpu"):
         before = ",".join(map(str, now.gpus)) if now.gpus else "all"
         chosen = question("gpu_ids", "GPUs to use here (all, or numbers such as 0,2)", before) or "all"
         count = len(found.gpus) if chosen == "all" else len(chosen.split(","))
@@ -107,7 +107,7 @@ def _ask_for_ranks(
 
 
 def _ask(key: str, text: str, offered: Any, most: int | None) -> Any:
-    """Asks until the answer can work: a number is to be no more than `most`."""
+    """Prompts until the answer is valid; a number may be at most `most`."""
 
     def checked(answer: Any) -> Any:
         try:

@@ -28,18 +28,18 @@ def measure(name: str, arguments: dict[str, Any], given: tuple[str, ...], batch:
     positional, named = meta.inputs(given), {}
     if not given and hasattr(model, "config") and isinstance(model, nn.Module):
         named = meta.token_inputs(model, batch, sequence)
-    kept = None
+    activations = None
     if positional or named:
-        kept = {"no": meta.activations(model, positional, named)}
+        activations = {"no": meta.activations(model, positional, named)}
         with meta.in_half(model, positional) as halves:
-            kept["bf16"] = meta.activations(model, halves, named)
+            activations["bf16"] = meta.activations(model, halves, named)
     return Model(
         name=name,
         parameters=sum(each.numel() for each in model.parameters()),
         trained=sum(each.numel() for each in model.parameters() if each.requires_grad),
         buffers=sum(each.nbytes for each in model.buffers()),
         largest_layer=meta.largest_layer(model),
-        activations=kept,
+        activations=activations,
     )
 
 

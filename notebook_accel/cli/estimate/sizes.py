@@ -80,8 +80,8 @@ def estimate(model: Model, strategy: str, ranks: int, precision: str, optimizer:
     else:
         weights += 2 * model.parameters if half else 0
         gradients *= 2 if strategy == "ddp" else 1
-    kept = None if model.activations is None else model.activations[precision]
-    return Estimate(strategy, ranks, precision, weights + model.buffers, gradients, states, kept)
+    activations = None if model.activations is None else model.activations[precision]
+    return Estimate(strategy, ranks, precision, weights + model.buffers, gradients, states, activations)
 
 
 def table(model: Model, ranks: int, optimizer: str) -> list[Estimate]:

@@ -1,4 +1,4 @@
-"""The values of the options, and which of them exclude each other."""
+"""The values of the options, from the command line or the settings, and which of them exclude each other."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _FORMS = {
     "tee": (r"[0-3]|(\d:[0-3],)*\d:[0-3]", "1 for stdout, 2 for stderr, 3 for both, or by rank as in 0:3,1:1"),
     "rdzv_conf": (r"[^=,]+=[^=,]+(,[^=,]+=[^=,]+)*", "pairs such as timeout=900,join_timeout=600"),
 }
-"""What torch's launcher can read, and how to say it."""
+"""The form that torch's launcher parses, as a regular expression, and an example for messages."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The value of each option: of the command line, else of the layers below it."""
+    """The value of each option: from the command line, otherwise from the layers below it."""
 
     given: Mapping[str, Any]
-    """What the command line says, by option."""
+    """The options of the command line, by name."""
     below: Mapping[str, Any] = field(default_factory=dict)
-    """What file and environment say."""
+    """The settings of the file and the environment, by the name of the option."""
     notices: tuple[str, ...] = ()
-    """What is to be told of them."""
+    """Notices about the settings, to show to the user."""
 
     def get(self, name: str) -> Any:
-        """The value, or `None` if nobody says anything."""
+        """The value, or `None` if it is not set anywhere."""
         value = self.given.get(name)
         if value is None and name == "use_fsdp":
             return self.below.get("distributed_type") == "FSDP"

@@ -12,7 +12,7 @@ from notebook_accel.cli.launch.refusals import alternative
 
 
 class _Launch(click.Command):
-    """Shows its options by group, and knows what to say of the peer's that it has not."""
+    """Shows its options by group, and names an alternative for each option of Accelerate's that is not supported."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -59,7 +59,7 @@ def _param(option: Option) -> click.Option:
 
 @click.pass_obj
 def _start(agent: Agent, /, target: str, arguments: tuple[str, ...], **options: Any) -> NoReturn:
-    from notebook_accel.cli.launch import start  # which help and completion need not
+    from notebook_accel.cli.launch import start  # late: help and completion do without it
 
     start.start(agent, target, arguments, options)
 

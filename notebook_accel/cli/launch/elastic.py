@@ -1,4 +1,4 @@
-"""The agent: the process that torch's elastic launcher runs in, and all that happens there."""
+"""PROCESS agent: forked by `monitor.py`, runs torch's elastic launcher (`torch.distributed.run`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from notebook_accel.launch.wire.stream import Channel
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Those that are for the ranks."""
+"""The signals that the command forwards to the agent, which is torch's to pass on to the ranks."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,17 @@ class Order:
     debug: bool
     world_size: int
     scratch: str = ""
-    """A folder for what torch's launcher writes and nobody reads."""
+    """A folder for the logs of torch's launcher, which nobody reads."""
     watcher: str = ""
-    """Where whoever watches the ranks is called; empty if nobody does."""
+    """The watcher's socket, which the ranks connect to; empty if there is no watcher."""
 
 
-def serve(orders: int) -> NoReturn:
-    """The agent's life, from its fork to its end."""
+def run_agent(orders: int) -> NoReturn:
+    """Runs the process, from its fork to its exit.
+
+    Args:
+        orders: The pipe that the `Order` comes through. When it closes, the command is gone, and so the agent exits.
+    """
     code = USER_ERROR
     try:
         children.adopt_orphans()
@@ -54,7 +58,7 @@ def serve(orders: int) -> NoReturn:
         _import_torch()
         line = _read_line(orders)
         if line:
-            threading.Thread(target=_end_with, args=(orders,), name="end with it", daemon=True).start()
+            threading.Thread(target=_terminate_on_close, args=(orders,), name="end with it", daemon=True).start()
             code = _launch(Order(**json.loads(line)))
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -69,7 +73,7 @@ def serve(orders: int) -> NoReturn:
 
 
 def _import_torch() -> None:
-    """Takes the second that the command line uses otherwise."""
+    """Imports torch's launcher while the command parses its options: that takes a second."""
     gc.disable()  # an import makes hundreds of thousands of objects that stay: to look for garbage takes a sixth of it
     import torch.distributed.run  # noqa: F401
 
@@ -84,14 +88,14 @@ def _read_line(fd: int) -> bytes:
     return line
 
 
-def _end_with(fd: int) -> None:
-    """Ends the agent, and with it the ranks, when the command line is gone."""
+def _terminate_on_close(fd: int) -> None:
+    """Terminates the agent, and with it the ranks, when the other end of a pipe is closed: the command is gone."""
     os.read(fd, 1)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _launch(order: Order) -> int:
-    """Runs torch's launcher to its end, and says what became of the ranks."""
+    """Runs torch's launcher; reports a failure of the ranks, and returns the exit code."""
     import logging
 
     from torch.distributed import DistError
@@ -103,9 +107,9 @@ def _launch(order: Order) -> int:
     from notebook_accel.cli.launch import loopback_rendezvous
 
     loopback_rendezvous.register()
-    _end_ranks_with_this()
+    _kill_ranks_with_agent()
     os.environ.update(order.environment)
-    watcher = _call_watcher(order.watcher) if order.watcher else None
+    watcher = _connect_watcher(order.watcher) if order.watcher else None
     if not order.debug:
         logging.disable()  # what it would say is said below, in fewer lines
     arguments = list(order.arguments)
@@ -117,16 +121,16 @@ def _launch(order: Order) -> int:
         rank, failure = error.get_first_failure()
         if not order.quiet:
             ended = [each.exitcode for each in error.failures.values() if each.exitcode != -signal.SIGTERM]
-            text = _how_it_failed(rank, failure.exitcode, order.world_size, len(ended))
+            text = _explain_failure(rank, failure.exitcode, order.world_size, len(ended))
             if watcher is None:
                 sys.stderr.write(f"{text}\n")
             else:
-                _tell_watcher(watcher, text, error.failures.values())
+                _report_failures(watcher, text, error.failures.values())
         return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
     except SignalException as error:
         return 128 + error.sigval
     except (RendezvousError, DistError) as error:
-        sys.stderr.write(f"{_how_meeting_failed(error)}\n")
+        sys.stderr.write(f"{_explain_rendezvous_error(error)}\n")
         return USER_ERROR
     finally:
         for folder in (order.scratch, os.path.dirname(order.watcher)):
@@ -135,16 +139,19 @@ def _launch(order: Order) -> int:
     return 0
 
 
-def _end_ranks_with_this() -> None:
-    """Has the system kill each rank when this process ends, in whatever way: then nobody is left who could."""
+def _kill_ranks_with_agent() -> None:
+    """Has the kernel kill each rank when this process ends, however it ends: after a SIGKILL no code here could."""
     from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
-    begin = partial(libc.die_with, os.getpid())
-    subprocess_handler.Popen = partial(subprocess.Popen, preexec_fn=begin)  # type: ignore
+    preexec = partial(libc.die_with, os.getpid())
+    subprocess_handler.Popen = partial(subprocess.Popen, preexec_fn=preexec)  # type: ignore
 
 
-def _call_watcher(address: str) -> Channel:
-    """Gives it what torch's launcher writes in Python, such as the lines of --tee; ranks get the terminal, for now."""
+def _connect_watcher(address: str) -> Channel:
+    """Connects to the watcher, and gives it what torch's launcher writes in Python, such as the lines of --tee.
+
+    File descriptors 1 and 2 stay the terminal's: ranks inherit them, and redirect their own.
+    """
     from notebook_accel.cli.watch import watched_rank
     from notebook_accel.cli.watch.subject import LAUNCHER
 
@@ -153,11 +160,11 @@ def _call_watcher(address: str) -> Channel:
         setattr(sys, name, open(writing, "w", buffering=1, encoding="utf-8"))  # noqa: SIM115  # lives as long as this
     os.environ[watched_rank.VARIABLE] = address
     readings = [reading for reading, _ in pipes]
-    return watched_rank.call(address, [*watched_rank.STREAMS.values()], readings, local_rank=LAUNCHER)
+    return watched_rank.connect(address, [*watched_rank.STREAMS.values()], readings, local_rank=LAUNCHER)
 
 
-def _tell_watcher(watcher: Channel, text: str, failures: Iterable[ProcessFailure]) -> None:
-    """Says what became of the launch, and of each rank that could not say it itself."""
+def _report_failures(watcher: Channel, text: str, failures: Iterable[ProcessFailure]) -> None:
+    """Reports how the launch ended, and each rank that could not report its own end."""
     from notebook_accel.events import Exited, Notice, to_wire
 
     for each in failures:
@@ -167,18 +174,18 @@ def _tell_watcher(watcher: Channel, text: str, failures: Iterable[ProcessFailure
     watcher.send(to_wire(Notice(text))[0])
 
 
-def _how_meeting_failed(error: Exception) -> str:
-    """What torch's launcher says when it cannot reach the others, and what may be the reason."""
-    said = [*str(error.__cause__ or error).splitlines(), "one of them is missing"][0]
+def _explain_rendezvous_error(error: Exception) -> str:
+    """The message for a rendezvous that failed: torch's reason, and what to check."""
+    reason = [*str(error.__cause__ or error).splitlines(), "one of them is missing"][0]
     return (
-        f"error: the machines did not meet, or the first of them is gone: {said}\n"
+        f"error: the machines did not meet, or the first of them is gone: {reason}\n"
         "Check that the same command runs on each of them, with --main_process_ip and --main_process_port of the "
         "first, that no firewall is between them, and that the first has not ended. --rdzv_conf "
         "timeout=…,join_timeout=… sets the seconds they wait."
     )
 
 
-def _how_it_failed(rank: int, exitcode: int, world_size: int, failures: int) -> str:
+def _explain_failure(rank: int, exitcode: int, world_size: int, failures: int) -> str:
     """`rank 1 of 4 ended with exit code 3, …`."""
     if exitcode < 0:
         signum = signal.Signals(-exitcode)

@@ -1,7 +1,7 @@
-"""How the ranks of one machine meet under torch's elastic launcher: at once, and on the loopback interface alone.
+"""The rendezvous of a single machine for torch's elastic launcher: immediate, and on the loopback interface only.
 
-torch's own way, `--standalone`, is that of many machines: it waits for up to 0.3 s lest all of them come at once, notes
-each step, and listens on every interface. See torch.distributed.elastic.rendezvous.
+Torch's own, `--standalone`, is that of several machines: it waits for up to 0.3 s so that they don't all join at once,
+logs each step, and listens on every interface. See torch.distributed.elastic.rendezvous.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.distributed.elastic.rendezvous import (  # noqa: TID253
     rendezvous_handler_registry,
 )
 
-from notebook_accel.cli.launch.rendezvous import HERE, ONE_NODE
+from notebook_accel.cli.launch.rendezvous import LOOPBACK_HOST, ONE_NODE
 from notebook_accel.launch.server import store
 
 _TIMEOUT = 600.0
@@ -26,7 +26,7 @@ _TIMEOUT = 600.0
 
 
 class OneNode(RendezvousHandler):
-    """The rendezvous of a machine that waits for no other."""
+    """A rendezvous that has one member, and so never waits."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._run_id = parameters.run_id
@@ -41,12 +41,12 @@ class OneNode(RendezvousHandler):
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Opens a store for one attempt; the one before ends with its ranks."""
-        with socket.create_server((HERE, 0)) as listener:
+        """Opens a store for one attempt; the store of the attempt before is closed with it."""
+        with socket.create_server((LOOPBACK_HOST, 0)) as listener:
             port = listener.getsockname()[1]
-            asked = {"host": HERE, "port": port, "join_timeout": _TIMEOUT}
-            self._store = store.host(asked, listener.detach())
-        return RendezvousInfo(PrefixStore(self._run_id, self._store), 0, 1, RendezvousStoreInfo(HERE, port))
+            options = {"host": LOOPBACK_HOST, "port": port, "join_timeout": _TIMEOUT}
+            self._store = store.host(options, listener.detach())
+        return RendezvousInfo(PrefixStore(self._run_id, self._store), 0, 1, RendezvousStoreInfo(LOOPBACK_HOST, port))
 
     def is_closed(self) -> bool:
         return self._is_closed
@@ -66,5 +66,5 @@ class OneNode(RendezvousHandler):
 
 
 def register() -> None:
-    """Makes it known to torch's launcher, under its name."""
+    """Registers it with torch's launcher, as `--rdzv-backend=one-node`."""
     rendezvous_handler_registry.register(ONE_NODE, OneNode)

@@ -1,12 +1,11 @@
-"""Watches over the process that torch's elastic launcher runs in.
+"""The command's hold on the agent, the process that torch's elastic launcher runs in.
 
     command line ─ order ─▶ agent ────────────────────▶ ranks
       (this)     ◀─ exit ─  (elastic.py, torch.distributed.run)
 
-The agent begins to import torch before the command line has read its options, so they cost no time. It stands in a
-process group of its own: an interrupt from the terminal comes to the command line alone, which passes it on once. If
-either dies, by whatever signal, the other ends the ranks and what these have started; if both do, the system kills the
-ranks.
+The agent begins to import torch before the command has parsed its options, so they cost no time. It is in a process
+group of its own: Ctrl-C in the terminal signals the command alone, which forwards it once. If either process dies, by
+whatever signal, the other ends the ranks and what these have started; if both do, the system kills the ranks.
 """
 
 from __future__ import annotations
@@ -28,50 +27,50 @@ from notebook_accel.launch.system import children
 if TYPE_CHECKING:
     from notebook_accel.cli.watch.watcher import Watcher
 
-_PATIENCE = 1.0
-"""Seconds after an interrupt before saying what is being waited for."""
+_NOTICE_AFTER = 1.0
+"""Seconds after an interrupt until the user is told what the command waits for."""
 _KILLED = "error: torch's launcher was killed (SIGKILL), perhaps for want of memory; its ranks have been ended"
-_PATIENT = "waiting for the ranks to end; interrupt again to kill them now"
+_WAITING_NOTICE = "waiting for the ranks to end; interrupt again to kill them now"
 
 
 class Agent:
-    """The process that torch's launcher runs in, as the command line sees it."""
+    """The agent process, as the command sees it: forked at once, given its order later."""
 
     def __init__(self) -> None:
         children.adopt_orphans()
         sys.stdout.flush()
         sys.stderr.flush()
         orders, self._orders = os.pipe()
-        self._end, living = os.pipe()
+        self._exit_pipe, exit_writer = os.pipe()
         self._watcher: Watcher | None = None
         self._pid = os.fork()
         if self._pid == 0:
             os.close(self._orders)
             os.setpgid(0, 0)
-            elastic.serve(orders)
+            elastic.run_agent(orders)
         os.close(orders)
-        os.close(living)
+        os.close(exit_writer)
 
     def run(self, order: Order, watcher: Watcher | None = None) -> int:
-        """Has it run the order, and returns the exit code: the first failing rank's, where one failed.
+        """Sends the agent its order, and waits; returns the exit code: the first failing rank's, where one failed.
 
         Args:
             order: What to run.
             watcher: Shows what the ranks do meanwhile.
         """
-        import json  # these, after the fork
+        import json  # after the fork, which comes the sooner
         import tempfile
 
         self._watcher = watcher
         with (
             tempfile.TemporaryDirectory(prefix="notebook-accel-", ignore_cleanup_errors=True) as scratch,
-            self._signals_passed_on(),
+            self._forwarding_signals(),
         ):
             address = "" if watcher is None else watcher.address
             order = replace(order, scratch=scratch, watcher=address)
             os.write(self._orders, json.dumps(asdict(order)).encode() + b"\n")
             if watcher is not None:
-                watcher.attend(self._end)
+                watcher.run(self._exit_pipe)
             _, status = os.waitpid(self._pid, 0)
             code = os.waitstatus_to_exitcode(status)
             if code != 0:
@@ -82,8 +81,8 @@ class Agent:
             sys.stderr.write(f"{_KILLED}\n")
         return INTERRUPTED if self._killed else code if code >= 0 else 128 - code
 
-    def dismiss(self) -> None:
-        """Ends it, with whatever it has started."""
+    def kill(self) -> None:
+        """Kills the agent: there is nothing for it to run, or the command has failed."""
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
@@ -92,9 +91,9 @@ class Agent:
     _interrupted = False
 
     @contextlib.contextmanager
-    def _signals_passed_on(self) -> Iterator[None]:
-        before = {signum: signal.signal(signum, self._pass_on) for signum in elastic.SIGNALS}
-        before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._tell_patience)
+    def _forwarding_signals(self) -> Iterator[None]:
+        before = {signum: signal.signal(signum, self._forward) for signum in elastic.SIGNALS}
+        before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._notify_waiting)
         try:
             yield
         finally:
@@ -104,20 +103,20 @@ class Agent:
             if self._interrupted:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more would only hide the exit code
 
-    def _pass_on(self, signum: int, _: FrameType | None) -> None:
+    def _forward(self, signum: int, _: FrameType | None) -> None:
         if signum == signal.SIGINT and self._interrupted:
             self._killed = True
             signum = signal.SIGKILL
         elif signum == signal.SIGINT:
             self._interrupted = True
-            signal.setitimer(signal.ITIMER_REAL, _PATIENCE)
+            signal.setitimer(signal.ITIMER_REAL, _NOTICE_AFTER)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signum)
         if self._watcher is not None and self._interrupted:
             self._watcher.interrupt()
 
-    def _tell_patience(self, _: int, __: FrameType | None) -> None:
+    def _notify_waiting(self, _: int, __: FrameType | None) -> None:
         if self._watcher is not None:
-            self._watcher.notice(_PATIENT)
+            self._watcher.notice(_WAITING_NOTICE)
         else:
-            os.write(2, f"{_PATIENT}\n".encode())
+            os.write(2, f"{_WAITING_NOTICE}\n".encode())

@@ -1,7 +1,7 @@
 """A rank that runs the code cells of a notebook in order: `python -m` this module, `HOW NOTEBOOK [ARGUMENTS]`.
 
 Cells run in IPython, without a kernel: magics and shell commands work, a last expression is shown. What rank 0 puts out
-is kept, and saved after each cell if asked.
+is collected, and saved after each cell if `--output` is given.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INTERRUPTED = 130
 
 
 class Outputs:
-    """What one cell puts out, as a notebook's file has it; shown on the standard streams at the same time."""
+    """Collects a cell's outputs, in the notebook's file format, and shows them on the standard streams."""
 
     def __init__(self) -> None:
         self._found: list[dict[str, Any]] = []
@@ -35,7 +35,7 @@ class Outputs:
         """By display id: the outputs that later ones may replace."""
 
     def begin(self, cell: Cell, count: int) -> None:
-        """What comes now is this cell's, which is the one with this number."""
+        """Begins a cell: what is written from now on is its output."""
         self._found = cell["outputs"] = []
         self._count = cell["execution_count"] = count
 
@@ -82,12 +82,12 @@ def _print_plain(data: Any) -> None:
 
 
 def _under(stream: Any) -> Any:
-    """What a stream writes to beside what is kept."""
+    """The stream below a `_Tee`, or the stream itself."""
     return getattr(stream, "under", stream)
 
 
 class _Tee(io.TextIOBase):
-    """A standard stream whose text is kept too."""
+    """A standard stream whose text is collected too."""
 
     def __init__(self, name: str, under: TextIO, outputs: Outputs) -> None:
         self._name = name
@@ -204,13 +204,13 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _attach(shell: InteractiveShell, alone: bool) -> None:
-    """Makes this package's magics and launches mean what they can mean here."""
+    """Sets up magics and launches: a lone rank may launch others; with several, a launch is refused."""
     if alone:
         from notebook_accel import notebook
 
         notebook.attach(shell)
         return
-    shell.register_magic_function(lambda line: None, "line", "accelerate")  # type: ignore[arg-type]  # all is said
+    shell.register_magic_function(lambda line: None, "line", "accelerate")  # type: ignore[arg-type]  # there is nothing left to set
     notebook_accel.load_ipython_extension = lambda shell: None
     notebook_accel.notebook_launcher = notebook_accel.debug_launcher = _refuse_launch
 
@@ -223,7 +223,7 @@ def _refuse_launch(*_: Any, **__: Any) -> NoReturn:
 
 
 def main() -> int:
-    """The life of the rank."""
+    """Runs the process."""
     how, path, *arguments = sys.argv[1:]
     chosen = json.loads(how)
     sys.argv = [path, *arguments]

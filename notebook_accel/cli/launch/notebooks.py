@@ -23,7 +23,7 @@ class Notebook:
     """A notebook as read from its file.
 
     Raises:
-        ConfigurationError: It cannot be read, or is none of the present format.
+        ConfigurationError: It cannot be read, or is not of format 4.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,12 +55,12 @@ class Notebook:
         return [cell for cell in self._code if set(wanted) & set(tags(cell))]
 
     def clear(self) -> None:
-        """Forgets what the cells have put out before."""
+        """Removes all outputs and execution counts."""
         for cell in self._code:
             cell |= {"outputs": [], "execution_count": None}
 
     def save(self, path: Path) -> None:
-        """Writes it, whole or not at all."""
+        """Writes the file atomically, so that a crash leaves no half-written notebook."""
         unfinished = path.with_name(f".{path.name}.unfinished")
         try:
             unfinished.write_text(json.dumps(self._content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -82,7 +82,7 @@ def source(cell: Cell) -> str:
 
 
 def without_magic(cell: Cell) -> str:
-    """A cell's code without `%%accelerate`, which asks for what is done anyway: that it runs on every rank."""
+    """A cell's code without `%%accelerate`, which has no effect here: the cell runs on every rank anyway."""
     text = source(cell)
     first, _, rest = text.lstrip().partition("\n")
     return rest if first.split()[:1] == ["%%accelerate"] else text

@@ -1,7 +1,7 @@
 """The options of `notebook-accel launch`, one row each, under the names of Hugging Face's `accelerate launch`.
 
-What a row says is all that is known of an option: the command's parser and help page, the ranks' environment and the
-command line of torch's launcher are made from it.
+A row is the only place that describes an option: the parser, the help page, the ranks' environment and the command line
+of torch's launcher are made from it.
 """
 
 from __future__ import annotations

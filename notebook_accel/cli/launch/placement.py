@@ -17,20 +17,20 @@ class Placement:
     device: str
     """`cpu`, `cuda` or `mps`."""
     size: int
-    """How many there are."""
-    words: str
-    """What they run on, for people."""
+    """The number of ranks."""
+    description: str
+    """What they run on, as messages name it."""
     visible: str | None = None
-    """What `CUDA_VISIBLE_DEVICES` shall be; `None`: what it is."""
+    """The value for `CUDA_VISIBLE_DEVICES`; `None` leaves it as it is."""
     notices: tuple[str, ...] = ()
-    """What was decided for the user."""
+    """Notices of what was decided for the user."""
 
 
 def machines(choices: Choices) -> int:
-    """How many take part, one of which is this.
+    """The number of machines that take part, this one included.
 
     Raises:
-        ConfigurationError: This one's number is not among theirs, or they are said to be a cluster's.
+        ConfigurationError: The rank of this machine is out of range, or the settings name a cluster.
     """
     if choices.get("cluster") and choices.given.get("num_machines") is None:
         raise ConfigurationError(
@@ -47,20 +47,20 @@ def machines(choices: Choices) -> int:
     return int(count)
 
 
-def place(choices: Choices, hardware: Hardware, machines: int) -> Placement:
+def place_ranks(choices: Choices, hardware: Hardware, machines: int) -> Placement:
     """Where the ranks of this machine run, as the options say, or by what there is.
 
     Raises:
         ConfigurationError: The options cannot work.
         HardwareError: There are fewer devices than were asked for.
     """
-    asked = choices.get("num_processes")
-    if asked is not None and asked % machines:
+    requested = choices.get("num_processes")
+    if requested is not None and requested % machines:
         raise ConfigurationError(
-            f"--num_processes {asked} counts the ranks of all machines, and {asked} is no multiple of "
+            f"--num_processes {requested} counts the ranks of all machines, and {requested} is no multiple of "
             f"--num_machines {machines}"
         )
-    local = None if asked is None else asked // machines
+    local = None if requested is None else requested // machines
     ids = choices.given.get("gpu_ids") if choices.get("cpu") else choices.get("gpu_ids")
     on_gpus = ids or choices.get("multi_gpu") or choices.get("distributed_type") == "MULTI_GPU"
     if choices.get("cpu") or not (hardware.gpus or on_gpus):
@@ -79,8 +79,8 @@ def place(choices: Choices, hardware: Hardware, machines: int) -> Placement:
         raise HardwareError(f"--multi_gpu asks for several GPUs, and this is {size} rank: leave it out")
     visible = None if ids in (None, "all") else ",".join(hardware.cuda_ids[index] for index in chosen)
     names = Counter(hardware.gpus[index].name for index in [*chosen][:size])
-    words = ", ".join(f"{count} × {name}" for name, count in names.items())
-    return Placement(device="cuda", size=size, words=words, visible=visible)
+    description = ", ".join(f"{count} × {name}" for name, count in names.items())
+    return Placement(device="cuda", size=size, description=description, visible=visible)
 
 
 def _place_on_cpu(choices: Choices, hardware: Hardware, local: int | None) -> Placement:
@@ -92,10 +92,10 @@ def _place_on_cpu(choices: Choices, hardware: Hardware, local: int | None) -> Pl
     if hardware.mps and not choices.get("cpu"):
         if (local or 1) > 1:
             raise ConfigurationError("an Apple GPU runs a single rank: use --num_processes 1, or --cpu for more")
-        return Placement(device="mps", size=1, words="an Apple GPU")
-    words = f"CPU, {hardware.cores} core{'s' if hardware.cores > 1 else ''}"
+        return Placement(device="mps", size=1, description="an Apple GPU")
+    description = f"CPU, {hardware.cores} core{'s' if hardware.cores > 1 else ''}"
     if local is not None:
-        return Placement(device="cpu", size=local, words=words)
+        return Placement(device="cpu", size=local, description=description)
     size = min(hardware.cores, DEFAULT_CPU_RANKS)
     why = "--cpu" if choices.get("cpu") else "no accelerator found"
     if not choices.get("cpu") and hardware.hidden_gpus:
@@ -104,7 +104,7 @@ def _place_on_cpu(choices: Choices, hardware: Hardware, local: int | None) -> Pl
         why = "this command starts no ranks on a TPU, which notebook_launcher does"
     ranks = "1 rank" if size == 1 else f"{size} ranks"
     notice = f"{why}: {ranks} on the CPU (--num_processes sets the number)"
-    return Placement(device="cpu", size=size, words=words, notices=(notice,))
+    return Placement(device="cpu", size=size, description=description, notices=(notice,))
 
 
 def _numbers(ids: str, found: int) -> list[int]:

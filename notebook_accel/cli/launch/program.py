@@ -1,8 +1,7 @@
-"""What a launch runs: a script, a module, a program of its own, or a notebook. It must be there."""
+"""The script, module, program or notebook that a launch runs; refuses one that does not exist."""
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import shutil
@@ -14,7 +13,7 @@ from typing import Any
 
 from notebook_accel.cli.launch.choices import Choices
 from notebook_accel.cli.launch.notebooks import Notebook
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, closest
 
 
 def program(target: str, arguments: Sequence[str], choices: Choices) -> tuple[str, ...]:
@@ -49,8 +48,8 @@ def _find_script(target: str) -> None:
     if path.is_file():
         return
     others = [each.name for each in path.parent.glob("*") if each.suffix in (".py", ".ipynb")] if path.parent else []
-    close = difflib.get_close_matches(path.name, others, n=1)
-    hint = f" Did you mean {path.parent / close[0]}?" if close else ""
+    close = closest(path.name, others)
+    hint = f" Did you mean {path.parent / close}?" if close else ""
     if not hint and "/" not in target and path.suffix not in (".py", ".ipynb"):
         hint = f" For a module write: -m {target}"
     raise ConfigurationError(f"there is no script {target} (looked in {Path.cwd()}).{hint}")

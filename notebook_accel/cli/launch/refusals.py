@@ -1,4 +1,4 @@
-"""Options of `accelerate launch` that are not here: what to use instead, by name or by how the name begins."""
+"""Options of `accelerate launch` that are not supported: what to use instead, by name or by prefix of the name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _BY_PREFIX = {
 
 
 def alternative(option: str) -> str | None:
-    """What to use instead of an option, given as it was written; `None`: nobody has it."""
+    """What to use instead of an option, given as the user wrote it; `None`: Accelerate does not have it either."""
     name = option.lstrip("-").partition("=")[0].replace("-", "_")
     if name in _BY_NAME:
         return _BY_NAME[name]

@@ -1,4 +1,4 @@
-"""How the ranks of a launch meet, on one machine or on several."""
+"""How the ranks of a launch find each other, on one machine or on several: options for torch's launcher."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.system import interfaces
 
 ONE_NODE = "one-node"
-"""The rendezvous of ranks that have this machine to themselves; `one_node.py` has it."""
-HERE = "127.0.0.1"
+"""The rendezvous of ranks that have this machine to themselves; see `loopback_rendezvous.py`."""
+LOOPBACK_HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """What is told of it."""
+class Rendezvous:
+    """A rendezvous, as torch's launcher and the ranks are given it."""
 
     options: tuple[str, ...]
-    """To torch's launcher."""
+    """Options of torch's launcher."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """To the ranks, unless they have it already."""
+    """Variables for the ranks, unless they are set already."""
 
 
-def meeting(choices: Choices, machines: int) -> Meeting:
-    """Where the ranks meet.
+def rendezvous(choices: Choices, machines: int) -> Rendezvous:
+    """The rendezvous that the options ask for.
 
     Raises:
-        ConfigurationError: They cannot meet there.
+        ConfigurationError: The ranks cannot meet there.
     """
     port, address = choices.get("main_process_port"), choices.get("main_process_ip")
     if port is not None and port > 65535:
         raise ConfigurationError(f"--main_process_port {port}: ports are 0 to 65535")
     if machines == 1:
-        return _alone(choices, address, port)
+        return _one_machine(choices, address, port)
     if not address:
         raise ConfigurationError(
             f"--num_machines {machines} needs --main_process_ip: the address of the machine with rank 0"
@@ -48,10 +48,10 @@ def meeting(choices: Choices, machines: int) -> Meeting:
             "--main_process_port 0 stands for any free port, which the other machines can't know: give one that is "
             "free on the first machine"
         )
-    return _together(choices, machines, address, port or DEFAULT_PORT)
+    return _several_machines(choices, machines, address, port or DEFAULT_PORT)
 
 
-def _alone(choices: Choices, address: str | None, port: int | None) -> Meeting:
+def _one_machine(choices: Choices, address: str | None, port: int | None) -> Rendezvous:
     if address not in (None, *LOOPBACK):
         raise ConfigurationError(
             f"--main_process_ip {address} has no effect on one machine, which talks to itself on the loopback "
@@ -60,12 +60,12 @@ def _alone(choices: Choices, address: str | None, port: int | None) -> Meeting:
     if choices.given.get("rdzv_conf"):
         raise ConfigurationError("--rdzv_conf has no effect on one machine, which waits for no other: leave it out")
     if not port:
-        return Meeting((f"--rdzv-backend={ONE_NODE}", f"--rdzv-endpoint={HERE}"))  # at a port that is free
-    _refuse_taken(HERE, port)
-    return Meeting((f"--master-addr={HERE}", f"--master-port={port}"))
+        return Rendezvous((f"--rdzv-backend={ONE_NODE}", f"--rdzv-endpoint={LOOPBACK_HOST}"))  # at a port that is free
+    _refuse_taken(LOOPBACK_HOST, port)
+    return Rendezvous((f"--master-addr={LOOPBACK_HOST}", f"--master-port={port}"))
 
 
-def _together(choices: Choices, machines: int, address: str, port: int) -> Meeting:
+def _several_machines(choices: Choices, machines: int, address: str, port: int) -> Rendezvous:
     rank, by_name = choices.get("machine_rank"), choices.get("rdzv_backend") == "c10d"
     if rank is None and not by_name:
         raise ConfigurationError(
@@ -79,17 +79,17 @@ def _together(choices: Choices, machines: int, address: str, port: int) -> Meeti
     conf = [choices.get("rdzv_conf")]
     if by_name:
         where = ("--rdzv-backend=c10d", f"--rdzv-endpoint={address}:{port}", f"--local-addr={own}")
-        conf += _hosting(own, address)
+        conf += _host_options(own, address)
     else:
         if rank == 0:
             _refuse_taken("", port)
         where = (f"--node-rank={rank}", f"--master-addr={address}", f"--master-port={port}")
     more = ",".join(filter(None, conf))
-    return Meeting((f"--nnodes={machines}", *where, *([f"--rdzv-conf={more}"] if more else [])), environment)
+    return Rendezvous((f"--nnodes={machines}", *where, *([f"--rdzv-conf={more}"] if more else [])), environment)
 
 
 def _own_address(address: str, port: int) -> str:
-    """Under which the first machine sees this one."""
+    """This machine's address, as the first machine sees it."""
     try:
         return interfaces.own_address(address, port)
     except OSError as error:
@@ -99,8 +99,8 @@ def _own_address(address: str, port: int) -> str:
         ) from None
 
 
-def _hosting(own: str, address: str) -> list[str]:
-    """Who opens the store, where torch could not tell: it looks up this machine's name, which may be unknown."""
+def _host_options(own: str, address: str) -> list[str]:
+    """Which machine hosts the store. Torch decides by looking up this machine's name, which may not resolve."""
     if own != socket.gethostbyname(address):
         return ["is_host=false"]
     try:

@@ -1,4 +1,4 @@
-"""From the options of `launch`, the saved settings and the hardware to what to start. Everything is checked here."""
+"""From the options of `launch`, the settings and the hardware to a `Request`: what to start. All is checked here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from notebook_accel.cli.launch.choices import Choices, refuse_contradictions
 from notebook_accel.cli.launch.options import BY_NAME, FSDP, OPTIONS
 from notebook_accel.cli.launch.placement import Placement
 from notebook_accel.cli.launch.program import program
-from notebook_accel.cli.launch.rendezvous import meeting
+from notebook_accel.cli.launch.rendezvous import rendezvous
 from notebook_accel.config import environment as variables
 from notebook_accel.config.environment import FSDP_VARIABLES
 from notebook_accel.errors import ConfigurationError
@@ -28,9 +28,9 @@ class Request:
     """What to start on this machine."""
 
     launched: tuple[str, ...]
-    """The script, module or program with its arguments, as torch's launcher is told them."""
+    """The script, module or program with its arguments, as the end of the command line of torch's launcher."""
     options: tuple[str, ...] | None
-    """Those of torch's launcher; `None`: a single rank, which needs no launcher."""
+    """Options of torch's launcher; `None`: a single rank, which needs no launcher."""
     environment: Mapping[str, str]
     """What is added to the ranks' environment."""
     placement: Placement
@@ -79,15 +79,18 @@ def make(
     refuse_contradictions(choices)
     launched = program(target, arguments, choices)
     machines = placement.machines(choices)
-    placed = placement.place(choices, hardware, machines)
+    placed = placement.place_ranks(choices, hardware, machines)
     environment = _environment(choices, placed, hardware, environ)
     options = None
-    binding, unbound = _binding(choices, placed)
+    binding, binding_notices = _cpu_binding(choices, placed)
     if placed.size * machines > 1 or binding or any(choices.get(name) for name in _NEEDS_ELASTIC):
-        met = meeting(choices, machines)
-        options = (f"--nproc-per-node={placed.size}", *met.options, *_torch_options(choices), *binding)
-        environment = {**{name: value for name, value in met.environment.items() if name not in environ}, **environment}
-    notices = (*choices.notices, *placed.notices, *unbound)
+        rdzv = rendezvous(choices, machines)
+        options = (f"--nproc-per-node={placed.size}", *rdzv.options, *_torch_options(choices), *binding)
+        environment = {
+            **{name: value for name, value in rdzv.environment.items() if name not in environ},
+            **environment,
+        }
+    notices = (*choices.notices, *placed.notices, *binding_notices)
     if machines > 1 and choices.get("rdzv_backend") == "c10d" and choices.given.get("machine_rank") is not None:
         notices = (*notices, "machine_rank has no effect with rdzv_backend c10d, which numbers the machines itself")
     return Request(
@@ -111,13 +114,13 @@ def _torch_options(choices: Choices) -> list[str]:
     return found
 
 
-def _binding(choices: Choices, placed: Placement) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The option of torch's launcher that keeps ranks on cores, and what to tell where there is nothing to keep to."""
+def _cpu_binding(choices: Choices, placed: Placement) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The option of torch's launcher that binds ranks to cores, and a notice where it would have no effect."""
     if not choices.get("enable_cpu_affinity"):
         return (), ()
     if placed.device == "cuda":
         return ("--numa-binding=node",), ()
-    why = f"enable_cpu_affinity keeps ranks on the cores next to their GPUs, and these run on {placed.words}"
+    why = f"enable_cpu_affinity keeps ranks on the cores next to their GPUs, and these run on {placed.description}"
     if choices.given.get("enable_cpu_affinity"):
         raise ConfigurationError(f"--{why}: leave it out")
     return (), (f"{why}: it has no effect",)

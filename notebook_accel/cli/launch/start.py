@@ -1,4 +1,4 @@
-"""From the options of `launch` to its end: decides what to start, and has it started and shown."""
+"""Runs a launch: makes the request, starts the ranks, shows them, and exits with their exit code."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 def start(agent: Agent, target: str, arguments: Sequence[str], options: Mapping[str, Any]) -> NoReturn:
-    """Runs what the command line asks for, to its end.
+    """Runs a launch to its end, and exits.
 
     Args:
-        agent: Starts several ranks; for one it is dismissed.
+        agent: Starts the ranks. A single rank needs no agent: it is killed, and the program replaces this process.
         target: The script, module, program or notebook.
         arguments: Its own arguments.
-        options: Those of the command line, by name; `None` where it says nothing.
+        options: Those of the command line, by name; `None` where one is not given.
 
     Raises:
         ConfigurationError: An option, or a combination, cannot work.
@@ -43,27 +43,34 @@ def start(agent: Agent, target: str, arguments: Sequence[str], options: Mapping[
     for notice in () if wanted.quiet else wanted.notices:
         click.echo(notice, err=True)
     if wanted.options is None:
-        agent.dismiss()
-        _become(wanted)
+        agent.kill()
+        _exec(wanted)
     watcher = _watcher(target, wanted) if _can_watch(wanted) else None
     sys.exit(agent.run(_order(wanted), watcher))
 
 
 def _choices(options: Mapping[str, Any]) -> Choices:
-    """The command line, laid over the settings below it."""
+    """The options of the command line, over the settings below it."""
     given = {name: value for name, value in options.items() if value not in (None, ())}
     file = given.get("config_file")
     config = merge(below(os.environ, None if file is None else Path(file)))
-    told = {_OPTION_OF.get(key, key): each.value for key, each in from_config(config).items()}
+    settings = {_OPTION_BY_KEY.get(key, key): each.value for key, each in from_config(config).items()}
     if given.get("num_machines") == 1:
-        told = {name: value for name, value in told.items() if name not in _OF_SEVERAL}
-    return Choices(given, told, config.notices)
+        settings = {name: value for name, value in settings.items() if name not in _MULTI_MACHINE_KEYS}
+    return Choices(given, settings, config.notices)
 
 
-_OPTION_OF = {"use_cpu": "cpu"}
-"""Options that the file has under another name."""
-_OF_SEVERAL = ("machine_rank", "main_process_ip", "main_process_port", "rdzv_backend", "rdzv_conf", "same_network")
-"""What the file says of several machines, which means nothing where the command line says that there is one."""
+_OPTION_BY_KEY = {"use_cpu": "cpu"}
+"""Options whose key in the file has another name."""
+_MULTI_MACHINE_KEYS = (
+    "machine_rank",
+    "main_process_ip",
+    "main_process_port",
+    "rdzv_backend",
+    "rdzv_conf",
+    "same_network",
+)
+"""Keys that are about several machines: they are ignored where the command line says that there is one."""
 
 
 def _order(wanted: Request) -> Order:
@@ -72,14 +79,14 @@ def _order(wanted: Request) -> Order:
 
 
 def _watcher(target: str, wanted: Request) -> Watcher:
-    """Who draws the ranks."""
+    """What draws the ranks in the terminal."""
     from notebook_accel.cli.watch.subject import Subject
     from notebook_accel.cli.watch.watcher import Watcher
 
     is_module = wanted.launched[0] == "--module" and not target.endswith(".ipynb")
     path = Path(target).resolve()
     name = f"-m {target}" if is_module else path.name + "/" * path.is_dir()
-    return Watcher(Subject(name, wanted.placement.words, wanted.placement.size, wanted.world_size))
+    return Watcher(Subject(name, wanted.placement.description, wanted.placement.size, wanted.world_size))
 
 
 def _can_watch(wanted: Request) -> bool:
@@ -87,8 +94,8 @@ def _can_watch(wanted: Request) -> bool:
     return front_end.can_draw() and sys.stdout.isatty() and wanted.launched[0] != "--no-python" and not wanted.quiet
 
 
-def _become(wanted: Request) -> NoReturn:
-    """Runs the program in place of this process: its exit code, its signals, its terminal are its own."""
+def _exec(wanted: Request) -> NoReturn:
+    """Replaces this process by the program, which so has the exit code, the signals and the terminal."""
     sys.stdout.flush()
     sys.stderr.flush()
     environment = {**os.environ, **wanted.environment}

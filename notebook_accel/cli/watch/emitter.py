@@ -1,4 +1,4 @@
-"""The thread of a watched rank that tells how far it is. Runs beside the script, which never waits for it."""
+"""The thread of a watched rank that sends its events to the watcher. The script never waits for it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from notebook_accel.launch.wire.stream import Channel, Message
 
 
 class Emitter:
-    """Tells a watcher what the thread that makes this does: its bars, metrics, waits and memory."""
+    """Sends a watcher the events of the thread that creates this: bars, metrics, waits and memory."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -43,77 +43,77 @@ class Emitter:
         self._latest = Latest(constants.pace(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
         self._waiting = Waiting(self._main)
         self._memory = Memory()
-        self._told = Heartbeat(0)
+        self._last_heartbeat = Heartbeat(0)
         self._outbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self._reading, self._waking = os.pipe()
-        self._thread = threading.Thread(target=self._attend, name="notebook-accel", daemon=True)
-        self._say(PhaseChanged(Phase.RUNNING))
+        self._wake_reader, self._wake_writer = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="notebook-accel", daemon=True)
+        self._put(PhaseChanged(Phase.RUNNING))
         self._thread.start()
-        events.listen(self._say, self._latest.add_metrics)
+        events.listen(self._put, self._latest.add_metrics)
 
     def end(self, last: Event) -> None:
-        """Says how the script ended, after all that is still to be told."""
+        """Sends all pending events, then how the script ended, and stops the thread."""
         events.listen(None)
-        self._say(last)
-        self._say(None)
+        self._put(last)
+        self._put(None)
         self._thread.join()
 
     def forget(self) -> None:
-        """Leaves the watcher to the process that this one was forked from."""
+        """Disconnects a forked child, whose parent is the rank."""
         events.listen(None)
         self._channel.close()
 
-    def _say(self, event: Event | None) -> None:
+    def _put(self, event: Event | None) -> None:
         if isinstance(event, (Metrics, Bar)):
             self._latest.add(event)
             return
         self._outbox.put(event)
-        os.write(self._waking, b"+")
+        os.write(self._wake_writer, b"+")
 
-    def _attend(self) -> None:
-        """The thread."""
+    def _run(self) -> None:
+        """Runs the thread."""
         try:
             with contextlib.suppress(OSError):  # nobody listens any more
-                while self._turn():
+                while self._run_once():
                     pass
         finally:
             events.listen(None)
             events.answers().put(Answer(None))
 
-    def _turn(self) -> bool:
-        """Waits for something to do, and does it; returns whether there may be more."""
-        sources = [self._reading, *([self._channel.fileno()] if self._channel.is_open else [])]
+    def _run_once(self) -> bool:
+        """Waits for an event, a message or the next tick, and handles it; returns `False` after the last event."""
+        sources = [self._wake_reader, *([self._channel.fileno()] if self._channel.is_open else [])]
         readable, _, _ = select.select(sources, [], [], PACE)
-        if self._reading in readable:
-            os.read(self._reading, 4096)
+        if self._wake_reader in readable:
+            os.read(self._wake_reader, 4096)
         if self._channel.fileno() in readable:
-            self._hear(self._channel.receive(wait=False))
+            self._on_messages(self._channel.receive(wait=False))
         now = time.monotonic()
-        self._tell(self._latest.take(now))
-        self._tell(self._waiting.look(now))
-        self._tell_memory(now)
+        self._send(self._latest.take(now))
+        self._send(self._waiting.look(now))
+        self._send_memory(now)
         while not self._outbox.empty():
             event = self._outbox.get()
             if event is None:
                 return False
-            self._tell([*self._latest.take_all(now), event])
+            self._send([*self._latest.take_all(now), event])
         return True
 
-    def _hear(self, messages: Iterable[Message] | None) -> None:
+    def _on_messages(self, messages: Iterable[Message] | None) -> None:
         for message in messages or ():
             said = from_wire(message.header)
             if isinstance(said, StacksWanted):
-                self._tell([Stacks(said.number, stack_sampler.threads(self._main, all_of_them=True))])
+                self._send([Stacks(said.number, stack_sampler.threads(self._main, all_of_them=True))])
             elif isinstance(said, Answer):
                 events.answers().put(said)
 
-    def _tell_memory(self, now: float) -> None:
+    def _send_memory(self, now: float) -> None:
         found = self._memory.look(now)
-        if has_changed(self._told, found):
-            self._told = found
-            self._tell([found])
+        if has_changed(self._last_heartbeat, found):
+            self._last_heartbeat = found
+            self._send([found])
 
-    def _tell(self, said: Iterable[Event]) -> None:
+    def _send(self, said: Iterable[Event]) -> None:
         for event in said:
             with contextlib.suppress(StreamError):  # it is too long, and no more than a picture of what goes on
                 self._channel.send(*to_wire(event))

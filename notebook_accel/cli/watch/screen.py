@@ -1,4 +1,4 @@
-"""What a watched launch looks like: its job, folded from what the ranks say, below the lines that they write."""
+"""Draws a watched launch: a job folded from the ranks' events, below the lines that they write."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from notebook_accel.launch.wire import frames
 if TYPE_CHECKING:
     from notebook_accel.launch.show.terminal import TerminalView
 
-_STALLS_AFTER = 60.0
-"""Seconds without progress after which it is said who waits for whom."""
+_STALL_AFTER = 60.0
+"""Seconds without progress after which a stall is reported."""
 
 _AFTER_ANSWER = 1.0
-"""Seconds after an answer in which nothing is drawn: a debugger asks again."""
+"""Seconds after an answer in which nothing is drawn: a debugger prompts again at once."""
 
 
 class Screen:
@@ -49,43 +49,43 @@ class Screen:
 
     Args:
         subject: What is watched.
-        ranks: Through which they are asked where they are.
+        ranks: Sends ranks requests for their stacks.
     """
 
     def __init__(self, subject: Subject, ranks: Reachable) -> None:
         self._subject = subject
         self._ranks = ranks
         self._launcher = {"stdout": LineReader(), "stderr": LineReader()}
-        self._last_words: list[str] = []
+        self._final_notices: list[str] = []
         self._view: front_end.LateView
-        self._drawn_from = 0.0
-        self._begin(0)
+        self._draw_again_at = 0.0
+        self._start_job(0)
 
-    def welcome(self, rank: int, who: Mapping[str, Any]) -> None:
-        """A process has called, perhaps a rank of another attempt."""
+    def add_rank(self, rank: int, who: Mapping[str, Any]) -> None:
+        """Adds a process that has connected, perhaps a rank of a new attempt."""
         if rank == LAUNCHER:
             return
         first, attempt = who["rank"] - rank, who["attempt"]
         if first != self._job.ranks[0].rank or self._job.status is Status.STARTING:  # machines may number themselves
-            self._begin(first)
-            self._try(attempt)
+            self._start_job(first)
+            self._start_attempt(attempt)
         elif attempt > self._job.attempt:
-            self._try(attempt)
+            self._start_attempt(attempt)
         self._job.apply(rank, Hello(who["pid"], socket.gethostname()))
 
     def hear(self, rank: int, event: Event) -> None:
-        """Takes in what a rank says."""
+        """Applies an event of a rank."""
         if isinstance(event, Stacks):
-            self._asking.on_reply(rank, event)
+            self._stack_requests.on_reply(rank, event)
         elif isinstance(event, Notice):
-            self._last_words.append(event.text)
+            self._final_notices.append(event.text)
         else:
             if isinstance(event, PhaseChanged) and event.frame is not None:
                 event = replace(event, detail=f"{event.detail} at {frames.where(event.frame)}")
             self._apply(rank, event)
 
     def write(self, rank: int, stream: str, data: bytes) -> None:
-        """Takes what a rank has written, or torch's launcher, which puts labels on lines itself."""
+        """Shows output of a rank, or of torch's launcher, which labels lines itself."""
         now = time.monotonic()
         if rank == LAUNCHER:
             lines = self._launcher[stream].feed(data, now)
@@ -95,82 +95,82 @@ class Screen:
             self._apply(rank, Line(stream, text))
 
     def ask(self, rank: int, event: InputRequested) -> str | None:
-        """Asks for a line where nothing is drawn meanwhile; `None` where that cannot be."""
+        """Prompts for a line, while nothing is drawn; `None` where there is no input."""
         self._show_lines()
         self._view.finish()
         try:
             return front_end.current.request_input(event.said, self._label(self._job.ranks[rank].rank) + event.prompt)
         finally:
-            self._view = self._open()
-            self._drawn_from = time.monotonic() + _AFTER_ANSWER
+            self._view = self._open_view()
+            self._draw_again_at = time.monotonic() + _AFTER_ANSWER
 
     def refresh(self) -> None:
         """Shows what has changed."""
         if self._job.status is Status.STARTING:
             return
         now = time.monotonic()
-        self._asking.poll(now)
+        self._stack_requests.poll(now)
         self._stalls.check(now)
         self._output.show(now)
-        if now >= self._drawn_from:
+        if now >= self._draw_again_at:
             self._view.refresh()
 
-    def say(self, text: str) -> None:
-        """Shows a line of ours."""
+    def notice(self, text: str) -> None:
+        """Shows a notice."""
         front_end.current.notice(text)
 
     def interrupted(self, times: int) -> None:
-        """The ranks have been interrupted so often by now."""
+        """Notes how often the ranks have been interrupted."""
         if times == self._job.stopping:
             return
         self._job.apply(None, StopRequested(times))
-        self._signalled(signal.SIGINT if times == 1 else signal.SIGKILL)
+        self._note_signal(signal.SIGINT if times == 1 else signal.SIGKILL)
 
     def finish(self, code: int, *, interrupted: bool) -> None:
-        """Leaves the job as it was at its end, and what torch's launcher has said of that.
+        """Draws the job's last state, and below it the notices of torch's launcher.
 
         Args:
             code: The exit code.
-            interrupted: It was asked for.
+            interrupted: The user interrupted it.
         """
         for state in self._job.ranks:
             self._output.end(state.rank, time.monotonic())
         self._show_lines()
-        self._asking.close()
+        self._stack_requests.close()
         if code:
-            self._signalled(signal.SIGTERM)
+            self._note_signal(signal.SIGTERM)
         for rank, state in enumerate(self._job.ranks):
             if not (state.answered or state.exited):
                 self._job.apply(rank, Exited(code=None) if code else Returned())
         self._job.finish(Status.INTERRUPTED if interrupted else Status.FAILED if code else Status.DONE)
         self._view.refresh()
         self._view.finish()
-        for text in self._last_words:
+        for text in self._final_notices:
             front_end.current.notice(text)
 
-    def _begin(self, first: int) -> None:
-        """Begins a job whose ranks here have these numbers."""
+    def _start_job(self, first: int) -> None:
+        """Starts a job whose first rank on this machine has this number."""
         subject = self._subject
         self._job = Job(subject.name, first, subject.size, subject.place, world_size=subject.world_size)
         self._label = partial(rank_label, None, first, subject.size, subject.world_size)
-        self._view = self._open()
-        self._try(None)
+        self._view = self._open_view()
+        self._start_attempt(None)
 
-    def _try(self, attempt: int | None) -> None:
-        """Begins with all ranks anew."""
+    def _start_attempt(self, attempt: int | None) -> None:
+        """Starts an attempt; `None`: the first, before its number is known."""
         if attempt is not None:
             self._show_lines()
             self._job.apply(None, AttemptStarted(attempt))
         elsewhere = self._subject.world_size - self._subject.size
         self._output = Output([state.rank for state in self._job.ranks], self._label, front_end.current.write)
-        self._asking = StackRequests(self._ranks, self._job, {})
-        self._stalls = StallWatch(self._job, _STALLS_AFTER, elsewhere, self._asking.request, time.monotonic())
+        self._stack_requests = StackRequests(self._ranks, self._job, {})
+        self._stalls = StallWatch(self._job, _STALL_AFTER, elsewhere, self._stack_requests.request, time.monotonic())
 
     def _apply(self, rank: int, event: Event) -> None:
         self._stalls.on_event(rank, event, time.monotonic())
         self._job.apply(rank, event)
 
-    def _signalled(self, signum: int) -> None:
+    def _note_signal(self, signum: int) -> None:
         for rank, state in enumerate(self._job.ranks):
             if not (state.answered or state.exited):
                 self._job.apply(rank, Signalled(signum))
@@ -178,7 +178,7 @@ class Screen:
     def _show_lines(self) -> None:
         self._output.show(time.monotonic(), all_of_it=True)
 
-    def _open(self) -> front_end.LateView:
+    def _open_view(self) -> front_end.LateView:
         return front_end.LateView(self._job, _draw)
 
 

@@ -1,4 +1,4 @@
-"""The process of a script or module that torch's launcher has started: runs it as `python SCRIPT` would, and ends it.
+"""Runs a script or module as `python SCRIPT` would, in a process that torch's launcher has started, and exits.
 
 Python itself ends it, unless torch's process group is still open then: see `launch/system/process_exit.py`.
 """
@@ -23,19 +23,19 @@ from notebook_accel.launch.system import process_exit
 
 
 def program(words: Sequence[str]) -> Callable[[], object]:
-    """What runs `SCRIPT [ARGUMENTS]` or `--module NAME [ARGUMENTS]`, in a `__main__` of its own."""
+    """A function that runs `SCRIPT [ARGUMENTS]` or `--module NAME [ARGUMENTS]`, in a fresh `__main__`."""
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     if words[0] == "--module":
         sys.argv = list(words[1:])
-        _find_first(os.getcwd())
+        _prepend_to_path(os.getcwd())
         return lambda: runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]  # what `python -m` does
     sys.argv = list(words)
     script = os.path.abspath(words[0])
     if not os.path.isfile(script):  # a folder
         sys.path.insert(0, script)
         return lambda: runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
-    _find_first(os.path.dirname(os.path.realpath(script)))
+    _prepend_to_path(os.path.dirname(os.path.realpath(script)))
     loader = SourceFileLoader("__main__", script)
     main.__dict__.update(__builtins__=builtins, __file__=script, __cached__=None, __loader__=loader)
 
@@ -47,18 +47,21 @@ def program(words: Sequence[str]) -> Callable[[], object]:
     return run
 
 
-def _find_first(folder: str) -> None:
+def _prepend_to_path(folder: str) -> None:
     if not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, folder)
 
 
-def live(run: Callable[[], object]) -> None:
-    """Runs it. Returns, or raises what it raises, for the interpreter to end with; or ends the process itself."""
+def run_to_end(run: Callable[[], object]) -> None:
+    """Runs the script, and ends the process itself if torch's process group is still open.
+
+    Otherwise returns, or raises what the script raises, and the interpreter exits as usual.
+    """
     failure: BaseException | None = None
     try:
         run()
     except BaseException as error:
-        _hide_frames()
+        _hide_launcher_frames()
         if not process_exit.has_process_group():
             raise
         failure = error
@@ -67,8 +70,8 @@ def live(run: Callable[[], object]) -> None:
 
 
 def _end(failure: BaseException | None) -> NoReturn:
-    """Ends this process as an interpreter does, which is left in one piece."""
-    code = _tell(failure)
+    """Exits as the interpreter would, but without tearing it down, which torch's threads may still use."""
+    code = _report(failure)
     process_exit.finish(wait=True)
     process_exit.drop_names()
     process_exit.finish(wait=False)  # what that has registered or written
@@ -78,8 +81,8 @@ def _end(failure: BaseException | None) -> NoReturn:
     os._exit(code)
 
 
-def _tell(failure: BaseException | None) -> int:
-    """Writes what an interpreter writes of the exception that ends it; returns the exit code."""
+def _report(failure: BaseException | None) -> int:
+    """Writes what the interpreter would write about an uncaught exception; returns the exit code."""
     if failure is None:
         return 0
     if not isinstance(failure, SystemExit):
@@ -99,17 +102,17 @@ def _show(failure: BaseException) -> None:
         traceback.print_exception(failure)
 
 
-def _hide_frames() -> None:
-    """Has the exception that now ends the script be shown without the frames of how it was run."""
+def _hide_launcher_frames() -> None:
+    """Removes this package's frames and those of runpy from the traceback of an uncaught exception."""
     show = sys.excepthook  # torch has its own, and the script may
 
     def without_ours(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        while trace is not None and _is_how_it_is_run(trace.tb_frame.f_code.co_filename):
+        while trace is not None and _is_launcher_file(trace.tb_frame.f_code.co_filename):
             trace = trace.tb_next
         show(kind, error.with_traceback(trace), trace)
 
     sys.excepthook = without_ours
 
 
-def _is_how_it_is_run(filename: str) -> bool:
+def _is_launcher_file(filename: str) -> bool:
     return os.path.dirname(filename) == os.path.dirname(__file__) or filename in ("<frozen runpy>", runpy.__file__)

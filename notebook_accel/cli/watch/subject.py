@@ -1,21 +1,21 @@
-"""What is watched: the ranks of a script, and who reports on them."""
+"""Describes the launch that is watched."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 LAUNCHER = -1
-"""The number of torch's launcher among those that call."""
+"""Stands for torch's launcher, where a rank's number on this machine is expected."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is watched."""
+    """The ranks of a script on this machine."""
 
     name: str
-    """Of the script."""
+    """The script's."""
     place: str
-    """What its ranks run on, in words."""
+    """What the ranks run on, as text."""
     size: int
     """Ranks on this machine."""
     world_size: int

@@ -1,4 +1,4 @@
-"""A rank that the command line watches: `python …/wrapper.py SCRIPT|--module NAME [ARGUMENTS]`.
+"""A rank that the command watches: `python …/wrapper.py SCRIPT|--module NAME [ARGUMENTS]`.
 
     command line ◀─ what it writes, and events ─ this ─▶ the script, as `python SCRIPT` would run it
       (watcher)     ─ the answer to input() ──▶
@@ -26,18 +26,18 @@ from notebook_accel.launch.system import libc
 from notebook_accel.launch.wire.stream import Channel
 
 VARIABLE = "NOTEBOOK_ACCEL_WATCHER"
-"""Where the watcher's socket is, in the environment of ranks and of torch's launcher."""
+"""Where the watcher listens, in the environment of ranks and of torch's launcher; removed before the script runs."""
 STREAMS = {1: "stdout", 2: "stderr"}
 
 
-def call(address: str, streams: Sequence[str], pipes: Sequence[int], **who: int) -> Channel:
-    """Connects to the watcher, and says who it is.
+def connect(address: str, streams: Sequence[str], pipes: Sequence[int], **who: int) -> Channel:
+    """Connects to the watcher, and introduces this process.
 
     Args:
         address: The path of its socket.
         streams: The names of the streams that it is to read.
-        pipes: Where it reads them; they are given away.
-        who: What else it is to know.
+        pipes: Their reading ends, which are sent to the watcher and closed here.
+        who: Further fields of the greeting.
 
     Raises:
         OSError: There is no watcher.
@@ -56,15 +56,15 @@ def call(address: str, streams: Sequence[str], pipes: Sequence[int], **who: int)
     return channel
 
 
-def _connect(address: str) -> Channel | None:
-    """Has the watcher read what this process would write to the terminal, files aside."""
-    taken = [fd for fd in STREAMS if os.isatty(fd)]
-    pipes = [os.pipe() for _ in taken]
+def _redirect_output(address: str) -> Channel | None:
+    """Connects, and redirects what would go to the terminal to the watcher; output to files stays as it is."""
+    redirected = [fd for fd in STREAMS if os.isatty(fd)]
+    pipes = [os.pipe() for _ in redirected]
     environ = os.environ
     try:
-        channel = call(
+        channel = connect(
             address,
-            [STREAMS[fd] for fd in taken],
+            [STREAMS[fd] for fd in redirected],
             [reading for reading, _ in pipes],
             rank=int(environ["RANK"]),
             local_rank=int(environ["LOCAL_RANK"]),
@@ -74,29 +74,29 @@ def _connect(address: str) -> Channel | None:
         for _, writing in pipes:
             os.close(writing)
         return None
-    for fd, (_, writing) in zip(taken, pipes, strict=True):
+    for fd, (_, writing) in zip(redirected, pipes, strict=True):
         os.dup2(writing, fd)
         os.close(writing)
-    if 1 in taken:
+    if 1 in redirected:
         libc.print_by_line()  # as in a terminal
     return channel
 
 
-def _listen(teller: Emitter) -> None:
-    """Has what the script does become events, whatever it imports for that."""
+def _install_patches(emitter: Emitter) -> None:
+    """Patches progress libraries and `input`, so that what the script does becomes events."""
     when_imported({"tqdm.std": lambda _: tqdm.install()})
     rich.install()
     trainers.install()
     if os.isatty(0):
         builtins.input = _input
-    os.register_at_fork(after_in_child=teller.forget)  # a worker must not speak for the rank
+    os.register_at_fork(after_in_child=emitter.forget)  # a worker must not send events in the rank's name
 
 
 _builtin_input = builtins.input
 
 
 def _input(prompt: object = "", /) -> str:
-    """`input`, for the debugger too: the watcher has the terminal."""
+    """Replaces `input`, also under pdb: the watcher has the terminal, so it reads the line."""
     if not events.has_listener():
         return _builtin_input(prompt)
     sys.stdout.flush()
@@ -108,12 +108,12 @@ def _input(prompt: object = "", /) -> str:
 
 
 def main() -> None:
-    """The life of the rank."""
-    channel = _connect(os.environ.pop(VARIABLE, ""))
+    """Runs the process."""
+    channel = _redirect_output(os.environ.pop(VARIABLE, ""))
     run = script_process.program(sys.argv[1:])
-    teller = None if channel is None else Emitter(channel)
-    if teller is not None:
-        _listen(teller)
+    emitter = None if channel is None else Emitter(channel)
+    if emitter is not None:
+        _install_patches(emitter)
     last: Event = Returned()
     try:
         run()
@@ -121,12 +121,12 @@ def main() -> None:
         last = _failure(error)
         raise
     finally:
-        if teller is not None:
-            teller.end(last)
+        if emitter is not None:
+            emitter.end(last)
 
 
 def _failure(error: BaseException) -> Event:
-    """How the script has ended, in an exception."""
+    """The last event of a script that ended in an exception."""
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         return Exited(code=code, at=time.time()) if code else Returned()

@@ -1,9 +1,9 @@
-"""Watches the ranks of a launch while they run, to draw them in the terminal.
+"""The event loop that watches the ranks of a launch, to draw them in the terminal.
 
-    ranks (watched.py), torch's launcher (agent.py) ─ what they write, and events ─▶ Watcher ─▶ Screen
+    ranks (watched_rank.py), torch's launcher (elastic.py) ─ output, events ─▶ Watcher ─▶ Screen
 
-It lives in the command line's own process, which has nothing else to do meanwhile, and on its main thread. The ranks of
-this machine call; the folder of the socket keeps everybody else out.
+It runs in the command's process, on its main thread, which has nothing else to do meanwhile. The ranks of this machine
+connect to a Unix socket; the permissions of its folder keep other users out.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _READ = 65536
 
 
 class Watcher:
-    """Hears the ranks until they end."""
+    """Reads the ranks' events and output until they end."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._folder = tempfile.mkdtemp(prefix="notebook-accel-", dir="/tmp")  # a socket's path must be short
         self.address = f"{self._folder}/ranks"
-        """Where the ranks call."""
+        """The path of the socket that the ranks connect to."""
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(self.address)
         self._listener.listen(subject.size + 1)
         self._selector = selectors.DefaultSelector()
-        self._register(self._listener, self._on_call)
+        self._register(self._listener, self._on_connection)
         self.channels: dict[int, Channel] = {}
         """By rank on this machine."""
         self._pids: dict[int, int] = {}
@@ -52,27 +52,27 @@ class Watcher:
         self._screen: Screen | None = None
         self._interrupts = 0
         self._notices: list[str] = []
-        self._is_asking = False
+        self._is_prompting = False
         self._is_over = False
 
     def signal(self, rank: int, signum: int) -> None:
         """Sends a signal to a rank."""
         os.kill(self._pids[rank], signum)
 
-    def attend(self, over: int) -> None:
-        """Shows what the ranks do until `over` is at its end."""
+    def run(self, over: int) -> None:
+        """Shows what the ranks do until the other end of the pipe `over` is closed."""
         self._register(over, self._on_end)
         from notebook_accel.cli.watch import screen  # noqa: F401  # while torch's launcher imports torch
 
         while not self._is_over:
             for key, _ in self._selector.select(_TICK):
                 key.data()
-            self._take_requests()
+            self._show_requests()
             if self._screen is not None:
                 self._screen.refresh()
-        self._take_calls()
+        self._accept_pending()
         for rank in [*self._pipes]:
-            self._hang_up(rank)
+            self._disconnect(rank)
 
     def finish(self, code: int) -> None:
         """Leaves the last state of the ranks on the screen, and what is to be said of it.
@@ -89,31 +89,31 @@ class Watcher:
     # From a handler of signals
 
     def interrupt(self) -> None:
-        """The ranks have been interrupted, or killed, if this is the second time."""
+        """Notes that the ranks were interrupted or, the second time, killed."""
         self._interrupts += 1
-        if self._is_asking:
+        if self._is_prompting:
             raise KeyboardInterrupt  # nobody waits for the answer any more
 
     def notice(self, text: str) -> None:
-        """Has a line of ours shown."""
+        """Has a notice shown."""
         self._notices.append(text)
 
-    # What can be heard
+    # Sources of the event loop
 
-    def _register(self, source: Any, heard: Callable[[], object]) -> None:
-        self._selector.register(source, selectors.EVENT_READ, heard)
+    def _register(self, source: Any, callback: Callable[[], object]) -> None:
+        self._selector.register(source, selectors.EVENT_READ, callback)
 
     def _on_end(self) -> None:
         self._is_over = True
 
-    def _take_calls(self) -> None:
-        """Those that are still waiting; the launcher calls at its end too."""
+    def _accept_pending(self) -> None:
+        """Accepts the connections still pending; the launcher connects at its end too."""
         self._listener.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while True:
-                self._on_call()
+                self._on_connection()
 
-    def _on_call(self) -> None:
+    def _on_connection(self) -> None:
         connection, _ = self._listener.accept()
         connection.setblocking(True)
         channel = Channel(connection)
@@ -125,14 +125,14 @@ class Watcher:
             channel.close()
             return
         greeting, *rest = messages
-        self._welcome(channel, greeting.header, greeting.fds)
+        self._add_rank(channel, greeting.header, greeting.fds)
         for message in rest:
-            self._hear(greeting.header["local_rank"], message.header)
+            self._on_message(greeting.header["local_rank"], message.header)
 
-    def _welcome(self, channel: Channel, who: Mapping[str, Any], fds: list[int]) -> None:
+    def _add_rank(self, channel: Channel, who: Mapping[str, Any], fds: list[int]) -> None:
         rank = who["local_rank"]
         if rank in self.channels:
-            self._hang_up(rank)  # it was this rank in an earlier attempt
+            self._disconnect(rank)  # it was this rank in an earlier attempt
         self.channels[rank], self._pids[rank] = channel, who["pid"]
         self._pipes[rank] = dict(zip(fds, who["streams"], strict=True))
         self._register(channel, partial(self._on_channel, rank))
@@ -143,14 +143,14 @@ class Watcher:
             from notebook_accel.cli.watch.screen import Screen
 
             self._screen = Screen(self._subject, self)
-        self._screen.welcome(rank, who)
+        self._screen.add_rank(rank, who)
 
     def _on_channel(self, rank: int) -> None:
         channel = self.channels[rank]
         try:
             messages = channel.receive(wait=False)
             for message in messages or ():
-                self._hear(rank, message.header)
+                self._on_message(rank, message.header)
         except StreamError:
             messages = None  # it can't be understood any more; what it writes can
         if messages is None:
@@ -158,29 +158,29 @@ class Watcher:
             channel.close()
             del self.channels[rank]
 
-    def _hear(self, rank: int, header: Mapping[str, Any]) -> None:
+    def _on_message(self, rank: int, header: Mapping[str, Any]) -> None:
         assert self._screen is not None
         if rank == LAUNCHER and "of" in header:  # it tells what became of a rank
             rank, header = header["of"], {name: value for name, value in header.items() if name != "of"}
         event = from_wire(header)
         if isinstance(event, InputRequested):
             self._drain(rank)
-            self._answer(rank, event)
+            self._prompt(rank, event)
         else:
             self._screen.hear(rank, event)
 
-    def _answer(self, rank: int, event: InputRequested) -> None:
+    def _prompt(self, rank: int, event: InputRequested) -> None:
         assert self._screen is not None
         answer = None
-        self._is_asking = True
+        self._is_prompting = True
         with contextlib.suppress(KeyboardInterrupt):
             answer = self._screen.ask(rank, event)
-        self._is_asking = False
+        self._is_prompting = False
         with contextlib.suppress(OSError):  # it has ended meanwhile
             self.channels[rank].send(to_wire(Answer(answer))[0])
 
     def _on_output(self, rank: int, fd: int, stream: str) -> bool:
-        """Takes what has been written; returns whether there may be more."""
+        """Reads output of a rank; returns whether there may be more."""
         assert self._screen is not None
         try:
             data = os.read(fd, _READ)
@@ -199,8 +199,8 @@ class Watcher:
             while self._on_output(rank, fd, stream):
                 pass
 
-    def _hang_up(self, rank: int) -> None:
-        """Takes what a rank that has ended said last. What it has started may still hold its pipes open."""
+    def _disconnect(self, rank: int) -> None:
+        """Reads the last messages and output of a rank that has ended. Its children may still hold its pipes open."""
         while rank in self.channels and self.channels[rank].has_data():
             self._on_channel(rank)
         self._drain(rank)
@@ -211,9 +211,9 @@ class Watcher:
             self._selector.unregister(self.channels[rank])
             self.channels.pop(rank).close()
 
-    def _take_requests(self) -> None:
+    def _show_requests(self) -> None:
         if self._screen is None:
             return
         self._screen.interrupted(self._interrupts)
         while self._notices:
-            self._screen.say(self._notices.pop(0))
+            self._screen.notice(self._notices.pop(0))

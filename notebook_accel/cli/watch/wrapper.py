@@ -1,7 +1,7 @@
 """What torch's launcher runs for each rank that is Python, by this path.
 
-As a module it would find what lies in the working directory before what Python has: a user's `queue.py`, say. When the
-script begins, its own folder is put first, as Python does.
+With `python -m`, the working directory would precede the standard library on `sys.path`, and a user's `queue.py` would
+hide Python's. When the script begins, its own folder is put first, as Python does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 
 def main() -> None:
-    """The life of the rank."""
+    """Runs the process."""
     folder = os.path.dirname(os.path.abspath(__file__))
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]  # that folder
@@ -23,9 +23,9 @@ def main() -> None:
     if "NOTEBOOK_ACCEL_WATCHER" in os.environ:
         from notebook_accel.cli.watch import watched_rank
 
-        script_process.live(watched_rank.main)
+        script_process.run_to_end(watched_rank.main)
     else:
-        script_process.live(script_process.program(sys.argv[1:]))
+        script_process.run_to_end(script_process.program(sys.argv[1:]))
 
 
 if __name__ == "__main__":

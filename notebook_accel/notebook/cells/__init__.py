@@ -1,18 +1,20 @@
-"""`%%accelerate`: cells that run on a group of ranks, whose names live on from cell to cell.
+"""`%%accelerate`: cells that run on a group of persistent ranks, whose variables stay from cell to cell.
 
 In the kernel:
 
-    magic.py     ─ the cell magic: its options, and what a cell leaves below it
-    options.py   ─ what may stand on its line; selection.py: how ranks are named there
-    commands.py  ─ the subcommands of `%accelerate` that concern the ranks
-    session.py   ─ this notebook's ranks: started when first needed, restarted, stopped
-    kept.py      ─ one group of them: calls, one after the other, and what is left when one ends badly
-    names.py     ─ which names a cell reads
-    variables.py ─ which of the notebook's variables the ranks lack, and how they travel
+    run.py           ─ the cell magic: runs one cell on the ranks, and shows what it returns
+    cell_options.py  ─ the options on its line; selection.py: how users name ranks there
+    session.py       ─ this notebook's ranks: started when first needed, restarted, stopped
+    persistent.py    ─ one group of ranks: its calls, one after the other, and its recovery after a failed one
+    names.py         ─ which names a cell reads
+    variables.py     ─ which of the notebook's variables the ranks lack, and how they are pickled
+    differences.py   ─ how running ranks differ from those that would be started now
 
-Both sides speak of messages.py. In a rank:
+On both sides: cell_messages.py, what is sent to the ranks with a cell, and their reply.
 
-    worker.py    ─ what the notebook asks of it
-    shell.py     ─ the IPython shell in which it runs cells
-    debugger.py  ─ pdb, whose lines come from the notebook
+In a rank, on_rank/:
+
+    worker.py        ─ the functions that the kernel calls on a rank
+    shell.py         ─ the IPython shell that runs the cells
+    debugger.py      ─ pdb, with the notebook as its terminal
 """

@@ -1,4 +1,4 @@
-"""What goes with a cell to the ranks, and what comes back.
+"""What is sent to the ranks with a cell, and their reply.
 
 A cell and its reply travel as plain tuples, which are pickled several times as fast as objects of a class are.
 """
@@ -18,7 +18,7 @@ class Cell(NamedTuple):
     text: str
     """The cell as the user has written it, for tracebacks and `inspect.getsource`."""
     filename: str
-    """Under which the notebook knows it."""
+    """The name that the notebook has compiled it under."""
     place: str
     """What the user calls it: `In[3]`."""
     shown: frozenset[int]
@@ -33,24 +33,24 @@ class Variable:
 
     name: str
     value: Any
-    takers: frozenset[int]
-    """The ranks that it is for."""
+    receivers: frozenset[int]
+    """The ranks that are to have it."""
     changed: frozenset[int] = frozenset()
     """Those of them that had an older one, which goes whatever they have made of it."""
 
 
 class Reply(NamedTuple):
-    """What a rank has to say of a cell that it has run."""
+    """What a rank returns from a cell."""
 
     text: str | None
-    """The value of its last expression, in words; `None` if there was none."""
+    """The value of its last expression, as text; `None` if there was none."""
     bundle: Mapping[str, Any]
-    """The same, richly, by type; where this rank's is to be shown."""
+    """The same by MIME type, if this rank's rich values are shown."""
     metadata: Mapping[str, Any]
     bound: Sequence[str]
     """The names that the rank has bound since its last reply."""
     value: Any
-    """The value itself, if it was asked for."""
+    """The value itself, if `Cell.wants_value`."""
 
 
 @dataclass(frozen=True)
@@ -60,4 +60,4 @@ class Health:
     operations: int
     """How many collective operations it has begun; ranks that stand at different ones can't meet any more."""
     severed: bool
-    """Its connections were cut."""
+    """Whether its connections were cut, to end a collective that a failed rank never joined."""

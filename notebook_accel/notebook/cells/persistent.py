@@ -1,4 +1,4 @@
-"""A group of ranks that cells run on, one after the other, from its start to its end."""
+"""One group of persistent ranks: starts it, runs calls on it one after the other, repairs it after a failed one."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from notebook_accel.notebook.cells.on_rank import worker
 from notebook_accel.notebook.cells.variables import Variables
 
 _KEPT_LINES = 1000
-"""How many of a rank's last lines are kept, of all its cells."""
+"""How many of a rank's last lines `%accelerate logs` can show."""
 
 
-def _how(exited: Exited) -> str:
+def _describe_exit(exited: Exited) -> str:
     if exited.lost:
         return f"was lost with machine {exited.lost}"
     return f"was killed by signal {exited.signal}" if exited.signal else f"ended with status {exited.code}"
 
 
 @dataclass
-class RankRow:
-    """What is to be said of a rank."""
+class RankStatus:
+    """The state of one rank, as `%accelerate` shows it."""
 
     rank: int
     state: str
@@ -55,8 +55,8 @@ class PersistentRanks:
     """Started ranks, ready for cells.
 
     Args:
-        config: Who they are.
-        variables: Makes the record of what they have of the notebook's variables, for so many ranks.
+        config: The settings to start them with.
+        variables: Makes the record of the notebook's variables that the ranks have, given their number.
     """
 
     def __init__(self, config: LaunchConfig, variables: Callable[[int], Variables]) -> None:
@@ -80,16 +80,16 @@ class PersistentRanks:
         self.variables = variables(self.plan.size)
         self.lines: list[deque[str]] = [deque(maxlen=_KEPT_LINES) for _ in self.members]
         self.running: Job | None = None
-        """What runs on them now."""
+        """The cell that runs now."""
         self.lost = ""
-        """Why they can't be used any more, none of them."""
+        """Why none of the ranks can be used any more."""
         self.cells = 0
         """How many have run."""
         self.failed: frozenset[int] = frozenset()
         """The ranks on which the last cell that failed has done so."""
         self._generation = 0
-        self._is_suspect = False
-        """The process group may be torn."""
+        self._may_be_broken = False
+        """The last cell failed or was interrupted: ranks may be at different collectives of their process group."""
         self._mirrored = mirror.capture()
         rendezvous = open_rendezvous(config, 0)
         spec = GroupSpec(
@@ -100,7 +100,7 @@ class PersistentRanks:
         )
         self._group = RankGroup(engine, spec)
         try:
-            self.ask(worker.begin, state=self._mirrored)
+            self.call_on_ranks(worker.begin, state=self._mirrored)
         except BaseException:
             self._group.close()
             raise
@@ -117,16 +117,16 @@ class PersistentRanks:
     @property
     def dead(self) -> dict[int, str]:
         """The ranks that have ended, each with how."""
-        return {rank: _how(exited) for rank, exited in sorted(self._group.exited.items())}
+        return {rank: _describe_exit(exited) for rank, exited in sorted(self._group.exited.items())}
 
     @property
     def stuck(self) -> set[int]:
-        """The ranks that were told to stop in vain."""
+        """The ranks that did not stop when they were interrupted."""
         return set() if self.running else set(self._group.busy)
 
     # Calls
 
-    def ask(
+    def call_on_ranks(
         self,
         function: Callable[..., Any],
         *args: Any,
@@ -140,9 +140,9 @@ class PersistentRanks:
             KeyboardInterrupt: It was interrupted.
         """
         packed, _ = self.variables.pack((function, args, {}), {}, (), state)
-        return self._ask(packed, self.members if members is None else members, function.__name__)
+        return self._call_and_wait(packed, self.members if members is None else members, function.__name__)
 
-    def _ask(self, packed: Payload, members: Sequence[int], name: str) -> list[Any]:
+    def _call_and_wait(self, packed: Payload, members: Sequence[int], name: str) -> list[Any]:
         requests = StopRequests()
         try:
             with catch_sigint(requests):
@@ -188,7 +188,7 @@ class PersistentRanks:
                 self.lines[rank].extend(line.text for line in job.ranks[rank].lines)
         failed = frozenset(rank for rank in members if job.ranks[rank].failed and not job.ranks[rank].interrupted)
         self.failed = failed or self.failed
-        self._is_suspect |= attempt.escalated or attempt.ending is Ending.FAILED
+        self._may_be_broken |= attempt.escalated or attempt.ending is Ending.FAILED
         self._conclude(job, attempt, members, requests, digest or (lambda values: values))
         return job
 
@@ -206,21 +206,21 @@ class PersistentRanks:
         elif attempt.ending is Ending.STOPPED and requests.received()[0] is StopReason.CANCEL:
             job.finish(Status.CANCELLED)
         elif attempt.ending is Ending.STOPPED:
-            error = KeyboardInterrupt(f"{job.name} was interrupted after {job.seconds:.1f} s{self._what_is_left()}")
+            error = KeyboardInterrupt(f"{job.name} was interrupted after {job.seconds:.1f} s{self._survivors_text()}")
             front_end.current.shorten_traceback(error)
             job.finish(Status.INTERRUPTED, error=error)
         else:
             states = [job.ranks[rank] for rank in members]
             stacks = [attempt.stacks[rank] for rank in members]
             raised = failure.error(states, stacks, oom_killed=attempt.oom_killed, world_size=self.size)
-            raised.args = (f"{raised}{self._what_is_lost()}",)
+            raised.args = (f"{raised}{self._losses_text()}",)
             job.finish(Status.FAILED, error=raised)
 
-    def _what_is_left(self) -> str:
-        return self._what_is_lost() or "; the ranks and their names live on"
+    def _survivors_text(self) -> str:
+        return self._losses_text() or "; the ranks and their names live on"
 
-    def _what_is_lost(self) -> str:
-        """What is to be said of ranks that can't go on, if there are any."""
+    def _losses_text(self) -> str:
+        """A paragraph on ranks that are stuck or dead, if there are any."""
         if self._group.busy:
             return (
                 f"\n\nRanks {spans(self._group.busy)} do not react to being stopped: they may be in C code. Once they "
@@ -245,11 +245,11 @@ class PersistentRanks:
 
     # Between two calls
 
-    def get_ready(self, members: Collection[int]) -> None:
-        """Sees that a cell can run on ranks; mends their process group if it was torn.
+    def ensure_ready(self, members: Collection[int]) -> None:
+        """Checks that ranks can run a cell; repairs their process group if it may be broken.
 
         Raises:
-            LaunchError: It can't run there.
+            LaunchError: They can't run one.
         """
         if self.running is not None:
             raise LaunchError(
@@ -273,22 +273,22 @@ class PersistentRanks:
                 f"ranks {spans(self._group.busy)} are still busy with a cell that was stopped: try again later, or "
                 f"`%accelerate restart` ends them{self.names_lost(self._group.busy)}."
             )
-        if self._is_suspect and not self.dead and not self._group.busy:
-            self._mend()
+        if self._may_be_broken and not self.dead and not self._group.busy:
+            self._repair_group()
 
-    def _mend(self) -> None:
-        """Has the ranks join a new process group if they can't meet in the old one any more; makes models equal."""
-        found = self.ask(worker.health)
+    def _repair_group(self) -> None:
+        """Moves the ranks to a new process group if the old is unusable; makes the replicas of models equal."""
+        found = self.call_on_ranks(worker.health)
         if any(health.severed for health in found) or len({health.operations for health in found}) > 1:
             self._generation += 1
-            self.ask(worker.renew, self._generation)
-        notice = self.ask(worker.make_equal)[0]
+            self.call_on_ranks(worker.renew, self._generation)
+        notice = self.call_on_ranks(worker.make_equal)[0]
         if notice:
             front_end.current.notice(notice)
-        self._is_suspect = False
+        self._may_be_broken = False
 
-    def news(self) -> mirror.State | None:
-        """What the ranks are to mirror anew: the folder or the paths of the notebook have changed."""
+    def changed_state(self) -> mirror.State | None:
+        """The notebook's working directory, `sys.path` and `sys.argv`, if they have changed since the last cell."""
         now = mirror.capture_places()
         before = self._mirrored
         if (now.cwd, now.path, now.argv) == (before.cwd, before.path, before.argv):
@@ -304,7 +304,7 @@ class PersistentRanks:
         """Ends the ranks, those that are free as a program ends, and a cell that they run in the background."""
         job = self.running
         if job is not None and job.cancel():
-            job.cancel()  # a second time: nobody waits for the ranks any more
+            job.cancel()  # a second cancel kills them without a grace period
             job.wait()
         self._group.stop()
 
@@ -314,16 +314,16 @@ class PersistentRanks:
         Raises:
             PayloadError: One of them can't be sent.
         """
-        packed, sent = self.variables.pack((worker.receive, (), {}), names, self.members, anew=True)
-        self._ask(packed, self.members, "push")
+        packed, sent = self.variables.pack((worker.receive, (), {}), names, self.members, resend=True)
+        self._call_and_wait(packed, self.members, "push")
         for rank in self.members:
-            self.variables.took(sent, rank)
+            self.variables.mark_sent(sent, rank)
 
-    def describe(self) -> list[RankRow]:
-        """What is to be said of each rank."""
+    def describe(self) -> list[RankStatus]:
+        """The state of each rank."""
         rows = []
         for rank in self.members:
-            row = RankRow(rank, "idle")
+            row = RankStatus(rank, "idle")
             for event in self._group.last_events(rank):
                 if isinstance(event, Hello):
                     row.pid = event.pid

@@ -52,26 +52,26 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
         RankError: The cell failed on a rank.
         KeyboardInterrupt: It was interrupted.
     """
-    wanted = Wanted.parse(line)
+    arguments = CellArguments.parse(line)
     session = sessions.current(shell)
     source, text, filename = _compile_names(shell, line, body)
-    ranks = session.ready(wanted.size)
-    members = wanted.members(ranks)
-    ranks.get_ready(members)
+    ranks = session.ready(arguments.size)
+    members = arguments.members(ranks)
+    ranks.ensure_ready(members)
     cell = Cell(
         source=source,
         text=text,
         filename=filename,
         place=front_end.current.display_name(filename),
-        shown=frozenset(parse_ranks("--show", wanted.show, ranks.size))
-        if wanted.show
+        shown=frozenset(parse_ranks("--show", arguments.show, ranks.size))
+        if arguments.show
         else frozenset(list(members)[:1]),
-        wants_value=wanted.name is not None,
+        wants_value=arguments.name is not None,
     )
     read = {name: _place(filename, text, number) for name, number in names.read_names(ast.parse(source)).items()}
-    packed, sent = ranks.variables.pack((worker.run_cell, (tuple(cell),), {}), read, members, ranks.news())
-    run = _CellRun(session, ranks, members, packed, sent, wanted.name, front_end.current.display_name(filename))
-    if wanted.block:
+    packed, sent = ranks.variables.pack((worker.run_cell, (tuple(cell),), {}), read, members, ranks.changed_state())
+    run = _CellRun(session, ranks, members, packed, sent, arguments.name, front_end.current.display_name(filename))
+    if arguments.block:
         with catch_sigint(run.requests):
             run()
         run.job.result()
@@ -83,8 +83,8 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What the line of the magic asks for."""
+class CellArguments:
+    """The parsed options of the magic's line."""
 
     size: int | None
     ranks: str | None
@@ -93,11 +93,11 @@ class Wanted:
     block: bool
 
     @classmethod
-    def parse(cls, line: str) -> Wanted:
-        """Takes the line apart.
+    def parse(cls, line: str) -> CellArguments:
+        """Parses the line.
 
         Raises:
-            ConfigurationError: It can't be understood.
+            ConfigurationError: It is not valid.
         """
         try:
             found, rest = magic_options.parse(_MAGIC, OPTIONS, shlex.split(line))
@@ -128,7 +128,7 @@ class Wanted:
 
 
 class _CellRun:
-    """One cell on its way."""
+    """Runs one cell, in the thread that calls it; `job` follows it from the start."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _CellRun:
         ranks.running = self.job
 
     def __call__(self) -> None:
-        """Runs it to its end; the job holds whatever comes of it."""
+        """Runs the cell to its end; the job has its result or error."""
         # Most cells are over at once: what shows no panel is not recorded either.
         late = LateView(self.job, Journal)
         view = Views(self.job, LateView.opening(front_end.current.choose_view()), late)
@@ -165,18 +165,18 @@ class _CellRun:
                 self.requests,
                 members=self._members,
                 view=view,
-                digest=lambda found: self._take(found, replies),
+                digest=lambda found: self._collect_replies(found, replies),
             )
         finally:
             self._ranks.running = None
             self._ranks.cells += 1
-            self._note_sent()
+            self._mark_sent()
             view.finish()
             self._packed.close()
             self.requests.close()
         show(self._members, replies, self._ranks.plan.label)
 
-    def _take(self, found: list[Any], replies: list[Reply]) -> list[Any] | None:
+    def _collect_replies(self, found: list[Any], replies: list[Reply]) -> list[Any] | None:
         replies += [Reply(*fields) for fields in found]
         for rank, reply in zip(self._members, replies, strict=True):
             self._ranks.variables.known[rank].bind(reply.bound)
@@ -186,10 +186,10 @@ class _CellRun:
         self._session.namespace[self._name] = values
         return values
 
-    def _note_sent(self) -> None:
+    def _mark_sent(self) -> None:
         for rank in self._members:
             if _has_loaded(self.job.ranks[rank]):
-                self._ranks.variables.took(self._sent, rank)
+                self._ranks.variables.mark_sent(self._sent, rank)
 
 
 def _has_loaded(state: RankState) -> bool:
@@ -223,7 +223,7 @@ def _compile_names(shell: InteractiveShell, line: str, body: str) -> tuple[str, 
     """The cell as Python, as it was written, and the name of it that tracebacks use.
 
     Raises:
-        RankError: It is no Python, as every rank would find.
+        RankError: It is not valid Python; the ranks need not find that out.
     """
     text = f"{_MAGIC} {line}".rstrip() + "\n" + body
     filename = shell.compile.cache(text, number_of_current(shell))

@@ -1,4 +1,4 @@
-"""This notebook's ranks: started when the first cell needs them, kept, restarted, stopped."""
+"""This notebook's ranks: started when the first cell needs them, restarted, stopped."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Session:
     def __init__(self, shell: InteractiveShell) -> None:
         self.shell = shell
         self.ranks: PersistentRanks | None = None
-        self._wanted: int | None = None
-        """How many ranks the last cell that said so has asked for."""
+        self._requested_size: int | None = None
+        """The number of ranks in the last `-n` of a cell."""
         shell.events.register("post_run_cell", self._after_cell)
 
     @property
@@ -58,9 +58,9 @@ class Session:
             front_end.current.notice(f"starting {ranks} instead of {self.ranks.size}: what the old held is gone")
             self.stop()
         if self.ranks is None:
-            wanted = size or self._wanted
+            wanted = size or self._requested_size
             self.ranks = PersistentRanks(_settings(wanted), self._variables)
-            self._wanted = wanted  # a number that could not be started is not asked for again
+            self._requested_size = wanted  # only now: a number that can't be started is not tried again
         return self.ranks
 
     def running(self) -> PersistentRanks:
@@ -96,14 +96,14 @@ class Session:
             lines.append(f"rank {row.rank}: {row.state}, process {row.pid}{memory}")
         return lines
 
-    def reconfigured(self, changed: Collection[str]) -> str:
-        """Takes in that settings have changed; returns what that does not change for the ranks that are alive."""
+    def settings_changed(self, changed: Collection[str]) -> str:
+        """Handles changed settings; returns a notice of those that the running ranks don't have."""
         if "num_processes" in changed:
-            self._wanted = None  # whoever has spoken last counts
+            self._requested_size = None  # the latest setting counts, be it of a cell or of %accelerate
         ranks = self.ranks
         if ranks is None:
             return ""
-        found = differences(ranks.plan, self._plan(self._wanted))
+        found = differences(ranks.plan, self._plan(self._requested_size))
         if not found:
             return ""
         return (

@@ -1,4 +1,4 @@
-"""Which variables of the notebook go along with a cell, and how they are pickled."""
+"""Which variables of the notebook are sent with a cell, and how they are pickled."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _STALE = object()
 """Stands for a value that the notebook no longer has."""
 
 
-class Known:
-    """What one rank has of the notebook's variables."""
+class KnownVariables:
+    """The variables of the notebook that one rank has."""
 
     def __init__(self, own: Iterable[str] = ()) -> None:
         self._values: dict[str, Any] = dict.fromkeys(own, OWN)
@@ -39,7 +39,7 @@ class Known:
         return known is OWN or known is value
 
     def take(self, name: str, value: Any) -> None:
-        """It was sent."""
+        """Notes that a value was sent."""
         self._values[name] = value
 
     def bind(self, names: Iterable[str]) -> None:
@@ -48,7 +48,7 @@ class Known:
             self._values[name] = self._values.pop(name, OWN)  # the latest stand last
 
     def forget(self, namespace: Mapping[str, Any]) -> None:
-        """Lets go of objects that are the notebook's no longer."""
+        """Drops references to objects that the notebook no longer has, so that they can be freed."""
         for name, value in self._values.items():
             if value is not OWN and namespace.get(name) is not value:
                 self._values[name] = _STALE
@@ -60,7 +60,7 @@ class Variables:
     def __init__(self, namespace: dict[str, Any], is_hidden: Callable[[str, Any], bool], ranks: int) -> None:
         self._namespace = namespace
         self._is_hidden = is_hidden
-        self.known = [Known(PREDEFINED) for _ in range(ranks)]
+        self.known = [KnownVariables(PREDEFINED) for _ in range(ranks)]
         self._needs: dict[str, set[str]] = {}
         """By the name of what was sent, the names that its functions read."""
 
@@ -71,7 +71,7 @@ class Variables:
         members: Collection[int],
         state: mirror.State | None = None,
         *,
-        anew: bool = False,
+        resend: bool = False,
     ) -> tuple[Payload, list[Variable]]:
         """Pickles a call, and behind it each variable that a member lacks.
 
@@ -79,8 +79,8 @@ class Variables:
             call: The function, its positional and its keyword arguments.
             names: What the call reads, each with where it does.
             members: The ranks that run it.
-            state: What they are to mirror anew.
-            anew: Whether to send what they have already, too.
+            state: The working directory and paths that they are to adopt.
+            resend: Whether to send what they have already, too.
 
         Raises:
             PayloadError: One of the variables can't be pickled.
@@ -96,9 +96,9 @@ class Variables:
             value = self._namespace.get(name, OWN)
             if value is OWN or self._is_hidden(name, value):
                 continue
-            lacking = frozenset(rank for rank in members if anew or not self.known[rank].has(name, value))
+            lacking = frozenset(rank for rank in members if resend or not self.known[rank].has(name, value))
             if lacking:
-                changed = frozenset(rank for rank in lacking if anew or name in self.known[rank])
+                changed = frozenset(rank for rank in lacking if resend or name in self.known[rank])
                 sent.append(Variable(name, value, lacking, changed))
                 self._dump(pickler, sent[-1], where)
             for needed in self._needs.get(name, ()):
@@ -114,14 +114,14 @@ class Variables:
             )
         return payload.write(pickler, state), sent
 
-    def took(self, sent: Iterable[Variable], rank: int) -> None:
+    def mark_sent(self, sent: Iterable[Variable], rank: int) -> None:
         """A rank has received what was sent."""
         for variable in sent:
-            if rank in variable.takers:
+            if rank in variable.receivers:
                 self.known[rank].take(variable.name, variable.value)
 
     def forget(self) -> None:
-        """Lets go of objects that are the notebook's no longer."""
+        """Drops references to objects that the notebook no longer has."""
         for known in self.known:
             known.forget(self._namespace)
 

@@ -1,4 +1,11 @@
-"""IPython as the place where a launch shows itself: the kernel's front end, cells, tracebacks, completion.
+"""IPython as a front end for launches, in a Jupyter kernel or in a terminal.
+
+    front_end.py     ─ where output, displays and prompts of a launch go
+    cell_location.py ─ sends a thread's output below the cell that started it
+    numbering.py     ─ which `In[n]` a file name of a traceback belongs to
+    tracebacks.py    ─ errors without the launcher's own frames
+    magic_options.py ─ options of magics: parsed, described and completed from a table; completion.py: the Tab key
+    preload.py       ─ tells the fork server what the notebook has imported
 
 Start reading at `front_end.py`.
 """

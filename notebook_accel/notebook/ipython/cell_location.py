@@ -1,7 +1,7 @@
-"""Below which cell something is shown: the one whose context it is shown in, whatever has run since.
+"""Sends output below the cell whose context it is written in, whichever cell has run since.
 
-Newer ipykernels do so themselves. Before 7.0, what a thread displays goes to whoever has asked the kernel last: to the
-cell that runs last, or to nobody, when a browser has said something to a widget. Before 6.25, what it writes does too.
+Newer ipykernels do so themselves. Before 7.0, what a thread displays has the last request as its parent: the last cell
+or, after a message to a widget, no cell at all. Before 6.25, so has what a thread writes.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ class _Hooks(threading.local):
     """What the kernel's publisher passes its messages through: in each thread of its own."""
 
     def __init__(self) -> None:
-        self.hooks = [_place]
+        self.hooks = [_route]
 
 
-def _place(message: dict[str, Any]) -> dict[str, Any]:
+def _route(message: dict[str, Any]) -> dict[str, Any]:
     cell = _cell.get()
     if cell is not None:
         message["parent_header"] = cell
     return message
 
 
-class Placer:
-    """Shows things below their cells."""
+class CellRouter:
+    """Sets the parent of messages to the cell that they belong to."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         publisher: Any = shell.display_pub
         self._writes = "parent_header" in vars(sys.stdout)
-        """Whether the kernel's streams must be told too."""
+        """Whether writes to the kernel's streams need their parent set too: ipykernel before 6.25."""
         if not publisher.has_trait("parent_header"):
             return  # newer ones keep it by context
         before = list(publisher._hooks)

@@ -1,4 +1,4 @@
-"""Tab in the lines of magics, in whichever way the installed IPython asks for what may stand there."""
+"""Completes lines of magics, through the hooks that the installed version of IPython has."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def register(shell: InteractiveShell, completers: Mapping[str, Completer]) -> No
 
 
 def unregister(shell: InteractiveShell, completers: Mapping[str, Completer]) -> None:
-    """Leaves these lines alone again."""
+    """Stops completing these lines."""
     del completers
     inner: Any = shell.Completer
     for matchers in (inner.custom_matchers, getattr(inner, "magic_arg_matchers", [])):
@@ -55,7 +55,9 @@ def _line_matcher(shell: InteractiveShell, completers: Mapping[str, Completer]) 
         del line  # which goes on behind the cursor
         inner: Any = shell.Completer
         prefix, found = _find(shell, completers, inner.text_until_cursor)
-        done = len(prefix) - len(inner.splitter.split_line(inner.text_until_cursor))  # it may be a part of ours
+        done = len(prefix) - len(
+            inner.splitter.split_line(inner.text_until_cursor)
+        )  # IPython's word may be only a part of ours
         return [each[done:] for each in found]
 
     match.matcher_identifier = _IDENTIFIER  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""IPython, in a Jupyter kernel or in a terminal, as the place where a launch shows itself."""
+"""IPython as the front end of launches, in a Jupyter kernel or in a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show.front_end import Terminal, View
 from notebook_accel.notebook import views
 from notebook_accel.notebook.ipython import tracebacks
-from notebook_accel.notebook.ipython.cell_location import Placer
+from notebook_accel.notebook.ipython.cell_location import CellRouter
 from notebook_accel.notebook.ipython.numbering import numbers
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class Kernel(IPythonTerminal):
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
-        self._pace = Pace(_output_rate())
-        self._placer = Placer(shell)
+        self._rate_limit = RateLimit(_output_rate())
+        self._router = CellRouter(shell)
 
     def origin(self) -> str:
         """The notebook, as Jupyter's server calls it; elsewhere the kernel, which keeps its file over a restart."""
@@ -62,8 +62,8 @@ class Kernel(IPythonTerminal):
         return views.choose()(job)
 
     def write(self, stream: str, text: str) -> None:
-        self._pace.spend(len(text))
-        self._placer.write(sys.stderr if stream == "stderr" else sys.stdout, text)
+        self._rate_limit.spend(len(text))
+        self._router.write(sys.stderr if stream == "stderr" else sys.stdout, text)
 
     def display(
         self,
@@ -75,7 +75,7 @@ class Kernel(IPythonTerminal):
     ) -> None:
         from IPython.display import publish_display_data
 
-        self._pace.spend(sum(len(part) for part in data.values() if isinstance(part, str)))
+        self._rate_limit.spend(sum(len(part) for part in data.values() if isinstance(part, str)))
         transient = {} if display_id is None else {"display_id": display_id}
         publish_display_data(dict(data), dict(metadata), transient=transient, update=update)  # type: ignore[no-untyped-call]
 
@@ -87,8 +87,8 @@ class Kernel(IPythonTerminal):
         return str(kernel.raw_input(prompt))
 
 
-class Pace:
-    """Keeps to a number of bytes a second, after a first burst."""
+class RateLimit:
+    """Limits output to a number of bytes a second, after an initial burst: a token bucket."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate
@@ -96,7 +96,7 @@ class Pace:
         self._at = time.monotonic()
 
     def spend(self, count: int) -> None:
-        """Waits until `count` more bytes are within the rate."""
+        """Sleeps until `count` more bytes are within the rate."""
         if self._rate is None:
             return
         now = time.monotonic()

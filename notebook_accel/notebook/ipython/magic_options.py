@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +35,7 @@ class Option:
 
 
 def parse(magic: str, options: Iterable[Option], words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Takes a line apart.
+    """Parses a line.
 
     Args:
         magic: What the line belongs to, as messages name it.
@@ -99,11 +98,11 @@ def describe(options: Iterable[Option]) -> str:
 
 
 def _dashes(flag: str) -> str:
-    """`--num_processes` is `--num-processes`, as in the peer."""
+    """`--num_processes` is `--num-processes`, as in Accelerate."""
     return flag.replace("_", "-") if flag.startswith("--") else flag
 
 
 def _nearest(word: str, known: Mapping[str, Option]) -> str:
-    close = [flag for flag in known if flag.startswith(word)] or get_close_matches(word, known, n=1)
+    longer = [flag for flag in known if flag.startswith(word)]
     usual = dict.fromkeys(option.flags[-1] for option in known.values())
-    return f"; did you mean {close[-1]}?" if close else f"; it has {', '.join(usual)}"
+    return did_you_mean(longer[-1] if longer else word, known) or f"; it has {', '.join(usual)}"

@@ -13,7 +13,7 @@ def numbers(shell: InteractiveShell) -> Mapping[str, int]:
     """The numbers of cells by their file names; grows as cells run."""
     compiler: Any = shell.compile
     known: Mapping[str, int] | None = getattr(compiler, "_filename_map", None)
-    return _keep(shell) if known is None else known
+    return _track(shell) if known is None else known
 
 
 def number_of_current(shell: Any) -> int:
@@ -21,7 +21,7 @@ def number_of_current(shell: Any) -> int:
     return len(shell.history_manager.input_hist_raw) - 1
 
 
-def _keep(shell: Any) -> Mapping[str, int]:
+def _track(shell: Any) -> Mapping[str, int]:
     """The same for IPython 7, whose compiler forgets them."""
     compiler, history = shell.compile, shell.history_manager
     earlier = zip(history.input_hist_raw, history.input_hist_parsed)  # noqa: B905  # one may lag behind

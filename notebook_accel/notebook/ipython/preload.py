@@ -45,17 +45,17 @@ TRAINING = (
 
 
 class Preloader:
-    """Looks through the kernel's modules after each cell."""
+    """Compares the kernel's modules after each cell with those it knows."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._seen: set[str] = set()
+        self._examined: set[str] = set()
         self._wanted = list(TRAINING)
 
-    def look(self) -> None:
-        """Passes on what is new."""
-        new = [name for name in list(sys.modules) if name not in self._seen]
-        self._seen.update(new)
+    def update(self) -> None:
+        """Has the fork server, and those of clusters, import what is new."""
+        new = [name for name in list(sys.modules) if name not in self._examined]
+        self._examined.update(new)
         self._wanted += [name for name in new if self._is_installed(name, sys.modules.get(name))]
         self._engine.preload(self._wanted)
         engines.preload_on_clusters(self._wanted)

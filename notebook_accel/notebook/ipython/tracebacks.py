@@ -12,11 +12,11 @@ from notebook_accel.launch.show import front_end
 _PACKAGE = str(Path(__file__).parents[2])
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 _HOOK = "_render_traceback_"
-"""IPython asks an exception for a method of this name."""
+"""IPython renders an exception by its method of this name, if it has one."""
 
 
-def shorten_ours() -> None:
-    """Makes every error of this package show short."""
+def install() -> None:
+    """Gives every error of this package a short traceback."""
     setattr(NotebookAccelError, _HOOK, _render)
     # Its message has the rank's frames; where the launch was called is plain to see.
     setattr(RankError, _HOOK, _last_line)

@@ -48,7 +48,7 @@ Options
 
 
 def register(shell: InteractiveShell) -> None:
-    """Makes the magics known to the shell."""
+    """Registers the magics and their completion with a shell."""
 
     def accelerate(line: str) -> Any:
         return run(shell, line)
@@ -66,14 +66,14 @@ def register(shell: InteractiveShell) -> None:
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Takes them away again."""
+    """Removes the magics and their completion."""
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop(NAME, None)
     completion.unregister(shell, COMPLETERS)
 
 
 def run(shell: InteractiveShell, line: str) -> Any:
-    """What one line does.
+    """Runs a line `%accelerate …`: a subcommand, or options.
 
     Raises:
         NotebookAccelError: It has a word or an option too many, or a value that cannot work.
@@ -91,7 +91,7 @@ def run(shell: InteractiveShell, line: str) -> Any:
 
 
 def run_cell(shell: InteractiveShell, line: str, body: str) -> Any:
-    """What one cell does.
+    """Runs a cell `%%accelerate …`.
 
     Raises:
         NotebookAccelError: It can't run, or has failed on a rank.

@@ -1,4 +1,4 @@
-"""What `%accelerate` and its options do: show the settings of this notebook's launches, and change them."""
+"""`%accelerate` and its options: shows the settings of this notebook's launches, and changes them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from notebook_accel import hardware
-from notebook_accel.config import checks, environment, file, resolve
+from notebook_accel.config import environment, file, resolve
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.settings import SETTINGS, Setting
 from notebook_accel.config.translation import from_config
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, did_you_mean
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.plan.preview import preview
 from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.ipython import magic_options
 from notebook_accel.notebook.ipython.magic_options import Option
-from notebook_accel.notebook.magics import status as overview
+from notebook_accel.notebook.magics import status
 
 MAGIC = "%accelerate"
 
@@ -42,17 +42,17 @@ OPTIONS = (
 
 
 def run(words: Sequence[str]) -> None:
-    """Does what the options say; shows everything if there are none.
+    """Applies the options; shows the status if there are none.
 
     Raises:
         ConfigurationError: One of them cannot work; nothing has changed.
-        HardwareError: A device that was asked for is not there; nothing has changed.
+        HardwareError: A requested device does not exist; nothing has changed.
     """
     given, rest = magic_options.parse(MAGIC, OPTIONS, words)
     if rest:
-        raise ConfigurationError(f"{MAGIC}: {rest[0]!r} belongs to no option{checks.nearest(rest[0], list(_SETTING))}")
+        raise ConfigurationError(f"{MAGIC}: {rest[0]!r} belongs to no option{did_you_mean(rest[0], _SETTING)}")
     if not given:
-        status(None, [])
+        show_status(None, [])
         return
     before = resolve.notebook()
     layer = (Layer("magic") if "reset" in given else before) + _layer(given)
@@ -66,22 +66,22 @@ def run(words: Sequence[str]) -> None:
 
 
 def _notify_session(changed: Collection[str]) -> None:
-    """Shows what the settings that have changed do not change for ranks that are alive."""
+    """Shows which changed settings don't apply to the persistent ranks until they are restarted."""
     from notebook_accel.notebook.cells import session
 
-    kept = session.existing()
-    if kept is not None and (notice := kept.reconfigured(changed)):
+    active = session.existing()
+    if active is not None and (notice := active.settings_changed(changed)):
         front_end.current.notice(notice)
 
 
-def status(shell: Any, words: Sequence[str]) -> None:
+def show_status(shell: Any, words: Sequence[str]) -> None:
     """Shows the devices, the settings, and what a launch would do."""
     del shell
     if words:
         raise ConfigurationError(f"{MAGIC} status takes nothing more, so not {words[0]!r}")
     from IPython.display import display
 
-    display(overview.look())  # type: ignore[no-untyped-call]
+    display(status.collect())  # type: ignore[no-untyped-call]
 
 
 def _layer(given: Mapping[str, Sequence[str]]) -> Layer:
@@ -89,7 +89,7 @@ def _layer(given: Mapping[str, Sequence[str]]) -> Layer:
     places: dict[str, str] = {}
     for name, texts in given.items():
         setting = _SETTING.get(name)
-        if setting is None:  # it is what to do with the others
+        if setting is None:  # --save and --reset
             continue
         flag = setting.flags[-1]
         read = dict(map(_pair, texts)) if setting.field == "env" else setting.read(texts[0])
@@ -125,5 +125,5 @@ def _save(layer: Layer) -> None:
     path = file.location(os.environ)
     found = file.read(path)
     config = merge([Layer("file") if found is None else file.from_file(os.environ, path), layer])
-    file.write(path, {key: told.value for key, told in from_config(config).items()})
+    file.write(path, {key: each.value for key, each in from_config(config).items()})
     print(f"saved in {path}")  # noqa: T201  # the magic's answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch.driver import attach as attaching
+from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.attach import Jobs, JobSummary
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import duration, title
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 
-def jobs(shell: InteractiveShell, words: list[str]) -> Jobs:
+def list_jobs(shell: InteractiveShell, words: list[str]) -> Jobs:
     """Lists the last jobs."""
     del shell
     _refuse(words, "jobs")
-    return attaching.jobs()
+    return attach.jobs()
 
 
-def attach(shell: InteractiveShell, words: list[str]) -> Job:
+def attach_job(shell: InteractiveShell, words: list[str]) -> Job:
     """Shows a job again."""
     del shell
     _refuse(words[1:], f"attach {' '.join(words[:1])}")
-    return attaching.attach(words[0] if words else None)
+    return attach.attach(words[0] if words else None)
 
 
 def complete(shell: InteractiveShell, words: list[str], prefix: str) -> list[str]:
-    """The jobs that there are."""
+    """Completes the IDs of jobs."""
     del shell, prefix
-    return [] if words else [listed.id for listed in attaching.jobs()]
+    return [] if words else [listed.id for listed in attach.jobs()]
 
 
 def running() -> list[str]:
     """A line for each job that runs now, wherever it was launched."""
-    return [_line(listed) for listed in attaching.jobs() if not listed.status.ended]
+    return [_line(listed) for listed in attach.jobs() if not listed.status.ended]
 
 
 def _line(listed: JobSummary) -> str:

@@ -1,4 +1,4 @@
-"""The subcommands of `%accelerate` that concern the ranks of `%%accelerate`."""
+"""The subcommands of `%accelerate` for the persistent ranks of `%%accelerate`. Each is a row in `subcommands.py`."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ _PULL_OPTIONS = (Option(flags=("--ranks",), value="RANKS", summary="From which r
 
 def stop(shell: InteractiveShell, words: Sequence[str]) -> None:
     """Ends the ranks."""
-    _no_words("stop", words)
+    _refuse_arguments("stop", words)
     session = sessions.current(shell)
-    held = session.running().size
+    count = session.running().size
     session.stop()
-    _say(f"{held} ranks have ended; the next %%accelerate cell starts new ones")
+    _write(f"{count} ranks have ended; the next %%accelerate cell starts new ones")
 
 
 def restart(shell: InteractiveShell, words: Sequence[str]) -> None:
     """Ends the ranks, and starts new ones, as they are set now."""
-    _no_words("restart", words)
+    _refuse_arguments("restart", words)
     session = sessions.current(shell)
     session.running()
-    _say(f"{session.restart().size} new ranks; what the old ones held is gone")
+    _write(f"{session.restart().size} new ranks; what the old ones held is gone")
 
 
 def interrupt(shell: InteractiveShell, words: Sequence[str]) -> None:
     """Interrupts the cell that runs in the background."""
-    _no_words("interrupt", words)
+    _refuse_arguments("interrupt", words)
     found = sessions.current(shell).running()
     job = found.running
     if job is None:
-        _say("no cell runs on the ranks")
+        _write("no cell runs on the ranks")
         return
     job.cancel()
     job.wait()
-    _say(f"{job.name} has ended; the ranks and their names live on")
+    _write(f"{job.name} has ended; the ranks and their names live on")
 
 
 def logs(shell: InteractiveShell, words: Sequence[str]) -> None:
@@ -57,7 +57,7 @@ def logs(shell: InteractiveShell, words: Sequence[str]) -> None:
     chosen = parse_ranks("%accelerate logs", words[0], found.size) if words else list(found.members)
     for rank in chosen:
         for line in found.lines[rank]:
-            _say(f"[{rank}] {line}")
+            _write(f"[{rank}] {line}")
 
 
 def push(shell: InteractiveShell, words: Sequence[str]) -> None:
@@ -69,7 +69,7 @@ def push(shell: InteractiveShell, words: Sequence[str]) -> None:
     if missing:
         raise ConfigurationError(f"%accelerate push: the notebook has no variable {', '.join(missing)}")
     found = session.ready()
-    found.get_ready(found.members)
+    found.ensure_ready(found.members)
     found.push(dict.fromkeys(words, "%accelerate push"))
 
 
@@ -82,29 +82,29 @@ def pull(shell: InteractiveShell, words: Sequence[str]) -> None:
     found = session.running()
     several = "ranks" in given
     members = parse_ranks("--ranks", given["ranks"][0], found.size) if several else [0]
-    found.get_ready(members)
-    values = found.ask(worker.pull, names, members=members)
+    found.ensure_ready(members)
+    values = found.call_on_ranks(worker.pull, names, members=members)
     for name in names:
-        for rank, theirs in zip(members, values, strict=True):
-            if name not in theirs:
+        for rank, sent in zip(members, values, strict=True):
+            if name not in sent:
                 raise ConfigurationError(f"%accelerate pull: rank {rank} has no variable {name}")
     for name in names:
-        pulled = [theirs[name] for theirs in values]
+        pulled = [sent[name] for sent in values]
         session.namespace[name] = pulled[0] if len(members) == 1 else pulled
 
 
 def stacks(shell: InteractiveShell, words: Sequence[str]) -> Any:
     """Where each rank is."""
-    _no_words("stacks", words)
+    _refuse_arguments("stacks", words)
     found = sessions.current(shell).running()
     if found.running is None:
-        _say("no cell runs on the ranks")
+        _write("no cell runs on the ranks")
         return None
     return found.running.stacks()
 
 
 def debug(shell: InteractiveShell, words: Sequence[str]) -> None:
-    """Looks with pdb at where the last cell has failed on a rank; does there what it is told, or asks for it."""
+    """Opens pdb where the last cell failed on a rank; runs the given commands there, or prompts for them."""
     found = sessions.current(shell).running()
     if words and not words[0].isdecimal():
         raise ConfigurationError(
@@ -113,8 +113,8 @@ def debug(shell: InteractiveShell, words: Sequence[str]) -> None:
         )
     failed = sorted(found.failed) or [0]
     member = parse_ranks("%accelerate debug", words[0], found.size)[0] if words else failed[0]
-    found.get_ready([member])
-    found.ask(worker.debug, *words[1:], members=[member])
+    found.ensure_ready([member])
+    found.call_on_ranks(worker.debug, *words[1:], members=[member])
 
 
 # For Tab: what may stand after a subcommand
@@ -142,10 +142,10 @@ def variables_there(shell: InteractiveShell, words: Sequence[str], prefix: str) 
     return [name for name in own if name not in words]
 
 
-def _no_words(name: str, words: Sequence[str]) -> None:
+def _refuse_arguments(name: str, words: Sequence[str]) -> None:
     if words:
         raise ConfigurationError(f"%accelerate {name} takes nothing more, not {words[0]!r}")
 
 
-def _say(text: str) -> None:
+def _write(text: str) -> None:
     front_end.current.write("stdout", text + "\n")

@@ -28,7 +28,7 @@ _SETTINGS = (("Setting", "32%"), ("Value", "26%"), ("From", "auto"))
 
 @dataclass(frozen=True)
 class Overview:
-    """All of it, as rows of text."""
+    """The status, as rows of text."""
 
     devices: Sequence[Sequence[str]]
     """Each with its name, its memory, and who holds it."""
@@ -54,8 +54,8 @@ class Overview:
         return "\n\n".join([*tables, "\n".join([*self.live, self.preview])])
 
 
-def look() -> Overview:
-    """How things are now.
+def collect() -> Overview:
+    """The status now.
 
     Raises:
         ConfigurationError: A setting cannot work, whatever the hardware is.
@@ -75,8 +75,8 @@ def _live() -> list[str]:
     """The jobs that run and the persistent ranks, in lines."""
     from notebook_accel.notebook.cells import session
 
-    kept = session.existing()
-    return [*job_commands.running(), *(kept.describe() if kept is not None else ())]
+    active = session.existing()
+    return [*job_commands.running(), *(active.describe() if active is not None else ())]
 
 
 def _devices(found: Hardware) -> list[list[str]]:
@@ -115,7 +115,7 @@ def _holders(holders: Mapping[int, int]) -> str:
 
 
 def _who(pid: int) -> str:
-    """What a process is to the user. Not all of its command: that may hold secrets, and notebooks are shared."""
+    """A process, as its user knows it. Not with its whole command: that may hold secrets, and notebooks are shared."""
     try:
         process = psutil.Process(pid)
         program, *arguments = process.cmdline() or [process.name()]

@@ -1,14 +1,16 @@
-"""The words that `%accelerate` understands beside its options. A new one is a row here and a function elsewhere."""
+"""The table of subcommands of `%accelerate`.
+
+A new one is a row of `SUBCOMMANDS`, and a function in `rank_commands.py` or `job_commands.py`.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, did_you_mean
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subcommand:
-    """One word that may follow `%accelerate`."""
+    """One subcommand of `%accelerate`."""
 
     name: str
     arguments: str
@@ -36,7 +38,7 @@ class Subcommand:
 
 
 SUBCOMMANDS: tuple[Subcommand, ...] = (
-    Subcommand("status", "", "Shows what %accelerate alone shows.", "magics.configure.status"),
+    Subcommand("status", "", "Shows what %accelerate alone shows.", "magics.configure.show_status"),
     Subcommand("stop", "", "Ends the ranks of %%accelerate.", "magics.rank_commands.stop"),
     Subcommand("restart", "", "Ends them, and starts new ones, as they are set now.", "magics.rank_commands.restart"),
     Subcommand("interrupt", "", "Interrupts the cell that runs in the background.", "magics.rank_commands.interrupt"),
@@ -70,12 +72,12 @@ SUBCOMMANDS: tuple[Subcommand, ...] = (
         "magics.rank_commands.ranks",
         takes_code=True,
     ),
-    Subcommand("jobs", "", "Lists the last jobs, of every notebook.", "magics.job_commands.jobs"),
+    Subcommand("jobs", "", "Lists the last jobs, of every notebook.", "magics.job_commands.list_jobs"),
     Subcommand(
         "attach",
         "[JOB]",
         "Shows a job again; the last one by default.",
-        "magics.job_commands.attach",
+        "magics.job_commands.attach_job",
         "magics.job_commands.complete",
     ),
 )
@@ -94,8 +96,7 @@ def get(name: str) -> Subcommand:
     """
     known = {each.name: each for each in SUBCOMMANDS}
     if name not in known:
-        close = get_close_matches(name, known, n=1)
-        hint = f"; did you mean {close[0]}?" if close else f"; it has {', '.join(known)}, and options such as -n 2"
+        hint = did_you_mean(name, known) or f"; it has {', '.join(known)}, and options such as -n 2"
         raise ConfigurationError(f"%accelerate has no subcommand {name!r}{hint}")
     return known[name]
 

@@ -1,15 +1,25 @@
-"""How a job is drawn below its cell. Every view reads the job and owns nothing; a new one is a file and a row here."""
+"""How a job is drawn below its cell. A view reads the job and owns nothing.
+
+    widget.py        ─ `widget`: panel.py is its widget, panel_state.py what is sent to the browser (merge_patch.py: as
+                       patches), browser/ the script that draws it, built from extension/
+    html.py          ─ `html`: page.py draws the job, of elements.py and charts.py
+    plain_text.py    ─ `text`
+    display.py       ─ an output that is redrawn in place, as `html` and `text` are
+    pacing.py        ─ limits how often; first_failure.py: what must not wait; browsers.py: whether widgets are drawn
+
+A new view is a class with `refresh()` and `finish()` in a file here, and a row of `_VIEWS` below. The table in a
+terminal is not among them: `launch/show/terminal.py`.
+"""
 
 from __future__ import annotations
 
 import importlib
 import os
 from collections.abc import Callable
-from difflib import get_close_matches
 from importlib import util
 from typing import Any
 
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, closest
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show.front_end import View
 from notebook_accel.notebook.views import browsers
@@ -63,8 +73,8 @@ def _load(name: str) -> Callable[[Job], View]:
 
 def _check(name: Any, source: str) -> None:
     if not isinstance(name, str) or name not in _VIEWS:
-        close = get_close_matches(str(name), _VIEWS, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        close = closest(str(name), _VIEWS)
+        hint = f" (did you mean {close!r}?)" if close else ""
         raise ConfigurationError(f"{source}: there is no view {name!r}{hint}; choose one of {', '.join(_VIEWS)}")
     if name == "widget" and util.find_spec("anywidget") is None:
         raise ConfigurationError(

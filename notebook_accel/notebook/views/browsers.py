@@ -1,7 +1,7 @@
-"""Whether a browser is there that draws widgets: where a cell comes from hints at it, an answer proves it.
+"""Whether a browser draws widgets: the cell's origin suggests it, and an answer from the widget proves it.
 
-A kernel hears answers only between cells, unless the front end speaks to it through a subshell. So a silence counts
-only while no cell runs.
+The kernel handles a widget's messages only between cells, unless the front end uses a subshell. So a missing answer
+counts only while no cell runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from importlib import util
 from typing import Any
 
 _SILENCE = 1.5
-"""Seconds without an answer, the kernel being free to hear one, after which none is expected."""
+"""Seconds without an answer while the kernel is idle, after which none is expected."""
 
 
 class Browsers:
@@ -25,7 +25,7 @@ class Browsers:
         """When the last cell ended; `None` while one runs, and before the first has ended."""
         self._awaited: dict[object, float] = {}
         """What is to be answered, and since when."""
-        self._last: dict[object, Callable[[], object]] = {}
+        self._when_settled: dict[object, Callable[[], object]] = {}
         """What is done when that is answered, or won't be."""
 
     def draw_widgets(self) -> bool:
@@ -33,12 +33,12 @@ class Browsers:
         return not self._silent and _asked_from_notebook() and util.find_spec("anywidget") is not None
 
     def expect(self, shown: object) -> None:
-        """Something is shown now that a browser answers."""
+        """Begins to wait for an answer to what is about to be shown."""
         self._silent = False
         self._awaited[shown] = time.monotonic()
 
     def answered(self, shown: object) -> None:
-        """A browser has."""
+        """Notes that a browser has answered."""
         self._silent = False
         self._forget(shown)
 
@@ -49,19 +49,19 @@ class Browsers:
             self._silent |= time.monotonic() - max(since, self._free_since) > _SILENCE
         return since is not None and self._silent
 
-    def at_last(self, shown: object, do: Callable[[], object]) -> None:
-        """Calls `do` when nothing more is to be heard of what was shown: at once, or after an answer on its way."""
+    def when_settled(self, shown: object, do: Callable[[], object]) -> None:
+        """Calls `do` once no answer to what was shown is outstanding: at once, or when it arrives or is given up."""
         if shown in self._awaited:
-            self._last[shown] = do
+            self._when_settled[shown] = do
         else:
             do()
 
-    # Told by the shell
+    # Called by the shell, before and after each cell
 
     def cell_begins(self) -> None:
         for shown in list(self._awaited):
             self.is_silent(shown)
-            if shown in self._last:
+            if shown in self._when_settled:
                 self._forget(shown)
         self._free_since = None
 
@@ -70,7 +70,7 @@ class Browsers:
 
     def _forget(self, shown: object) -> None:
         self._awaited.pop(shown, None)
-        self._last.pop(shown, lambda: None)()
+        self._when_settled.pop(shown, lambda: None)()
 
 
 def _asked_from_notebook() -> bool:

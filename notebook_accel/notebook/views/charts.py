@@ -18,18 +18,18 @@ _LINE = "#2f81d0"
 _GRID = "#808080"
 
 
-def source(places: Sequence[Spread]) -> str:
+def source(points: Sequence[Spread]) -> str:
     """The picture as the `src` of an `<img>`."""
-    return "data:image/svg+xml;base64," + base64.b64encode(svg(places).encode()).decode()
+    return "data:image/svg+xml;base64," + base64.b64encode(svg(points).encode()).decode()
 
 
-def svg(places: Sequence[Spread]) -> str:
+def svg(points: Sequence[Spread]) -> str:
     """The picture itself."""
-    place = _Scale(places)
-    mean = [place(each.x, each.mean) for each in places]
-    band = [place(each.x, each.high) for each in places] + [place(each.x, each.low) for each in reversed(places)]
+    scale = _Scale(points)
+    mean = [scale(each.x, each.mean) for each in points]
+    band = [scale(each.x, each.high) for each in points] + [scale(each.x, each.low) for each in reversed(points)]
     shapes = [f'<path d="M0 {HEIGHT - 0.5}H{WIDTH}M0.5 0V{HEIGHT}" fill="none" stroke="{_GRID}"/>']
-    if any(each.low != each.high for each in places):
+    if any(each.low != each.high for each in points):
         shapes.append(f'<polygon points="{_joined(band)}" fill="{_LINE}" fill-opacity="0.3"/>')
     if len(mean) > 1:
         shapes.append(f'<polyline points="{_joined(mean)}" fill="none" stroke="{_LINE}" stroke-width="1.5"/>')
@@ -44,10 +44,10 @@ def svg(places: Sequence[Spread]) -> str:
 class _Scale:
     """From the numbers to the places in the picture."""
 
-    def __init__(self, places: Sequence[Spread]) -> None:
-        self._left = min((each.x for each in places), default=0.0)
-        self._width = (max((each.x for each in places), default=0.0) - self._left) or 1.0
-        low, high = min((each.low for each in places), default=0.0), max((each.high for each in places), default=0.0)
+    def __init__(self, points: Sequence[Spread]) -> None:
+        self._left = min((each.x for each in points), default=0.0)
+        self._width = (max((each.x for each in points), default=0.0) - self._left) or 1.0
+        low, high = min((each.low for each in points), default=0.0), max((each.high for each in points), default=0.0)
         # One that never changes is a line in the middle: at the bottom it would be on the edge.
         width = abs(low) or 1.0
         self._low, self._height = (low, high - low) if low < high else (low - width / 2, width)

@@ -1,4 +1,4 @@
-"""What a view shows without waiting for its turn: that a rank has failed."""
+"""The first failure of a rank, which a view shows at once rather than at its next redraw."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class FirstFailure:
         self._job = job
         self._has_come = False
         self.is_new = False
-        """It has come, and is not shown yet."""
-        job.listen(self._hear)
+        """Whether there is one that is not shown yet."""
+        job.listen(self._on_event)
 
-    def shown(self) -> None:
-        """It is shown now."""
+    def mark_shown(self) -> None:
+        """Notes that it is shown."""
         self.is_new = False
 
-    def _hear(self, rank: int | None, event: Event) -> None:
+    def _on_event(self, rank: int | None, event: Event) -> None:
         if isinstance(event, (Failed, Exited)):
             if not self._has_come and rank is not None and self._job.ranks[rank].phase is Phase.FAILED:
                 self._has_come = self.is_new = True

@@ -17,7 +17,7 @@ class HtmlView(Display):
         super().__init__(job, draw, _INTERVAL)
 
 
-def draw(job: Job, *, spare: bool = False) -> Bundle:
+def draw(job: Job, *, fallback: bool = False) -> Bundle:
     """The output for a job as it is now: as HTML, and for where that is not shown as text; see `page.draw`."""
     # Drawing metrics twice would take as long as all the rest, and while a job runs hardly anyone sees the text.
-    return {"text/html": page.draw(job, spare=spare), "text/plain": describe(job, metrics=job.status.ended)}
+    return {"text/html": page.draw(job, fallback=fallback), "text/plain": describe(job, metrics=job.status.ended)}

@@ -1,4 +1,4 @@
-"""How often something is done that costs time, here and in a browser."""
+"""Limits how often something costly is done, such as drawing, by its interval, its CPU time and the bytes it sends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import TracebackType
 
 SHARE = 0.04
 """The most of a processor's time that drawing takes, of the thread that draws."""
-_MOST_SPARED = 1.0
+_LONGEST_PAUSE = 1.0
 """Seconds for which a receiver is spared at most: by then there is news that it must not wait for longer."""
 
 
@@ -36,6 +36,6 @@ class Pacer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        took = time.thread_time() - self._began
-        spared = min(_MOST_SPARED, self._sent / self._rate)
-        self._due = time.monotonic() + max(self._interval, took / self._share, spared)
+        elapsed = time.thread_time() - self._began
+        pause = min(_LONGEST_PAUSE, self._sent / self._rate)
+        self._due = time.monotonic() + max(self._interval, elapsed / self._share, pause)

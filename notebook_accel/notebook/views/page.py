@@ -18,7 +18,7 @@ from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badg
 _PROGRESS, _METRICS = ("Progress", "auto"), ("Metrics", "26%")
 _COLUMNS = (("Rank", "4em"), ("Phase", "6em"), _PROGRESS, _METRICS, ("Memory", "11em"))
 _SPARK_WIDTH = 24
-_CHART_PLACES = 110
+_CHART_POINTS = 110
 _MOST_METRICS = 12
 _MOST_FAILED = 4
 _MOST_STACKS, _LONGEST_STACK = 8, 4000
@@ -26,21 +26,21 @@ _ONE_LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
 _COLOURS = {Phase.FAILED: RED, Phase.DONE: GREEN}
 
 
-def draw(job: Job, *, spare: bool = False) -> str:
-    """The whole output; a `spare` one goes along with a widget, for wherever that is not drawn.
+def draw(job: Job, *, fallback: bool = False) -> str:
+    """The whole output; a `fallback` one accompanies a widget, for where that is not drawn.
 
-    It has no grid where ranks are too many for rows, of those only the ones that failed: the grid is long, and a front
-    end takes its time to look for harm, and for headings, in all that it is given. It is drawn seldom, and where the
-    kernel ends before the job it is what stays in the notebook: so it says of when it is.
+    A fallback has no grid where ranks are too many for rows, only the rows of those that failed: a front end sanitizes
+    all of the HTML, and a grid is long. It is drawn seldom, and stays in the notebook if the kernel ends before the
+    job: so it has the time when it was drawn.
     """
     found = progress.overview(job)
-    parts = [_head(job, found, spare and not job.status.ended)]
+    parts = [_head(job, found, fallback and not job.status.ended)]
     if not progress.is_brief(job):
         # Metrics come when there are some, and push down no more than what is below them.
         parts += [
             _total(job, found),
             _stall(job),
-            _ranks(job, found, not spare),
+            _ranks(job, found, not fallback),
             _metrics(job),
             _stacks(job),
             _foot(job),
@@ -91,8 +91,8 @@ def _metrics(job: Job) -> str:
     drawn = []
     names = progress.metric_names(job)
     for name in names[:_MOST_METRICS]:
-        places = progress.metric(job, name, _SPARK_WIDTH if live else _CHART_PLACES)
-        drawn.append(_spark(job, name, [each.mean for each in places]) if live else _chart(job, name, places))
+        points = progress.metric(job, name, _SPARK_WIDTH if live else _CHART_POINTS)
+        drawn.append(_spark(job, name, [each.mean for each in points]) if live else _chart(job, name, points))
     left_out = progress.left_out(names, _MOST_METRICS)
     if left_out:
         drawn.append(element("div", left_out))
@@ -105,15 +105,15 @@ def _spark(job: Job, name: str, means: list[float]) -> str:
     return element("div", f"{text(name)} {line} {words}", _ONE_LINE)
 
 
-def _chart(job: Job, name: str, places: list[Spread]) -> str:
+def _chart(job: Job, name: str, points: list[Spread]) -> str:
     mean, low, high = progress.latest(job, name)
-    words = f"{value(places[0].mean)} → {value(mean)}" if len(places) > 1 else value(mean)
+    words = f"{value(points[0].mean)} → {value(mean)}" if len(points) > 1 else value(mean)
     over = f"{value(low)} to {value(high)} over ranks" if low < high else ""
     drawn = element("div", element("b", text(name)), _ONE_LINE, title=name)
-    if places:  # else none of its values was a number that can be drawn
+    if points:  # else none of its values was a number that can be drawn
         size = f'width="{charts.WIDTH}" height="{charts.HEIGHT}"'
         alternative = text(f"{name}: {words}{', ' if over else ''}{over}")
-        drawn += element("div", f'<img src="{charts.source(places)}" {size} alt="{alternative}">')
+        drawn += element("div", f'<img src="{charts.source(points)}" {size} alt="{alternative}">')
     drawn += element("div", text(words)) + (element("div", text(over), "font-size:90%") if over else "")
     return element("div", drawn, _CHART_STYLE)
 

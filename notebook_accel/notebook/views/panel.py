@@ -27,17 +27,17 @@ class Panel(anywidget.AnyWidget):
 
         Args:
             state: What there is to draw, JSON-ready.
-            on_stop: Called with how many clicks there have been, on the thread that hears the browser.
-            on_answer: Called there whenever the browser says anything.
+            on_stop: Called with how many clicks there have been, on the thread that handles the browser's messages.
+            on_answer: Called there after any message of the browser.
         """
         self._state = state
         self._seq = 0
         self._on_stop, self._on_answer = on_stop, on_answer
         self._whole_wanted = False
         super().__init__(keyframe={"seq": 0, "state": state})
-        self.on_msg(self._hear)
+        self.on_msg(self._on_message)
         if hasattr(self.comm, "_reply_subshell_for"):
-            # ipykernel 7.4 passes a click to whoever has spoken last on this comm: the shell that is busy with the job.
+            # ipykernel 7.4 passes a click to the shell that last sent on this comm, which is busy with the job.
             self.comm._reply_subshell_for = lambda data, default: default
 
     def update(self, state: Mapping[str, Any]) -> int:
@@ -61,7 +61,7 @@ class Panel(anywidget.AnyWidget):
         """Whether a browser waits for the whole state."""
         return self._whole_wanted
 
-    def _hear(self, _: object, message: Mapping[str, Any], buffers: object) -> None:
+    def _on_message(self, _: object, message: Mapping[str, Any], buffers: object) -> None:
         del buffers
         if message.get("cmd") == "stop":
             click = int(message["click"])

@@ -1,6 +1,8 @@
-"""What the panel in the browser is told of a job. `extension/src/model.ts` has the same names; a test compares them.
+"""The state of a job that is sent to the browser's panel.
 
-All words are made here, from what every view says; the browser only draws.
+`extension/src/model.ts` has the same names; a test compares them.
+
+All text for people is made here, the same as in other views; the browser only draws.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from notebook_accel.launch.job.text import clock, percent, rate, shortened, size
 from notebook_accel.launch.wire.terminal_codes import plain
 from notebook_accel.notebook.views.pacing import Pacer
 
-_CHART_PLACES = 60
+_CHART_POINTS = 60
 _MOST_METRICS = 12
 _MOST_BARS = 8
 _MOST_LINES = 50
@@ -26,10 +28,10 @@ _MOST_LINES = 50
 _ALL_LINES = 800
 _TEXT_LIMIT = 300
 _LONGEST_STACK, _ALL_STACKS = 4000, 40_000
-"""Characters of a rank's stack, and of all of them; of a longer one the innermost frames are told."""
+"""Characters of a rank's stack, and of all of them; a longer one is cut to its innermost frames."""
 _METRIC_SECONDS, _METRIC_SHARE = 0.2, 0.005
 _IN_FULL = 8
-"""How many ranks are told in full at a time."""
+"""How many ranks are updated in full at a time."""
 
 
 class Head(TypedDict):
@@ -107,7 +109,7 @@ class StateMaker:
         self._job = job
         self._ranks: dict[str, Rank] = {}
         self._next_rank = 0
-        """The first that is to be told in full the next time."""
+        """The first to be updated in full the next time."""
         self._bars: dict[int, dict[int, tuple[events.Bar, Bar]]] = {}
         """By rank, what was made of each bar, and of which of its states."""
         self._stalled: events.Stalled | None = None
@@ -119,7 +121,7 @@ class StateMaker:
         self._metric_pacer = Pacer(_METRIC_SECONDS, _METRIC_SHARE)
 
     def whole(self) -> State:
-        """The job with all that there is to say of it, now."""
+        """The job now, every rank and metric in full."""
         self._metrics = {name: _metric(self._job, name) for name in self._metric_names()}
         return self._make(self._job.ranks)
 
@@ -130,8 +132,8 @@ class StateMaker:
         self._next_rank = (self._next_rank + len(turn)) % len(ranks)
         return self._make(turn)
 
-    def look_at_metrics(self) -> None:
-        """Makes the charts of new metrics, else the next one in its turn anew, unless that was just done."""
+    def update_metrics(self) -> None:
+        """Draws the charts of new metrics, otherwise redraws the next one in turn; at a limited rate."""
         if self._metric_pacer.is_due() and (names := self._metric_names()):
             with self._metric_pacer:
                 chosen = [name for name in names if name not in self._metrics]
@@ -142,7 +144,7 @@ class StateMaker:
 
     def _make(self, turn: list[RankState]) -> State:
         found = summary.overview(self._job, self._progress)
-        self._look_at_stacks()
+        self._update_stacks()
         in_full = {str(state.rank): self._rank(state) for state in turn}
         ranks = {}
         spread = summary.is_spread(self._job)
@@ -151,11 +153,11 @@ class StateMaker:
             rank = in_full.get(name) or self._ranks.get(name)
             if rank is None or rank["phase"] != state.phase.value:
                 rank = self._rank(state)
-            ranks[name] = self._placed(rank, state, found, state.host if spread else "")
+            ranks[name] = self._with_position(rank, state, found, state.host if spread else "")
         self._ranks = ranks
         return {"head": _head(self._job, found), "ranks": ranks, "metrics": self._metrics}
 
-    def _placed(self, rank: Rank, state: RankState, found: Overview, host: str) -> Rank:
+    def _with_position(self, rank: Rank, state: RankState, found: Overview, host: str) -> Rank:
         """The rank with its place among the others; itself if that is as it was, which is quickly compared."""
         done = _thousandths(found.fractions.get(state.rank))
         if len(self._job.ranks) >= summary.COMPACT_FROM:
@@ -187,7 +189,7 @@ class StateMaker:
             "stack": self._stacks.get(state.rank, ""),
         }
 
-    def _look_at_stacks(self) -> None:
+    def _update_stacks(self) -> None:
         if self._job.stalled is not self._stalled:
             self._stalled = self._job.stalled
             most = min(_LONGEST_STACK, _ALL_STACKS // len(self._job.ranks))
@@ -207,9 +209,9 @@ class StateMaker:
 def _head(job: Job, found: Overview) -> Head:
     count = len(job.ranks)
     live = not job.status.ended
-    told = live and bool(found.fractions)
-    words = [percent(found.median) + (" at the median rank" if count > 1 else "")] if told else []
-    if told and count > 1:
+    has_progress = live and bool(found.fractions)
+    words = [percent(found.median) + (" at the median rank" if count > 1 else "")] if has_progress else []
+    if has_progress and count > 1:
         words.append(f"slowest: rank {found.slowest}, {percent(found.fractions[found.slowest])}")
     place = [f"on {count} rank{'s' if count > 1 else ''}", job.hardware, f"attempt {job.attempt + 1}"]
     return {
@@ -227,11 +229,11 @@ def _head(job: Job, found: Overview) -> Head:
         "stopping": job.stopping,
         "failed": [state.rank for state in summary.failed(job)],
         "more": summary.left_out(summary.metric_names(job), _MOST_METRICS),
-        "unheard": _unheard(job),
+        "unheard": _unattended(job),
     }
 
 
-def _unheard(job: Job) -> str:
+def _unattended(job: Job) -> str:
     """What is true of a job that goes on after this process: the browser says it, when nobody else can any more."""
     if not job.elsewhere or job.status.ended:
         return ""
@@ -285,7 +287,7 @@ def _innermost(stack: str, most: int) -> str:
 
 
 def _metric(job: Job, name: str) -> Metric:
-    places = summary.metric(job, name, _CHART_PLACES)
+    places = summary.metric(job, name, _CHART_POINTS)
     mean, low, high = summary.latest(job, name)
     left, width = _extent([place.x for place in places])
     bottom, height = _extent([edge for place in places for edge in (place.low, place.high)])

@@ -15,7 +15,7 @@ _INTERVAL = 0.1
 _SHARE = 0.02
 _RATE = 40_000
 """Bytes a second to the browser, without what Jupyter puts around them."""
-_SPARE_SECONDS, _HTML_SECONDS = 20.0, 0.33
+_FALLBACK_SECONDS, _HTML_SECONDS = 20.0, 0.33
 
 
 class WidgetView:
@@ -31,12 +31,12 @@ class WidgetView:
         self._maker = StateMaker(job)
         self._failure = FirstFailure(job)
         self._pacer = Pacer(_INTERVAL, _SHARE, _RATE)
-        self._spare_pacer = Pacer(_SPARE_SECONDS)
+        self._fallback_pacer = Pacer(_FALLBACK_SECONDS)
         self._html_pacer = Pacer(_HTML_SECONDS)
         self._widget_shown = True
         self._finished = False
-        with self._pacer, self._spare_pacer:
-            browsers.current.expect(self)  # first, since a browser answers as soon as it hears of the panel
+        with self._pacer, self._fallback_pacer:
+            browsers.current.expect(self)  # first, since a browser answers as soon as it has drawn the panel
             self._panel = Panel(self._maker.whole(), self._stop, self._answered)
             bundle, metadata = self._bundle()
             self._handle = display(  # type: ignore[no-untyped-call]
@@ -44,13 +44,13 @@ class WidgetView:
             )
 
     def refresh(self) -> None:
-        self._maker.look_at_metrics()
+        self._maker.update_metrics()
         if self._pacer.is_due() or self._panel.whole_wanted or self._failure.is_new:
-            self._failure.shown()
+            self._failure.mark_shown()
             with self._pacer:
                 self._pacer.sent(self._panel.update(self._maker.make()))
         silent = browsers.current.is_silent(self)
-        pacer = self._html_pacer if silent else self._spare_pacer
+        pacer = self._html_pacer if silent else self._fallback_pacer
         if pacer.is_due() or self._widget_shown is silent:
             with pacer:
                 self._widget_shown = not silent
@@ -64,22 +64,22 @@ class WidgetView:
         self._widget_shown = False
         self._show()
         # A browser that has not been heard yet would else answer to nobody, which the kernel logs.
-        browsers.current.at_last(self, self._panel.close)
+        browsers.current.when_settled(self, self._panel.close)
 
     def _show(self) -> None:
         bundle, metadata = self._bundle()
         self._handle.update(bundle, metadata=metadata, raw=True)
 
     def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        spare = dict(html.draw(self._job, spare=self._widget_shown))
+        fallback = dict(html.draw(self._job, fallback=self._widget_shown))
         if not self._widget_shown:
-            return spare, {}
+            return fallback, {}
         # The widget's own, since some front ends need what it says beside its type.
         made: Any = self._panel._repr_mimebundle_()
         bundle, metadata = made if isinstance(made, tuple) else (made, {})
-        return {**bundle, **spare}, metadata
+        return {**bundle, **fallback}, metadata
 
-    # On the thread that hears the browser
+    # On the thread that handles the browser's messages
 
     def _answered(self) -> None:
         browsers.current.answered(self)

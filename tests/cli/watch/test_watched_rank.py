@@ -172,7 +172,7 @@ class Nobody:
 def welcomed(first: int = 0, attempt: int = 0, subject: Subject = SUBJECT) -> Screen:
     made = Screen(subject, Nobody())
     for rank in range(subject.size):
-        made.welcome(rank, {"rank": first + rank, "attempt": attempt, "pid": 1})
+        made.add_rank(rank, {"rank": first + rank, "attempt": attempt, "pid": 1})
         made.hear(rank, Bar(1, n=1, total=2))
     return made
 
@@ -206,7 +206,7 @@ def test_an_attempt_begins_with_fresh_rows_and_shows_what_was_left_of_the_one_be
     made = welcomed()
     made.write(0, "stdout", b"one\n")
     made.hear(1, Failed([Raised("ValueError", "ValueError: no", [])], 0.0))
-    made.welcome(0, {"rank": 0, "attempt": 1, "pid": 2})
+    made.add_rank(0, {"rank": 0, "attempt": 1, "pid": 2})
     made.refresh()
     assert shown.text == "[0] one\n"
     made.hear(0, Bar(1, n=1, total=2))
@@ -238,7 +238,9 @@ def test_ranks_are_heard_until_the_launcher_has_ended(shown: Shown, jobs: list[J
     for rank in (0, 1):
         reading, writing = os.pipe()
         writers.append(writing)
-        ranks.append(watched_rank.call(watcher.address, ["stdout"], [reading], rank=rank, local_rank=rank, attempt=0))
+        ranks.append(
+            watched_rank.connect(watcher.address, ["stdout"], [reading], rank=rank, local_rank=rank, attempt=0)
+        )
     for rank, writing in enumerate(writers):
         os.write(writing, f"rank {rank}\n".encode())
     ranks[0].send(to_wire(InputRequested("", "really? "))[0])
@@ -246,7 +248,7 @@ def test_ranks_are_heard_until_the_launcher_has_ended(shown: Shown, jobs: list[J
     ranks[1].close()
     for fd in (writers[1], living):
         os.close(fd)
-    watcher.attend(over)
+    watcher.run(over)
     assert ranks[0].receive(wait=True)[0].header == {"kind": "answer", "text": "yes"}
     ranks[0].close()
     os.close(writers[0])
@@ -262,6 +264,6 @@ def test_what_is_no_rank_is_not_listened_to(shown: Shown) -> None:
         stranger.connect(watcher.address)
         stranger.send(b"\xff\xff\xff\xff")
         os.close(living)
-        watcher.attend(over)
+        watcher.run(over)
         assert stranger.recv(1) == b""
     watcher.finish(0)

@@ -29,7 +29,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("machine")
 def test_it_tells_who_holds_the_memory_of_each_gpu() -> None:
-    first, second, third, cpu = status.look().devices
+    first, second, third, cpu = status.collect().devices
     mine = f"this notebook (process {os.getpid()}), 2.0 GB"
     assert list(first) == ["GPU 0: H200", "3.0 GB of 100.0 GB", f"{mine}; process {NOBODY}"]
     assert f"(process {os.getppid()}), 1 MB" in second[2]
@@ -39,9 +39,9 @@ def test_it_tells_who_holds_the_memory_of_each_gpu() -> None:
 
 @pytest.mark.usefixtures("machine")
 def test_it_tells_what_a_launch_would_do_or_why_it_would_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert status.look().preview == "a launch now: 3 ranks on 3 × H200 · nccl"
+    assert status.collect().preview == "a launch now: 3 ranks on 3 × H200 · nccl"
     monkeypatch.setattr(resolve, "_notebook", Layer("magic", {"gpus": (4,)}, {"gpus": "%accelerate --gpus"}))
-    assert status.look().preview == (
+    assert status.collect().preview == (
         "a launch would be refused: asked for GPU 4 (from %accelerate --gpus), found 3 (numbered from 0)"
     )
 
@@ -49,7 +49,7 @@ def test_it_tells_what_a_launch_would_do_or_why_it_would_be_refused(monkeypatch:
 @pytest.mark.usefixtures("machine")
 def test_those_who_keep_ranks_tell_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_commands, "running", lambda: ["2 ranks of <b>", "1 job"])
-    shown = status.look()
+    shown = status.collect()
     assert "\n2 ranks of <b>\n1 job\n" in repr(shown)
     assert "2 ranks of &lt;b&gt;" in shown._repr_html_()
 
@@ -61,7 +61,7 @@ def test_it_shows_nothing_that_a_shared_notebook_should_not_hold(monkeypatch: py
         monkeypatch.setattr(hardware, "use", lambda: {"GPU-0": GpuUse(2**20, {other.pid: 0})})
         layer = Layer("file", {"max_restarts": 1}, {"max_restarts": f"max_restarts in {Path.home()}/config.yaml"})
         monkeypatch.setattr(resolve, "_notebook", layer)
-        shown = repr(status.look())
+        shown = repr(status.collect())
         other.communicate(b"\n")
     assert f"started by this notebook (process {other.pid})" in shown
     assert "max_restarts in ~/config.yaml" in shown

@@ -180,9 +180,9 @@ def test_metrics_without_a_chart_are_counted(ended: bool) -> None:
 
 def test_what_may_stay_when_the_kernel_is_gone_says_of_when_it_is() -> None:
     said = re.compile(r"</b> on \d{4}-\d\d-\d\d at \d\d:\d\d:\d\d")
-    assert said.search(page.draw(a_job(2), spare=True))
+    assert said.search(page.draw(a_job(2), fallback=True))
     assert not said.search(page.draw(a_job(2)))
-    assert " at " not in page.draw(a_job(2, ended=True), spare=True).partition("<table")[0]
+    assert " at " not in page.draw(a_job(2, ended=True), fallback=True).partition("<table")[0]
 
 
 def test_rows_keep_their_number_and_place_while_a_job_runs() -> None:

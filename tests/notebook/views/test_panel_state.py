@@ -260,7 +260,7 @@ def test_new_metrics_are_charted_at_once_and_the_others_in_their_turn() -> None:
     told = []
     for step in (100, 101):
         job.apply(0, Metrics({"loss": 9.0, "lr": 0.1, "norm": 2.0}, step))
-        maker.look_at_metrics()
+        maker.update_metrics()
         state = maker.make()
         told.append(list(diff(before, state)["metrics"]))
         before = state

@@ -1,4 +1,4 @@
 """The part of `%%accelerate` that runs in the ranks.
 
-Start reading at `worker.py` (what the notebook asks a rank to do), then `shell.py`.
+Start reading at `worker.py` (the functions that the kernel calls on a rank), then `shell.py`.
 """

@@ -1,7 +1,7 @@
 """Pdb in a rank, whose commands the notebook's user types: after a cell has failed, and at a `breakpoint()`.
 
-What pdb writes is kept until it asks for its next command, and goes to the notebook with the question. The other ranks
-wait, if in a collective for as long as it takes.
+What pdb writes is buffered until it prompts for the next command, and sent to the notebook with the prompt. The other
+ranks wait, if in a collective for as long as it takes.
 """
 
 from __future__ import annotations
@@ -18,61 +18,61 @@ from typing import Any
 from notebook_accel import events
 from notebook_accel.notebook.cells.on_rank import shell
 
-_OURS = re.compile(rf"^{re.escape(str(Path(__file__).parents[3]))}|/IPython/core/")
+_INTERNAL = re.compile(rf"^{re.escape(str(Path(__file__).parents[3]))}|/IPython/core/")
 _NOBODY = "Nobody answers: this was interrupted, or the front end, or a cell in the background, takes no input.\n"
 
 
 class Relay(pdb.Pdb):
-    """Reads from, and writes to, the notebook."""
+    """A debugger whose terminal is the notebook."""
 
     def __init__(self) -> None:
-        self._said = io.StringIO()
-        super().__init__(stdin=io.StringIO(), stdout=self._said, nosigint=True, readrc=False)
+        self._output = io.StringIO()
+        super().__init__(stdin=io.StringIO(), stdout=self._output, nosigint=True, readrc=False)
         self.use_rawinput = False
         self.prompt = f"rank {os.environ.get('RANK', '?')} (Pdb) "
 
     def format_stack_entry(self, frame_lineno: tuple[FrameType, int], lprefix: str = ": ") -> str:
         """A frame, with the user's own name for its cell."""
-        told = super().format_stack_entry(frame_lineno, lprefix)
+        entry = super().format_stack_entry(frame_lineno, lprefix)
         filename = frame_lineno[0].f_code.co_filename
-        return told.replace(filename, shell.places.get(filename, filename), 1)
+        return entry.replace(filename, shell.cell_labels.get(filename, filename), 1)
 
     def cmdloop(self, intro: Any = None) -> None:
         """Pdb's loop, with the notebook for a terminal."""
         self.preloop()
         stop: Any = None
         while not stop:
-            line = self.cmdqueue.pop(0) if self.cmdqueue else self._ask()
+            line = self.cmdqueue.pop(0) if self.cmdqueue else self._read_command()
             stop = self.postcmd(self.onecmd(self.precmd(line)), line)
         self.postloop()
-        self._tell()
+        self._flush_output()
 
-    def _ask(self) -> str:
-        said = self._said.getvalue()
-        self._said.seek(0)
-        self._said.truncate()
-        answer = events.ask(said, self.prompt)
+    def _read_command(self) -> str:
+        output = self._output.getvalue()
+        self._output.seek(0)
+        self._output.truncate()
+        answer = events.ask(output, self.prompt)
         if answer is None:
-            self._said.write(_NOBODY)
+            self._output.write(_NOBODY)
         return "quit" if answer is None else answer
 
-    def _tell(self) -> None:
-        """Passes on what was written after the last question."""
-        if rest := self._said.getvalue():
+    def _flush_output(self) -> None:
+        """Writes out what pdb wrote after its last prompt."""
+        if rest := self._output.getvalue():
             sys.stdout.write(rest)
             sys.stdout.flush()
-        self._said.seek(0)
-        self._said.truncate()
+        self._output.seek(0)
+        self._output.truncate()
 
 
 def install() -> None:
     """Has `breakpoint()` open the debugger."""
-    sys.breakpointhook = _stop_here
+    sys.breakpointhook = _on_breakpoint
 
 
-def look_back(commands: str) -> None:
-    """Opens the debugger at the frame in which the last cell has failed; given commands, it obeys these and closes."""
-    trace = _users(getattr(sys, "last_traceback", None))
+def post_mortem(commands: str) -> None:
+    """Opens the debugger at the frame in which the last cell has failed; given commands, runs these and closes it."""
+    trace = _user_part(getattr(sys, "last_traceback", None))
     if trace is None:
         sys.stdout.write("no cell has failed here\n")
         return
@@ -83,13 +83,13 @@ def look_back(commands: str) -> None:
     relay.interaction(None, trace)
 
 
-def _stop_here(*_: object, **__: object) -> None:
+def _on_breakpoint(*_: object, **__: object) -> None:
     frame: FrameType | None = sys._getframe(1)
     Relay().set_trace(frame)
 
 
-def _users(trace: TracebackType | None) -> TracebackType | None:
+def _user_part(trace: TracebackType | None) -> TracebackType | None:
     """The part of a traceback that begins with the user's own code."""
-    while trace is not None and _OURS.search(trace.tb_frame.f_code.co_filename):
+    while trace is not None and _INTERNAL.search(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace

@@ -20,8 +20,8 @@ from notebook_accel import events
 from notebook_accel.events import Shown
 from notebook_accel.notebook.cells.cell_messages import Cell
 
-places: dict[str, str] = {}
-"""What the user calls the cells that have run here, by their file names."""
+cell_labels: dict[str, str] = {}
+"""`In[3]` for each cell that has run here, by its file name."""
 
 
 class _Compiler(CachingCompiler):
@@ -37,7 +37,7 @@ class _Compiler(CachingCompiler):
         # With no time stamp, the entry is never checked against the disk.
         entry = (len(cell.text), None, cell.text.splitlines(keepends=True), cell.filename)
         linecache.cache[cell.filename] = entry
-        places[cell.filename] = cell.place
+        cell_labels[cell.filename] = cell.place
         return cell.filename
 
 

@@ -1,4 +1,4 @@
-"""What the notebook asks a rank to do. Runs in the rank; the notebook needs the names of its functions only."""
+"""The functions that the kernel calls on a persistent rank. It sends them by name, and never runs them itself."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _severed = 0
 
 
 def health() -> Health:
-    """How it is with the process group."""
+    """Whether the process group can still be used."""
     from notebook_accel.train.ranks import rejoining
 
     return Health(rejoining.operations(), connections.times_severed > _severed)
 
 
 def renew(generation: int) -> None:
-    """Joins a new process group with what was in the old."""
+    """Joins a new process group, and moves the prepared models over to it."""
     global _severed
     from notebook_accel.train.strategies import replicas
 
@@ -93,7 +93,7 @@ def receive(*variables: Variable) -> None:
     main, number = _main(), int(os.environ["RANK"])
     for variable in variables:
         name = variable.name
-        if number not in variable.takers or (name in main and name not in _given and number not in variable.changed):
+        if number not in variable.receivers or (name in main and name not in _given and number not in variable.changed):
             continue
         main[name] = variable.value
         _given.add(name)
@@ -102,10 +102,10 @@ def receive(*variables: Variable) -> None:
 
 
 def debug(commands: str = "") -> None:
-    """Opens the debugger where the last cell has failed; given commands, it obeys these and closes."""
+    """Opens the debugger where the last cell has failed; given commands, runs these and closes it."""
     from notebook_accel.notebook.cells.on_rank import debugger
 
-    debugger.look_back(commands)
+    debugger.post_mortem(commands)
 
 
 def pull(names: Sequence[str]) -> dict[str, Any]:
