@@ -40,7 +40,7 @@ from notebook_accel.events import (
 from notebook_accel.launch.cluster import connection, protocol
 from notebook_accel.launch.cluster.agent.rank_messages import Speaker, together, weighed
 from notebook_accel.launch.cluster.versions import versions
-from notebook_accel.launch.rank.coalescer import Latest
+from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.wire.constants import PACE
 
 NODES, CPUS = 125, 8
@@ -78,7 +78,7 @@ class Rank:
         self._gates = Path(environ["PRETEND_GATES"])
         self._rate = float(environ["PRETEND_RATE"])
         self._is_last = number == int(environ["WORLD_SIZE"]) - 1
-        self._latest = Latest(start["pace"])
+        self._latest = Coalescer(start["pace"])
         self._began: float | None = None
         self._beat_at = time.monotonic() + _BEAT
         self._logged = 0

@@ -13,10 +13,10 @@ from notebook_accel.events.emit import MetricsSink
 from notebook_accel.launch.rank.patches import rich, tqdm
 from notebook_accel.launch.wire.constants import PACE
 
-_MOST_KEPT = 7
+_MOST_SEPARATE = 7
 
 
-class Latest:
+class Coalescer:
     """Holds metrics and the bars of loaders until they are told. Any thread adds; one takes."""
 
     def __init__(self, pace: float = PACE) -> None:
@@ -41,44 +41,44 @@ class Latest:
         """The same, whatever the time."""
         self._due = now + self._pace
         drawn = [*tqdm.take(), *rich.take()]
-        told = [replace(bar, at=round(now, 2)) for bar in (*drawn, *self._loaders.take(drawn))]
-        return [*told, *self._take_metrics()]
+        events = [replace(bar, at=round(now, 2)) for bar in (*drawn, *self._loaders.take(drawn))]
+        return [*events, *self._take_metrics()]
 
 
-_Kept = tuple[dict[str, float], int | None, float]
+_Sample = tuple[dict[str, float], int | None, float]
 
 
 class _Batch:
     """The metrics that are added between two times that they are taken."""
 
-    __slots__ = ("_few", "_rest", "merged", "step")
+    __slots__ = ("_rest", "_separate", "merged", "step")
 
     def __init__(self) -> None:
-        self._few: deque[_Kept] = deque()
+        self._separate: deque[_Sample] = deque()
         self._rest: dict[str, float] = {}
         self.merged: dict[str, float] | None = None
         """What takes in all that comes, once there are enough that are told one by one."""
         self.step: int | None = None
         """Of what came last."""
 
-    def keep(self, values: dict[str, float], step: int | None) -> None:
+    def add(self, values: dict[str, float], step: int | None) -> None:
         """Takes in one of the first."""
-        self._few.append((values, step, time.time()))
-        if len(self._few) >= _MOST_KEPT:
+        self._separate.append((values, step, time.time()))
+        if len(self._separate) >= _MOST_SEPARATE:
             self.merged = self._rest
 
-    def give_back(self) -> _Kept | None:
+    def take_back(self) -> _Sample | None:
         """One of those that came too late to be told, if there is one."""
         try:
-            return self._few.pop()
+            return self._separate.pop()
         except IndexError:
             return None
 
-    def told(self) -> list[Metrics]:
+    def events(self) -> list[Metrics]:
         found = []
         with contextlib.suppress(IndexError):  # none is left, perhaps since another thread has taken it back
             while True:
-                found.append(Metrics(*self._few.popleft()))
+                found.append(Metrics(*self._separate.popleft()))
         if self._rest:
             found.append(Metrics(dict(self._rest), self.step, time.time()))
         return found
@@ -98,10 +98,10 @@ def _metrics() -> tuple[MetricsSink, Callable[[], list[Metrics]]]:
             mine = batch
             merged = mine.merged
             if merged is None:
-                mine.keep(values, step)
+                mine.add(values, step)
                 if mine is batch:
                     return
-                late = mine.give_back()  # it is being taken; with many threads, this may be what another has added
+                late = mine.take_back()  # it is being taken; with many threads, this may be what another has added
                 if late is None:
                     return
                 values, step, _ = late
@@ -115,7 +115,7 @@ def _metrics() -> tuple[MetricsSink, Callable[[], list[Metrics]]]:
     def take() -> list[Metrics]:
         nonlocal batch
         taken, batch = batch, _Batch()
-        return taken.told()
+        return taken.events()
 
     return add, take
 
@@ -125,7 +125,7 @@ class LoaderBars:
 
     def __init__(self) -> None:
         self._latest: dict[int, Bar] = {}
-        self._drawn: dict[int, float | None] = {}
+        self._user_totals: dict[int, float | None] = {}
         """The total of each bar of the user's that is open."""
         self._open: list[int] = []
         """Those of loaders that are told, the outermost first."""
@@ -137,15 +137,15 @@ class LoaderBars:
 
     def take(self, drawn: list[Bar]) -> list[Bar]:
         """What there is to tell, given what is told of the user's bars."""
-        self._drawn |= {bar.bar: bar.total for bar in drawn if not bar.closed}
-        counted = {bar.total for bar in drawn} | {*self._drawn.values()}
+        self._user_totals |= {bar.bar: bar.total for bar in drawn if not bar.closed}
+        user_totals = {bar.total for bar in drawn} | {*self._user_totals.values()}
         found = []
         for number in list(self._latest):
             bar = self._latest.pop(number)
-            if bar.total in counted - {None}:
+            if bar.total in user_totals - {None}:
                 self._hidden.add(number)
             if number not in self._hidden:
-                found.append(self._place(bar))
+                found.append(self._with_depth(bar))
             elif number in self._open:  # it was there before the other
                 self._open.remove(number)
                 found.append(replace(bar, closed=True, leave=False))
@@ -153,14 +153,14 @@ class LoaderBars:
                 self._hidden.discard(number)
         for bar in drawn:
             if bar.closed:  # only now: a loader's last word is from within it
-                self._drawn.pop(bar.bar, None)
+                self._user_totals.pop(bar.bar, None)
         return found
 
-    def _place(self, bar: Bar) -> Bar:
+    def _with_depth(self, bar: Bar) -> Bar:
         """Below the user's bars, and those of loaders around it."""
         if bar.bar not in self._open:
             self._open.append(bar.bar)
-        depth = len(self._drawn) + self._open.index(bar.bar)
+        depth = len(self._user_totals) + self._open.index(bar.bar)
         if bar.closed:
             self._open.remove(bar.bar)
         return replace(bar, depth=depth)

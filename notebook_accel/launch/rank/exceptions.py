@@ -17,7 +17,7 @@ from notebook_accel.launch.wire.shortening import ends, shortened
 
 _PACKAGE = str(Path(__file__).parents[2])
 _MACHINERY = re.compile(r"/(cloudpickle|pickle\.py|importlib/|IPython/core/)|^<frozen importlib")
-_PEER_GONE = re.compile(
+_PEER_LOST = re.compile(
     r"connection (was )?(closed|reset|refused)|broken pipe|closed by peer|socket closed|gloo.*(timed out|connect)|"
     r"nccl.*(remote|peer|socket)|connection to .* (lost|closed)",
     re.IGNORECASE | re.DOTALL,
@@ -50,7 +50,7 @@ def describe(error: BaseException, stage: str, sent: Set[str] = frozenset()) -> 
         chain=_chain(error),
         at=at,
         stage=stage,
-        from_peer=type(error).__name__ in _PEER_TYPES and _PEER_GONE.search(shortened(text, _MOST_TEXT)) is not None,
+        from_peer=type(error).__name__ in _PEER_TYPES and _PEER_LOST.search(shortened(text, _MOST_TEXT)) is not None,
         exit_code=_exit_code(error) if isinstance(error, SystemExit) else None,
         exception=_pickled(error, sent) if len(text) <= _MOST_TEXT else (),
     )
@@ -97,13 +97,13 @@ def _chain(error: BaseException) -> list[Raised]:
             current, link = current.__context__, "context"
         else:
             break
-    first, last = map(_told, ends(links[::-1], _MOST_LINKS))
+    first, last = map(_to_events, ends(links[::-1], _MOST_LINKS))
     if last:
         first.append(Raised("", f"[{len(links) - _MOST_LINKS:,} more exceptions left out]", ()))
     return first + last
 
 
-def _told(links: Sequence[tuple[BaseException, str]]) -> list[Raised]:
+def _to_events(links: Sequence[tuple[BaseException, str]]) -> list[Raised]:
     return [
         Raised(
             shortened(type(error).__qualname__, _MOST_LINE),
@@ -121,19 +121,19 @@ def _text(error: BaseException) -> str:
         return str(error)
     if isinstance(error, NotebookAccelError):
         return f"{type(error).__qualname__}: {error}"
-    return _alone(error) + _members(error)
+    return _without_chain(error) + _members(error)
 
 
-def _alone(error: BaseException) -> str:
+def _without_chain(error: BaseException) -> str:
     """The same of nothing but the exception itself: Python would look at all that led to it, however many they are."""
     if hasattr(error, "exceptions"):
         return f"{type(error).__qualname__}: {error}"
-    led_to_it = error.__cause__, error.__context__, error.__suppress_context__
+    chain = error.__cause__, error.__context__, error.__suppress_context__
     error.__cause__ = error.__context__ = None
     try:
         return "".join(traceback.format_exception_only(type(error), error)).rstrip("\n")
     finally:
-        error.__cause__, error.__context__, error.__suppress_context__ = led_to_it
+        error.__cause__, error.__context__, error.__suppress_context__ = chain
 
 
 def _members(group: BaseException) -> str:
@@ -143,8 +143,8 @@ def _members(group: BaseException) -> str:
     while left and len(lines) < _MOST_MEMBERS:
         error, indent = left.pop()
         if isinstance(error, BaseException):
-            said = shortened(_alone(error).replace("\n", " "), _MOST_LINE)
-            lines.append(f"\n{indent}{said}")
+            text = shortened(_without_chain(error).replace("\n", " "), _MOST_LINE)
+            lines.append(f"\n{indent}{text}")
             left += [(member, f"{indent}  ") for member in reversed(getattr(error, "exceptions", ()))]
     return "".join(lines) + (f"\n  [{len(left):,} more left out]" if left else "")
 

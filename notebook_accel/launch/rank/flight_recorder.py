@@ -15,24 +15,27 @@ from typing import Any
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 """Its name in newer and in older versions."""
 
-Counts = tuple[tuple[str, str, str], ...]
+Outstanding = tuple[tuple[str, str, str], ...]
 """Of each process group its number, and those of the last collective that was queued and that was done."""
 
 
-def under_way() -> Counts:
+def outstanding() -> Outstanding:
     """The groups with collectives that are queued and not done; takes 20 µs."""
     status = _dump(includeCollectives=False).get("pg_status", {})
     found = []
-    for group, counts in status.items():
-        queued, done = counts.get("last_enqueued_collective", "-1"), counts.get("last_completed_collective", "-1")
+    for group, outstanding in status.items():
+        queued, done = (
+            outstanding.get("last_enqueued_collective", "-1"),
+            outstanding.get("last_completed_collective", "-1"),
+        )
         if int(done) < int(queued):
             found.append((str(group), str(queued), str(done)))
     return tuple(found)
 
 
-def name_of(counts: Counts) -> str:
+def name_of(outstanding: Outstanding) -> str:
     """The oldest collective that is under way in the first of the groups: `all_reduce`. Takes milliseconds."""
-    group, queued, done = counts[0]
+    group, queued, done = outstanding[0]
     for entry in _dump(includeCollectives=True).get("entries", ()):
         if str(entry.get("pg_id")) == group and int(done) < entry.get("collective_seq_id", -1) <= int(queued):
             return str(entry.get("profiling_name", "")).rpartition(":")[2] or "a collective"

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any
 
-_AGAIN = 0.05
+_RETRY_AFTER = 0.05
 """Seconds after which an interrupt that was swallowed is tried again."""
 
 
@@ -41,5 +41,5 @@ def ignore() -> None:
 
 
 def _interrupt() -> None:
-    time.sleep(_AGAIN)  # the hook must have returned
+    time.sleep(_RETRY_AFTER)  # the hook must have returned
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

@@ -25,7 +25,7 @@ from notebook_accel.launch.system import libc, own_process, process_exit, resolv
 from notebook_accel.launch.wire import mirror, payload, pickling
 from notebook_accel.launch.wire.stream import Channel, Message, pair
 
-_PARTING = 0.03
+_EXIT_NOTICE = 0.03
 """Seconds between a rank's last word and its end."""
 
 
@@ -78,30 +78,30 @@ def prepare() -> None:
 def stand_by(server: Channel, parent: int) -> NoReturn:
     """Waits, in a fork of the server, to become a rank."""
     settle(parent)
-    _rehearse()
+    _run_empty_call()
     message = next(server.messages(), None)
     if message is None:
         os._exit(0)
     server.close()
     start = RankStart.from_message(message)
     own_process.take_environment(start.environment)
-    _live(start)
+    _run_to_exit(start)
 
 
-def _rehearse() -> None:
+def _run_empty_call() -> None:
     """Runs an empty call, so that the pages that every call writes to are this process's own before one comes."""
     own_process.take_threads()
-    ours, theirs = map(Channel, pair())
-    with contextlib.suppress(ConfigurationError), payload.pack(_nothing, (), {}) as call:  # the folder may be gone
-        payload.send(call, ours)
-    ours.finish()
-    rank = Rank(theirs, heartbeat=1.0, isolated=False)
+    own, remote = map(Channel, pair())
+    with contextlib.suppress(ConfigurationError), payload.pack(_empty_call, (), {}) as call:  # the folder may be gone
+        payload.send(call, own)
+    own.finish()
+    rank = Rank(remote, heartbeat=1.0, isolated=False)
     rank.serve()
     rank.close()
-    ours.close()
+    own.close()
 
 
-def _nothing() -> None:
+def _empty_call() -> None:
     pass
 
 
@@ -109,7 +109,7 @@ def become(start: RankStart, parent: int) -> NoReturn:
     """Turns a fork of the server into a rank."""
     settle(parent)
     own_process.take_environment(start.environment)
-    _live(start)
+    _run_to_exit(start)
 
 
 def main(channel: int, out: int, err: int, options: Mapping[str, Any]) -> NoReturn:
@@ -118,7 +118,7 @@ def main(channel: int, out: int, err: int, options: Mapping[str, Any]) -> NoRetu
     prepare()
     settle(os.getppid())
     own_process.take_environment(environment)  # imports may have added to it
-    _live(RankStart(options["rank"], environment, options["heartbeat"], options["pace"], (channel, out, err)))
+    _run_to_exit(RankStart(options["rank"], environment, options["heartbeat"], options["pace"], (channel, out, err)))
 
 
 def settle(parent: int) -> None:
@@ -128,7 +128,7 @@ def settle(parent: int) -> None:
     pickling.rank_device = _device
 
 
-def _live(start: RankStart) -> NoReturn:
+def _run_to_exit(start: RankStart) -> NoReturn:
     code = 1
     try:
         channel = Channel(socket.socket(fileno=start.fds[0]))
@@ -145,7 +145,7 @@ def _live(start: RankStart) -> NoReturn:
             # The system takes milliseconds to take this process apart: the launch need not wait for that, nor compete
             # with it. (With a device it must wait, for its memory.)
             channel.send(to_wire(Exited(code=0, at=time.time()))[0])
-            time.sleep(_PARTING)
+            time.sleep(_EXIT_NOTICE)
     except BaseException:
         traceback.print_exc()
     finally:

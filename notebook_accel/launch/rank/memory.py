@@ -21,7 +21,7 @@ class Memory:
         self._device: tuple[int | None, int | None] = (None, None)
         self._device_due = 0.0
 
-    def look(self, now: float) -> Heartbeat:
+    def sample(self, now: float) -> Heartbeat:
         """What is held now; of the device, what was held within the last second, since asking takes 0.1 ms."""
         if now >= self._device_due:
             self._device_due = now + _DEVICE_INTERVAL

@@ -39,7 +39,7 @@ def report(
     found: dict[str, Any] = {**values, **named} if values else named
     for value in found.values():
         if type(value) is not float:
-            found = _converted(found)
+            found = _to_numbers(found)
             break
     space = rank_local.alone or rank_local.space()
     latest: dict[str, float]
@@ -47,7 +47,7 @@ def report(
     try:
         latest, readable = space[_LATEST]
     except KeyError:
-        latest, readable = _begin(space)
+        latest, readable = _initialize(space)
     latest |= found
     sink = space[METRICS_SINK]
     if sink is not None and found:
@@ -55,7 +55,7 @@ def report(
     return readable
 
 
-def _begin(space: dict[str, Any]) -> tuple[dict[str, float], Mapping[str, float]]:
+def _initialize(space: dict[str, Any]) -> tuple[dict[str, float], Mapping[str, float]]:
     """Puts into a rank's space what each report looks for there."""
     latest: dict[str, float] = {}
     known = space[_LATEST] = latest, MappingProxyType(latest)
@@ -63,11 +63,11 @@ def _begin(space: dict[str, Any]) -> tuple[dict[str, float], Mapping[str, float]
     return known
 
 
-def _converted(values: Mapping[str, Any]) -> dict[str, float]:
+def _to_numbers(values: Mapping[str, Any]) -> dict[str, float]:
     try:
         return {name: _number(value) for name, value in values.items()}
     except (TypeError, ValueError, RuntimeError):
-        raise _refusal(values) from None
+        raise _type_error(values) from None
 
 
 def _number(value: Any) -> float:
@@ -75,7 +75,7 @@ def _number(value: Any) -> float:
     return float(value.detach() if hasattr(value, "detach") else value)
 
 
-def _refusal(values: Mapping[str, Any]) -> TypeError:
+def _type_error(values: Mapping[str, Any]) -> TypeError:
     for name, value in values.items():
         try:
             _number(value)

@@ -17,9 +17,9 @@ from types import FrameType
 from notebook_accel.events import Frame, ThreadStack
 from notebook_accel.launch.wire import frames
 
-_DEPTH = 100
+_MOST_FRAMES = 100
 """How many frames are told of a stack, the innermost; faulthandler writes as many."""
-_MOST = 64
+_MOST_THREADS = 64
 """How many threads are told of."""
 _NAME = re.compile(r"([\w.]+)\s*\(")
 
@@ -35,14 +35,14 @@ def threads(main: int, *, all_of_them: bool) -> list[ThreadStack]:
             name = "main thread" if is_main else names.get(ident, f"thread {ident}")
             if stack or is_main:
                 found.append(ThreadStack(name, stack, _innermost_call(frame), is_main))
-    return sorted(found, key=lambda thread: not thread.main)[:_MOST]
+    return sorted(found, key=lambda thread: not thread.main)[:_MOST_THREADS]
 
 
 def of(frame: FrameType) -> list[Frame]:
     """The frames of a stack, the outermost first."""
     found: list[Frame] = []
     at: FrameType | None = frame
-    while at is not None and len(found) < _DEPTH:
+    while at is not None and len(found) < _MOST_FRAMES:
         found.append(Frame(at.f_code.co_filename, at.f_lineno or 0, at.f_code.co_name))
         at = at.f_back
     return frames.without_ours(reversed(found))

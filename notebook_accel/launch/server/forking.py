@@ -14,21 +14,21 @@ from functools import partial
 from notebook_accel.launch.server.preloading import end_threads
 
 _MADV_COLLAPSE = 25
-_HUGE = 2 * 2**20
-_NEVER = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
+_HUGE_PAGE = 2 * 2**20
+_PERMANENT = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
 """What is said where it cannot be done: of memory whose owner does not want it, or of all; else the system is busy."""
 
 
 class Unwind(BaseException):
     """Takes a fork out of its parent's loop."""
 
-    def __init__(self, become: Callable[[], object]) -> None:
+    def __init__(self, role: Callable[[], object]) -> None:
         super().__init__()
-        self.become = become
+        self.role = role
         """What the fork is to be, once everything of the parent lies behind it."""
 
 
-def fork(become: Callable[[int], object], *, without: socket.socket | None = None) -> int:
+def fork(role: Callable[[int], object], *, without: socket.socket | None = None) -> int:
     """Forks, and returns the child's process.
 
     The child is to become something else: it closes the socket `without`, which is the parent's end, and unwinds.
@@ -41,7 +41,7 @@ def fork(become: Callable[[int], object], *, without: socket.socket | None = Non
     if pid == 0:
         if without is not None:
             without.close()
-        raise Unwind(partial(become, parent))
+        raise Unwind(partial(role, parent))
     return pid
 
 
@@ -69,15 +69,18 @@ def use_huge_pages() -> Iterator[None]:
         return
     collapse = ctypes.CDLL(None, use_errno=True).madvise
     with open("/proc/self/maps") as file:
-        spans = [_private(line) for line in file]
+        spans = [_private_span(line) for line in file]
     for begin, end in spans:
-        for page in range(-(-begin // _HUGE) * _HUGE, end // _HUGE * _HUGE, _HUGE):
-            if collapse(ctypes.c_void_p(page), ctypes.c_size_t(_HUGE), _MADV_COLLAPSE) and ctypes.get_errno() in _NEVER:
+        for page in range(-(-begin // _HUGE_PAGE) * _HUGE_PAGE, end // _HUGE_PAGE * _HUGE_PAGE, _HUGE_PAGE):
+            if (
+                collapse(ctypes.c_void_p(page), ctypes.c_size_t(_HUGE_PAGE), _MADV_COLLAPSE)
+                and ctypes.get_errno() in _PERMANENT
+            ):
                 break
             yield
 
 
-def _private(line: str) -> tuple[int, int]:
+def _private_span(line: str) -> tuple[int, int]:
     """The bounds of a line of `/proc/self/maps`; empty unless it is private, writable memory of no file."""
     span, access, _, _, inode, *name = line.split()
     if access != "rw-p" or inode != "0" or name not in ([], ["[heap]"]):

@@ -21,10 +21,10 @@ class Group:
     """What the kernel asks of the group, and hears of it."""
     pids: dict[int, int] = field(default_factory=dict)
     """Process of each rank that has not been reaped."""
-    waiting: list[Message] = field(default_factory=list)
+    pending: list[Message] = field(default_factory=list)
     """Ranks to start once the machines have met."""
-    met: bool = False
-    parted: bool = False
+    has_rendezvous: bool = False
+    exits_expected: bool = False
     """All ranks have said their last word, and end by themselves within moments."""
     failed: bool = False
     """Not all of its ranks could be started."""
@@ -37,10 +37,10 @@ class Group:
 
     def signal(self, rank: int, signum: int) -> None:
         """Sends a signal to a rank; a kill also ends what shares its process group."""
-        for message in [late for late in self.waiting if late.header["rank"] == rank]:
-            self.waiting.remove(message)  # it has not begun, and will not
+        for message in [each for each in self.pending if each.header["rank"] == rank]:
+            self.pending.remove(message)  # it has not begun, and will not
             close_all(message.fds)
-            self.tell_end(rank, -signum, None)
+            self.report_end(rank, -signum, None)
         if rank not in self.pids:
             return
         if signum == signal.SIGKILL:
@@ -58,7 +58,7 @@ class Group:
                 os.waitpid(pid, 0)
         self.pids.clear()
 
-    def tell_end(self, rank: int, status: int, peak: int | None) -> None:
+    def report_end(self, rank: int, status: int, peak: int | None) -> None:
         """Tells the kernel that a rank has ended: its exit status, and the most memory it held, in bytes."""
         with contextlib.suppress(OSError):  # the kernel has just closed it
             self.channel.send({"rank": rank, "status": status, "at": time.time(), "peak": peak})
@@ -72,9 +72,9 @@ class Group:
     def release(self) -> None:
         """Closes what this process holds of it."""
         self.channel.close()
-        for message in self.waiting:
+        for message in self.pending:
             close_all(message.fds)
-        self.waiting.clear()
+        self.pending.clear()
 
 
 def close_all(fds: Sequence[int]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 RANKS_ONLY = frozenset({"jax", "tensorflow", "keras"})
 """Packages that only ranks import, whatever the notebook has: what they do beneath Python is not made to be forked, and
 they read as they load what a launch sets, such as `JAX_PLATFORMS` and `KERAS_BACKEND`."""
-_DEVICES = ("/dev/nvidia", "/dev/accel", "/dev/vfio", "/dev/kfd")
+_DEVICE_FILES = ("/dev/nvidia", "/dev/accel", "/dev/vfio", "/dev/kfd")
 
 
 def import_all(modules: Sequence[str], announce: Callable[[str], object]) -> str | None:
@@ -31,16 +31,16 @@ def import_all(modules: Sequence[str], announce: Callable[[str], object]) -> str
             # Whatever is wrong with it, the rank that needs it will say so itself.
             with contextlib.suppress(BaseException):
                 importlib.import_module(name)
-        if not is_clean() or RANKS_ONLY & sys.modules.keys() - before:  # it may have imported one of those
+        if not is_safe_to_fork() or RANKS_ONLY & sys.modules.keys() - before:  # it may have imported one of those
             return package
     return None
 
 
-def is_clean() -> bool:
+def is_safe_to_fork() -> bool:
     """Whether a fork of this process is safe: one thread, no open device."""
-    if _threads() > 1:
+    if _thread_count() > 1:
         end_threads()
-    return _threads() == 1 and not any(target.startswith(_DEVICES) for target in _open_files())
+    return _thread_count() == 1 and not any(target.startswith(_DEVICE_FILES) for target in _open_files())
 
 
 def end_threads() -> None:
@@ -54,7 +54,7 @@ def end_threads() -> None:
     os.waitpid(pid, 0)
 
 
-def _threads() -> int:
+def _thread_count() -> int:
     return len(os.listdir("/proc/self/task"))
 
 

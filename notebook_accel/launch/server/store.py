@@ -19,7 +19,7 @@ from notebook_accel.launch.system.libc import die_with
 from notebook_accel.launch.system.resolver import without_name_server
 from notebook_accel.launch.wire.stream import Channel
 
-_CONNECT_PAUSE = 0.2
+_POLL_INTERVAL = 0.2
 
 
 def main(fd: int) -> None:
@@ -36,7 +36,7 @@ def main(fd: int) -> None:
         if message.fds:
             stores[group] = host(message.header, message.fds[0])
         if message.header["num_nodes"] > 1:
-            threading.Thread(target=_meet, args=(channel, message.header, stores.get(group)), daemon=True).start()
+            threading.Thread(target=_rendezvous, args=(channel, message.header, stores.get(group)), daemon=True).start()
     os._exit(0)
 
 
@@ -56,7 +56,7 @@ def host(request: dict[str, Any], listener: int) -> Any:
         )
 
 
-def _meet(channel: Channel, request: dict[str, Any], store: Any) -> None:
+def _rendezvous(channel: Channel, request: dict[str, Any], store: Any) -> None:
     """Joins the other machines, and says how that went."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -64,7 +64,7 @@ def _meet(channel: Channel, request: dict[str, Any], store: Any) -> None:
         if store is None:
             timeout = datetime.timedelta(seconds=request["join_timeout"])
             store = TCPStore(request["host"], request["port"], is_master=False, timeout=timeout)
-        error = _join(store, request)
+        error = _wait_for_nodes(store, request)
     except Exception as failure:
         error = (
             f"the machines could not meet at {request['host']}:{request['port']}: {failure}\nCheck that the same "
@@ -73,7 +73,7 @@ def _meet(channel: Channel, request: dict[str, Any], store: Any) -> None:
     channel.send({"group": request["group"], "error": error})
 
 
-def _join(store: Any, request: dict[str, Any]) -> str:
+def _wait_for_nodes(store: Any, request: dict[str, Any]) -> str:
     """Waits for the other machines; returns what is wrong, or nothing."""
     node, nodes, size = request["node_rank"], request["num_nodes"], request["size"]
     key = f"notebook-accel/{request['run_id']}/{request['attempt']}"
@@ -89,13 +89,13 @@ def _join(store: Any, request: dict[str, Any]) -> str:
                 f"the machines with node_rank {names} have not joined within {request['join_timeout']:.0f} s. Start "
                 "the same launch there, with the same master_addr, use_port, num_nodes and rdzv_id."
             )
-        time.sleep(_CONNECT_PAUSE)
+        time.sleep(_POLL_INTERVAL)
     sizes = [int(store.get(f"{key}/size/{other}")) for other in range(nodes)]
     if set(sizes) != {size}:
         # Everyone is to hear of it before the first machine gives up, and the store goes with it.
         heard = store.add(f"{key}/heard", 1)
         while node == 0 and heard < nodes and time.monotonic() < deadline:
-            time.sleep(_CONNECT_PAUSE)
+            time.sleep(_POLL_INTERVAL)
             heard = store.add(f"{key}/heard", 0)
         return f"the machines start different numbers of ranks, {sizes}: give all the same num_processes"
     return ""

@@ -23,30 +23,30 @@ class WarmRanks:
         self._stand_by = stand_by
         self._channels: dict[int, Channel] = {}
         """By process: where each hears what it is to become."""
-        self._goal = first
+        self._target = first
 
     @property
-    def are_few(self) -> bool:
+    def are_too_few(self) -> bool:
         """Whether one more is wanted."""
-        return len(self._channels) < self._goal
+        return len(self._channels) < self._target
 
     def add(self) -> None:
         """Forks one more; where the system refuses, no more are wanted until the next launch."""
-        ours, theirs = pair()
+        local, remote = pair()
         try:
-            pid = forking.fork(lambda parent: self._stand_by(Channel(theirs), parent), without=ours)
+            pid = forking.fork(lambda parent: self._stand_by(Channel(remote), parent), without=local)
         except OSError:
-            ours.close()
-            self._goal = len(self._channels)
+            local.close()
+            self._target = len(self._channels)
         else:
-            self._channels[pid] = Channel(ours)
-        theirs.close()
+            self._channels[pid] = Channel(local)
+        remote.close()
 
     def expect(self, ranks: int) -> None:
         """Learns how many ranks a launch has."""
-        self._goal = min(max(self._goal, ranks), _MOST)
+        self._target = min(max(self._target, ranks), _MOST)
 
-    def become(self, start: Message) -> int | None:
+    def assign(self, start: Message) -> int | None:
         """Has one become a rank; returns its process, or `None` if there is none left."""
         if not self._channels:
             return None
@@ -60,11 +60,11 @@ class WarmRanks:
     def __contains__(self, pid: int) -> bool:
         return pid in self._channels
 
-    def lose(self, pid: int) -> None:
+    def discard(self, pid: int) -> None:
         """Strikes off one that has ended, if it is one."""
         if pid in self._channels:
             self._channels.pop(pid).close()
-            self._goal -= 1  # whatever has ended it may end the next; the next launch asks for more
+            self._target -= 1  # whatever has ended it may end the next; the next launch asks for more
 
     def release(self) -> None:
         """Closes what this process holds of them."""

@@ -29,7 +29,7 @@ class TpuGroup:
     heartbeat: float
     reports: socket.socket
     """Where each process tells which ranks it has, and how they ended; a packet each."""
-    alone: bool
+    single: bool
     """Whether there is one rank, in the supervisor itself: on one chip, or on all of them with SPMD."""
-    begun: list[Any] = field(default_factory=list)
+    process: list[Any] = field(default_factory=list)
     """The process of ranks that this process is, once it is one."""

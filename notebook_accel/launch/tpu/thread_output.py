@@ -11,7 +11,7 @@ from notebook_accel import rank_local
 _NAMES = ("stdout", "stderr")
 
 
-class Shared:
+class PerRankStream:
     """Stands in for a stream: passes everything on to that of the rank whose thread this is, or of its threads."""
 
     def __init__(self, name: str, default: IO[str]) -> None:
@@ -19,33 +19,33 @@ class Shared:
         self._default = default
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._here(), name)
+        return getattr(self._stream(), name)
 
     def write(self, text: str) -> int:
-        return self._here().write(text)
+        return self._stream().write(text)
 
     def flush(self) -> None:
-        self._here().flush()
+        self._stream().flush()
 
-    def _here(self) -> IO[str]:
+    def _stream(self) -> IO[str]:
         found: IO[str] = rank_local.space().get(self._key, self._default)
         return found
 
 
-def share(out: int, err: int) -> None:
+def install(out: int, err: int) -> None:
     """Has each rank's thread print to its own pipes. What C code writes, and child processes, go to the given ones."""
     for fd, own, name in ((out, 1, "stdout"), (err, 2, "stderr")):
         os.dup2(fd, own)
-        stream = Shared(name, _opened(own))
+        stream = PerRankStream(name, _open(own))
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
 
-def take_slot(out: int, err: int) -> None:
+def set_streams(out: int, err: int) -> None:
     """Tells where this thread's rank prints."""
     for fd, name in zip((out, err), _NAMES, strict=True):
-        rank_local.space()[f"{__name__}.{name}"] = _opened(fd)
+        rank_local.space()[f"{__name__}.{name}"] = _open(fd)
 
 
-def _opened(fd: int) -> IO[str]:
+def _open(fd: int) -> IO[str]:
     return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)

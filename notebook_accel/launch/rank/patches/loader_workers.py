@@ -13,7 +13,7 @@ from typing import Any
 from notebook_accel.launch.wire.pickling import dump_worker, load_worker
 
 
-class _Travelling:
+class _PickledByValue:
     """A process object on its way."""
 
     def __init__(self, process_object: process.BaseProcess) -> None:
@@ -29,18 +29,18 @@ def install() -> None:
 
     def dump_by_value(obj: Any, file: Any, protocol: Any = None) -> None:
         if isinstance(obj, process.BaseProcess):
-            pickle.dump(_Travelling(obj), file, protocol)
+            pickle.dump(_PickledByValue(obj), file, protocol)
         else:
             dump(obj, file, protocol)
 
     reduction.dump = dump_by_value
 
-    begin = process.BaseProcess.__init__
+    original_init = process.BaseProcess.__init__
 
-    def begin_in_our_folder(self: process.BaseProcess, *args: Any, **kwargs: Any) -> None:
+    def init_with_temp_dir(self: process.BaseProcess, *args: Any, **kwargs: Any) -> None:
         # A worker that shares tensors would else make a folder of its own, and a worker that is ended leaves it there.
         # It takes its parent's if there is one, which this process removes at its end.
         util.get_temp_dir()
-        begin(self, *args, **kwargs)
+        original_init(self, *args, **kwargs)
 
-    process.BaseProcess.__init__ = begin_in_our_folder  # type: ignore[method-assign]
+    process.BaseProcess.__init__ = init_with_temp_dir  # type: ignore[method-assign]

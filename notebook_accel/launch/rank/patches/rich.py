@@ -22,29 +22,29 @@ _RUNNING = f"{__name__}.running"
 
 def install() -> None:
     """Has the bars of this process followed, once Rich is there."""
-    when_imported({"rich.progress": _change})
+    when_imported({"rich.progress": _patch})
 
 
 def take() -> list[Bar]:
     """The latest state of each task that has moved since the last call."""
     found: list[Bar] = []
     running = _running()
-    for key, followed in list(running.items()):
-        is_last = followed.stopped
+    for key, tracked in list(running.items()):
+        is_last = tracked.stopped
         with contextlib.suppress(Exception):  # a class of the user's may tell anything of itself
-            found += followed.news(is_last=is_last)
-        if is_last and followed.stopped:  # it may have been started again just now
+            found += tracked.updates(is_last=is_last)
+        if is_last and tracked.stopped:  # it may have been started again just now
             running.pop(key, None)
     return found
 
 
-def _running() -> dict[int, _Followed]:
+def _running() -> dict[int, _RunningProgress]:
     """By the identity of the progress, each of this rank's that has been started and not yet told to its end."""
-    found: dict[int, _Followed] = rank_local.space().setdefault(_RUNNING, {})
+    found: dict[int, _RunningProgress] = rank_local.space().setdefault(_RUNNING, {})
     return found
 
 
-class _Followed:
+class _RunningProgress:
     """A progress that runs, and what was told of its tasks."""
 
     def __init__(self, progress: Any) -> None:
@@ -52,7 +52,7 @@ class _Followed:
         self.is_hidden = False
         self.stopped = False
         self._numbers: dict[Any, int] = {}
-        self._told: dict[Any, Bar] = {}
+        self._reported: dict[Any, Bar] = {}
 
     def hide(self) -> None:
         """Has it draw nothing, and take itself for drawn: `track` counts only as long as it is."""
@@ -64,17 +64,17 @@ class _Followed:
             self.progress.live._started = self.progress.disable = False
         self.stopped = True
 
-    def news(self, *, is_last: bool) -> list[Bar]:
+    def updates(self, *, is_last: bool) -> list[Bar]:
         tasks = [task for task in self.progress.tasks if task.visible]
         now = {task.id: self._describe(task, depth) for depth, task in enumerate(tasks)}
-        found = [replace(bar, closed=True, leave=False) for id_, bar in self._told.items() if id_ not in now]
+        found = [replace(bar, closed=True, leave=False) for id_, bar in self._reported.items() if id_ not in now]
         for id_, bar in now.items():
             bar = replace(bar, closed=True) if is_last else bar
-            before = self._told.get(id_)
+            before = self._reported.get(id_)
             if before is None or replace(bar, elapsed=0.0, rate=None) != replace(before, elapsed=0.0, rate=None):
                 found.append(bar)
             now[id_] = bar
-        self._told = now
+        self._reported = now
         return found
 
     def _describe(self, task: Any, depth: int) -> Bar:
@@ -85,7 +85,7 @@ class _Followed:
             bar=self._numbers[task.id],
             n=float(task.completed),
             total=None if task.total is None else float(task.total),
-            description=_plain(task.description),
+            description=_without_markup(task.description),
             rate=None if speed is None else float(speed),
             elapsed=float(task.elapsed or 0.0),
             depth=depth,
@@ -94,44 +94,44 @@ class _Followed:
         )
 
 
-def _plain(description: str) -> str:
+def _without_markup(description: str) -> str:
     """Without Rich's markup."""
     from rich.text import Text
 
     return Text.from_markup(str(description)).plain.strip()
 
 
-def _change(module: Any) -> None:
+def _patch(module: Any) -> None:
     progress = module.Progress
     if not hasattr(progress.start, "__wrapped__"):
-        progress.start = _start(progress.start)
-        progress.stop = _stop(progress.stop)
+        progress.start = _patched_start(progress.start)
+        progress.stop = _patched_stop(progress.stop)
 
 
-def _start(original: Callable[..., None]) -> Callable[..., None]:
+def _patched_start(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def start(self: Any) -> None:
         if not events.has_listener() or self.disable:
             original(self)
             return
-        followed = _running().get(id(self)) or _Followed(self)  # it may go on before its end was told
-        followed.stopped = False
-        _running()[id(self)] = followed
+        tracked = _running().get(id(self)) or _RunningProgress(self)  # it may go on before its end was told
+        tracked.stopped = False
+        _running()[id(self)] = tracked
         if tqdm.is_terminal(self.console.file):
-            followed.hide()
+            tracked.hide()
         else:
             original(self)  # it writes to a file of the user's
 
     return start
 
 
-def _stop(original: Callable[..., None]) -> Callable[..., None]:
+def _patched_stop(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def stop(self: Any) -> None:
-        followed = _running().get(id(self))
-        if followed is None or not followed.is_hidden:
+        tracked = _running().get(id(self))
+        if tracked is None or not tracked.is_hidden:
             original(self)
-        if followed is not None:
-            followed.stop()
+        if tracked is not None:
+            tracked.stop()
 
     return stop
