@@ -1,14 +1,15 @@
-"""Notices that a rank waits in a collective, by looking at its main thread ten times a second. Runs in the rank.
+"""Detects that a rank waits in a collective, by sampling the stack of its main thread ten times a second.
 
-Nothing is put around torch's functions, so a collective costs what it costs; and what no wrapper would see is seen too:
-waits of DDP, of FSDP and of libraries, for they end in the same few files of torch.
+None of torch's functions is wrapped, so collectives cost nothing extra. Waits that no wrapper would see are detected
+too: those of DDP, of FSDP and of libraries, which all end in the same few files of torch.
 
-Only one and the same call that lasts is a wait: a loop of short collectives is at work. A call is known again by a mark
-on its frame, an attribute that only a debugger reads: to keep the frame would keep its tensors. In a call that has no
-frame of its own (`work.wait()`, and all that runs in a backward pass) a process waits as long as it hardly computes.
+Only a single call that lasts is a wait; a loop of short collectives is not. The next sample recognises a call by a mark
+on its frame, an attribute that only a debugger reads: holding the frame would hold its tensors. A call without a Python
+frame (`work.wait()`, and everything in a backward pass) is a wait while the process uses hardly any CPU time.
 
-A collective that a device does is in no stack: whoever needs its result spins in a call such as `loss.item()`. There
-torch's own recorder tells whether collectives are queued, and that none has been queued or done since the last look.
+A collective that runs on a device is in no stack: the thread that needs its result spins in a call such as
+`loss.item()`. For that, torch's flight recorder says whether collectives are queued, and whether any has been queued or
+completed since the last sample.
 """
 
 from __future__ import annotations
@@ -25,29 +26,29 @@ from notebook_accel.launch.wire import collective_frames, frames
 from notebook_accel.launch.wire.constants import PACE
 
 WAIT_THRESHOLD = 0.5
-"""Seconds that a call lasts before it counts as a wait."""
+"""Seconds after which a call counts as a wait."""
 _MOST_CPU_SHARE = 0.05
-"""The part of its time that a process computes at most while it does nothing but wait; one that spins computes more."""
+"""The most CPU time per second of a process that only waits; one that spins uses more."""
 _QUEUED = "a queued collective"
 
 
 class WaitDetector:
-    """Follows one thread."""
+    """Samples one thread, and reports when a wait begins and ends."""
 
     def __init__(self, thread: int, cpu_time: Callable[[], float] = time.process_time) -> None:
         self._thread = thread
         self._cpu_time = cpu_time
-        """Seconds of computing that this process has had."""
+        """CPU seconds that this process has used."""
         self._last_sample = 0.0
         self._last_cpu_time = 0.0
         self._since: float | None = None
-        """When the call that it is in was seen first, if that may be a wait."""
+        """When the present call was first sampled, if it may be a wait."""
         self._position: object = None
         self._outstanding: flight_recorder.Outstanding = ()
         self._is_reported = False
 
     def sample(self, now: float) -> list[Event]:
-        """What has changed since the last look, if anything: it waits, or does so no more."""
+        """Samples the thread; returns an event if a wait has begun or ended since the last sample."""
         if now - self._last_sample < PACE:
             return []
         frame = sys._current_frames().get(self._thread)
@@ -65,7 +66,7 @@ class WaitDetector:
         return [PhaseChanged(Phase.WAITING, name, frames.of_user(stack_sampler.of(frame)))]
 
     def reset(self) -> None:
-        """The call has ended, and said so itself."""
+        """Forgets the wait: the user's call has ended, which is an event of its own."""
         self._since, self._is_reported = None, False
 
     def _end_wait(self) -> list[Event]:
@@ -73,7 +74,7 @@ class WaitDetector:
         return [PhaseChanged(Phase.RUNNING)] if was_reported else []
 
     def _classify(self, frame: FrameType, now: float) -> tuple[str, bool]:
-        """The name of what may be a wait, and whether it is what it was at the last look."""
+        """The name of what may be a wait, and whether it is the same as at the last sample."""
         cpu_share = self._cpu_share(now)
         stack = _innermost_frames(frame)
         name, index = collective_frames.outermost((each.f_code.co_filename, each.f_code.co_name) for each in stack)
@@ -92,7 +93,7 @@ class WaitDetector:
         return (_QUEUED, before == self._outstanding) if self._outstanding else ("", False)
 
     def _cpu_share(self, now: float) -> float:
-        """The part of its time that the process has computed since the last look."""
+        """CPU time of the process per second since the last sample."""
         before, self._last_cpu_time = self._last_cpu_time, self._cpu_time()
         return (self._last_cpu_time - before) / (now - self._last_sample)
 
@@ -106,13 +107,13 @@ def _innermost_frames(frame: FrameType) -> list[FrameType]:
 
 
 def _mark_frame(frame: FrameType) -> bool:
-    """Marks a frame of torch's; returns whether it was marked already."""
+    """Marks a frame of torch; returns whether it was already marked."""
     was_marked = not frame.f_trace_lines
     frame.f_trace_lines = False
     return was_marked
 
 
 def _is_distributed() -> bool:
-    # The attribute is there once the module is: while the rank imports it, it is half a module.
+    # While the module is being imported, it is in `sys.modules` half-initialized, and not yet an attribute of torch.
     distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
     return distributed is not None and distributed.is_available() and bool(distributed.is_initialized())

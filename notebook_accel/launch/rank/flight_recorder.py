@@ -1,4 +1,4 @@
-"""What torch's flight recorder knows of collectives that are under way. Runs in the rank, and imports nothing of torch.
+"""Reads from torch's flight recorder which collectives are outstanding. Does not import torch.
 
 With NCCL a collective only queues work on the device and returns, so no stack shows it; the recorder does, as long as
 `TORCH_FR_BUFFER_SIZE` (in older versions `TORCH_NCCL_TRACE_BUFFER_SIZE`) is above 0.
@@ -13,14 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
-"""Its name in newer and in older versions."""
+"""The private function of torch that dumps it, in newer and in older versions."""
 
 Outstanding = tuple[tuple[str, str, str], ...]
-"""Of each process group its number, and those of the last collective that was queued and that was done."""
+"""For each process group: its number, that of the last collective queued, and that of the last completed."""
 
 
 def outstanding() -> Outstanding:
-    """The groups with collectives that are queued and not done; takes 20 µs."""
+    """The groups with collectives that are queued and not completed. Takes 20 µs."""
     status = _dump(includeCollectives=False).get("pg_status", {})
     found = []
     for group, outstanding in status.items():
@@ -34,7 +34,7 @@ def outstanding() -> Outstanding:
 
 
 def name_of(outstanding: Outstanding) -> str:
-    """The oldest collective that is under way in the first of the groups: `all_reduce`. Takes milliseconds."""
+    """The oldest outstanding collective of the first of the groups, such as `all_reduce`. Takes milliseconds."""
     group, queued, done = outstanding[0]
     for entry in _dump(includeCollectives=True).get("entries", ()):
         if str(entry.get("pg_id")) == group and int(done) < entry.get("collective_seq_id", -1) <= int(queued):

@@ -1,4 +1,4 @@
-"""Interrupts of a rank: none comes between two calls, and none is lost within one. Runs in the rank."""
+"""When SIGINT raises `KeyboardInterrupt` in a rank: never between two calls, and never in vain within one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import time
 from typing import Any
 
 _RETRY_AFTER = 0.05
-"""Seconds after which an interrupt that was swallowed is tried again."""
+"""Seconds after which an interrupt that was swallowed is raised again."""
 
 
 def install() -> None:
-    """Raises anew an interrupt that came where Python can only print it: in a destructor, or a callback of C code."""
+    """Raises an interrupt again that came where Python can only print it: in a destructor, or a callback of C code."""
     before = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:
@@ -31,7 +31,7 @@ def allow() -> None:
 
 
 def ignore() -> None:
-    """From now on an interrupt does nothing. One that comes just before is not raised either."""
+    """From now on an interrupt does nothing. One that arrives during this call is swallowed too."""
     while True:
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)

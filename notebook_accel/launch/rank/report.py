@@ -1,4 +1,4 @@
-"""`report`: numbers that a training function wants to be seen."""
+"""`report`: sends metrics from a training function to the notebook."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from notebook_accel import rank_local
 from notebook_accel.events.emit import METRICS_SINK
 
 _LATEST = f"{__name__}.latest"
-"""Under this name a rank's space has its metrics, and what shows them and cannot be changed."""
+"""The key in a rank's space of its latest metrics, and of a read-only view of them."""
 
 
 def report(
@@ -56,10 +56,10 @@ def report(
 
 
 def _initialize(space: dict[str, Any]) -> tuple[dict[str, float], Mapping[str, float]]:
-    """Puts into a rank's space what each report looks for there."""
+    """Creates the entries of a rank's space that each report reads."""
     latest: dict[str, float] = {}
     known = space[_LATEST] = latest, MappingProxyType(latest)
-    space.setdefault(METRICS_SINK, None)  # nobody has listened yet
+    space.setdefault(METRICS_SINK, None)  # there has been no listener yet
     return known
 
 
@@ -71,7 +71,7 @@ def _to_numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _number(value: Any) -> float:
-    """A loss still has its graph, and torch warns about turning such a tensor into a number."""
+    """Detaches a tensor first: a loss still has its graph, and torch warns if such a tensor is converted."""
     return float(value.detach() if hasattr(value, "detach") else value)
 
 

@@ -1,4 +1,4 @@
-"""Makes forks of this process cheap: in time to fork, in time to end, and in memory that is not shared."""
+"""Makes forks of the server cheap: quick to fork, quick to exit, and with most of their memory shared."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from notebook_accel.launch.server.preloading import end_threads
 _MADV_COLLAPSE = 25
 _HUGE_PAGE = 2 * 2**20
 _PERMANENT = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
-"""What is said where it cannot be done: of memory whose owner does not want it, or of all; else the system is busy."""
+"""Errors of `madvise` that will not go away: for this memory, or on this system. Any other means that it is busy."""
 
 
 class Unwind(BaseException):
-    """Takes a fork out of its parent's loop."""
+    """Unwinds the stack of a fork, so that it leaves the frames and `finally` blocks of the server's loop behind."""
 
     def __init__(self, role: Callable[[], object]) -> None:
         super().__init__()
         self.role = role
-        """What the fork is to be, once everything of the parent lies behind it."""
+        """What the fork runs once the stack is unwound."""
 
 
 def fork(role: Callable[[int], object], *, without: socket.socket | None = None) -> int:
-    """Forks, and returns the child's process.
+    """Forks, and returns the child's process ID.
 
-    The child is to become something else: it closes the socket `without`, which is the parent's end, and unwinds.
+    The child closes the socket `without`, which is the parent's end, and unwinds to run its role.
 
     Raises:
-        Unwind: In the child: `become(parent)`.
+        Unwind: In the child, with `role(parent)`.
     """
     parent = os.getpid()
     pid = os.fork()
@@ -46,21 +46,21 @@ def fork(role: Callable[[int], object], *, without: socket.socket | None = None)
 
 
 def before_imports() -> None:
-    """Has what is imported next leave nothing behind that forks would pay for, and be imported fast."""
-    # OpenBLAS then loads without its pool of threads, which each fork would start anew, and spin in. A rank that is
-    # to have several threads starts them as its limit is set.
+    """Prepares for imports: they shall be fast, and leave nothing behind that every fork would pay for."""
+    # OpenBLAS then loads without its thread pool, which each fork would otherwise start again and spin in. A rank that
+    # may have several threads starts them when its limit is set.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    gc.disable()  # imports leave hardly any garbage, and looking for it takes a tenth of their time
+    gc.disable()  # imports leave hardly any garbage, and collecting it takes a tenth of their time
 
 
 def prepare() -> None:
-    """Lets forks share as much of this process's memory as they can, for as long as they can."""
+    """Prepares for forks: their garbage collector shall not write to, and so copy, the pages that they share."""
     gc.freeze()
-    end_threads()  # now, rather than in the first launch
+    end_threads()  # takes milliseconds, which the first launch need not wait for
 
 
 def use_huge_pages() -> Iterator[None]:
-    """Moves this process's memory into huge pages, one at each step, where Linux 6.1 or later is willing.
+    """Moves this process's memory into huge pages, one at each step, where Linux 6.1 or later can.
 
     A fork copies one entry for a huge page where it copies 512 for small ones, and ends as much faster. All of it takes
     about a second.

@@ -1,13 +1,16 @@
-"""The process that starts ranks: a child of the kernel that is never anything but clean.
+"""The fork server: the child of the kernel that starts ranks, by forking itself or by spawning.
 
     kernel ── control ──▶ server ──▶ store process
       │  ╲─── group ────▶   │  fork, or spawn
       ╰── channel, pipes ─▶ ranks
 
-On the control socket the kernel opens groups, and asks for a successor that has more modules imported. Each group has a
-socket of its own, on which the kernel starts and signals ranks and learns how they ended. When the kernel goes, or
-closes a group, the ranks are killed. The server imports torch, touches no device and starts no thread, so a fork of it
-is safe.
+On the control socket the kernel opens groups, and requests a successor that has more modules imported. Each group has a
+socket of its own, on which the kernel starts and signals ranks and receives their exit statuses. When the kernel ends
+or closes a group, its ranks are killed.
+
+A fork copies only the thread that calls it, and no state of a device: locks that other threads hold stay locked
+forever, and CUDA refuses to work. So the server imports torch, but opens no device and starts no thread. What runs here:
+`main` imports, and `Server.run` is the loop. While it is idle it forks warm ranks, so that a launch finds them waiting.
 """
 
 from __future__ import annotations
@@ -45,36 +48,36 @@ PRELOADED: Mapping[str, Sequence[str]] = {
     "spawn": (),  # a fresh interpreter inherits nothing
     "xla": (*_MODULES, *supervisor.MODULES),
 }
-"""By the method."""
+"""What the server imports before it serves, by start method."""
 
 
 @dataclass(frozen=True)
 class _ForkRole:
-    """What a fork of the server becomes."""
+    """What forks of the server become: ranks, or supervisors of TPU ranks."""
 
     become: Callable[[RankStart, int], object]
-    """At once."""
+    """Runs in a fork that is made for a launch."""
     stand_by: Callable[[Channel, int], object]
-    """As a spare."""
+    """Runs in a warm one, which waits for a launch."""
     warm_at_start: int
-    """How many of those there are at first."""
+    """How many warm ones there are before the first launch."""
 
 
 _FORK_ROLES = {
     "fork": _ForkRole(rank_main.become, rank_main.stand_by, 2),
     "xla": _ForkRole(supervisor.become, supervisor.stand_by, 1),
-    "spawn": _ForkRole(rank_main.become, rank_main.stand_by, 0),  # which has no forks
+    "spawn": _ForkRole(rank_main.become, rank_main.stand_by, 0),  # never forked
 }
-"""By the method."""
+"""By start method."""
 _QUIET_SECONDS = 0.02
-"""Seconds without a request before the server sees to its own affairs."""
+"""Seconds without a request before the server does its next chore."""
 _QUIET_SECONDS_WITH_GROUPS = 0.5
-"""The same while there are groups: their ranks have begun by then, and most that end soon have ended."""
+"""The same while there are groups. By then their ranks have started, and most short launches have ended."""
 _LOOPBACK = "127.0.0.1"
 
 
 class Server:
-    """The loop. `run` returns only in a process that has become something else."""
+    """The loop of the process. `run` returns only in a fork, with the role that it takes on."""
 
     def __init__(self, method: str, control: Channel, kernel: int) -> None:
         self._method = method
@@ -89,13 +92,13 @@ class Server:
         self._huge_pages: Iterator[None] | None = forking.use_huge_pages()
         self._has_opened_empty_group = False
         self._successors: set[int] = set()
-        """Their processes, which outlive the groups."""
+        """Process IDs of the servers that replace this one. They outlive the groups."""
         self._selector = selectors.DefaultSelector()
         self._wakeup = pair()
         self._store = StoreLink(method, self._selector, lambda messages: self._handle(messages, self._on_store_message))
 
     def run(self) -> Callable[[], object]:
-        """Serves; returns what to be, in a child that is to be a rank, a store or the next server."""
+        """Serves until retired. In a fork, returns its role: a rank, a store or the next server."""
         self._register_sources()
         ready = True
         try:
@@ -114,7 +117,7 @@ class Server:
         os._exit(0)
 
     def _next_chore(self) -> Callable[[], None] | None:
-        """What to do next to be ready for a launch, in steps of milliseconds, while nobody asks for anything."""
+        """The next step of preparing for a launch, of some milliseconds, while no request comes."""
         if self._method == "spawn" or self._retired:
             return None
         if self._groups:
@@ -133,7 +136,7 @@ class Server:
             self._huge_pages = None
 
     def _open_empty_group(self) -> None:
-        """Opens a group without ranks, so that what every group writes to is no longer shared with the forks."""
+        """Opens a group without ranks. The memory that every group writes to is copied now, not during a launch."""
         self._has_opened_empty_group = True
         local, remote = pair()
         self._open(remote.detach())
@@ -151,12 +154,12 @@ class Server:
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_child)
         self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
         if hasattr(os, "pidfd_open"):
-            # A process that the kernel has forked may hold the other end of our socket open after the kernel is gone.
+            # A process that the kernel has forked may hold the other end of the control socket open after it has ended.
             with contextlib.suppress(OSError):
                 self._selector.register(os.pidfd_open(self._kernel), selectors.EVENT_READ, self._exit_with_kernel)
 
     def _close_in_child(self) -> None:
-        """Closes, in a child, what belongs to the server alone."""
+        """Closes, in a fork, the descriptors that belong to the server alone."""
         signal.set_wakeup_fd(-1)
         for key in list(self._selector.get_map().values()):
             if isinstance(key.fileobj, int):
@@ -173,7 +176,7 @@ class Server:
             group.release()
 
     def _exit_with_kernel(self) -> None:
-        """The kernel is gone: so is everything that it started."""
+        """Kills all ranks, and exits: the kernel has ended."""
         for group in self._groups.values():
             group.kill()
         self._kill_leftovers()
@@ -184,7 +187,7 @@ class Server:
         while self._inbox:
             handle(self._inbox.popleft())
 
-    # What the kernel says
+    # Requests of the kernel
 
     def _on_control(self) -> None:
         messages = self._control.receive(wait=False)
@@ -214,7 +217,7 @@ class Server:
             self._start_store()
 
     def _start_store(self) -> None:
-        with contextlib.suppress(OSError):  # whoever needs it will be told
+        with contextlib.suppress(OSError):  # `_open_store` tries again, and reports the error
             self._store.start()
 
     def _on_group(self, group: Group) -> None:
@@ -251,7 +254,7 @@ class Server:
         self._remove_if_over(group)
 
     def _remove_if_over(self, group: Group) -> None:
-        """Strikes a group off that is over."""
+        """Removes a group once it is closed and its last rank has been reaped."""
         if group.is_over:
             del self._groups[group.number]
             self._kill_leftovers()
@@ -259,7 +262,7 @@ class Server:
     # Ranks
 
     def _open_store(self, group: Group, message: Message) -> None:
-        """Opens the group's store. With one machine nobody waits: the socket listens already."""
+        """Opens the group's store. On a single node no rank waits for it: the socket already listens."""
         group.has_rendezvous = message.header["num_nodes"] == 1
         try:
             self._store.open({**message.header, "op": "open", "group": group.number}, message.fds)
@@ -289,7 +292,7 @@ class Server:
         close_all(message.fds)
 
     def _start_process(self, start: RankStart, message: Message) -> int:
-        """Starts the process of a rank, or has a spare become it.
+        """Starts the process of a rank: a warm rank if there is one, otherwise a fork or a new interpreter.
 
         Raises:
             OSError: The system refuses.
@@ -320,15 +323,15 @@ class Server:
                 group.report_end(rank, os.waitstatus_to_exitcode(status), peak)
                 self._remove_if_over(group)
             elif not self._groups:
-                self._kill_leftovers()  # an orphan of a rank's has left orphans of its own
+                self._kill_leftovers()  # a process that a rank left behind may have left children of its own
 
     def _kill_leftovers(self) -> None:
-        """Ends processes that ranks have left behind, once no rank is left that could own one."""
+        """Kills processes that ranks have left behind, once no rank is left that could own one."""
         if any(group.pids for group in self._groups.values()):
             return
         own = {self._store.pid, *self._successors}
         for pid in children.pids():
-            # What shares our session is of our kind: a store, a successor, or the successor of a successor that ended.
+            # What shares this session belongs to no rank: a store, a successor, or the successor of one that has ended.
             if pid not in own and pid not in self._warm_ranks and not children.shares_session(pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -336,22 +339,22 @@ class Server:
     # The next server
 
     def _fork_successor(self, request: Mapping[str, Any], fd: int) -> None:
-        """Forks a successor, which imports while this server goes on serving; perhaps for another process."""
+        """Forks a successor, which imports modules while this server goes on serving. It may serve another kernel."""
 
         def become_successor(parent: int) -> None:
-            # While it imports, it hears nobody: it goes with this server then.
+            # It reads no socket as it imports, and so would miss the kernel's end: until then it ends with this server.
             libc.die_with(parent)
-            own_process.take_environment(request["env"])  # what the notebook's own imports have seen
+            own_process.take_environment(request["env"])  # the variables that the notebook's own imports saw
             forking.before_imports()
             serve(self._method, Channel(socket.socket(fileno=fd)), request["kernel"], request["modules"])
 
-        with contextlib.suppress(OSError):  # the kernel goes on with this server
+        with contextlib.suppress(OSError):  # without a successor the kernel keeps using this server
             self._successors.add(forking.fork(become_successor))
         os.close(fd)
 
 
 def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) -> None:
-    """Imports, says so, and serves. What `run` returns is then run, outside of every loop."""
+    """Imports, sends `ready`, and serves. In a fork, runs the role that `run` returns, on an empty stack."""
     adopt_orphans()
     broken = import_all(modules, lambda package: control.send({"importing": package}))
     if method != "spawn":
@@ -365,12 +368,12 @@ def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) ->
 
 
 def main(fd: int, method: str, kernel: int) -> None:
-    """The server's process begins here."""
+    """The entry point of the process, in a new interpreter."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = Channel(socket.socket(fileno=fd))
     if method != "spawn":
         forking.before_imports()
     for name in PRELOADED[method]:
-        with contextlib.suppress(Exception):  # the rank that needs it will say so
+        with contextlib.suppress(Exception):  # the rank that needs it raises the same error
             importlib.import_module(name)
     serve(method, control, kernel, ())

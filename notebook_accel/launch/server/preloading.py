@@ -1,4 +1,4 @@
-"""Imports that a process which forks can afford: none that starts a thread or opens a device."""
+"""Imports modules ahead of the forks, as long as a fork stays safe: no thread is running and no device is open."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 RANKS_ONLY = frozenset({"jax", "tensorflow", "keras"})
-"""Packages that only ranks import, whatever the notebook has: what they do beneath Python is not made to be forked, and
-they read as they load what a launch sets, such as `JAX_PLATFORMS` and `KERAS_BACKEND`."""
+"""Packages that only ranks import, whatever the notebook has: their native code does not survive a fork, and
+they read at import time what a launch sets, such as `JAX_PLATFORMS` and `KERAS_BACKEND`."""
 _DEVICE_FILES = ("/dev/nvidia", "/dev/accel", "/dev/vfio", "/dev/kfd")
 
 
@@ -28,7 +28,7 @@ def import_all(modules: Sequence[str], announce: Callable[[str], object]) -> str
             continue
         announce(package)
         for name in names:
-            # Whatever is wrong with it, the rank that needs it will say so itself.
+            # Whatever is wrong with it, the rank that imports it raises the same error where the user sees it.
             with contextlib.suppress(BaseException):
                 importlib.import_module(name)
         if not is_safe_to_fork() or RANKS_ONLY & sys.modules.keys() - before:  # it may have imported one of those
@@ -48,7 +48,7 @@ def end_threads() -> None:
     try:
         pid = os.fork()
     except OSError:
-        return  # they have done so before the system refused
+        return  # a library ends its threads before the fork itself, so also if that fails
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)

@@ -1,4 +1,4 @@
-"""The server's hold on the process of the rendezvous stores."""
+"""The fork server's connection to the process that hosts the rendezvous stores."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from notebook_accel.launch.wire.stream import Channel, Message, pair
 
 
 class StoreLink:
-    """Starts that process, starts another if it was killed, and passes on what it says."""
+    """Starts the store process, starts another if it was killed, and passes on its messages."""
 
     def __init__(
         self, method: str, selector: selectors.BaseSelector, on_messages: Callable[[list[Message]], None]
     ) -> None:
         self.pid: int | None = None
         self.is_refused = False
-        """The last attempt to start it has failed."""
+        """The last attempt to start it failed."""
         self._method = method
         self._selector = selector
         self._on_messages = on_messages
@@ -31,7 +31,7 @@ class StoreLink:
         return self._channel is not None
 
     def start(self) -> None:
-        """Starts the process. What is sent to it from now on it hears when it is there.
+        """Starts the process. What is sent from now on waits in the socket until it is ready.
 
         Raises:
             OSError: The system refuses.
@@ -53,10 +53,10 @@ class StoreLink:
         self._selector.register(self._channel, selectors.EVENT_READ, self._on_readable)
 
     def open(self, request: dict[str, Any], fds: Sequence[int]) -> None:
-        """Has a store opened, on the listening socket that is sent along if this is the first machine.
+        """Requests a store, on the listening socket in `fds` if this is node 0.
 
         Raises:
-            OSError: There is no process to open it, and none can be started.
+            OSError: The store process does not run, and cannot be started.
         """
         if not self._send(request, fds):
             self._disconnect()  # it was killed just now
@@ -64,16 +64,16 @@ class StoreLink:
             self._send(request, fds)
 
     def close(self, group: int) -> None:
-        """Has the store of a group closed, if it has one."""
+        """Requests that the store of a group be closed, if there is one."""
         self._send({"op": "close", "group": group})
 
     def release(self) -> None:
-        """Closes what this process holds of it."""
+        """Closes the channel, in a fork of the server."""
         if self._channel is not None:
             self._channel.close()
 
     def _send(self, header: dict[str, Any], fds: Sequence[int] = ()) -> bool:
-        """Sends; returns whether there was a process to hear it."""
+        """Sends a request; returns whether there is a process to receive it."""
         if self._channel is None:
             return False
         try:

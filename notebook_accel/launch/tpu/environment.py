@@ -1,7 +1,7 @@
-"""What torch_xla may find in the environment of its processes.
+"""The environment of torch_xla's processes, without what would mislead it.
 
-It only ever sets what is not set yet, so whatever an image, an earlier launch or another launcher has left decides
-which chips a process sees and whom it waits for.
+torch_xla only sets variables that are not set yet. So what an image, an earlier launch or another launcher has left
+decides which chips a process sees and which processes it waits for.
 
 Source: `configure_topology`, `process_bounds_size` and `build_tpu_env_from_vars` in `torch_xla/_internal/tpu.py`, and
 `launch` in `torch_xla/torch_xla.py`, of torch_xla 2.9.0.
@@ -30,9 +30,9 @@ _PER_HOST = {
     "TPU_CHIPS_PER_PROCESS_BOUNDS": "TPU_CHIPS_PER_HOST_BOUNDS",
     "CLOUD_TPU_TASK_ID": "TPU_WORKER_ID",
 }
-"""What the machine tells under names that torch_xla would take for a process's own, and where it looks for it then."""
+"""What an image sets for the host, under names that torch_xla reads as a process's own; and the names for the host."""
 PER_RANK = ("RANK", "LOCAL_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-"""What differs from rank to rank, or would make code look for a process group of `torch.distributed`."""
+"""What differs from rank to rank, or would make code expect a process group of `torch.distributed`."""
 
 
 def cleaned(environ: Mapping[str, str]) -> dict[str, str]:
@@ -42,7 +42,7 @@ def cleaned(environ: Mapping[str, str]) -> dict[str, str]:
         if old in environment:
             environment.setdefault(new, environment[old])
             del environment[old]
-    # With these, torch_xla takes itself to be started by torchrun, and runs the function in this process.
+    # With these, torch_xla assumes that torchrun started it, and runs the function in this process.
     return {
         name: value
         for name, value in environment.items()

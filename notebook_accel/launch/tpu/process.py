@@ -19,7 +19,7 @@ from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.stream import Channel
 
 group: TpuGroup | None = None
-"""What the supervisor has left for its forks: torch_xla hands them nothing that pickle can't take."""
+"""Set by the supervisor for its forks to inherit: torch_xla passes them only what can be pickled."""
 _process_lock = threading.Lock()
 
 
@@ -33,7 +33,7 @@ def run_rank(ordinal: int) -> None:
 
 
 class Process:
-    """What the ranks of this process share."""
+    """The ranks of this process, a thread each, and what they share."""
 
     def __init__(self, group: TpuGroup) -> None:
         self._group = group
@@ -41,7 +41,7 @@ class Process:
         self._barrier = threading.Barrier(1 if group.single else _threads_per_process(), action=self._on_all_here)
 
     def run_rank(self, ordinal: int) -> None:
-        """Takes a seat, runs the calls that come there, and reports how it ended."""
+        """Takes the slot of an ordinal, runs the calls that come there, and reports how the rank ended."""
         self._ordinals.append(ordinal)
         self._barrier.wait()
         slot = self._group.slots[ordinal]
@@ -60,7 +60,7 @@ class Process:
         rank.close()
 
     def _on_all_here(self) -> None:
-        """Makes this process that of its ranks, once all of them are here."""
+        """Sets up this process, once all of its ranks' threads have started."""
         slots = self._group.slots
         for ordinal, slot in slots.items():
             if ordinal not in self._ordinals:
@@ -77,7 +77,7 @@ class Process:
         self._report({"pid": os.getpid(), "ranks": self._ordinals})
 
     def _close_in_child(self) -> None:
-        """A worker that the user's code forks must not speak for a rank, nor keep its channel open."""
+        """In a worker that the user's code forks: it must neither send as a rank nor keep a channel open."""
         events.listen(None)
         for ordinal in self._ordinals:
             with contextlib.suppress(OSError):

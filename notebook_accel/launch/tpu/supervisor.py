@@ -27,18 +27,18 @@ MODULES = (
     "torch_xla.distributed.parallel_loader",
     "torch_xla.distributed.xla_multiprocessing",
 )
-"""What the server imports beside torch. After that nothing is initialised, and there is still one thread."""
+"""What the server imports beside torch. That initialises no device, and starts no thread."""
 _ADVICE = {
     "max_workers must be greater than 0": "torch_xla finds no TPU chip on the PCI bus of this machine",
     "libtpu not found": 'libtpu is missing: pip install "notebook-accel[tpu]", and restart the kernel',
     "already in use by": "another process holds the chips: a second notebook, or an earlier cell of this one",
     "Failed to get TPU metadata": "no metadata server tells about this TPU; its image must set TPU_ACCELERATOR_TYPE",
 }
-"""What torch_xla says, and what it means."""
+"""Parts of torch_xla's error messages, and what they mean."""
 
 
 def stand_by(server: Channel, parent: int) -> NoReturn:
-    """Waits, in a fork of the server, to become a supervisor; until then it asks nothing about this machine's chips."""
+    """Waits, in a fork of the server, to become a supervisor. Until then it touches none of this node's chips."""
     main.settle(parent)
     _warm_up_pool()
     message = next(server.messages(), None)
@@ -49,7 +49,7 @@ def stand_by(server: Channel, parent: int) -> NoReturn:
 
 
 def _warm_up_pool() -> None:
-    """Has a pool like torch_xla's start a process, so that what every pool writes to is this process's own already."""
+    """Starts a process in a pool like torch_xla's, so that the memory that every pool writes to is copied already."""
     fork = multiprocessing.get_context("fork")
     with (
         contextlib.suppress(OSError, BrokenProcessPool),
@@ -89,7 +89,7 @@ def _supervise(control: Channel, heartbeat: float, *, spmd: bool) -> None:
         if len(slots) == message.header["size"]:
             break
     else:
-        os._exit(0)  # the kernel has gone, or does not want it any more
+        os._exit(0)  # the kernel has ended, or has closed the group
     local, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     watch = Watch(control, local)
     watch.start()
@@ -99,7 +99,7 @@ def _supervise(control: Channel, heartbeat: float, *, spmd: bool) -> None:
         process.group = group = TpuGroup(slots, heartbeat, remote, single=spmd or _is_single(len(slots)))
         _launch(group, spmd=spmd)
     except BrokenProcessPool:
-        pass  # a process has died, of which the watch tells
+        pass  # a process has died, which `Watch` reports
     except BaseException as error:
         watch.report_failure(_explain(error))
     watch.finish()
@@ -118,7 +118,7 @@ def _launch(group: TpuGroup, *, spmd: bool) -> None:
 
 
 def _is_single(size: int) -> bool:
-    """Whether one rank is to run on one chip, which has bounds of its own: Colab's images tell those of four."""
+    """Whether one rank is to run on one chip. Its bounds are then set here, since Colab's images set those of four."""
     return size == 1 and os.environ.get("PJRT_DEVICE") == "TPU"
 
 
@@ -132,7 +132,7 @@ def _refuse_mismatch() -> None:
 
 
 def _repeat_import_setup() -> None:
-    """Does with this environment what importing torch_xla did with the server's. What is set is left alone."""
+    """Repeats, for this environment, what importing torch_xla set in the server's. Variables that are set stay."""
     import torch_xla
 
     torch_xla._setup_default_env()

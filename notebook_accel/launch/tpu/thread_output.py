@@ -1,4 +1,4 @@
-"""What ranks print that are threads of one process: each line goes to the pipe of the rank that prints it."""
+"""The output of ranks that are threads of one process: each line goes to the pipe of the rank that prints it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAMES = ("stdout", "stderr")
 
 
 class PerRankStream:
-    """Stands in for a stream: passes everything on to that of the rank whose thread this is, or of its threads."""
+    """Replaces `sys.stdout` or `sys.stderr`: passes everything on to the stream of the calling thread's rank."""
 
     def __init__(self, name: str, default: IO[str]) -> None:
         self._key = f"{__name__}.{name}"
@@ -33,7 +33,7 @@ class PerRankStream:
 
 
 def install(out: int, err: int) -> None:
-    """Has each rank's thread print to its own pipes. What C code writes, and child processes, go to the given ones."""
+    """Replaces the standard streams by `PerRankStream`. C code and child processes write to the given descriptors."""
     for fd, own, name in ((out, 1, "stdout"), (err, 2, "stderr")):
         os.dup2(fd, own)
         stream = PerRankStream(name, _open(own))
@@ -42,7 +42,7 @@ def install(out: int, err: int) -> None:
 
 
 def set_streams(out: int, err: int) -> None:
-    """Tells where this thread's rank prints."""
+    """Sets the descriptors to which this thread's rank prints."""
     for fd, name in zip((out, err), _NAMES, strict=True):
         rank_local.space()[f"{__name__}.{name}"] = _open(fd)
 

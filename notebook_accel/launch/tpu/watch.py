@@ -1,6 +1,6 @@
-"""The supervisor's second thread: passes signals on to the ranks' processes, and tells the kernel how these end.
+"""The supervisor's second thread: passes signals on to the ranks' processes, and sends the kernel how these end.
 
-Its first is inside `torch_xla.launch` all the time.
+The main thread is inside `torch_xla.launch` all the time.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from notebook_accel.launch.wire.stream import Channel
 _WAKE = b"{}"
 _PACKET = 4096
 _REAP_TIMEOUT = 5.0
-"""Seconds within which the pool has reaped a child of its own that has ended."""
+"""Seconds to wait for the pool to reap a child that has ended."""
 
 
 class Watch:
-    """Reports come in packets, so that processes may share the socket.
+    """The thread. Reports are packets, so that all processes can share one socket.
 
     Args:
-        control: Where the kernel says whom to signal, and hears of ends.
-        reports: Where processes tell which ranks they have, and how these ended.
+        control: Receives which ranks to signal, and sends how ranks ended.
+        reports: Receives which ranks each process has, and how they ended.
     """
 
     def __init__(self, control: Channel, reports: socket.socket) -> None:
@@ -51,12 +51,12 @@ class Watch:
         self._thread.start()
 
     def finish(self) -> None:
-        """Waits until the end of each rank has been told."""
+        """Waits until the end of each rank has been sent."""
         self._wakeup.send(_WAKE)
         self._thread.join()
 
     def report_failure(self, error: str) -> None:
-        """Tells the kernel why there are no ranks."""
+        """Sends the kernel why the ranks could not be started."""
         with contextlib.suppress(OSError):
             self._control.send({"error": error})
 
@@ -69,9 +69,9 @@ class Watch:
         self._own.recv(_PACKET)
         self._finishing = True
         with contextlib.suppress(BlockingIOError):
-            while True:  # a packet may have come before that is not read yet
+            while True:  # packets that have not been read yet
                 self._on_packet(self._reports.recv(_PACKET, socket.MSG_DONTWAIT))
-        self._report_ends(os.getpid(), 0, None)  # a rank in this very process, which ends now
+        self._report_ends(os.getpid(), 0, None)  # a rank in the supervisor itself, which exits now
 
     def _on_report(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -100,7 +100,7 @@ class Watch:
         self._selector.register(handle, selectors.EVENT_READ, on_end)
 
     def _drain(self) -> None:
-        """Takes what a process that has ended said last."""
+        """Reads the last reports of a process that has ended."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._on_packet(self._reports.recv(_PACKET, socket.MSG_DONTWAIT))
@@ -114,7 +114,7 @@ class Watch:
 
     def _on_control(self) -> None:
         messages = self._control.receive(wait=False)
-        if messages is None:  # the kernel has gone; the server ends this group
+        if messages is None:  # the kernel has ended; the server kills this group
             self._selector.unregister(self._control)
         for message in messages or ():
             for pid, ranks in self._ranks_by_pid.items():
@@ -132,5 +132,5 @@ def _status(child: multiprocessing.process.BaseProcess) -> int:
 
 
 def _peak(processes: int) -> int | None:
-    """The most memory that a process held, in bytes; of several, the system does not tell whose it was."""
+    """The peak memory of the process, in bytes. For several, the system does not say whose it was."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 if processes == 1 else None

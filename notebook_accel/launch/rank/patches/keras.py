@@ -1,7 +1,6 @@
-"""Makes events of the bars of Keras: one for each `fit`, `evaluate` or `predict`, and one for each bare `Progbar`.
+"""Patches the progress bars of Keras: each `fit`, `evaluate`, `predict` and bare `Progbar` becomes one bar of events.
 
-Keras draws by itself, on standard output. A bar that would draw counts as it does otherwise, and is only told. Keras is
-changed when it is imported.
+Keras draws its bars itself, on standard output. A bar that would draw keeps its counts and emits events instead.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ from notebook_accel.launch.rank.patches import tqdm
 from notebook_accel.launch.rank.patches.on_import import when_imported
 
 _VERBOSE_BAR = 1
-"""The `verbose` of a bar that draws; 2 prints a line at the end of each epoch."""
+"""The `verbose` of a bar that draws. With 2, Keras prints a line at the end of each epoch."""
 
 
 def install() -> None:
-    """Has the bars of this process told, once Keras is there."""
+    """Patches Keras once it is imported."""
     when_imported({"keras.src.utils.progbar": _patch_progbar, "keras.src.callbacks.progbar_logger": _patch_logger})
 
 
 @dataclass
 class _PanelBar:
-    """One bar of the panel."""
+    """A bar as the panel shows it."""
 
     description: str = ""
     closes_when_full: bool = True
-    """It is over when it is full; else when `close` says so."""
+    """It closes once it is full; otherwise only when `close` is called."""
     number: int = field(default_factory=tqdm.new_number)
     last: Bar | None = None
 
     def publish(self, bar: Any, n: float, *, is_full: bool) -> None:
-        """Tells the state of one of Keras' bars."""
+        """Publishes the state of a `Progbar`."""
         elapsed = time.time() - bar._start
         self.last = Bar(
             bar=self.number,
@@ -69,12 +68,12 @@ def _patched_update(original: Callable[..., None]) -> Callable[..., None]:
         if not _is_captured(self):
             original(self, current, values, finalize)
             return
-        self.verbose = 0  # it counts, and does not draw
+        self.verbose = 0  # it then counts, and does not draw
         try:
             original(self, current, values, finalize)
         finally:
             self.verbose = _VERBOSE_BAR
-        with contextlib.suppress(Exception):  # another version of Keras may keep other things
+        with contextlib.suppress(Exception):  # another version of Keras may have other attributes
             is_full = finalize or (finalize is None and self.target is not None and current >= self.target)
             if not hasattr(self, "_accel_bar"):
                 self._accel_bar = _PanelBar()
@@ -89,7 +88,7 @@ def _patch_logger(module: Any) -> None:
         return
 
     class ProgbarLogger(base):  # type: ignore[misc]
-        """What draws during `fit`, `evaluate` and `predict`: however many bars it makes, one is shown."""
+        """The callback that draws during `fit`, `evaluate` and `predict`. It makes a bar an epoch; one is shown."""
 
         _accel_bar: _PanelBar | None = None
 
@@ -103,7 +102,7 @@ def _patch_logger(module: Any) -> None:
             if not _is_captured(self):
                 super().on_epoch_begin(epoch, logs)
                 return
-            self._reset_progbar()  # the rest would print the number of the epoch
+            self._reset_progbar()  # the original would also print the number of the epoch
             self._maybe_init_progbar()
             self._accel_bar.description = f"Epoch {epoch + 1}/{self.epochs}"  # type: ignore[union-attr]
 

@@ -1,7 +1,7 @@
-"""Lets a rank spawn workers, such as a DataLoader's, that need what a cell has defined.
+"""Patches multiprocessing so that a rank can spawn workers, such as a DataLoader's, that use what a cell defined.
 
 multiprocessing pickles a spawned process by reference, and its worker imports the script that the process came from.
-What a cell defined is in no script, so here the process travels by value, as the call itself did.
+What a cell defined is in no script, so here the process object is pickled by value, like the call itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from notebook_accel.launch.wire.pickling import dump_worker, load_worker
 
 
 class _PickledByValue:
-    """A process object on its way."""
+    """Stands for a process object in a pickle."""
 
     def __init__(self, process_object: process.BaseProcess) -> None:
         self._process = process_object
@@ -24,7 +24,7 @@ class _PickledByValue:
 
 
 def install() -> None:
-    """Makes `spawn` and `forkserver` of multiprocessing work in this process, and workers leave no folders behind."""
+    """Makes `spawn` and `forkserver` work for what cells defined, and workers leave no temporary folders behind."""
     dump = reduction.dump
 
     def dump_by_value(obj: Any, file: Any, protocol: Any = None) -> None:
@@ -38,8 +38,8 @@ def install() -> None:
     original_init = process.BaseProcess.__init__
 
     def init_with_temp_dir(self: process.BaseProcess, *args: Any, **kwargs: Any) -> None:
-        # A worker that shares tensors would else make a folder of its own, and a worker that is ended leaves it there.
-        # It takes its parent's if there is one, which this process removes at its end.
+        # A worker that shares tensors otherwise makes a folder of its own, which is left behind if it is terminated.
+        # If its parent has one, it uses that, and the parent removes it at its exit.
         util.get_temp_dir()
         original_init(self, *args, **kwargs)
 

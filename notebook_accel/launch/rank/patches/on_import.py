@@ -1,4 +1,4 @@
-"""Changes a module of a library once it is imported, and never imports it for that."""
+"""Patches modules of other libraries once they are imported, and never imports one for that."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from types import ModuleType
 from typing import Any
 
 Patch = Callable[[Any], None]
-"""Takes the module. It may be called for one that is changed already."""
+"""Patches the module that it is given, which may be patched already."""
 
 
 def when_imported(patches: dict[str, Patch]) -> None:
-    """Calls the change of each module that is imported already, by its name, and of the others when they are."""
+    """Patches each module, by its name, now if it is imported already, otherwise as soon as it is."""
     pending = {}
     for name, patch in patches.items():
         if name in sys.modules:
@@ -25,7 +25,7 @@ def when_imported(patches: dict[str, Patch]) -> None:
 
 
 class _Finder:
-    """Finds the modules where they are, and has them changed once they are loaded."""
+    """An import hook that finds modules as usual, and patches them once they are loaded."""
 
     def __init__(self, patches: dict[str, Patch]) -> None:
         self._patches = patches

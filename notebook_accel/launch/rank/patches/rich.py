@@ -1,7 +1,7 @@
-"""Makes events of the bars of Rich: `rich.progress.track`, and every `Progress` with its tasks.
+"""Patches the progress bars of Rich: `rich.progress.track`, and every `Progress` with its tasks, become events.
 
-A progress that would draw on the terminal is only remembered, and `take` looks at its tasks later: so what moves them
-costs what it did, and less, for nothing is drawn. Rich is changed when it is imported.
+A progress that would draw on the terminal is only recorded, and `take` samples its tasks later. So advancing a task
+costs no more than before; less, since nothing is drawn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RUNNING = f"{__name__}.running"
 
 
 def install() -> None:
-    """Has the bars of this process followed, once Rich is there."""
+    """Patches Rich once it is imported."""
     when_imported({"rich.progress": _patch})
 
 
@@ -31,7 +31,7 @@ def take() -> list[Bar]:
     running = _running()
     for key, tracked in list(running.items()):
         is_last = tracked.stopped
-        with contextlib.suppress(Exception):  # a class of the user's may tell anything of itself
+        with contextlib.suppress(Exception):  # a subclass of the user's may have any attributes
             found += tracked.updates(is_last=is_last)
         if is_last and tracked.stopped:  # it may have been started again just now
             running.pop(key, None)
@@ -39,13 +39,13 @@ def take() -> list[Bar]:
 
 
 def _running() -> dict[int, _RunningProgress]:
-    """By the identity of the progress, each of this rank's that has been started and not yet told to its end."""
+    """The progresses of this rank that have been started and whose end is not yet published, by `id`."""
     found: dict[int, _RunningProgress] = rank_local.space().setdefault(_RUNNING, {})
     return found
 
 
 class _RunningProgress:
-    """A progress that runs, and what was told of its tasks."""
+    """A running `Progress`, and the state of its tasks that was published last."""
 
     def __init__(self, progress: Any) -> None:
         self.progress = progress
@@ -55,7 +55,7 @@ class _RunningProgress:
         self._reported: dict[Any, Bar] = {}
 
     def hide(self) -> None:
-        """Has it draw nothing, and take itself for drawn: `track` counts only as long as it is."""
+        """Keeps it from drawing, while it believes that it is live: otherwise `track` would not count."""
         self.is_hidden = True
         self.progress.live._started = self.progress.disable = True
 
@@ -114,13 +114,15 @@ def _patched_start(original: Callable[..., None]) -> Callable[..., None]:
         if not events.has_listener() or self.disable:
             original(self)
             return
-        tracked = _running().get(id(self)) or _RunningProgress(self)  # it may go on before its end was told
+        tracked = _running().get(id(self)) or _RunningProgress(
+            self
+        )  # it may be started again before its end is published
         tracked.stopped = False
         _running()[id(self)] = tracked
         if tqdm.is_terminal(self.console.file):
             tracked.hide()
         else:
-            original(self)  # it writes to a file of the user's
+            original(self)  # it draws to a file of the user's
 
     return start
 

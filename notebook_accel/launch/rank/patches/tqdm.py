@@ -1,10 +1,11 @@
-"""Makes events of a rank's progress bars: of every kind of tqdm, with nothing to change in the code that draws them.
+"""Patches tqdm: bars of every kind become events, with nothing to change in the user's code.
 
-The methods of `tqdm.std.tqdm` itself are replaced, so that a name which was imported, captured or subclassed before
-means the new ones too. The classes of tqdm that draw by other means lose those, and draw as their base does.
+`install` replaces methods of the class `tqdm.std.tqdm` itself, so that names which were imported or subclassed before
+are patched too. The classes of tqdm for other front ends, such as `tqdm.notebook`, lose their own methods and so behave
+like the base.
 
-A bar that would draw only marks itself, and `take` looks later at those that ever did. So a bar costs its loop next to
-nothing, however often it is drawn; and one that draws seldom, or not before a long step that it is in, is told anyway.
+A bar that would draw only marks itself as changed, and `take` later samples all that ever did. So a bar costs its loop
+next to nothing, however often it draws; and one that draws seldom, or is inside a long step, is sampled all the same.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ _FRONT_END_METHODS = (
 )  # fmt: skip
 _FRONT_END_OPTIONS = ("display", "gui", "options", "progress", "grab", "tk_parent", "cancel_callback")
 _FILE_INDEX = 4
-"""Where `file` stands among the positional arguments of a bar."""
+"""The index of `file` among the positional arguments of a bar."""
 
 _numbers = itertools.count()
 _CHANGED, _SAMPLED = f"{__name__}.marked", f"{__name__}.followed"
 
 
 class _NullTerminal:
-    """A terminal that shows nothing."""
+    """A terminal that discards what is written."""
 
     encoding = "utf-8"
 
@@ -50,12 +51,12 @@ class _NullTerminal:
 
 
 def new_number() -> int:
-    """A number for a bar, of which this process has no other."""
+    """A number for a bar that is unique in this process."""
     return next(_numbers)
 
 
 def install() -> None:
-    """Has the bars of this process mark themselves, as long as somebody listens to its events."""
+    """Patches `tqdm.std.tqdm`: the bars of this process become events as long as there is a listener."""
     from tqdm import std
 
     bar: Any = std.tqdm
@@ -72,20 +73,20 @@ def install() -> None:
     bar.__init_subclass__ = classmethod(_remove_front_end)
     for cls in _subclasses(bar):
         _remove_front_end(cls)
-    # A lock that bars have made before this process forks is shared with all its forks: one that dies with it in hand
-    # would stop the others.
+    # A lock that bars made before a fork is a semaphore that all forks share: one that is killed while it holds the
+    # lock would block the others.
     for owner, lock in ((bar, "_lock"), (default_lock, "mp_lock")):
         if lock in vars(owner):
             delattr(owner, lock)
 
 
 def publish(bar: Bar) -> None:
-    """Has `take` find the state of a bar of another kind."""
+    """Queues the state of a bar of another library for `take`."""
     _changed()[bar.bar] = bar
 
 
 def take() -> list[Bar]:
-    """The latest state of each bar that has marked itself or moved since the last call."""
+    """The state of each bar that has changed since the last call."""
     found = []
     changed, sampled = _changed(), _sampled()
     for number in list(changed):
@@ -97,7 +98,7 @@ def take() -> list[Bar]:
             sampled[number] = weakref.ref(state), None
     for number, (reference, last_count) in list(sampled.items()):
         del sampled[number]
-        with contextlib.suppress(Exception):  # a class of the user's may tell anything of itself
+        with contextlib.suppress(Exception):  # a subclass of the user's may have any attributes
             bar = reference()
             if bar is None or bar.disable:
                 continue
@@ -109,27 +110,27 @@ def take() -> list[Bar]:
 
 
 def _changed() -> dict[int, Any]:
-    """By number, the bars of this rank that have something to tell; for one that has been closed, its last event."""
+    """The bars of this rank that have marked themselves, by number; for one that has closed, its last event."""
     found: dict[int, Any] = rank_local.space().setdefault(_CHANGED, {})
     return found
 
 
 def _sampled() -> dict[int, tuple[weakref.ref[Any], float | None]]:
-    """By number, the open bars of this rank that have ever marked themselves, and where each was told to be."""
+    """The open bars of this rank that have ever marked themselves, by number, and the count that was sent last."""
     found: dict[int, tuple[weakref.ref[Any], float | None]] = rank_local.space().setdefault(_SAMPLED, {})
     return found
 
 
 def _count(bar: Any) -> float:
-    """Where a bar is: a loop over it counts for itself, and tells the bar when that is to be drawn."""
+    """The count of a bar. A loop over it counts in a local variable, and updates the bar only when it is to draw."""
     loop = None if bar._accel_loop is None else bar._accel_loop()
     frame = None if loop is None else loop.gi_frame
-    if frame is None or frame.f_trace is not None:  # a debugger may write its variables back
+    if frame is None or frame.f_trace is not None:  # reading `f_locals` in a debugger may write variables back
         return _to_number(bar.n)
     variables = frame.f_locals
     count = variables.get("n", 0)
     if isinstance(variables, dict):
-        variables.clear()  # it is a copy, which would hold on to a batch
+        variables.clear()  # a copy, which would keep a batch alive
     return max(_to_number(bar.n), _to_number(count))
 
 
@@ -149,7 +150,7 @@ def _patched_init(original: Callable[..., None]) -> Callable[..., None]:
                     kwargs["file"] = _NULL_TERMINAL
                 kwargs["dynamic_ncols"] = False
                 if kwargs.get("disable", False) is None:
-                    kwargs["disable"] = False  # it meant: unless this is a terminal
+                    kwargs["disable"] = False  # None means: unless `file` is a terminal
         original(self, *args, **kwargs)
 
     return __init__
@@ -160,7 +161,7 @@ def _patched_iter(original: Callable[..., Generator[Any, None, None]]) -> Callab
     def __iter__(self: Any) -> Generator[Any, None, None]:
         loop = original(self)
         if self._accel_number is not None:
-            self._accel_loop = weakref.ref(loop)  # the loop holds on to the bar
+            self._accel_loop = weakref.ref(loop)  # weak, since the loop references the bar
         return loop
 
     return __iter__
@@ -181,9 +182,9 @@ def _patched_close(original: Callable[..., None]) -> Callable[..., None]:
     def close(self: Any) -> None:
         was_open = not getattr(self, "disable", True)
         original(self)
-        # One whose `delay` has not passed has never been shown.
+        # A bar whose `delay` has not passed has never been shown.
         if was_open and self._accel_number is not None and self.last_print_t >= self.start_t + self.delay:
-            # Not the bar itself: it may hold on to a whole data set.
+            # Not the bar itself, which may keep a whole dataset alive.
             _changed()[self._accel_number] = _describe(self)
 
     return close
@@ -217,12 +218,12 @@ def _to_number(number: Any) -> float:
 
 
 def is_terminal(file: Any) -> bool:
-    """Whether what is written there would reach the user as a bar; a file of the user's own is written as ever."""
+    """Whether a bar written there would reach the user's screen. One written to the user's own file is left alone."""
     return file is None or any(file is stream for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__))
 
 
 def _remove_front_end(cls: Any, /, **_: Any) -> None:
-    """Takes from a class of tqdm's own what it does to draw elsewhere."""
+    """Removes from a class of tqdm's own the methods with which it draws in another front end."""
     if cls.__module__ in _FRONT_ENDS:
         for name in _FRONT_END_METHODS:
             if name in vars(cls):

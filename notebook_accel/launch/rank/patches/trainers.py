@@ -1,4 +1,4 @@
-"""Makes events of what training frameworks log themselves, and names the bars that they leave without a name."""
+"""Patches training frameworks: the metrics that they log become events, and bars without a description get one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from notebook_accel.launch.rank.patches.on_import import when_imported
 
 
 def install() -> None:
-    """Has the logs of this process's frameworks told and their bars named, once a framework is there."""
+    """Patches each framework once it is imported."""
     lightning = ("lightning.pytorch", "pytorch_lightning")
     connector = "trainer.connectors.logger_connector.logger_connector"
     when_imported(
@@ -51,7 +51,7 @@ def _lightning_log(
 
 
 _Read = Callable[..., tuple[Mapping[str, Any], int]]
-"""From the arguments of a method that logs to the values and the step."""
+"""Takes the arguments of a method that logs, and returns the values and the step."""
 
 
 def _emit_metrics(method: Callable[..., Any], read: _Read) -> Callable[..., Any]:
@@ -73,7 +73,7 @@ def _emit_metrics(method: Callable[..., Any], read: _Read) -> Callable[..., Any]
 
 
 def _name_bar(method: Callable[..., Any], bar: str, name: str) -> Callable[..., Any]:
-    """Gives the bar that a method has made, and which its object has under that name, a description."""
+    """Gives the bar that a method makes, and keeps in the attribute `bar`, a description."""
     if hasattr(method, "_accel_patched"):
         return method
 
