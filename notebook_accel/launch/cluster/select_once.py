@@ -5,7 +5,7 @@ from __future__ import annotations
 import selectors
 
 
-def turn(selector: selectors.BaseSelector, timeout: float) -> None:
+def select_once(selector: selectors.BaseSelector, timeout: float) -> None:
     """Waits until something can be heard, and does what is registered for each such thing that still is by then."""
     for key, _ in selector.select(timeout):
         if selector.get_map().get(key.fd) is key:

@@ -17,10 +17,10 @@ class Node(Protocol):
     offset: float
     """Seconds by which its clock is ahead of this machine's."""
 
-    def tell(self, frames: Sequence[Frame]) -> None:
+    def send(self, frames: Sequence[Frame]) -> None:
         """Sends frames, which arrive in their order. Does not wait. A machine that is lost hears nothing."""
 
-    def listen(self, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
+    def listen(self, on_frames: Callable[[Sequence[Frame]], object], on_lost: Callable[[str], object]) -> None:
         """Has `hear` called with what comes, at least every few seconds, and `lose` once with why nothing more does.
 
         Both are called on a thread of the transport's.

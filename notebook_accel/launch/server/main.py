@@ -9,8 +9,8 @@ socket of its own, on which the kernel starts and signals ranks and receives the
 or closes a group, its ranks are killed.
 
 A fork copies only the thread that calls it, and no state of a device: locks that other threads hold stay locked
-forever, and CUDA refuses to work. So the server imports torch, but opens no device and starts no thread. What runs here:
-`main` imports, and `Server.run` is the loop. While it is idle it forks warm ranks, so that a launch finds them waiting.
+forever, and CUDA refuses to work. So the server imports torch, but opens no device and starts no thread. What runs
+here: `main` imports, and `Server.run` is the loop. While idle it forks warm ranks, which wait for a launch.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _MOST = 2**16
 """Bytes from which a line goes its way in pieces."""
 
 
-class Tails:
+class PartialLines:
     """One for each stream of output."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ _MOST_TOGETHER, _SHORT = 500, 2**14
 
 
 @dataclass(frozen=True)
-class Speaker:
+class RankMessages:
     """A machine, as the notebook knows it."""
 
     label: str
@@ -46,20 +46,20 @@ class Speaker:
             header["host"] = self.label
         text = stream.text({**header, "fds": 1} if stacks else header, blobs)
         plain = len(text) < _SHORT and not blobs and not stacks
-        told = {"op": "said", "group": group, "rank": rank, "stacks": stacks, "bar": bar, "plain": plain}
-        return weighed(told, [text, *blobs])
+        envelope = {"op": "said", "group": group, "rank": rank, "stacks": stacks, "bar": bar, "plain": plain}
+        return with_weight(envelope, [text, *blobs])
 
     def here(self, at: float) -> float:
         """A time of that machine's clock on the notebook's."""
         return at - self.ahead
 
 
-def weighed(header: Mapping[str, Any], blobs: Sequence[Any]) -> Frame:
+def with_weight(header: Mapping[str, Any], blobs: Sequence[Any]) -> Frame:
     """A frame that tells what it counts towards `UNREAD`."""
     return {**header, "weight": weight(blobs)}, blobs
 
 
-def together(frames: Sequence[Frame]) -> list[Frame]:
+def coalesce(frames: Sequence[Frame]) -> list[Frame]:
     """The same as the bridge gets it: what a rank says without a break is in one frame."""
     rows: list[list[Frame]] = []
     latest: dict[tuple[int, int], list[Frame]] = {}
@@ -79,6 +79,6 @@ def together(frames: Sequence[Frame]) -> list[Frame]:
 
 def _joined(row: Sequence[Frame]) -> Frame:
     (header, (text, *blobs)), *others = row
-    told = {name: header[name] for name in ("op", "group", "rank", "stacks")}
+    joined = {name: header[name] for name in ("op", "group", "rank", "stacks")}
     total = header["weight"] + sum(other["weight"] for other, _ in others)
-    return {**told, "weight": total}, [stream.frame([text, *(rest[0] for _, rest in others)]), *blobs]
+    return {**joined, "weight": total}, [stream.frame([text, *(rest[0] for _, rest in others)]), *blobs]

@@ -28,16 +28,16 @@ class RayAgent(NodeAgent):
 
     # Each has a thread of its own, so that what is told does not wait for who asks.
 
-    @ray.method(concurrency_group="tell")  # type: ignore[untyped-decorator]
-    def tell(self, number: int, frames: Sequence[Frame]) -> None:
-        super().tell(number, [(header, [_here(blob) for blob in blobs]) for header, blobs in frames])
+    @ray.method(concurrency_group="deliver")  # type: ignore[untyped-decorator]
+    def deliver(self, number: int, frames: Sequence[Frame]) -> None:
+        super().deliver(number, [(header, [_here(blob) for blob in blobs]) for header, blobs in frames])
 
     @ray.method(concurrency_group="poll")  # type: ignore[untyped-decorator]
     def poll(self, after: int, wait: float) -> tuple[int, list[Frame]]:
         return super().poll(after, wait)
 
 
-CONCURRENCY = {"tell": 1, "poll": 1}
+CONCURRENCY = {"deliver": 1, "poll": 1}
 
 
 def _here(blob: Any) -> Any:

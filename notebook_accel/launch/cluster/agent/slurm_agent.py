@@ -12,7 +12,7 @@ import threading
 
 from notebook_accel.launch.cluster import connection
 from notebook_accel.launch.cluster.agent.agent import NodeAgent
-from notebook_accel.launch.cluster.connection import Wire
+from notebook_accel.launch.cluster.connection import FrameConnection
 from notebook_accel.launch.cluster.protocol import WAIT
 
 _OF_STEP = ("SLURM_", "SLURMD_", "PMI", "SRUN_")
@@ -28,16 +28,16 @@ def main() -> None:
         if name.startswith(_OF_STEP) and name not in _KEPT:
             del os.environ[name]
     try:
-        line = connection.call(order["host"], order["port"], bytes.fromhex(order["secret"]))
+        link = connection.call(order["host"], order["port"], bytes.fromhex(order["secret"]))
     except (OSError, EOFError, connection.AuthenticationError) as error:
         sys.exit(f"{host} can't reach the notebook's machine at {order['host']}:{order['port']}: {error}")
-    agent = NodeAgent(line.address, order["environ"])
+    agent = NodeAgent(link.address, order["environ"])
     try:
-        line.send([({**agent.info(), "host": host}, ())])
-        threading.Thread(target=_tell, args=(agent, line), name="notebook-accel-tell", daemon=True).start()
+        link.send([({**agent.info(), "host": host}, ())])
+        threading.Thread(target=_send_frames, args=(agent, link), name="notebook-accel-tell", daemon=True).start()
         number = 0
         while True:
-            agent.tell(number, line.receive())
+            agent.deliver(number, link.receive())
             number += 1
     except (OSError, EOFError, ValueError):
         pass  # the bridge has ended, or wants no more
@@ -45,16 +45,16 @@ def main() -> None:
         agent.close()
 
 
-def _tell(agent: NodeAgent, line: Wire) -> None:
+def _send_frames(agent: NodeAgent, link: FrameConnection) -> None:
     """Passes on what the agent has to say; nothing, too, now and then, so that each side knows of the other."""
     after = 0
     try:
         while True:
             after, frames = agent.poll(after, WAIT)
-            line.send(frames)
+            link.send(frames)
     except Exception as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        line.close()
+        link.close()
 
 
 if __name__ == "__main__":

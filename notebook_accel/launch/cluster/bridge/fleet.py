@@ -25,11 +25,11 @@ class Group(Protocol):
 
     def on_loss(self, link: Link, why: str) -> None: ...
 
-    def on_place(self) -> None: ...
+    def on_rendezvous(self) -> None: ...
 
 
 @dataclass(frozen=True)
-class Place:
+class Rendezvous:
     """Where the ranks of one group can meet."""
 
     host: str
@@ -54,7 +54,7 @@ class Fleet:
             Link(node, label, post, self._on_frame, self._on_loss) for node, label in zip(nodes, labels, strict=True)
         ]
         self._used = time.monotonic()
-        self._places: deque[Place] = deque()
+        self._rendezvous: deque[Rendezvous] = deque()
         """On the first machine, opened in advance."""
         self._offer()
 
@@ -69,33 +69,33 @@ class Fleet:
             self._used = now
         return now - self._used > IDLE
 
-    def take_place(self) -> Place | None:
+    def take_rendezvous(self) -> Rendezvous | None:
         """Somewhere to meet; `None` if there is none yet, of which the groups will be told."""
-        if not self._places:
+        if not self._rendezvous:
             return None
         self._offer()  # the next group's
-        return self._places.popleft()
+        return self._rendezvous.popleft()
 
-    def tell(self, frame: Frame) -> None:
+    def broadcast(self, frame: Frame) -> None:
         """Tells every machine."""
         for link in self.links:
-            link.tell(frame)
+            link.send(frame)
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Sends what is waiting, and sees who is silent."""
         for link in self.links:
-            link.look(now)
+            link.check(now)
             link.flush()
 
     def _offer(self) -> None:
-        self.links[0].tell(({"op": "offer"}, ()))
+        self.links[0].send(({"op": "offer"}, ()))
 
     def _on_frame(self, link: Link, frame: Frame) -> None:
         header = frame[0]
         if header["op"] == "offered":
-            self._places.append(Place(header["host"], header["port"]))
+            self._rendezvous.append(Rendezvous(header["host"], header["port"]))
             for group in list(self.groups.values()):
-                group.on_place()
+                group.on_rendezvous()
         elif header["group"] in self.groups:
             self.groups[header["group"]].on_frame(link, frame)
 

@@ -8,11 +8,11 @@ from itertools import chain
 from typing import Any
 
 from notebook_accel.launch.cluster import shared_folders
-from notebook_accel.launch.cluster.bridge.fleet import Fleet, Place
+from notebook_accel.launch.cluster.bridge.fleet import Fleet, Rendezvous
 from notebook_accel.launch.cluster.bridge.link import Link
 
 
-class Start:
+class GroupStart:
     """From the machines to the ranks' start.
 
     Args:
@@ -23,10 +23,10 @@ class Start:
     """
 
     def __init__(
-        self, number: int, order: Mapping[str, Any], environments: Mapping[int, Mapping[str, str]], fleet: Fleet
+        self, number: int, spec: Mapping[str, Any], environments: Mapping[int, Mapping[str, str]], fleet: Fleet
     ) -> None:
         self._number = number
-        self._order = order
+        self._spec = spec
         self._environments = environments
         self._fleet = fleet
         numbers = list(environments)
@@ -35,25 +35,25 @@ class Start:
         self.members: dict[Link, list[int]] = dict(zip(fleet.links, parts, strict=False))
         """The ranks on each machine that is needed."""
         self.done = False
-        self._asked: dict[str, str] = {}
+        self._compared: dict[str, str] = {}
         """Folders of which it is asked whether machines share them, each with the name of a file in it."""
-        self._unheard: set[Link] = set()
+        self._unanswered: set[Link] = set()
         """Machines that have not told yet which of these they share."""
         self._markers = contextlib.ExitStack()
 
     def compare(self) -> None:
         """Asks machines, as far as that is not known, which of the notebook's folders they share."""
-        unknown = {link: link.shipping.unknown(self._order["folders"]) for link in self.members}
-        self._asked = self._markers.enter_context(shared_folders.marked(sorted({*chain(*unknown.values())})))
-        self._unheard = {link for link, names in unknown.items() if names}
-        for link in self._unheard:
-            asked = {name: self._asked[name] for name in unknown[link]}
-            link.tell(({"op": "compare", "group": self._number, "folders": asked}, ()))
+        unknown = {link: link.sent_folders.unknown(self._spec["folders"]) for link in self.members}
+        self._compared = self._markers.enter_context(shared_folders.marked(sorted({*chain(*unknown.values())})))
+        self._unanswered = {link for link, names in unknown.items() if names}
+        for link in self._unanswered:
+            asked = {name: self._compared[name] for name in unknown[link]}
+            link.send(({"op": "compare", "group": self._number, "folders": asked}, ()))
 
     def on_compared(self, link: Link, lacking: Sequence[str]) -> None:
         """A machine has told."""
-        link.shipping.learn(link.shipping.unknown(list(self._asked)), lacking)
-        self._unheard.discard(link)
+        link.sent_folders.add_answer(link.sent_folders.unknown(list(self._compared)), lacking)
+        self._unanswered.discard(link)
 
     def proceed(self) -> None:
         """Starts the ranks if all is there that it takes; `done` says whether.
@@ -61,26 +61,26 @@ class Start:
         Raises:
             ClusterError: The folders can't be sent.
         """
-        if self._unheard:
+        if self._unanswered:
             return
         self._markers.close()
-        own = self._order["folders"]
-        lacking = {name for link in self.members for name in link.shipping.lacking(own)}
+        own = self._spec["folders"]
+        lacking = {name for link in self.members for name in link.sent_folders.lacking(own)}
         scans = {name: shared_folders.scan(name) for name in sorted(lacking)}
-        place = self._fleet.take_place()
-        if place is None:
+        rendezvous = self._fleet.take_rendezvous()
+        if rendezvous is None:
             return
         for link in self.members:
-            for frame in link.shipping.news(own, scans):
-                link.tell(frame)
-            link.tell((self._header(link, place), ()))
+            for frame in link.sent_folders.updates(own, scans):
+                link.send(frame)
+            link.send((self._header(link, rendezvous), ()))
         self.done = True
 
     def close(self) -> None:
         """Takes away what it has put into the folders."""
         self._markers.close()
 
-    def _header(self, link: Link, place: Place) -> dict[str, Any]:
+    def _header(self, link: Link, rendezvous: Rendezvous) -> dict[str, Any]:
         """What a machine is told."""
         members = self.members[link]
         return {
@@ -91,6 +91,6 @@ class Start:
             "first": link is self._fleet.links[0],
             "label": link.label,
             "ahead": link.offset,
-            **vars(place),
-            **{name: self._order[name] for name in ("heartbeat", "pace")},
+            **vars(rendezvous),
+            **{name: self._spec[name] for name in ("heartbeat", "pace")},
         }

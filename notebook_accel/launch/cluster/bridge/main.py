@@ -20,15 +20,15 @@ from typing import Any
 from notebook_accel.launch.cluster import transports
 from notebook_accel.launch.cluster.bridge.fleet import Fleet
 from notebook_accel.launch.cluster.bridge.relay import Relay
-from notebook_accel.launch.cluster.select_once import turn
+from notebook_accel.launch.cluster.select_once import select_once
 from notebook_accel.launch.cluster.transport import ClusterError
 from notebook_accel.launch.engines.contract import Machines
 from notebook_accel.launch.wire.stream import Channel, Message
 
 _TICK = 1.0
-_PATIENCE = 60.0
+_CONNECT_TIMEOUT = 60.0
 """Seconds to join a cluster of which the kernel has not asked."""
-_END = 2.0
+_EXIT_TIMEOUT = 2.0
 """Seconds to take leave of the cluster."""
 
 
@@ -43,7 +43,7 @@ class Bridge:
         self._preload: dict[str, Any] = {"modules": [], "env": {}}
         """What ranks are to find imported, and what the imports see."""
         self._fleets: dict[Machines, Fleet] = {}
-        self._expected: dict[Machines, list[Relay]] = {}
+        self._awaiting: dict[Machines, list[Relay]] = {}
         """Groups that wait for machines."""
         self._relays: dict[int, Relay] = {}
         self._opened = 0
@@ -61,26 +61,26 @@ class Bridge:
         self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
         if hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
-                self._selector.register(os.pidfd_open(self._kernel), selectors.EVENT_READ, self._end)
+                self._selector.register(os.pidfd_open(self._kernel), selectors.EVENT_READ, self._exit_with_kernel)
         threading.Thread(target=self._do_chores, name="cluster", daemon=True).start()
         while True:
-            turn(self._selector, _TICK)
-            self._look()
+            select_once(self._selector, _TICK)
+            self._check_fleets()
 
-    def _look(self) -> None:
+    def _check_fleets(self) -> None:
         now = time.monotonic()
         for machines, fleet in list(self._fleets.items()):
-            fleet.look(now)
+            fleet.check(now)
             if fleet.is_idle(now) or not (fleet.is_whole or fleet.groups):
-                self._give_back(machines)
+                self._release(machines)
 
-    def _end(self) -> None:
+    def _exit_with_kernel(self) -> None:
         """The kernel is gone: so is everything that it started."""
-        threading.Timer(_END, os._exit, (0,)).start()
+        threading.Timer(_EXIT_TIMEOUT, os._exit, (0,)).start()
         for relay in self._relays.values():
             relay.close()
         for fleet in self._fleets.values():
-            fleet.look(time.monotonic())
+            fleet.check(time.monotonic())
             self._stop(fleet)
         self._chores.put(lambda: os._exit(0))
         self._selector.close()
@@ -105,7 +105,7 @@ class Bridge:
         while True:
             self._chores.get()()
 
-    def _reach(self, patience: float) -> None:
+    def _connect(self, patience: float) -> None:
         """Joins the cluster, if that has not been done."""
         if not self._connected:
             self._transport.connect(patience)
@@ -116,7 +116,7 @@ class Bridge:
     def _on_control(self) -> None:
         messages = self._control.receive(wait=False)
         if messages is None:
-            self._end()
+            self._exit_with_kernel()
         for message in messages or ():
             self._on_message(message)
 
@@ -132,13 +132,13 @@ class Bridge:
         elif operation == "preload":
             self._preload = {**message.header, "modules": self._preload["modules"] + message.header["modules"]}
             for fleet in self._fleets.values():
-                fleet.tell((message.header, ()))
+                fleet.broadcast((message.header, ()))
 
     def _survey(self, answer: Channel, patience: float) -> None:
         """Joins the cluster, if that has not been done, and tells what is there."""
         with contextlib.closing(answer), contextlib.suppress(OSError):
             try:
-                self._reach(patience)
+                self._connect(patience)
                 found = [vars(machine) for machine in self._transport.survey()]
             except Exception as error:
                 answer.send({"error": _text(error), "again": isinstance(error, ClusterError) and error.again})
@@ -170,17 +170,17 @@ class Bridge:
             fleet.groups[relay.number] = relay
             relay.begin(fleet)
             return
-        waiting = self._expected.setdefault(machines, [])
+        waiting = self._awaiting.setdefault(machines, [])
         waiting.append(relay)
         if len(waiting) == 1:
             for other in list(self._fleets):
                 if not self._fleets[other].groups:
-                    self._give_back(other)  # what they hold may be what is needed
+                    self._release(other)  # what they hold may be what is needed
             self._chores.put(lambda: self._start(machines, self._environ))
 
     def _start(self, machines: Machines, environ: Mapping[str, str]) -> None:
         try:
-            self._reach(_PATIENCE)
+            self._connect(_CONNECT_TIMEOUT)
             started, nodes = self._transport.start(machines, environ)
         except Exception as error:
             text = _text(error)
@@ -190,20 +190,20 @@ class Bridge:
 
     def _on_started(self, machines: Machines, fleet: Fleet) -> None:
         if machines in self._fleets:
-            self._give_back(machines)  # one that is not whole
+            self._release(machines)  # one that is not whole
         self._fleets[machines] = fleet
-        fleet.tell(({"op": "preload", **self._preload}, ()))
-        for relay in self._expected.pop(machines):
+        fleet.broadcast(({"op": "preload", **self._preload}, ()))
+        for relay in self._awaiting.pop(machines):
             if relay.number in self._relays:
                 fleet.groups[relay.number] = relay
                 relay.begin(fleet)
 
     def _on_start_failed(self, machines: Machines, error: str) -> None:
-        for relay in self._expected.pop(machines):
+        for relay in self._awaiting.pop(machines):
             if relay.number in self._relays:
                 relay.fail(error)
 
-    def _give_back(self, machines: Machines) -> None:
+    def _release(self, machines: Machines) -> None:
         fleet = self._fleets.pop(machines)
         self._stop(fleet)
 

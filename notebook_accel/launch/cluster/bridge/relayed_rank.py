@@ -13,7 +13,7 @@ from notebook_accel.launch.cluster.bridge.link import Link
 from notebook_accel.launch.cluster.bridge.outbox import Outlet
 from notebook_accel.launch.wire.stream import Channel, Message
 
-_TELL_READ = 2**16
+_REPORT_READ = 2**16
 """Bytes that the kernel takes before the agent is told."""
 
 
@@ -31,8 +31,8 @@ class RelayedRank:
         self,
         message: Message,
         selector: selectors.BaseSelector,
-        hear: Callable[[], object],
-        tell_read: Callable[[int], object],
+        on_channel: Callable[[], object],
+        send_read: Callable[[int], object],
     ) -> None:
         channel, out, err = message.fds
         self.environment: dict[str, str] = message.header["env"]
@@ -42,12 +42,12 @@ class RelayedRank:
         self.ended = False
         self._selector = selector
         self._outlet = Outlet(selector, (channel, out, err))
-        self._tell_read = tell_read
+        self._send_read = send_read
         self._read = 0
         """Bytes that the kernel has taken, and the agent does not know of."""
         self._stacks: int | None = None
         """A stand-in for its stacks file, which the kernel reads."""
-        selector.register(self.channel, selectors.EVENT_READ, hear)
+        selector.register(self.channel, selectors.EVENT_READ, on_channel)
 
     def say(self, parts: Sequence[Any], weight: int, *, stacks: bool) -> None:
         """Passes on what it says."""
@@ -63,13 +63,13 @@ class RelayedRank:
         self._outlet.write(stream, data)
         self._outlet.then(lambda: self._on_taken(weight))
 
-    def keep_stacks(self, content: Any) -> None:
+    def write_stacks(self, content: Any) -> None:
         """What its stacks file holds now."""
         if self._stacks is not None:
             os.ftruncate(self._stacks, 0)
             os.pwrite(self._stacks, content, 0)
 
-    def ignore(self) -> None:
+    def stop_reading(self) -> None:
         """The kernel says nothing more to it."""
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(self.channel)
@@ -87,7 +87,7 @@ class RelayedRank:
 
     def close(self) -> None:
         """Closes all; what has not been taken is lost."""
-        self.ignore()
+        self.stop_reading()
         self.channel.close()
         self._outlet.close()
         if self._stacks is not None:
@@ -95,6 +95,6 @@ class RelayedRank:
 
     def _on_taken(self, count: int) -> None:
         self._read += count
-        if self._read >= _TELL_READ:
-            self._tell_read(self._read)
+        if self._read >= _REPORT_READ:
+            self._send_read(self._read)
             self._read = 0

@@ -18,11 +18,11 @@ _UNSTUCK = (
     "(https://github.com/ray-project/ray/issues/63202). Start the head with GRPC_ENABLE_FORK_SUPPORT=0 in its "
     "environment; or run the notebook on a machine of the cluster, with cluster='auto'."
 )
-_REACH = 5.0
+_CONNECT_TIMEOUT = 5.0
 """Seconds to wait for a head to accept a connection."""
 _NO_TOKEN = "no authentication token was found|(couldn't|could not) find an authentication token"
 _REFUSED = "unauthenticated|authentication|authorization|token"
-_SAYS = {
+_ADVICE = {
     "version mismatch": """
         the cluster runs another version of Ray or Python than this notebook. Install the same on every machine.""",
     _NO_TOKEN: """
@@ -133,7 +133,7 @@ def check_reachable(address: str) -> None:
     if not host or not port.isdecimal():
         raise ClusterError(f"cluster={address!r} is no address: write 'ray://HOST:10001', 'HOST:6379' or 'auto'")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _REACH).close()
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
     except OSError as error:
         raise ClusterError(
             f"the Ray cluster at {address} can't be reached: {error}. Check that its head runs (`ray status` there), "
@@ -166,7 +166,7 @@ def explain(address: str, error: Exception) -> str:
     text = f"{type(error).__name__}: {error}"
     if is_stuck(error):
         return f"the Ray cluster at {address} can't be used: {_UNSTUCK}\nRay said: {_short(text)}"
-    for pattern, advice in _SAYS.items():
+    for pattern, advice in _ADVICE.items():
         if re.search(pattern, text, re.IGNORECASE | re.DOTALL):
             return f"the Ray cluster at {address} can't be used: {' '.join(advice.split())}\nRay said: {_short(text)}"
     return f"the Ray cluster at {address} can't be used: {_short(text)}"
