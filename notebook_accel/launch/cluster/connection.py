@@ -1,4 +1,4 @@
-"""A connection between the bridge and an agent that has called it: authenticated both ways, and made of frames.
+"""A connection between the bridge and an agent: authenticated both ways, and carrying frames.
 
 Who calls proves that it knows the secret of this one start, and is shown the same, before anything else is read; and
 nothing is ever unpickled. What is said afterwards travels in the clear, as between the ranks themselves: the network is
@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from notebook_accel.launch.cluster.protocol import LEASE, Frame
 
 _PATIENCE = 10
-"""Seconds that either side has for its answer."""
+"""Seconds within which each side answers during authentication."""
 _MOST = 16 * 2**20
 """Bytes of the part of a message that holds its objects; what is large is in blobs."""
 
@@ -71,7 +71,7 @@ class FrameConnection:
         return frames
 
     def close(self) -> None:
-        """Hangs up; who waits in `receive` is told."""
+        """Shuts the connection down, which ends a `receive` that waits."""
         with contextlib.suppress(OSError), _as_socket(self._connection) as link:
             link.shutdown(socket.SHUT_RDWR)
 

@@ -1,4 +1,4 @@
-"""The notebook's own folders on other machines: its working directory, and what it imports its own modules from.
+"""The notebook's own folders on other nodes: its working directory, and those that it imports its own modules from.
 
 A folder that is the same there, because machines share a file system, is used as it is. Of any other the files are
 sent, and later those that have changed.
@@ -29,11 +29,11 @@ Stamp = tuple[int, int, int]
 """Of a file: its size, when it was changed, its permissions."""
 
 
-# On an agent's machine
+# On an agent's node
 
 
 class Folders:
-    """Where the notebook's folders are here.
+    """Where the notebook's folders are on this node.
 
     Args:
         home: A folder for those that are sent.
@@ -79,7 +79,7 @@ class Folders:
 
 @dataclass
 class SentFolders:
-    """What one machine has of the notebook's folders."""
+    """What one node has of the notebook's folders."""
 
     shared: set[str] = field(default_factory=set)
     """Folders that are the same there."""

@@ -1,4 +1,4 @@
-"""The agent of one machine: starts ranks there on a fork server of its own, and relays what they and the bridge say.
+"""The agent of one node: starts ranks there on a fork server of its own, and relays between them and the bridge.
 
 It knows no cluster. Whoever hosts it calls `tell` and `poll`, from any thread; a thread of the agent does all else.
 """
@@ -36,7 +36,7 @@ _BACKLOG = 4096
 
 
 class NodeAgent:
-    """Runs groups of ranks on this machine.
+    """Runs groups of ranks on this node.
 
     Args:
         address: This machine's, where the others reach it.
@@ -56,27 +56,27 @@ class NodeAgent:
         self._selector = selectors.DefaultSelector()
         self._groups: dict[int, LocalGroup] = {}
         self._offers: dict[int, socket.socket] = {}
-        """Meeting points of groups to come, by port. They listen already, so that a launch need not wait for them."""
+        """Listeners for the rendezvous of later groups, by port. They already listen: no launch waits for them."""
         self._folder = tempfile.mkdtemp(prefix="notebook-accel-")
         self._folders = Folders(self._folder)
         self._environ = _own_environment()
         self._import_environ: Mapping[str, str] = self._environ
-        """The same with what the notebook has set, which imports see."""
+        """The environment of preloading imports: the same, with what the notebook has set."""
         self._last_poll = math.inf
-        """When somebody last did, once somebody has."""
+        """When the last poll began or ended; infinite before the first."""
         self._closing = False
         self._failure = ""
-        """How its own thread has failed."""
+        """Why its own thread has failed."""
         self._engine = ServerEngine("fork", detached=True)
         self._engine.warm({**self._environ, **environ})
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_wakeup)
         self._thread = threading.Thread(target=self._run, name="notebook-accel-agent", daemon=True)
         self._thread.start()
 
-    # Whoever hosts it calls these
+    # Called by the host
 
     def info(self) -> dict[str, Any]:
-        """What the bridge compares, and its clock."""
+        """What the bridge compares, and this node's clock."""
         return {
             "host": socket.gethostname(),
             "address": self._address,
@@ -193,5 +193,5 @@ class NodeAgent:
 
 
 def _own_environment() -> dict[str, str]:
-    """This machine's environment, without what the cluster's library has set for its own processes."""
+    """This node's environment, without what the cluster's library has set for its own processes."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PYTHONBREAKPOINT"))}

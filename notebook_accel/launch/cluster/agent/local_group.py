@@ -1,4 +1,4 @@
-"""The ranks of one group on an agent's machine."""
+"""The ranks of one group on an agent's node."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class LocalGroup:
         self._payload: int | None = None
         """The memory file of the latest call."""
         self._running = len(self._members)
-        """How many have not ended."""
+        """How many ranks have not ended."""
         self._unread = [0] * len(self._members)
         self._registered: set[int] = set()
-        """Descriptors that are listened to."""
+        """Descriptors that are registered with the selector."""
         self._partial_lines = PartialLines()
         self._stacks = StackFiles(self._send_stacks)
 
@@ -90,7 +90,7 @@ class LocalGroup:
             self._read_from(local)
 
     def on_frame(self, header: dict[str, Any], blobs: Sequence[Any]) -> None:
-        """Does what the bridge says."""
+        """Carries out a request of the bridge."""
         operation = header["op"]
         if operation == "payload":
             self._take_payload(blobs[0])
@@ -163,7 +163,7 @@ class LocalGroup:
         self._send({"op": operation, "rank": self._members[local], **more}, blobs)
 
     def _send_counted(self, local: int, frame: Frame) -> None:
-        """Tells what the rank waits for to be read, if it is too much."""
+        """Sends a frame whose weight counts as unread until the kernel has read it."""
         self._unread[local] += frame[0]["weight"]
         self._add(frame)
 
@@ -171,7 +171,7 @@ class LocalGroup:
         self._send_about(local, "stacks", [content])
 
     def _read_from(self, local: int) -> None:
-        """Listens to a rank, as far as it has not closed what it says and writes."""
+        """Registers a rank's channel and pipes, unless it has closed them."""
         assert self._ranks is not None
         channel = self._ranks.channels[local]
         if channel.is_open:
@@ -190,7 +190,7 @@ class LocalGroup:
             self._selector.unregister(fd)
 
     def _pause_if_full(self, local: int) -> None:
-        """Lets a rank wait whose words nobody reads."""
+        """Stops reading a rank while too much of it is unread: its pipes fill, and it waits."""
         assert self._ranks is not None
         if self._unread[local] > UNREAD:
             for fd in (self._ranks.channels[local].fileno(), *self._ranks.outputs[local]):

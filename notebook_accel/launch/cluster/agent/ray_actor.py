@@ -1,4 +1,4 @@
-"""The Ray actor that hosts an agent on a machine. Only where Ray is to be used anyway is this imported."""
+"""The Ray actor that hosts an agent on a node. Imports Ray, so it is imported only in processes that use it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RayAgent(NodeAgent):
         sys.path[:] = [folder for folder in sys.path if not folder.startswith(own)]
         super().__init__(ray.util.get_node_ip_address(), environ)
 
-    # Each has a thread of its own, so that what is told does not wait for who asks.
+    # Each method has a thread of its own, so that `deliver` does not wait for a `poll` that waits.
 
     @ray.method(concurrency_group="deliver")  # type: ignore[untyped-decorator]
     def deliver(self, number: int, frames: Sequence[Frame]) -> None:

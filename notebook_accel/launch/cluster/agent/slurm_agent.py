@@ -1,4 +1,4 @@
-"""The process that hosts an agent on a machine of Slurm's: `srun` starts it, and it calls the bridge.
+"""The process that hosts an agent on a Slurm node: `srun` starts it, and it connects to the bridge.
 
 What it needs to call comes on its standard input, one line of JSON: the bridge's address and port, and the secret.
 """
@@ -16,12 +16,12 @@ from notebook_accel.launch.cluster.connection import FrameConnection
 from notebook_accel.launch.cluster.protocol import WAIT
 
 _OF_STEP = ("SLURM_", "SLURMD_", "PMI", "SRUN_")
-"""What Slurm tells a task; a library in a rank would take itself for that task, such as Lightning."""
+"""Variables that Slurm sets for a task. With these, a library such as Lightning would take a rank for that task."""
 _KEPT = ("SLURM_JOB_ID", "SLURM_TMPDIR")
 
 
 def main() -> None:
-    """Lives as long as the bridge listens."""
+    """Runs as long as the connection to the bridge."""
     order = json.loads(sys.stdin.readline())
     host = os.environ.get("SLURMD_NODENAME", os.uname().nodename)
     for name in list(os.environ):

@@ -1,4 +1,4 @@
-"""The files that the ranks of a machine write their stacks to, when they crash or are told to."""
+"""Watches the files to which a node's ranks write their stacks, on a crash or on request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST = 2**20
 
 
 class StackFiles:
-    """Tells what they hold when that changes.
+    """Sends what they hold when that changes.
 
     Args:
         tell: Is given a rank, by its number on this machine, and what its file holds.

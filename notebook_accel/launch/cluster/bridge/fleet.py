@@ -1,4 +1,4 @@
-"""The machines that a bridge holds for groups of one shape: started once, kept warm, and given back."""
+"""The nodes that a bridge holds for groups of one shape: started once, kept warm, and released when idle."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.transport import Node
 
 IDLE = 300.0
-"""Seconds without a group after which machines are given back."""
+"""Seconds without a group after which nodes are released."""
 
 
 class Group(Protocol):
-    """What runs on machines."""
+    """A group of ranks on these nodes."""
 
     number: int
 
@@ -30,19 +30,19 @@ class Group(Protocol):
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """Where the ranks of one group can meet."""
+    """The address of a group's store."""
 
     host: str
     port: int
 
 
 class Fleet:
-    """Machines with agents.
+    """Nodes with agents.
 
     Args:
         started: What the transport takes to stop them.
-        nodes: The machines.
-        post: Has a function called on the bridge's thread.
+        nodes: The nodes.
+        post: Calls a function on the bridge's thread.
     """
 
     def __init__(self, started: Any, nodes: Sequence[Node], post: Callable[[Callable[[], object]], object]) -> None:
@@ -55,34 +55,34 @@ class Fleet:
         ]
         self._used = time.monotonic()
         self._rendezvous: deque[Rendezvous] = deque()
-        """On the first machine, opened in advance."""
+        """On the first node, opened in advance."""
         self._offer()
 
     @property
     def is_whole(self) -> bool:
-        """Whether no machine is lost."""
+        """Whether no node is lost."""
         return not any(link.lost for link in self.links)
 
     def is_idle(self, now: float) -> bool:
-        """Whether nobody has needed it for long."""
+        """Whether it has had no group for a long time."""
         if self.groups:
             self._used = now
         return now - self._used > IDLE
 
     def take_rendezvous(self) -> Rendezvous | None:
-        """Somewhere to meet; `None` if there is none yet, of which the groups will be told."""
+        """A rendezvous; `None` if none is open yet. `on_rendezvous` of the groups is called then."""
         if not self._rendezvous:
             return None
         self._offer()  # the next group's
         return self._rendezvous.popleft()
 
     def broadcast(self, frame: Frame) -> None:
-        """Tells every machine."""
+        """Sends a frame to every node."""
         for link in self.links:
             link.send(frame)
 
     def check(self, now: float) -> None:
-        """Sends what is waiting, and sees who is silent."""
+        """Sends what is queued, and detects nodes that are silent."""
         for link in self.links:
             link.check(now)
             link.flush()

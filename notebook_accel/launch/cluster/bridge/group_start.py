@@ -1,4 +1,4 @@
-"""What it takes to start a group's ranks on machines: the notebook's folders there, and a place to meet."""
+"""Starts a group's ranks on nodes, once these have the notebook's folders and a rendezvous is open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from notebook_accel.launch.cluster.bridge.link import Link
 
 
 class GroupStart:
-    """From the machines to the ranks' start.
+    """The steps from nodes to the ranks' start.
 
     Args:
         number: The group's.
@@ -33,16 +33,16 @@ class GroupStart:
         each = -(-len(numbers) // len(fleet.links))
         parts = [numbers[at : at + each] for at in range(0, len(numbers), each)]
         self.members: dict[Link, list[int]] = dict(zip(fleet.links, parts, strict=False))
-        """The ranks on each machine that is needed."""
+        """The ranks on each node that is used."""
         self.done = False
         self._compared: dict[str, str] = {}
-        """Folders of which it is asked whether machines share them, each with the name of a file in it."""
+        """The folders that nodes are asked to compare, each with the name of its marker file."""
         self._unanswered: set[Link] = set()
-        """Machines that have not told yet which of these they share."""
+        """Nodes that have not answered yet which of these they share."""
         self._markers = contextlib.ExitStack()
 
     def compare(self) -> None:
-        """Asks machines, as far as that is not known, which of the notebook's folders they share."""
+        """Requests of each node, unless it is known, which of the notebook's folders it shares."""
         unknown = {link: link.sent_folders.unknown(self._spec["folders"]) for link in self.members}
         self._compared = self._markers.enter_context(shared_folders.marked(sorted({*chain(*unknown.values())})))
         self._unanswered = {link for link, names in unknown.items() if names}
@@ -51,7 +51,7 @@ class GroupStart:
             link.send(({"op": "compare", "group": self._number, "folders": asked}, ()))
 
     def on_compared(self, link: Link, lacking: Sequence[str]) -> None:
-        """A machine has told."""
+        """Takes in a node's answer."""
         link.sent_folders.add_answer(link.sent_folders.unknown(list(self._compared)), lacking)
         self._unanswered.discard(link)
 
@@ -77,11 +77,11 @@ class GroupStart:
         self.done = True
 
     def close(self) -> None:
-        """Takes away what it has put into the folders."""
+        """Removes the marker files."""
         self._markers.close()
 
     def _header(self, link: Link, rendezvous: Rendezvous) -> dict[str, Any]:
-        """What a machine is told."""
+        """The `start` frame of a node."""
         members = self.members[link]
         return {
             "op": "start",

@@ -1,4 +1,4 @@
-"""The bridge's hold on one machine."""
+"""The bridge's connection to one node."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from notebook_accel.launch.cluster.transport import Node
 
 
 class Link:
-    """Sends what belongs together in one go, and notices when nothing more is heard.
+    """Sends queued frames together, and detects a node that is silent.
 
     Args:
-        node: The machine.
+        node: The node.
         label: What users call it.
-        post: Has a function called on the bridge's thread.
+        post: Calls a function on the bridge's thread.
         hear: Takes a frame.
         lose: Is told why the machine is lost.
     """
@@ -35,7 +35,7 @@ class Link:
         """Seconds by which its clock is ahead."""
         self.sent_folders = SentFolders()
         self.lost = ""
-        """Why nothing more is heard of it."""
+        """Why it is lost; empty while it is not."""
         self._node = node
         self._queued: list[Frame] = []
         self._on_frame_callback = on_frame
@@ -44,19 +44,19 @@ class Link:
         node.listen(lambda frames: post(lambda: self._on_frames(frames)), lambda why: post(lambda: self._on_loss(why)))
 
     def send(self, frame: Frame) -> None:
-        """Sends a frame, with the next `flush`."""
+        """Queues a frame for the next `flush`."""
         if not self.lost:
             self._queued.append(frame)
 
     def flush(self) -> None:
-        """Sends all that is waiting."""
+        """Sends all queued frames."""
         if self._queued and not self.lost:
             frames, self._queued = self._queued, []
             with contextlib.suppress(OSError):
                 self._node.send(frames)
 
     def check(self, now: float) -> None:
-        """Calls a machine lost that is silent."""
+        """Declares the node lost if it is silent."""
         if not self.lost and now - self._last_received > SILENCE:
             self._on_loss(f"nothing has been heard of it for {SILENCE:g} s")
 

@@ -1,7 +1,7 @@
-"""The process beside the kernel that reaches a cluster's machines for it.
+"""The bridge: the process beside the kernel that reaches a cluster's nodes for it.
 
-To the kernel it speaks as the fork server does. It alone imports the cluster's library, whose faults and signal
-handlers so stay out of the kernel. It ends with the kernel, and everything that it has started with it.
+It speaks the fork server's protocol to the kernel. It alone imports the cluster's library, whose crashes and signal
+handlers so stay out of the kernel. It ends with the kernel, and with it everything that it has started.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from notebook_accel.launch.wire.stream import Channel, Message
 
 _TICK = 1.0
 _CONNECT_TIMEOUT = 60.0
-"""Seconds to join a cluster of which the kernel has not asked."""
+"""Seconds to connect to a cluster that the kernel has not surveyed before."""
 _EXIT_TIMEOUT = 2.0
-"""Seconds to take leave of the cluster."""
+"""Seconds to disconnect from the cluster."""
 
 
 class Bridge:
-    """The loop. What may wait runs on a second thread, one thing after the other."""
+    """The loop of the process. What may block, such as calls of the cluster's library, runs on a second thread."""
 
     def __init__(self, address: str, insecure: bool, control: Channel, kernel: int) -> None:
         self._transport = transports.make(address, insecure=insecure)
@@ -41,10 +41,10 @@ class Bridge:
         self._kernel = kernel
         self._environ: Mapping[str, str] = {}
         self._preload: dict[str, Any] = {"modules": [], "env": {}}
-        """What ranks are to find imported, and what the imports see."""
+        """The modules to import for ranks, and the environment of these imports."""
         self._fleets: dict[Machines, Fleet] = {}
         self._awaiting: dict[Machines, list[Relay]] = {}
-        """Groups that wait for machines."""
+        """Groups that wait for nodes."""
         self._relays: dict[int, Relay] = {}
         self._opened = 0
         self._connected = False
@@ -56,7 +56,7 @@ class Bridge:
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> None:
-        """Serves until the kernel is gone."""
+        """Serves until the kernel has ended."""
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_posted)
         self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
         if hasattr(os, "pidfd_open"):
@@ -75,7 +75,7 @@ class Bridge:
                 self._release(machines)
 
     def _exit_with_kernel(self) -> None:
-        """The kernel is gone: so is everything that it started."""
+        """Ends everything that was started, and exits: the kernel has ended."""
         threading.Timer(_EXIT_TIMEOUT, os._exit, (0,)).start()
         for relay in self._relays.values():
             relay.close()
@@ -89,7 +89,7 @@ class Bridge:
     # Threads
 
     def _post(self, act: Callable[[], object]) -> None:
-        """Has something done on the thread of the loop."""
+        """Calls a function on the thread of the loop."""
         self._posted.put(act)
         with contextlib.suppress(OSError):
             self._wakeup[1].send(b".")
@@ -106,12 +106,12 @@ class Bridge:
             self._chores.get()()
 
     def _connect(self, patience: float) -> None:
-        """Joins the cluster, if that has not been done."""
+        """Connects to the cluster, unless that has been done."""
         if not self._connected:
             self._transport.connect(patience)
             self._connected = True
 
-    # What the kernel says
+    # Requests of the kernel
 
     def _on_control(self) -> None:
         messages = self._control.receive(wait=False)
@@ -135,7 +135,7 @@ class Bridge:
                 fleet.broadcast((message.header, ()))
 
     def _survey(self, answer: Channel, patience: float) -> None:
-        """Joins the cluster, if that has not been done, and tells what is there."""
+        """Connects to the cluster if need be, and answers with its nodes."""
         with contextlib.closing(answer), contextlib.suppress(OSError):
             try:
                 self._connect(patience)
@@ -161,10 +161,10 @@ class Bridge:
         if relay.fleet is not None:
             relay.fleet.groups.pop(relay.number, None)
 
-    # Machines
+    # Nodes
 
     def _find(self, machines: Machines, relay: Relay) -> None:
-        """Lets a group begin on machines, now or once there are any."""
+        """Starts a group on nodes that are held, or requests some."""
         fleet = self._fleets.get(machines)
         if fleet is not None and fleet.is_whole:
             fleet.groups[relay.number] = relay
@@ -175,7 +175,7 @@ class Bridge:
         if len(waiting) == 1:
             for other in list(self._fleets):
                 if not self._fleets[other].groups:
-                    self._release(other)  # what they hold may be what is needed
+                    self._release(other)  # they may hold the nodes that are needed
             self._chores.put(lambda: self._start(machines, self._environ))
 
     def _start(self, machines: Machines, environ: Mapping[str, str]) -> None:
@@ -216,7 +216,7 @@ def _text(error: Exception) -> str:
 
 
 def main(fd: int, address: str, insecure: bool, kernel: int) -> None:
-    """The process begins here."""
+    """The entry point of the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     control: Any = Channel(socket.socket(fileno=fd))

@@ -1,4 +1,4 @@
-"""One group of ranks, as the bridge holds it: between the kernel's sockets and the machines."""
+"""Relays one group of ranks: between the kernel's sockets and the nodes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from notebook_accel.launch.wire.stream import Channel, Message
 
 
 class Relay:
-    """From the first word of the kernel about a group to its end.
+    """One group, from the kernel's first request to its end.
 
     Args:
         number: By which agents know it.
-        kernel: What the kernel asks of the group, and hears of it.
+        kernel: Receives requests for the group, and sends how its ranks ended.
         selector: Of the bridge's thread.
         find: Finds machines, or fails with a `ClusterError`.
         share: Puts a blob where all machines get it from.
@@ -51,14 +51,14 @@ class Relay:
         self._find = find
         self._ranks: dict[int, RelayedRank] = {}
         self._spec: dict[str, Any] = {}
-        """What the kernel has said of the whole group."""
+        """The kernel's parameters of the whole group."""
         self._links: list[Link] = []
         self._start: GroupStart | None = None
-        """Once there are machines."""
+        """Set once there are nodes."""
         self._started = False
         self._failed = False
         self._queued: list[tuple[int | None, Frame]] = []
-        """What is to be said once they have started, and to which rank; `None` for all."""
+        """Frames to send once the ranks have started, and to which rank; `None` for all nodes."""
         self._payloads = Payloads(share)
 
     # From the kernel
@@ -103,7 +103,7 @@ class Relay:
             )  # it has not begun, and will not
 
     def _on_channel(self, number: int) -> None:
-        """What the kernel says to a rank."""
+        """Passes on the kernel's messages to a rank."""
         rank = self._ranks[number]
         try:
             messages = rank.channel.receive(wait=False)
@@ -119,13 +119,13 @@ class Relay:
             self._send(number, self._frame("finish", rank=number))
 
     def _send_payload(self, fd: int) -> None:
-        """Brings a call's memory file to every machine, once."""
+        """Sends a call's memory file to every node, once."""
         blob = self._payloads.take(fd)
         if blob is not None:
             self._send(None, self._frame("payload", [blob]))
 
     def _send(self, number: int | None, frame: Frame) -> None:
-        """Tells the machine of a rank, or all of them, once they have started."""
+        """Sends a frame to the node of a rank, or to all, once they have started."""
         if not self._started:
             self._queued.append((number, frame))
             return
@@ -142,7 +142,7 @@ class Relay:
     # The start
 
     def begin(self, fleet: Fleet) -> None:
-        """Has the machines get ready."""
+        """Prepares the nodes, and starts the ranks as soon as they are ready."""
         self.fleet = fleet
         if all(rank.ended for rank in self._ranks.values()):
             return
@@ -161,11 +161,11 @@ class Relay:
         self._proceed()
 
     def on_rendezvous(self) -> None:
-        """The first machine has opened a place to meet."""
+        """The first node has opened a rendezvous."""
         self._proceed()
 
     def _proceed(self) -> None:
-        """Starts once all is there that it takes."""
+        """Starts the ranks once all nodes are ready."""
         if self._start is None or self._started or self._failed:
             return
         try:
@@ -185,14 +185,14 @@ class Relay:
                 self._send(number, self._frame("signal", rank=number, signum=int(signal.SIGKILL)))
 
     def fail(self, error: str) -> None:
-        """Tells the kernel why the ranks can't be started."""
+        """Sends the kernel why the ranks can't be started."""
         self._failed = True
         self._send_kernel({"error": error})
 
-    # From the machines
+    # From the nodes
 
     def on_frame(self, link: Link, frame: Frame) -> None:
-        """Passes on what a machine says of the group."""
+        """Passes on a node's frame."""
         header, blobs = frame
         operation = header["op"]
         if operation == "said":
@@ -212,7 +212,7 @@ class Relay:
             self.fail(f"{link.label}: {header['error']}")
 
     def on_loss(self, link: Link, why: str) -> None:
-        """A machine is gone, and its ranks with it."""
+        """A node is lost, and its ranks with it."""
         if link in self._links and not self._started:
             self.fail(f"{link.label} is lost: {why}")
         for number, rank in self._ranks.items():

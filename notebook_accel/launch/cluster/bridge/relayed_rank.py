@@ -1,4 +1,4 @@
-"""One rank, as the bridge holds it: between the kernel's sockets and pipes, and the machine that it is on."""
+"""Relays one rank: between the kernel's sockets and pipes, and the node that it runs on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from notebook_accel.launch.cluster.bridge.outbox import Outlet
 from notebook_accel.launch.wire.stream import Channel, Message
 
 _REPORT_READ = 2**16
-"""Bytes that the kernel takes before the agent is told."""
+"""Bytes that the kernel reads before that is reported to the agent."""
 
 
 class RelayedRank:
@@ -37,20 +37,20 @@ class RelayedRank:
         channel, out, err = message.fds
         self.environment: dict[str, str] = message.header["env"]
         self.channel = Channel(socket.socket(fileno=channel))
-        """What the kernel says to it."""
+        """Receives the kernel's messages to the rank."""
         self.link: Link | None = None
         self.ended = False
         self._selector = selector
         self._outlet = Outlet(selector, (channel, out, err))
         self._send_read = send_read
         self._read = 0
-        """Bytes that the kernel has taken, and the agent does not know of."""
+        """Bytes that the kernel has read since the last report to the agent."""
         self._stacks: int | None = None
         """A stand-in for its stacks file, which the kernel reads."""
         selector.register(self.channel, selectors.EVENT_READ, on_channel)
 
     def say(self, parts: Sequence[Any], weight: int, *, stacks: bool) -> None:
-        """Passes on what it says."""
+        """Passes on its messages."""
         fds: list[int] = []
         if stacks:
             self._stacks = os.memfd_create("notebook-accel-stacks", os.MFD_CLOEXEC)
@@ -59,23 +59,23 @@ class RelayedRank:
         self._outlet.then(lambda: self._on_taken(weight))
 
     def write(self, stream: str, data: Any, weight: int) -> None:
-        """Passes on what it writes."""
+        """Passes on its output."""
         self._outlet.write(stream, data)
         self._outlet.then(lambda: self._on_taken(weight))
 
     def write_stacks(self, content: Any) -> None:
-        """What its stacks file holds now."""
+        """Copies the content of its stacks file to the stand-in."""
         if self._stacks is not None:
             os.ftruncate(self._stacks, 0)
             os.pwrite(self._stacks, content, 0)
 
     def stop_reading(self) -> None:
-        """The kernel says nothing more to it."""
+        """Stops reading the kernel's messages to it."""
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(self.channel)
 
     def finish(self) -> None:
-        """It says nothing more."""
+        """The rank sends no further message."""
         self._outlet.finish()
 
     def end(self, then: Callable[[], object]) -> None:

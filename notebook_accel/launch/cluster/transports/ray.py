@@ -1,4 +1,4 @@
-"""Machines of a Ray cluster: one actor on each, which hosts our agent. Ray places, starts and watches them."""
+"""Nodes of a Ray cluster: one actor on each, which hosts an agent. Ray places, starts and watches them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from notebook_accel.launch.engines import contract
 from notebook_accel.launch.engines.contract import Machine, Machines
 
 _OBJECT_STORE_FROM = 100_000
-"""Bytes from which a blob goes through the object store."""
+"""Bytes from which a blob travels through the object store."""
 _ALLOCATION_TIMEOUT = 60.0
-"""Seconds to wait for machines that others use."""
+"""Seconds to wait for nodes that are in use."""
 _CHECK_INTERVAL = 2.0
 _AGENT_TIMEOUT = 120.0
-"""Seconds that an agent has to begin."""
+"""Seconds within which an agent starts."""
 _SLOW_IMPORT = "rfc3987_syntax"
 """Ray imports jsonschema, which imports this where Jupyter has brought it, and does without where it has not. It builds
 a grammar, which takes three seconds, for a format of addresses that Ray does not check."""
@@ -40,7 +40,7 @@ class RayCluster:
 
     Args:
         address: `auto`, `host:port` or `ray://host:port`.
-        insecure: It may be one that asks nobody for a token.
+        insecure: The cluster may be one that requires no token.
     """
 
     def __init__(self, address: str, *, insecure: bool) -> None:
@@ -50,7 +50,7 @@ class RayCluster:
         threading.Thread(target=self._run_requests, name="asking", daemon=True).start()
 
     def _run_requests(self) -> None:
-        """Asks. Where an answer comes in, Ray's client may not ask: it would wait for itself."""
+        """Sends requests, on a thread of its own: in a callback, Ray's client would wait for itself."""
         while True:
             self._requests.get()()
 
@@ -65,7 +65,7 @@ class RayCluster:
         ray_advice.check_reachable(address)
         if ray_advice.is_loopback(address):
             os.environ[_LOCAL_ONLY] = "0"
-        sys.modules.setdefault(_SLOW_IMPORT, None)  # type: ignore[arg-type]  # an import of it is an error, which it may be
+        sys.modules.setdefault(_SLOW_IMPORT, None)  # type: ignore[arg-type]  # importing it then raises ImportError, which jsonschema handles
         ray_advice.check_accepted(address)
         import ray
 
@@ -120,7 +120,7 @@ class RayCluster:
         return (placed, actors), sorted(nodes, key=lambda node: versions.order(node.address, node.host))
 
     def _wait_for(self, placed: Any, machines: Machines) -> None:
-        """Waits for machines that others use; not for one of which Ray finds out meanwhile that it has gone."""
+        """Waits for nodes that are in use, but not for one that Ray meanwhile finds to be gone."""
         deadline = time.monotonic() + _ALLOCATION_TIMEOUT
         while not placed.wait(_CHECK_INTERVAL):
             self._check(machines)
@@ -151,7 +151,7 @@ class RayCluster:
 
 
 class RayNode:
-    """A machine on which an actor hosts the agent."""
+    """A node on which an actor hosts the agent."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class RayNode:
             except Exception as error:
                 self._on_lost(ray_advice.why_lost(error))
                 return
-            self._requests(partial(self._poll, reached, on_frames))  # before all else: the way takes a millisecond
+            self._requests(partial(self._poll, reached, on_frames))  # first, since the round trip takes a millisecond
             on_frames(frames)
 
         try:
@@ -212,10 +212,10 @@ def _join(address: str) -> None:
 
 
 def _within(seconds: float, act: Callable[[], object]) -> None:
-    """Does something that may never come back, of which only the end of this process would rid it then.
+    """Calls a function that may never return, on a thread that is abandoned then.
 
     Raises:
-        TimeoutError: It has not come back.
+        TimeoutError: It has not returned in time.
     """
     done: futures.Future[object] = futures.Future()
 
@@ -250,7 +250,7 @@ def _actor(placed: Any, index: int, machines: Machines, environ: Mapping[str, st
 def _node(actor: Any, later: Callable[[Callable[[], object]], object]) -> RayNode:
     import ray
 
-    ray.get(actor.info.remote(), timeout=_AGENT_TIMEOUT)  # waits for its process
+    ray.get(actor.info.remote(), timeout=_AGENT_TIMEOUT)  # waits until its process has started
     asked = time.time()
     info = ray.get(actor.info.remote(), timeout=_AGENT_TIMEOUT)
     return RayNode(actor, info, info["clock"] - (asked + time.time()) / 2, later)

@@ -1,4 +1,4 @@
-"""What can be wrong with a Ray cluster, found early where it can be, and said in words that help."""
+"""Diagnoses what is wrong with a Ray cluster, before connecting where possible, and says what to do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ADVICE = {
         ray://HOST:PORT), the firewall between, and that the notebook has the cluster's token (RAY_AUTH_MODE=token and
         RAY_AUTH_TOKEN): a wrong one looks the same.""",
 }
-"""What an error of Ray's means, by what it says."""
+"""What Ray's errors mean, by patterns of their text."""
 
 
 def locate(address: str) -> str:
@@ -84,12 +84,12 @@ def is_stuck(error: Exception) -> bool:
 
 
 def stuck(address: str, seconds: float) -> str:
-    """That nothing came of it in time."""
+    """The message for a client server that did not answer in time."""
     return f"{address}: Ray's client server has not begun to serve this notebook within {seconds:g} s. {_UNSTUCK}"
 
 
 def has_token() -> bool:
-    """Whether Ray is told to show a token, and to ask for one."""
+    """Whether Ray is configured to use tokens."""
     return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
 
 
@@ -173,7 +173,7 @@ def explain(address: str, error: Exception) -> str:
 
 
 def busy(machines: Machines, seconds: float) -> str:
-    """That what was asked for is not given."""
+    """The message for nodes that exist and are in use."""
     return (
         f"{machines.count} machines with {machines} each are there, and were not free for {seconds:g} s: others use "
         "them, or one does not answer. `ray status` shows who; a notebook gives back machines that it does not use "
@@ -182,7 +182,7 @@ def busy(machines: Machines, seconds: float) -> str:
 
 
 def why_lost(error: Exception) -> str:
-    """Why nothing more is heard of a machine."""
+    """Why the connection to a node was lost."""
     if "node" in str(error).lower() and "died" in str(error).lower():
         return "the machine has gone, or Ray on it has ended"
     return "the connection to it broke: the machine, or the agent on it, has gone"

@@ -1,7 +1,7 @@
-"""Machines that Slurm gives: one task of `srun` on each, which hosts our agent and calls back.
+"""Nodes that Slurm allocates: one task of `srun` on each, which hosts an agent and connects to the bridge.
 
 In an allocation (a notebook that runs in `salloc` or a batch job) the agents are a step of it, at once; elsewhere
-`srun` asks for machines of its own.
+`srun` requests an allocation of its own.
 
 Source: `man srun`, `man sinfo` of Slurm 22.05.
 """
@@ -35,13 +35,13 @@ from notebook_accel.launch.engines.contract import Machine, Machines
 from notebook_accel.launch.system import interfaces
 
 _COMMAND_TIMEOUT = 20.0
-"""Seconds that Slurm's commands have."""
+"""The timeout of Slurm's commands, in seconds."""
 _ALLOCATION_TIMEOUT = 60
-"""Seconds to wait for machines that others use."""
+"""Seconds to wait for nodes that are in use."""
 _AGENT_TIMEOUT = 120.0
-"""Seconds that the agents have to call, once they are placed."""
+"""Seconds within which the agents connect, once they have nodes."""
 _EXIT_TIMEOUT = 5.0
-"""Seconds that agents have to end once they are let go."""
+"""Seconds within which agents exit, once their connections are closed."""
 _ANY_PORT = 9
 _USABLE = ("idle", "mix", "alloc", "comp")
 _FORMAT = "%N|%o|%c|%G|%t"
@@ -50,10 +50,10 @@ _GPUS = re.compile(r"gpu:(?:[^:(,]+:)?(\d+)")
 
 
 class SlurmCluster:
-    """The cluster that Slurm's commands on this machine speak to."""
+    """The cluster that Slurm's commands on this node reach."""
 
     def connect(self, patience: float) -> None:
-        del patience  # nothing of it can be stuck
+        del patience  # every command has a timeout of its own
         if not shutil.which("srun") or not shutil.which("sinfo"):
             raise ClusterError(
                 "cluster='slurm' needs Slurm's commands, and there is no srun here: run the notebook on a login node, "
@@ -97,7 +97,7 @@ class SlurmCluster:
 
 
 def parse(said: str) -> dict[str, Machine]:
-    """The machines that `sinfo` tells of in our format, by name; one that is in several partitions is there once."""
+    """The nodes in the output of `sinfo` with `_FORMAT`, by name; one in several partitions counts once."""
     found = {}
     for line in said.splitlines():
         name, address, cpus, resources, state = line.split("|")
@@ -107,12 +107,12 @@ def parse(said: str) -> dict[str, Machine]:
 
 
 def per_node(text: str) -> list[int]:
-    """What `SLURM_JOB_CPUS_PER_NODE` says of each machine: `4(x2),8` is 4, 4 and 8."""
+    """The CPUs of each node in `SLURM_JOB_CPUS_PER_NODE`: `4(x2),8` is 4, 4 and 8."""
     return [int(count) for count, times in _TIMES.findall(text) for _ in range(int(times or 1))]
 
 
 class _Step:
-    """The agents of one start, and the `srun` that holds them."""
+    """The agents of one start, and the `srun` process that runs them."""
 
     def __init__(self, machines: Machines, host: str) -> None:
         self._machines = machines
@@ -122,7 +122,7 @@ class _Step:
         self._nodes: list[SlurmNode] = []
 
     def begin(self, environ: Mapping[str, str]) -> list[SlurmNode]:
-        """Starts the agents, and waits until all have called.
+        """Starts the agents, and waits until all have connected.
 
         Raises:
             ClusterError: They did not.
@@ -142,7 +142,7 @@ class _Step:
         return sorted(self._nodes, key=lambda node: versions.order(node.address, node.host))
 
     def end(self) -> None:
-        """Lets the agents end, and `srun` with them."""
+        """Closes the connections: the agents exit, and `srun` with them."""
         for node in self._nodes:
             node.close()
         if self._process is not None:
@@ -160,7 +160,7 @@ class _Step:
             *([f"--gpus-per-node={gpus}"] if gpus else []),
             *(["--overlap"] if inside else ["--job-name=notebook-accel"]),
             f"--immediate={_ALLOCATION_TIMEOUT}",
-            "--kill-on-bad-exit=0",  # the ranks on a machine that is left are ended in order
+            "--kill-on-bad-exit=0",  # an agent that is left ends its ranks in order
             "--quiet",
             *("--input=all", "--unbuffered", "--mpi=none"),
             *(sys.executable, "-m", "notebook_accel.launch.cluster.agent.slurm_agent"),
@@ -169,7 +169,7 @@ class _Step:
     def _accept_agents(
         self, listener: socket.socket, secret: bytes, process: subprocess.Popen[bytes]
     ) -> list[SlurmNode]:
-        """Takes the agents' calls. Others' are refused, each on a thread of its own, so that none holds up the rest."""
+        """Accepts the agents. Each handshake has a thread of its own, so that a stranger does not delay the rest."""
         called: queue.SimpleQueue[SlurmNode] = queue.SimpleQueue()
         nodes: list[SlurmNode] = []
         deadline = time.monotonic() + _ALLOCATION_TIMEOUT + _AGENT_TIMEOUT
@@ -190,7 +190,7 @@ class _Step:
         return nodes
 
     def _log_text(self) -> str:
-        """What `srun` and the agents have said, and what helps."""
+        """What `srun` and the agents have printed, with advice."""
         said = os.pread(self._log.fileno(), 4000, 0).decode(errors="replace").strip()
         if "No module named" in said:
             said += (
@@ -199,14 +199,14 @@ class _Step:
             )
         elif "Unable to allocate resources" in said or "Unable to create step" in said or "Immediate" in said:
             said += (
-                f". Machines with {self._machines} each were not free within {_ALLOCATION_TIMEOUT} s: ask for fewer, or "
-                "wait for them with `salloc --nodes=…` and run the notebook in that allocation"
+                f". Machines with {self._machines} each were not free within {_ALLOCATION_TIMEOUT} s: ask for fewer, "
+                "or wait for them with `salloc --nodes=…` and run the notebook in that allocation"
             )
         return said or "it has said nothing"
 
 
 class SlurmNode:
-    """A machine whose agent has called."""
+    """A node whose agent has connected."""
 
     def __init__(self, line: FrameConnection, info: Mapping[str, Any]) -> None:
         self.host = str(info["host"])
@@ -226,11 +226,11 @@ class SlurmNode:
         ).start()
 
     def close(self) -> None:
-        """Sends what is waiting, and hangs up."""
+        """Sends what is queued, and disconnects."""
         self._outgoing.put(None)
 
     def _send(self) -> None:
-        with contextlib.suppress(OSError):  # `_receive` tells
+        with contextlib.suppress(OSError):  # `_receive` reports it
             while (frames := self._outgoing.get()) is not None:
                 self._line.send(frames)
         self._line.close()
@@ -263,7 +263,7 @@ def _run_command(command: Sequence[str]) -> str:
 
 
 def _own_address(addresses: Sequence[str]) -> str:
-    """The address of this machine from which it reaches others."""
+    """The address of this node from which it reaches the others."""
     for address in addresses:
         with contextlib.suppress(OSError):
             return interfaces.own_address(address, _ANY_PORT)
