@@ -132,7 +132,7 @@ def test_closing_ends_everything_but_what_was_bequeathed_and_a_new_start_begins_
             control = engine.hand_over(os.getpid(), os.environ)
             assert (control is None) == (method == "spawn")
             if control is not None:
-                successor.inherit(control, os.environ)
+                successor.take_over(control, os.environ)
                 assert psutil.Process(server_of(successor)).ppid() == server
             engine.close()
             assert not outlive(processes)

@@ -1,6 +1,6 @@
 """The agent of one node: starts ranks there on a fork server of its own, and relays between them and the bridge.
 
-It knows no cluster. Whoever hosts it calls `tell` and `poll`, from any thread; a thread of the agent does all else.
+It knows no cluster. Its host calls `deliver` and `poll`, from any thread; a thread of the agent does all else.
 """
 
 from __future__ import annotations

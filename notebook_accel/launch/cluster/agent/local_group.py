@@ -110,7 +110,7 @@ class LocalGroup:
             self._ranks.expect_ends()
 
     def pause(self) -> float:
-        """Seconds until `look` has something to do."""
+        """Seconds until `check` has something to do."""
         return self._partial_lines.pause(self._stacks.pause())
 
     def check(self) -> None:

@@ -41,7 +41,7 @@ class StackFiles:
             self._until[rank] = time.monotonic() + _TIMEOUT
 
     def pause(self) -> float:
-        """Seconds until `look` has something to do."""
+        """Seconds until `check` has something to do."""
         return _INTERVAL if self._until else _TIMEOUT
 
     def check(self) -> None:
