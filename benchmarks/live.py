@@ -41,7 +41,7 @@ def train():
 _PRETEND = """
 import time
 from notebook_accel.events import *
-from notebook_accel.launch.rank import coalescer as coalesce
+from notebook_accel.launch.wire import constants
 from notebook_accel.launch.show import front_end as frontend
 from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.job import Job
@@ -57,7 +57,7 @@ def pretend(ranks):
     began = told = time.monotonic()
     while not os.path.exists("end"):
         now = time.monotonic()
-        if now - told >= coalesce.pace(ranks):
+        if now - told >= constants.pace(ranks):
             told, tenths = now, int((now - began) * 10)
             for rank in range(ranks):
                 for bar, total in enumerate((200, 2000, 20000)):

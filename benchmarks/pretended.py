@@ -38,9 +38,9 @@ from notebook_accel.events import (
     to_wire,
 )
 from notebook_accel.launch.cluster import connection, protocol
-from notebook_accel.launch.cluster.agent.rank_messages import Speaker, together, weighed
+from notebook_accel.launch.cluster.agent.rank_messages import RankMessages, coalesce, with_weight
 from notebook_accel.launch.cluster.versions import versions
-from notebook_accel.launch.rank.coalescer import Latest
+from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.wire.constants import PACE
 
 NODES, CPUS = 125, 8
@@ -74,11 +74,11 @@ class Rank:
         self._agent = agent
         self._group: int = start["group"]
         self._number = number
-        self._speaker = Speaker(start["label"], start["ahead"])
+        self._speaker = RankMessages(start["label"], start["ahead"])
         self._gates = Path(environ["PRETEND_GATES"])
         self._rate = float(environ["PRETEND_RATE"])
         self._is_last = number == int(environ["WORLD_SIZE"]) - 1
-        self._latest = Latest(start["pace"])
+        self._latest = Coalescer(start["pace"])
         self._began: float | None = None
         self._beat_at = time.monotonic() + _BEAT
         self._logged = 0
@@ -93,7 +93,7 @@ class Rank:
             self._say(PhaseChanged(Phase.LOADING))
             self._say(PhaseChanged(Phase.RUNNING))
             wrote = {"op": "wrote", "group": self._group, "rank": self._number, "stream": "stdout"}
-            self._agent.tell(weighed(wrote, [f"{LINE}\n".encode()]))
+            self._agent.tell(with_weight(wrote, [f"{LINE}\n".encode()]))
 
     def end(self, status: int) -> None:
         if not self.ended:
@@ -146,7 +146,7 @@ class Rank:
 class Agent:
     """What one says on its connection."""
 
-    def __init__(self, name: str, line: connection.Wire) -> None:
+    def __init__(self, name: str, line: connection.FrameConnection) -> None:
         self.line = line
         self.ranks: dict[tuple[int, int], Rank] = {}
         self._waiting: list[protocol.Frame] = []
@@ -165,7 +165,7 @@ class Agent:
     def flush(self, now: float) -> None:
         """Says what there is to say, and at times that there is nothing."""
         if self._waiting or now - self._spoke > protocol.WAIT:
-            self.line.send(together(self._waiting))
+            self.line.send(coalesce(self._waiting))
             self._waiting, self._spoke = [], now
 
     def turn(self, now: float, gates: set[str]) -> None:

@@ -17,14 +17,14 @@ def work(rounds, steps, batches):
     import threading, time, torch, torch.distributed as dist
     from notebook_accel import Accelerator, events, rank_local
     from notebook_accel.events import emit as emitting
-    from notebook_accel.launch.rank.collective_wait import Waiting
+    from notebook_accel.launch.rank.collective_wait import WaitDetector
 
     accelerator = Accelerator(cpu=True)
     model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     loader = torch.utils.data.DataLoader(torch.randn(batches), batch_size=1)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    x, one, look = torch.randn(64, 256), torch.ones(1), Waiting.look
+    x, one, look = torch.randn(64, 256), torch.ones(1), WaitDetector.sample
     listeners = [rank_local.space()[name] for name in (emitting._SINK, emitting.METRICS_SINK)]
     ready = [torch.ones(1)] * batches
 
@@ -51,18 +51,18 @@ def work(rounds, steps, batches):
     found = {name: [] for name in ("step", "step, no looks", "all_reduce", "all_reduce, no looks", "heard", "unheard")}
     for _ in range(rounds):
         for suffix, method in (("", look), (", no looks", lambda self, now: [])):
-            Waiting.look = method
+            WaitDetector.sample = method
             found["step" + suffix].append(timed(step, steps))
             found["all_reduce" + suffix].append(timed(lambda: dist.all_reduce(one), 5 * steps))
         found["heard"].append(counted(True))
         found["unheard"].append(counted(False))
-    Waiting.look = look
+    WaitDetector.sample = look
 
     def look_from_beside(spent):
-        waiting = Waiting(threading.main_thread().ident)
+        waiting = WaitDetector(threading.main_thread().ident)
         for now in range(2000):
             began = time.thread_time()
-            waiting.look(float(now))
+            waiting.sample(float(now))
             spent.append(time.thread_time() - began)
     found["look"] = []
     beside = threading.Thread(target=look_from_beside, args=(found["look"],))

@@ -26,12 +26,13 @@ from notebook_accel.events import (
     to_wire,
 )
 from notebook_accel.launch.rank import stack_sampler
-from notebook_accel.launch.rank.coalescer import Latest
-from notebook_accel.launch.rank.collective_wait import Waiting
+from notebook_accel.launch.rank.coalescer import Coalescer
+from notebook_accel.launch.rank.collective_wait import WaitDetector
 from notebook_accel.launch.rank.memory import Memory, has_changed
 from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.constants import PACE
 from notebook_accel.launch.wire.stream import Channel, Message
+from notebook_accel.launch.wire.thread_marks import CHANNEL_THREAD, named_in_dumps
 
 
 class Emitter:
@@ -40,8 +41,8 @@ class Emitter:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._main = threading.get_ident()
-        self._latest = Latest(constants.pace(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
-        self._waiting = Waiting(self._main)
+        self._latest = Coalescer(constants.pace(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+        self._waiting = WaitDetector(self._main)
         self._memory = Memory()
         self._last_heartbeat = Heartbeat(0)
         self._outbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
@@ -70,6 +71,7 @@ class Emitter:
         self._outbox.put(event)
         os.write(self._wake_writer, b"+")
 
+    @named_in_dumps(CHANNEL_THREAD)
     def _run(self) -> None:
         """Runs the thread."""
         try:
@@ -90,7 +92,7 @@ class Emitter:
             self._on_messages(self._channel.receive(wait=False))
         now = time.monotonic()
         self._send(self._latest.take(now))
-        self._send(self._waiting.look(now))
+        self._send(self._waiting.sample(now))
         self._send_memory(now)
         while not self._outbox.empty():
             event = self._outbox.get()
@@ -108,7 +110,7 @@ class Emitter:
                 events.answers().put(said)
 
     def _send_memory(self, now: float) -> None:
-        found = self._memory.look(now)
+        found = self._memory.sample(now)
         if has_changed(self._last_heartbeat, found):
             self._last_heartbeat = found
             self._send([found])

@@ -1,4 +1,4 @@
-"""A connection between the bridge and an agent that has called it: authenticated both ways, and made of frames.
+"""A connection between the bridge and an agent: authenticated both ways, and carrying frames.
 
 Who calls proves that it knows the secret of this one start, and is shown the same, before anything else is read; and
 nothing is ever unpickled. What is said afterwards travels in the clear, as between the ranks themselves: the network is
@@ -21,12 +21,12 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from notebook_accel.launch.cluster.protocol import LEASE, Frame
 
 _PATIENCE = 10
-"""Seconds that either side has for its answer."""
+"""Seconds within which each side answers during authentication."""
 _MOST = 16 * 2**20
 """Bytes of the part of a message that holds its objects; what is large is in blobs."""
 
 
-class Wire:
+class FrameConnection:
     """One end. One thread may send while another receives."""
 
     def __init__(self, connection: Connection, address: str) -> None:
@@ -71,12 +71,12 @@ class Wire:
         return frames
 
     def close(self) -> None:
-        """Hangs up; who waits in `receive` is told."""
-        with contextlib.suppress(OSError), _borrowed(self._connection) as link:
+        """Shuts the connection down, which ends a `receive` that waits."""
+        with contextlib.suppress(OSError), _as_socket(self._connection) as link:
             link.shutdown(socket.SHUT_RDWR)
 
 
-def answer(caller: socket.socket, secret: bytes) -> Wire:
+def answer(caller: socket.socket, secret: bytes) -> FrameConnection:
     """Lets one in that knows the secret.
 
     Raises:
@@ -90,10 +90,10 @@ def answer(caller: socket.socket, secret: bytes) -> Wire:
     except BaseException:
         connection.close()
         raise
-    return _trusted(connection, address)
+    return _authenticated(connection, address)
 
 
-def call(host: str, port: int, secret: bytes) -> Wire:
+def call(host: str, port: int, secret: bytes) -> FrameConnection:
     """Calls the bridge.
 
     Raises:
@@ -107,27 +107,27 @@ def call(host: str, port: int, secret: bytes) -> Wire:
     except BaseException:
         connection.close()
         raise
-    return _trusted(connection, address)
+    return _authenticated(connection, address)
 
 
 def _connection(link: socket.socket) -> tuple[Connection, str]:
     link.settimeout(None)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    _set_patience(link, _PATIENCE)
+    _set_receive_timeout(link, _PATIENCE)
     address = str(link.getsockname()[0])
     return Connection(link.detach()), address
 
 
-def _trusted(connection: Connection, address: str) -> Wire:
-    with _borrowed(connection) as link:
-        _set_patience(link, 0)
+def _authenticated(connection: Connection, address: str) -> FrameConnection:
+    with _as_socket(connection) as link:
+        _set_receive_timeout(link, 0)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # a cable that was pulled is noticed where something is being sent
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * LEASE))
-    return Wire(connection, address)
+    return FrameConnection(connection, address)
 
 
 @contextlib.contextmanager
-def _borrowed(connection: Connection) -> Iterator[socket.socket]:
+def _as_socket(connection: Connection) -> Iterator[socket.socket]:
     """The same as a socket, whose end is not the connection's."""
     link = socket.socket(fileno=connection.fileno())
     try:
@@ -136,9 +136,9 @@ def _borrowed(connection: Connection) -> Iterator[socket.socket]:
         link.detach()
 
 
-def _set_patience(link: socket.socket, seconds: int) -> None:
+def _set_receive_timeout(link: socket.socket, seconds: int) -> None:
     """How long a read may take; 0: for ever. `settimeout` is Python's alone, and `Connection` reads beneath it."""
     link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, 0))
 
 
-__all__ = ["AuthenticationError", "Wire", "answer", "call"]
+__all__ = ["AuthenticationError", "FrameConnection", "answer", "call"]

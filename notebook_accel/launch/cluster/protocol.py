@@ -1,26 +1,26 @@
-"""What bridge and agents tell each other.
+"""The frames that bridge and agents exchange.
 
-A frame is a JSON object and blobs, like a message of `stream`; descriptors can't cross machines, so what they stand for
-travels as a blob. `op` says what it is about:
+A frame is a JSON object and blobs, like a message of `stream`; descriptors cannot cross nodes, so what they stand for
+travels as a blob. `op` says what it is:
 
-    to an agent    offer     a meeting point is to be opened for some group to come
-                   compare   the folders of a group that it may share
+    to an agent    offer     open a rendezvous, for some later group
+                   compare   the folders of a group that the node may share
                    folder    the files of a folder that differ there
-                   preload   what ranks to come should find imported
-                   start     the ranks of a group here, and where they meet
-                   payload   a call's memory file, once for all ranks of a machine
+                   preload   modules to import for later ranks
+                   start     the ranks of a group on this node, and their rendezvous
+                   payload   a call's memory file, once for all ranks of a node
                    say       a message to a rank
-                   finish    no further message to a rank comes
-                   read      how many bytes of what a rank has said and written the notebook has taken
-                   signal, disperse, part, close    as in the contract of engines
-    from an agent  offered   the meeting point that it has opened
+                   finish    no further message to a rank follows
+                   read      how many bytes of a rank's messages and output the kernel has read
+                   signal, close_store, expect_ends, close    as in the contract of engines
+    from an agent  offered   the rendezvous that it has opened
                    compared  which folders it lacks
-                   said      what a rank says, as the kernel reads it (see `words.py`)
+                   said      messages of a rank, as the kernel reads them (see `rank_messages.py`)
                    wrote     what a rank has written to its standard output or error
                    stacks    what a rank's stacks file holds now
                    silent    a rank has closed its channel
                    ended     a rank has ended
-                   failed    a group can't be started
+                   failed    a group cannot be started
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ Frame = tuple[dict[str, Any], Sequence[Any]]
 """The object, and its blobs."""
 
 UNREAD = 2 * 2**20
-"""Bytes of one rank that may be on their way to the notebook; it waits then, as at a full pipe."""
+"""The most unread bytes of one rank. Beyond, its agent stops reading, and the rank waits as at a full pipe."""
 SILENCE = 20.0
-"""Seconds without a word after which a machine is lost."""
+"""Seconds without a frame after which a node is lost."""
 LEASE = 30.0
-"""Seconds without a question after which an agent ends its ranks."""
+"""Seconds without a poll after which an agent ends its ranks."""
 WAIT = 2.0
-"""Seconds that an agent which has nothing to tell lets a question wait."""
+"""Seconds after which an agent that has nothing to send answers a poll."""
 
 
 def weight(blobs: Sequence[Any]) -> int:
-    """Bytes that a frame with these counts for."""
+    """Bytes that a frame with these blobs counts for."""
     return sum(memoryview(blob).nbytes for blob in blobs) + 64

@@ -1,12 +1,12 @@
-"""One turn of a loop that listens to much, where hearing one thing may end another."""
+"""One turn of an event loop whose callbacks may unregister other sources."""
 
 from __future__ import annotations
 
 import selectors
 
 
-def turn(selector: selectors.BaseSelector, timeout: float) -> None:
-    """Waits until something can be heard, and does what is registered for each such thing that still is by then."""
+def select_once(selector: selectors.BaseSelector, timeout: float) -> None:
+    """Waits until a source is ready, and calls the callback of each that is still registered when its turn comes."""
     for key, _ in selector.select(timeout):
         if selector.get_map().get(key.fd) is key:
             key.data()

@@ -1,4 +1,4 @@
-"""The notebook's own folders on other machines: its working directory, and what it imports its own modules from.
+"""The notebook's own folders on other nodes: its working directory, and those that it imports its own modules from.
 
 A folder that is the same there, because machines share a file system, is used as it is. Of any other the files are
 sent, and later those that have changed.
@@ -29,11 +29,11 @@ Stamp = tuple[int, int, int]
 """Of a file: its size, when it was changed, its permissions."""
 
 
-# On an agent's machine
+# On an agent's node
 
 
 class Folders:
-    """Where the notebook's folders are here.
+    """Where the notebook's folders are on this node.
 
     Args:
         home: A folder for those that are sent.
@@ -41,27 +41,27 @@ class Folders:
 
     def __init__(self, home: str) -> None:
         self._home = home
-        self._own: dict[str, str] = {}
+        self._received: dict[str, str] = {}
         """Those that are sent."""
-        self.places: dict[str, str] = {}
+        self.paths: dict[str, str] = {}
         """By their path in the notebook."""
 
-    def compare(self, asked: Mapping[str, str]) -> list[str]:
+    def compare(self, requested: Mapping[str, str]) -> list[str]:
         """Which of these folders, each with the name of a file that is in it now, this machine does not share."""
         lacking = []
-        for path, marker in asked.items():
+        for path, marker in requested.items():
             if marker and os.path.exists(os.path.join(path, marker)):
-                self.places[path] = path
+                self.paths[path] = path
                 continue
-            place = os.path.join(self._home, str(len(self._own)), os.path.basename(path) or "root")
-            self.places[path] = self._own.setdefault(path, place)
-            os.makedirs(self.places[path], exist_ok=True)
+            place = os.path.join(self._home, str(len(self._received)), os.path.basename(path) or "root")
+            self.paths[path] = self._received.setdefault(path, place)
+            os.makedirs(self.paths[path], exist_ok=True)
             lacking.append(path)
         return lacking
 
     def take(self, header: Mapping[str, Any], blobs: Sequence[Any]) -> None:
         """Writes files that have changed, and removes those that are gone."""
-        place = self.places[header["path"]]
+        place = self.paths[header["path"]]
         for name in header["gone"]:
             with contextlib.suppress(OSError):
                 os.remove(os.path.join(place, name))
@@ -78,8 +78,8 @@ class Folders:
 
 
 @dataclass
-class Shipping:
-    """What one machine has of the notebook's folders."""
+class SentFolders:
+    """What one node has of the notebook's folders."""
 
     shared: set[str] = field(default_factory=set)
     """Folders that are the same there."""
@@ -94,13 +94,13 @@ class Shipping:
         """Those whose files the machine is sent."""
         return [folder for folder in folders if folder not in self.shared]
 
-    def learn(self, asked: Sequence[str], lacking: Sequence[str]) -> None:
+    def add_answer(self, requested: Sequence[str], lacking: Sequence[str]) -> None:
         """Takes in which of the folders that were asked for the machine does not share."""
-        self.shared.update(set(asked) - set(lacking))
+        self.shared.update(set(requested) - set(lacking))
         for folder in lacking:
             self.sent.setdefault(folder, {})
 
-    def news(self, folders: Sequence[str], scans: Mapping[str, Mapping[str, Stamp]]) -> Iterator[Frame]:
+    def updates(self, folders: Sequence[str], scans: Mapping[str, Mapping[str, Stamp]]) -> Iterator[Frame]:
         """The frames that bring the machine up to date.
 
         Args:

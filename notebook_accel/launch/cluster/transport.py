@@ -1,4 +1,4 @@
-"""How a bridge reaches machines: the seam between the relay and a cluster's own library."""
+"""The contract of a transport: how a bridge reaches nodes through a cluster's own library."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest
 
 
 class Node(Protocol):
-    """One machine on which an agent runs."""
+    """A node on which an agent runs."""
 
     host: str
     address: str
     offset: float
-    """Seconds by which its clock is ahead of this machine's."""
+    """Seconds by which its clock is ahead of the bridge's."""
 
-    def tell(self, frames: Sequence[Frame]) -> None:
-        """Sends frames, which arrive in their order. Does not wait. A machine that is lost hears nothing."""
+    def send(self, frames: Sequence[Frame]) -> None:
+        """Sends frames, in order, without waiting. Those to a node that is lost are dropped."""
 
-    def listen(self, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
+    def listen(self, on_frames: Callable[[Sequence[Frame]], object], on_lost: Callable[[str], object]) -> None:
         """Has `hear` called with what comes, at least every few seconds, and `lose` once with why nothing more does.
 
-        Both are called on a thread of the transport's.
+        Both are called on a thread of the transport.
         """
 
 
@@ -38,24 +38,24 @@ class Transport(Protocol):
         """
 
     def survey(self) -> list[NodeInfo]:
-        """The machines that are there."""
+        """The nodes that are there."""
 
     def start(self, machines: NodeRequest, environ: Mapping[str, str]) -> tuple[Any, list[Node]]:
-        """Starts agents; returns what `stop` takes, and the machines in the order of their addresses.
+        """Starts agents; returns what `stop` takes, and the nodes in the order of their addresses.
 
         Raises:
-            ClusterError: There are too few machines, or they differ from this one.
+            ClusterError: There are too few nodes, or their versions differ from this one's.
         """
 
     def share(self, data: bytes) -> Any:
-        """A blob that several machines get, in the form in which it travels best."""
+        """A blob for several nodes, in the form in which it travels best."""
 
     def stop(self, started: Any) -> None:
-        """Ends the agents that one `start` has started."""
+        """Ends the agents of one `start`."""
 
 
 class ClusterError(Exception):
-    """Something that the user can see to; the text says how.
+    """An error that the user can fix; the text says how.
 
     Args:
         text: What it is.

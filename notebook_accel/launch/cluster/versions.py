@@ -1,4 +1,4 @@
-"""What must be the same on all machines, and in the notebook."""
+"""The versions that must be the same on all nodes and in the notebook."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from notebook_accel.launch.cluster.transport import ClusterError
 
 
 def compare(host: str, address: str, theirs: Mapping[str, str]) -> None:
-    """Refuses a machine on which what is pickled here could not be relied on.
+    """Refuses a node with other versions, where unpickling might fail.
 
     Raises:
         ClusterError: A version differs.
@@ -29,13 +29,13 @@ def compare(host: str, address: str, theirs: Mapping[str, str]) -> None:
 
 
 def order(address: str, host: str) -> tuple[tuple[int, ...], str]:
-    """Sorts machines by their addresses, as numbers where they are numbers."""
+    """The key that sorts nodes by their addresses, as numbers where they are numbers."""
     parts = address.split(".")
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else (), f"{address} {host}"
 
 
 def versions() -> dict[str, str]:
-    """What must be the same on all machines, and in the notebook."""
+    """The versions that must be the same on all nodes and in the notebook."""
     found = {"Python": ".".join(platform.python_version_tuple()[:2])}
     for name in _COMPARED:
         try:

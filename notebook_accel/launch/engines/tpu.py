@@ -13,7 +13,7 @@ from notebook_accel.events import Exited, Interrupt, to_wire
 from notebook_accel.launch.engines.contract import GroupSpec
 from notebook_accel.launch.engines.fork_server import ServerEngine
 from notebook_accel.launch.engines.server_ranks import ServerRanks, output_pipe, send_call
-from notebook_accel.launch.tpu.environment import OF_RANK
+from notebook_accel.launch.tpu.environment import PER_RANK
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel, Message, pair
 
@@ -106,7 +106,7 @@ class XlaRanks:
             ends = [out[1], err[1]]
         else:
             self.outputs.append(self._supervisor.outputs[0])
-        own = {name: spec.environments[rank][name] for name in OF_RANK if name in spec.environments[rank]}
+        own = {name: spec.environments[rank][name] for name in PER_RANK if name in spec.environments[rank]}
         try:
             self._control.send({"rank": rank, "size": spec.size, "env": own}, fds=[rank_end.fileno(), *ends])
         finally:

@@ -1,14 +1,15 @@
-"""Notices that a rank waits in a collective, by looking at its main thread ten times a second. Runs in the rank.
+"""Detects that a rank waits in a collective, by sampling the stack of its main thread ten times a second.
 
-Nothing is put around torch's functions, so a collective costs what it costs; and what no wrapper would see is seen too:
-waits of DDP, of FSDP and of libraries, for they end in the same few files of torch.
+None of torch's functions is wrapped, so collectives cost nothing extra. Waits that no wrapper would see are detected
+too: those of DDP, of FSDP and of libraries, which all end in the same few files of torch.
 
-Only one and the same call that lasts is a wait: a loop of short collectives is at work. A call is known again by a mark
-on its frame, an attribute that only a debugger reads: to keep the frame would keep its tensors. In a call that has no
-frame of its own (`work.wait()`, and all that runs in a backward pass) a process waits as long as it hardly computes.
+Only a single call that lasts is a wait; a loop of short collectives is not. The next sample recognises a call by a mark
+on its frame, an attribute that only a debugger reads: holding the frame would hold its tensors. A call without a Python
+frame (`work.wait()`, and everything in a backward pass) is a wait while the process uses hardly any CPU time.
 
-A collective that a device does is in no stack: whoever needs its result spins in a call such as `loss.item()`. There
-torch's own recorder tells whether collectives are queued, and that none has been queued or done since the last look.
+A collective that runs on a device is in no stack: the thread that needs its result spins in a call such as
+`loss.item()`. For that, torch's flight recorder says whether collectives are queued, and whether any has been queued or
+completed since the last sample.
 """
 
 from __future__ import annotations
@@ -24,80 +25,80 @@ from notebook_accel.launch.rank import flight_recorder, stack_sampler
 from notebook_accel.launch.wire import collective_frames, frames
 from notebook_accel.launch.wire.constants import PACE
 
-MOMENT = 0.5
-"""Seconds that a call lasts before it counts as a wait."""
-_IDLE = 0.05
-"""The part of its time that a process computes at most while it does nothing but wait; one that spins computes more."""
+WAIT_THRESHOLD = 0.5
+"""Seconds after which a call counts as a wait."""
+_MOST_CPU_SHARE = 0.05
+"""The most CPU time per second of a process that only waits; one that spins uses more."""
 _QUEUED = "a queued collective"
 
 
-class Waiting:
-    """Follows one thread."""
+class WaitDetector:
+    """Samples one thread, and reports when a wait begins and ends."""
 
-    def __init__(self, thread: int, computed: Callable[[], float] = time.process_time) -> None:
+    def __init__(self, thread: int, cpu_time: Callable[[], float] = time.process_time) -> None:
         self._thread = thread
-        self._computed = computed
-        """Seconds of computing that this process has had."""
-        self._at = 0.0
-        self._used = 0.0
+        self._cpu_time = cpu_time
+        """CPU seconds that this process has used."""
+        self._last_sample = 0.0
+        self._last_cpu_time = 0.0
         self._since: float | None = None
-        """When the call that it is in was seen first, if that may be a wait."""
-        self._call: object = None
-        self._under_way: flight_recorder.Counts = ()
-        self._told = False
+        """When the present call was first sampled, if it may be a wait."""
+        self._position: object = None
+        self._outstanding: flight_recorder.Outstanding = ()
+        self._is_reported = False
 
-    def look(self, now: float) -> list[Event]:
-        """What has changed since the last look, if anything: it waits, or does so no more."""
-        if now - self._at < PACE:
+    def sample(self, now: float) -> list[Event]:
+        """Samples the thread; returns an event if a wait has begun or ended since the last sample."""
+        if now - self._last_sample < PACE:
             return []
         frame = sys._current_frames().get(self._thread)
-        name, is_same = ("", False) if frame is None else self._examine(frame, now)
-        self._at = now
+        name, is_same = ("", False) if frame is None else self._classify(frame, now)
+        self._last_sample = now
         if not (name and is_same and self._since is not None):
             self._since = now if name else None
-            return self._go_on()
-        if self._told or now - self._since < MOMENT:
+            return self._end_wait()
+        if self._is_reported or now - self._since < WAIT_THRESHOLD:
             return []
         assert frame is not None
-        self._told = True
+        self._is_reported = True
         if name == _QUEUED:
-            name = flight_recorder.name_of(self._under_way)
+            name = flight_recorder.name_of(self._outstanding)
         return [PhaseChanged(Phase.WAITING, name, frames.of_user(stack_sampler.of(frame)))]
 
-    def forget(self) -> None:
-        """The call has ended, and said so itself."""
-        self._since, self._told = None, False
+    def reset(self) -> None:
+        """Forgets the wait: the user's call has ended, which is an event of its own."""
+        self._since, self._is_reported = None, False
 
-    def _go_on(self) -> list[Event]:
-        told, self._told = self._told, False
-        return [PhaseChanged(Phase.RUNNING)] if told else []
+    def _end_wait(self) -> list[Event]:
+        was_reported, self._is_reported = self._is_reported, False
+        return [PhaseChanged(Phase.RUNNING)] if was_reported else []
 
-    def _examine(self, frame: FrameType, now: float) -> tuple[str, bool]:
-        """The name of what may be a wait, and whether it is what it was at the last look."""
-        computing = self._computing(now)
-        stack = _outwards(frame)
+    def _classify(self, frame: FrameType, now: float) -> tuple[str, bool]:
+        """The name of what may be a wait, and whether it is the same as at the last sample."""
+        cpu_share = self._cpu_share(now)
+        stack = _innermost_frames(frame)
         name, index = collective_frames.outermost((each.f_code.co_filename, each.f_code.co_name) for each in stack)
         if name:
-            return name, _mark(stack[index])
+            return name, _mark_frame(stack[index])
         if collective_frames.is_backward(frame.f_code.co_filename, frame.f_code.co_name):
-            return "backward", _mark(frame) and computing < _IDLE
-        here = (frame.f_code, frame.f_lasti)
-        was_here, self._call = here == self._call, here
-        if not was_here or not _is_distributed():
+            return "backward", _mark_frame(frame) and cpu_share < _MOST_CPU_SHARE
+        position = (frame.f_code, frame.f_lasti)
+        is_same_position, self._position = position == self._position, position
+        if not is_same_position or not _is_distributed():
             return "", False
-        if computing < _IDLE:
+        if cpu_share < _MOST_CPU_SHARE:
             called = stack_sampler.called(frame)
             return (called, True) if called.endswith(".wait") else ("", False)
-        before, self._under_way = self._under_way, flight_recorder.under_way()
-        return (_QUEUED, before == self._under_way) if self._under_way else ("", False)
+        before, self._outstanding = self._outstanding, flight_recorder.outstanding()
+        return (_QUEUED, before == self._outstanding) if self._outstanding else ("", False)
 
-    def _computing(self, now: float) -> float:
-        """The part of its time that the process has computed since the last look."""
-        before, self._used = self._used, self._computed()
-        return (self._used - before) / (now - self._at)
+    def _cpu_share(self, now: float) -> float:
+        """CPU time of the process per second since the last sample."""
+        before, self._last_cpu_time = self._last_cpu_time, self._cpu_time()
+        return (self._last_cpu_time - before) / (now - self._last_sample)
 
 
-def _outwards(frame: FrameType) -> list[FrameType]:
+def _innermost_frames(frame: FrameType) -> list[FrameType]:
     """The innermost frames of a stack."""
     found = [frame]
     while len(found) < 12 and (outer := found[-1].f_back) is not None:
@@ -105,14 +106,14 @@ def _outwards(frame: FrameType) -> list[FrameType]:
     return found
 
 
-def _mark(frame: FrameType) -> bool:
-    """Marks a frame of torch's; returns whether it was marked already."""
+def _mark_frame(frame: FrameType) -> bool:
+    """Marks a frame of torch; returns whether it was already marked."""
     was_marked = not frame.f_trace_lines
     frame.f_trace_lines = False
     return was_marked
 
 
 def _is_distributed() -> bool:
-    # The attribute is there once the module is: while the rank imports it, it is half a module.
+    # While the module is being imported, it is in `sys.modules` half-initialized, and not yet an attribute of torch.
     distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
     return distributed is not None and distributed.is_available() and bool(distributed.is_initialized())

@@ -1,4 +1,4 @@
-"""The connections between the ranks of one machine. Runs in the rank."""
+"""Disconnects a rank from the others, which ends a collective that no signal can interrupt."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import stat
 from collections.abc import Iterator
 
 times_severed = 0
-"""How often this rank was told to cut them."""
+"""How many times this rank has been disconnected."""
 
 
 def disconnect() -> None:
-    """Cuts every connection that another process has made to this one.
+    """Closes every connection that another process has made to this one.
 
-    A collective of gloo that waits for another rank waits in C++, where no interrupt reaches it; a connection that ends
-    does. Every connection of a group was accepted by one of its two ranks, so when each rank cuts those that it has
-    accepted, all are cut. The store's connections are not: it was the ranks that have made them.
+    A gloo collective waits for other ranks in C++, where no interrupt reaches it, but a closed connection does. Every
+    connection of a process group was accepted by one of its two ranks: once each rank has closed those that it
+    accepted, all are closed. Those to the store stay open, since the ranks made them.
     """
     global times_severed
     times_severed += 1
@@ -34,12 +34,12 @@ def disconnect() -> None:
                     accepted.append((sock, port))
         for sock, port in accepted:
             if port in listening:
-                with contextlib.suppress(OSError):  # the other side has closed it
+                with contextlib.suppress(OSError):  # the other end has closed it
                     sock.shutdown(socket.SHUT_RDWR)
 
 
 def _sockets() -> Iterator[socket.socket]:
-    """A second hold on each TCP socket of this process."""
+    """A duplicate of each TCP socket of this process."""
     for name in os.listdir("/dev/fd"):
         with contextlib.suppress(OSError):
             if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):

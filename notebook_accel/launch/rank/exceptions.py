@@ -1,4 +1,4 @@
-"""How an exception in a rank becomes an event. Runs in the rank."""
+"""Turns an exception in a rank into an event."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from notebook_accel.launch.wire.shortening import ends, shortened
 
 _PACKAGE = str(Path(__file__).parents[2])
 _MACHINERY = re.compile(r"/(cloudpickle|pickle\.py|importlib/|IPython/core/)|^<frozen importlib")
-_PEER_GONE = re.compile(
+_PEER_LOST = re.compile(
     r"connection (was )?(closed|reset|refused)|broken pipe|closed by peer|socket closed|gloo.*(timed out|connect)|"
     r"nccl.*(remote|peer|socket)|connection to .* (lost|closed)",
     re.IGNORECASE | re.DOTALL,
@@ -42,7 +42,7 @@ _MOST_MEMBERS = 100
 def describe(error: BaseException, stage: str, sent: Set[str] = frozenset()) -> Failed:
     """The event for an exception that ended a call, without the frames of the launcher.
 
-    What the notebook has `sent` goes back to it by name: the exception is of the notebook's own class then.
+    Definitions that the notebook has `sent` are pickled by name, so that the exception is of the notebook's own class.
     """
     at = time.time()
     text = _text(error)
@@ -50,14 +50,14 @@ def describe(error: BaseException, stage: str, sent: Set[str] = frozenset()) -> 
         chain=_chain(error),
         at=at,
         stage=stage,
-        from_peer=type(error).__name__ in _PEER_TYPES and _PEER_GONE.search(shortened(text, _MOST_TEXT)) is not None,
+        from_peer=type(error).__name__ in _PEER_TYPES and _PEER_LOST.search(shortened(text, _MOST_TEXT)) is not None,
         exit_code=_exit_code(error) if isinstance(error, SystemExit) else None,
         exception=_pickled(error, sent) if len(text) <= _MOST_TEXT else (),
     )
 
 
 def too_long(answer: Returned | Failed, error: StreamError) -> Failed:
-    """What is sent instead of an answer that cannot be sent."""
+    """The event that replaces a result that is too long to be sent."""
     if isinstance(answer, Returned):
         text = f"the returned value consists of too many parts to be sent: {error}. Return one array or tensor instead"
         return Failed([Raised("PayloadError", text, ())], time.time(), "returning")
@@ -67,10 +67,10 @@ def too_long(answer: Returned | Failed, error: StreamError) -> Failed:
 
 
 def release(error: BaseException) -> None:
-    """Lets go of what the frames hold in which the exception and its causes came up.
+    """Clears the local variables of the frames that the exception and its causes passed through.
 
-    As long as something holds the exception, these frames hold, for instance, the iterator of a DataLoader; collected
-    as part of a cycle, that waits five seconds for its workers.
+    While the exception is held, so is, for instance, the iterator of a DataLoader. Collected as part of a cycle, it
+    would wait five seconds for its workers.
     """
     seen: set[int] = set()
     left: list[BaseException | None] = [error]
@@ -83,7 +83,7 @@ def release(error: BaseException) -> None:
 
 
 def _chain(error: BaseException) -> list[Raised]:
-    """The exception last, and those that led to it before; of very many, the first and the last."""
+    """The exceptions that led to this one, and this one last; of very many, the first and the last."""
     links: list[tuple[BaseException, str]] = []
     seen: set[int] = set()
     current: BaseException | None = error
@@ -97,13 +97,13 @@ def _chain(error: BaseException) -> list[Raised]:
             current, link = current.__context__, "context"
         else:
             break
-    first, last = map(_told, ends(links[::-1], _MOST_LINKS))
+    first, last = map(_to_events, ends(links[::-1], _MOST_LINKS))
     if last:
         first.append(Raised("", f"[{len(links) - _MOST_LINKS:,} more exceptions left out]", ()))
     return first + last
 
 
-def _told(links: Sequence[tuple[BaseException, str]]) -> list[Raised]:
+def _to_events(links: Sequence[tuple[BaseException, str]]) -> list[Raised]:
     return [
         Raised(
             shortened(type(error).__qualname__, _MOST_LINE),
@@ -116,24 +116,24 @@ def _told(links: Sequence[tuple[BaseException, str]]) -> list[Raised]:
 
 
 def _text(error: BaseException) -> str:
-    """The exception as a traceback ends; ours without their module, which says nothing."""
-    if isinstance(error, PayloadError):  # raised by the launcher itself, with the whole story
+    """The last lines of a traceback; notebook-accel's own exceptions without their module, which says nothing."""
+    if isinstance(error, PayloadError):  # its text is complete
         return str(error)
     if isinstance(error, NotebookAccelError):
         return f"{type(error).__qualname__}: {error}"
-    return _alone(error) + _members(error)
+    return _without_chain(error) + _members(error)
 
 
-def _alone(error: BaseException) -> str:
-    """The same of nothing but the exception itself: Python would look at all that led to it, however many they are."""
+def _without_chain(error: BaseException) -> str:
+    """The same without the chain, which Python would format first, however long it is."""
     if hasattr(error, "exceptions"):
         return f"{type(error).__qualname__}: {error}"
-    led_to_it = error.__cause__, error.__context__, error.__suppress_context__
+    chain = error.__cause__, error.__context__, error.__suppress_context__
     error.__cause__ = error.__context__ = None
     try:
         return "".join(traceback.format_exception_only(type(error), error)).rstrip("\n")
     finally:
-        error.__cause__, error.__context__, error.__suppress_context__ = led_to_it
+        error.__cause__, error.__context__, error.__suppress_context__ = chain
 
 
 def _members(group: BaseException) -> str:
@@ -143,14 +143,14 @@ def _members(group: BaseException) -> str:
     while left and len(lines) < _MOST_MEMBERS:
         error, indent = left.pop()
         if isinstance(error, BaseException):
-            said = shortened(_alone(error).replace("\n", " "), _MOST_LINE)
-            lines.append(f"\n{indent}{said}")
+            text = shortened(_without_chain(error).replace("\n", " "), _MOST_LINE)
+            lines.append(f"\n{indent}{text}")
             left += [(member, f"{indent}  ") for member in reversed(getattr(error, "exceptions", ()))]
     return "".join(lines) + (f"\n  [{len(left):,} more left out]" if left else "")
 
 
 def _frames(trace: TracebackType | None) -> list[Frame]:
-    """The frames that are not ours; of very many, the first and the last."""
+    """The frames outside of notebook-accel; of very many, the first and the last."""
     found = [each for each in traceback.walk_tb(trace) if not each[0].f_code.co_filename.startswith(_PACKAGE)]
     first, last = (traceback.StackSummary.extract(iter(some)) for some in ends(found, _MOST_FRAMES))
     frames = [_frame(summary) for summary in first]
@@ -172,7 +172,7 @@ def _exit_code(error: SystemExit) -> int:
 
 
 def _pickled(error: BaseException, sent: Set[str]) -> Sequence[memoryview]:
-    """The exception; nothing when it cannot be pickled, or is so large that the notebook should not print it."""
+    """The exception, pickled; empty if that fails, or if it is too large to be sent."""
     try:
         found = pack_value(error, sent)
     except Exception:

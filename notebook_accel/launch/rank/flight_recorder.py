@@ -1,4 +1,4 @@
-"""What torch's flight recorder knows of collectives that are under way. Runs in the rank, and imports nothing of torch.
+"""Reads from torch's flight recorder which collectives are outstanding. Does not import torch.
 
 With NCCL a collective only queues work on the device and returns, so no stack shows it; the recorder does, as long as
 `TORCH_FR_BUFFER_SIZE` (in older versions `TORCH_NCCL_TRACE_BUFFER_SIZE`) is above 0.
@@ -13,26 +13,29 @@ from collections.abc import Callable
 from typing import Any
 
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
-"""Its name in newer and in older versions."""
+"""The private function of torch that dumps it, in newer and in older versions."""
 
-Counts = tuple[tuple[str, str, str], ...]
-"""Of each process group its number, and those of the last collective that was queued and that was done."""
+Outstanding = tuple[tuple[str, str, str], ...]
+"""For each process group: its number, that of the last collective queued, and that of the last completed."""
 
 
-def under_way() -> Counts:
-    """The groups with collectives that are queued and not done; takes 20 µs."""
+def outstanding() -> Outstanding:
+    """The groups with collectives that are queued and not completed. Takes 20 µs."""
     status = _dump(includeCollectives=False).get("pg_status", {})
     found = []
-    for group, counts in status.items():
-        queued, done = counts.get("last_enqueued_collective", "-1"), counts.get("last_completed_collective", "-1")
+    for group, outstanding in status.items():
+        queued, done = (
+            outstanding.get("last_enqueued_collective", "-1"),
+            outstanding.get("last_completed_collective", "-1"),
+        )
         if int(done) < int(queued):
             found.append((str(group), str(queued), str(done)))
     return tuple(found)
 
 
-def name_of(counts: Counts) -> str:
-    """The oldest collective that is under way in the first of the groups: `all_reduce`. Takes milliseconds."""
-    group, queued, done = counts[0]
+def name_of(outstanding: Outstanding) -> str:
+    """The oldest outstanding collective of the first of the groups, such as `all_reduce`. Takes milliseconds."""
+    group, queued, done = outstanding[0]
     for entry in _dump(includeCollectives=True).get("entries", ()):
         if str(entry.get("pg_id")) == group and int(done) < entry.get("collective_seq_id", -1) <= int(queued):
             return str(entry.get("profiling_name", "")).rpartition(":")[2] or "a collective"

@@ -1,4 +1,4 @@
-"""Interrupts of a rank: none comes between two calls, and none is lost within one. Runs in the rank."""
+"""When SIGINT raises `KeyboardInterrupt` in a rank: never between two calls, and never in vain within one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import threading
 import time
 from typing import Any
 
-_AGAIN = 0.05
-"""Seconds after which an interrupt that was swallowed is tried again."""
+_RETRY_AFTER = 0.05
+"""Seconds after which an interrupt that was swallowed is raised again."""
 
 
 def install() -> None:
-    """Raises anew an interrupt that came where Python can only print it: in a destructor, or a callback of C code."""
+    """Raises an interrupt again that came where Python can only print it: in a destructor, or a callback of C code."""
     before = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:
@@ -31,7 +31,7 @@ def allow() -> None:
 
 
 def ignore() -> None:
-    """From now on an interrupt does nothing. One that comes just before is not raised either."""
+    """From now on an interrupt does nothing. One that arrives during this call is swallowed too."""
     while True:
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -41,5 +41,5 @@ def ignore() -> None:
 
 
 def _interrupt() -> None:
-    time.sleep(_AGAIN)  # the hook must have returned
+    time.sleep(_RETRY_AFTER)  # the hook must have returned
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

@@ -1,4 +1,8 @@
-"""The process that a rank lives in: how it comes to be, from a fork or afresh, and how it ends."""
+"""The process of a rank, from its start to its end.
+
+It starts in one of three ways: `stand_by` in a warm rank, `become` in a fork that is made for a launch, or `main` in a
+new interpreter. `prepare` runs before that, once for all forks; each then runs `settle` and `_run_to_exit`.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +29,8 @@ from notebook_accel.launch.system import libc, own_process, process_exit, resolv
 from notebook_accel.launch.wire import mirror, payload, pickling
 from notebook_accel.launch.wire.stream import Channel, Message, pair
 
-_PARTING = 0.03
-"""Seconds between a rank's last word and its end."""
+_EXIT_NOTICE = 0.03
+"""Seconds between `Exited` and the exit itself, in which the kernel can already go on."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,11 @@ class RankStart:
     """What a new rank's process needs to know."""
 
     rank: int
-    """Its number on this machine."""
+    """Its number on this node."""
     environment: Mapping[str, str]
     heartbeat: float
     pace: float
-    """Seconds between two times that it tells of its progress."""
+    """Seconds between two reports of its progress."""
     fds: Sequence[int]
     """Its channel, standard output and standard error."""
 
@@ -53,7 +57,7 @@ class RankStart:
 
 
 def prepare() -> None:
-    """Does, once and before the forks, what every rank would do."""
+    """Does once, before the forks, what every rank would otherwise do itself: among others, patches other libraries."""
     own_process.find_pools()
     libc.print_by_line()
     if "torch.distributed.rendezvous" in sys.modules:
@@ -66,75 +70,78 @@ def prepare() -> None:
     trainers.install()
     importlib.invalidate_caches()  # imports what it needs for it, once
     mirror.keep_listings()
-    # What the server's imports want done at the end is the server's affair: torch takes its libraries of operators
-    # apart, which would take every rank 40 ms.
+    # What the server's imports have registered for the exit would run in every rank too: torch unloads its operator
+    # libraries, which takes 40 ms.
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False
-    # It is registered again by a rank's own first finalizer; until then it only collects garbage.
+    # A rank's own first finalizer registers this again. Until then, all that it would do is to collect garbage.
     atexit.unregister(weakref.finalize._exitfunc)  # type: ignore[attr-defined]
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
 
 
 def stand_by(server: Channel, parent: int) -> NoReturn:
-    """Waits, in a fork of the server, to become a rank."""
+    """The start of a warm rank, which is a fork of the server: waits to become a rank."""
     settle(parent)
-    _rehearse()
+    _run_empty_call()
     message = next(server.messages(), None)
     if message is None:
         os._exit(0)
     server.close()
     start = RankStart.from_message(message)
     own_process.take_environment(start.environment)
-    _live(start)
+    _run_to_exit(start)
 
 
-def _rehearse() -> None:
-    """Runs an empty call, so that the pages that every call writes to are this process's own before one comes."""
+def _run_empty_call() -> None:
+    """Runs an empty call, so that the memory that every call writes to is copied before the first real one."""
     own_process.take_threads()
-    ours, theirs = map(Channel, pair())
-    with contextlib.suppress(ConfigurationError), payload.pack(_nothing, (), {}) as call:  # the folder may be gone
-        payload.send(call, ours)
-    ours.finish()
-    rank = Rank(theirs, heartbeat=1.0, isolated=False)
+    own, remote = map(Channel, pair())
+    with (
+        contextlib.suppress(ConfigurationError),
+        payload.pack(_empty_call, (), {}) as call,
+    ):  # the working directory may be gone
+        payload.send(call, own)
+    own.finish()
+    rank = Rank(remote, heartbeat=1.0, isolated=False)
     rank.serve()
     rank.close()
-    ours.close()
+    own.close()
 
 
-def _nothing() -> None:
+def _empty_call() -> None:
     pass
 
 
 def become(start: RankStart, parent: int) -> NoReturn:
-    """Turns a fork of the server into a rank."""
+    """The start of a rank in a fork of the server that is made for it."""
     settle(parent)
     own_process.take_environment(start.environment)
-    _live(start)
+    _run_to_exit(start)
 
 
 def main(channel: int, out: int, err: int, options: Mapping[str, Any]) -> NoReturn:
-    """A rank that was spawned: a fresh interpreter in a session of its own, its environment already in place."""
+    """The start of a spawned rank: a new interpreter in a session of its own, its environment already in place."""
     environment = dict(os.environ)
     prepare()
     settle(os.getppid())
     own_process.take_environment(environment)  # imports may have added to it
-    _live(RankStart(options["rank"], environment, options["heartbeat"], options["pace"], (channel, out, err)))
+    _run_to_exit(RankStart(options["rank"], environment, options["heartbeat"], options["pace"], (channel, out, err)))
 
 
 def settle(parent: int) -> None:
-    """Makes a process one of ranks, as far as that does not depend on the launch."""
+    """Sets up the process of a rank as far as that does not depend on the launch."""
     own_process.settle(parent)
     loader_workers.install()
     pickling.rank_device = _device
 
 
-def _live(start: RankStart) -> NoReturn:
+def _run_to_exit(start: RankStart) -> NoReturn:
     code = 1
     try:
         channel = Channel(socket.socket(fileno=start.fds[0]))
         own_process.take_streams(*start.fds[1:])
         own_process.take_threads()
-        # A worker that the user's code forks must not speak for the rank, nor keep its channel open.
+        # A worker that the user's code forks must neither send as the rank nor keep its channel open.
         os.register_at_fork(after_in_child=channel.close)
         os.register_at_fork(after_in_child=lambda: events.listen(None))
         rank = Rank(channel, start.heartbeat, pace=start.pace)
@@ -142,10 +149,10 @@ def _live(start: RankStart) -> NoReturn:
         code = int(rank.failed)
         process_exit.finish(wait=not rank.failed)
         if not rank.failed and os.environ.get("NOTEBOOK_ACCEL_DEVICE") == "cpu":
-            # The system takes milliseconds to take this process apart: the launch need not wait for that, nor compete
-            # with it. (With a device it must wait, for its memory.)
+            # The system takes milliseconds to free the memory of this process. The launch need not wait for that, nor
+            # compete with it. (With a device it must wait: the next launch needs the device's memory.)
             channel.send(to_wire(Exited(code=0, at=time.time()))[0])
-            time.sleep(_PARTING)
+            time.sleep(_EXIT_NOTICE)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -154,7 +161,7 @@ def _live(start: RankStart) -> NoReturn:
 
 
 def _device() -> str:
-    """Where tensors that the notebook kept on a device are rebuilt."""
+    """The device on which tensors are rebuilt that were on a device in the notebook."""
     if os.environ.get("NOTEBOOK_ACCEL_DEVICE") != "cuda":
         return "cpu"
     import torch

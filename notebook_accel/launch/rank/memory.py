@@ -1,4 +1,4 @@
-"""What a rank's process holds, on the host and on its device."""
+"""The memory that a rank's process uses, on the host and on its device."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _DEVICE_INTERVAL = 1.0
 
 
 class Memory:
-    """Looks at this process's memory, and at what torch holds for it on the rank's CUDA device."""
+    """Samples this process's memory, and what torch has reserved for it on the rank's CUDA device."""
 
     def __init__(self) -> None:
         self._device: tuple[int | None, int | None] = (None, None)
         self._device_due = 0.0
 
-    def look(self, now: float) -> Heartbeat:
-        """What is held now; of the device, what was held within the last second, since asking takes 0.1 ms."""
+    def sample(self, now: float) -> Heartbeat:
+        """The memory used now. That of the device may be a second old, since reading it takes 0.1 ms."""
         if now >= self._device_due:
             self._device_due = now + _DEVICE_INTERVAL
             self._device = _on_device()
@@ -30,7 +30,7 @@ class Memory:
 
 
 def has_changed(before: Heartbeat, now: Heartbeat) -> bool:
-    """Whether it is worth telling."""
+    """Whether the difference is large enough to be sent."""
     host = abs(now.resident - before.resident)
     return host >= _STEP or abs((now.device_used or 0) - (before.device_used or 0)) >= _STEP
 
@@ -50,9 +50,9 @@ def _resident() -> int:
 
 
 def _on_device() -> tuple[int | None, int | None]:
-    """Bytes held and there on the device that a rank uses by convention; `None` where it uses none.
+    """Bytes reserved and in total on the device that `LOCAL_RANK` selects; `None` if CUDA is not in use.
 
-    Asks torch's allocator, which neither waits for a device nor opens one.
+    Reads torch's allocator, which neither waits for a device nor opens one.
     """
     cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not cuda.is_initialized():

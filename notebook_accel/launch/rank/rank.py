@@ -1,4 +1,4 @@
-"""A rank: takes calls from its channel, runs them, and says how they went."""
+"""A rank: takes calls from its channel, runs them on the main thread, and sends what became of each."""
 
 from __future__ import annotations
 
@@ -40,23 +40,24 @@ from notebook_accel.events import (
     to_wire,
 )
 from notebook_accel.launch.rank import connections, exceptions, interrupts, stack_sampler
-from notebook_accel.launch.rank.coalescer import Latest
-from notebook_accel.launch.rank.collective_wait import Waiting
+from notebook_accel.launch.rank.coalescer import Coalescer
+from notebook_accel.launch.rank.collective_wait import WaitDetector
 from notebook_accel.launch.rank.memory import Memory, has_changed
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.constants import PACE, STACKS_SIGNAL
 from notebook_accel.launch.wire.payload import Unpacked
 from notebook_accel.launch.wire.stream import Channel, Message
+from notebook_accel.launch.wire.thread_marks import CHANNEL_THREAD, MAIN_LOOP, named_in_dumps
 
-_MOST_TOGETHER = 500
-"""How many events go into one frame at most."""
+_MOST_EVENTS = 500
+"""The most events of one frame."""
 
 
 class Rank:
     """Runs calls one after the other on the thread that calls `serve`.
 
-    A second thread owns the channel: it takes calls from it, sends what the first says, and tells now and then that the
-    process is alive. So an interrupt, which only ever hits the first thread, cannot tear a message.
+    A second thread, the channel thread, owns the channel: it receives calls, sends what the first emits, and samples
+    memory and collective waits. Python raises an interrupt only in the main thread, so it cannot cut a message in two.
     """
 
     def __init__(self, channel: Channel, heartbeat: float, *, isolated: bool = True, pace: float = PACE) -> None:
@@ -65,50 +66,53 @@ class Rank:
         self._isolated = isolated
         self._calls: queue.SimpleQueue[Callable[[], Unpacked] | None] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[tuple[Event, Sequence[int]]] = queue.SimpleQueue()
-        self._speaking = threading.Lock()
-        self._wakeup = os.pipe()
+        self._send_lock = threading.Lock()
+        self._wakeup_pipe = os.pipe()
         self._done = threading.Event()
-        self._latest = Latest(pace)
+        self._coalescer = Coalescer(pace)
         self._memory = Memory()
-        self._told = Heartbeat(0)
-        self._beats_at = 0.0
-        self._main = 0
-        self._waiting = Waiting(0)
-        self._calls_begun = 0
+        self._last_heartbeat = Heartbeat(0)
+        self._next_heartbeat = 0.0
+        self._main_ident = 0
+        self._wait_detector = WaitDetector(0)
+        self._calls_started = 0
         self.failed = False
         self.is_running = False
-        """Whether it is busy with a call."""
+        """Whether a call is under way."""
         self.is_wanted = True
-        """Whether calls are still to be run; only ever cleared, by another thread."""
+        """Whether further calls are run. Another thread may clear it; nothing sets it again."""
 
+    @named_in_dumps(MAIN_LOOP)
     def serve(self) -> None:
-        """Says hello, and runs calls until the channel tells that no further one comes."""
-        self._main = threading.get_ident()
-        self._waiting = Waiting(self._main)
-        stacks = _open_stacks() if self._isolated else None
-        self._say(Hello(os.getpid(), socket.gethostname(), stacks is not None), () if stacks is None else (stacks,))
-        attendant = threading.Thread(target=self._attend, name="notebook-accel", daemon=True)
-        attendant.start()
+        """The main loop: sends `Hello`, and runs calls until the other end closes the channel."""
+        self._main_ident = threading.get_ident()
+        self._wait_detector = WaitDetector(self._main_ident)
+        stacks_fd = _open_stacks_file() if self._isolated else None
+        self._emit(
+            Hello(os.getpid(), socket.gethostname(), stacks_fd is not None), () if stacks_fd is None else (stacks_fd,)
+        )
+        channel_thread = threading.Thread(target=self._run_channel_thread, name="notebook-accel", daemon=True)
+        channel_thread.start()
         if self._isolated:
             interrupts.install()
-        if self._isolated and sys.platform == "linux":  # elsewhere it is a signal that the user's code may use
+        if self._isolated and sys.platform == "linux":  # elsewhere the signal is SIGUSR2, which the user's code may use
             signal.pthread_sigmask(signal.SIG_BLOCK, {STACKS_SIGNAL})
-        events.listen(self._say, self._latest.add_metrics)
+        events.listen(self._emit, self._coalescer.add_metrics)
         while (call := self._calls.get()) is not None:
             if not self.is_wanted:
                 break
             self.is_running = True
-            self._answer(call)
+            self._run_call(call)
             self.is_running = False
         events.listen(None)
         self._done.set()
-        os.write(self._wakeup[1], b"+")
-        attendant.join()
+        os.write(self._wakeup_pipe[1], b"+")
+        channel_thread.join()
 
     def close(self) -> None:
-        """Frees what it holds, once it has served."""
+        """Closes the channel and the wakeup pipe, after `serve` has returned."""
         self._channel.close()
-        for fd in self._wakeup:
+        for fd in self._wakeup_pipe:
             os.close(fd)
 
     def submit(self, load: Callable[[], Unpacked]) -> None:
@@ -118,59 +122,62 @@ class Rank:
     def interrupt(self) -> None:
         """Raises `KeyboardInterrupt` in its call, if there is one, between two Python instructions of its thread."""
         if self.is_running:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._main), ctypes.py_object(KeyboardInterrupt))
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self._main_ident), ctypes.py_object(KeyboardInterrupt)
+            )
 
-    def _attend(self) -> None:
-        """The second thread."""
+    @named_in_dumps(CHANNEL_THREAD)
+    def _run_channel_thread(self) -> None:
+        """The loop of the channel thread: until all calls are done and everything they emitted has been sent."""
         try:
-            with contextlib.suppress(ConnectionError):  # nobody listens any more
+            with contextlib.suppress(ConnectionError):  # the other end has closed the channel
                 while not (self._done.is_set() and self._outbox.empty()):
-                    self._turn()
+                    self._poll()
         except BaseException:
-            self.failed = True  # it can't say anything more itself
+            self.failed = True  # nothing can be sent any more, so the exit code must tell
             raise
         finally:
             self._calls.put(None)
 
-    def _turn(self) -> None:
-        """Waits for something to do, and does it."""
-        speaker, waker = self._channel.fileno(), self._wakeup[0]
-        sources = [speaker, waker] if self._channel.is_open else [waker]
+    def _poll(self) -> None:
+        """Waits for the channel, the wakeup pipe or the next sample; receives, samples and sends."""
+        channel_fd, wakeup_fd = self._channel.fileno(), self._wakeup_pipe[0]
+        sources = [channel_fd, wakeup_fd] if self._channel.is_open else [wakeup_fd]
         readable, _, _ = select.select(sources, [], [], min(self._heartbeat, PACE))
         if not readable:
-            self._beat()
-        if waker in readable:
-            os.read(waker, 4096)
-        self._speak(time.monotonic())
-        if speaker in readable:
-            self._hear(self._channel.receive(wait=True))
+            self._check_memory()
+        if wakeup_fd in readable:
+            os.read(wakeup_fd, 4096)
+        self._flush(time.monotonic())
+        if channel_fd in readable:
+            self._on_messages(self._channel.receive(wait=True))
 
-    def _speak(self, now: float) -> None:
-        """Sends what there is to say, on either thread."""
-        with self._speaking:
-            self._tell(self._latest.take(now))
+    def _flush(self, now: float) -> None:
+        """Sends everything that is queued. Runs on either thread."""
+        with self._send_lock:
+            self._send_together(self._coalescer.take(now))
             if self.is_running:
-                self._tell(self._waiting.look(now))
-            said = []
+                self._send_together(self._wait_detector.sample(now))
+            queued = []
             while not self._outbox.empty():
-                said.append(self._outbox.get())
-            # Of a rank that lives on, most calls are over at once: how far they were is old news then.
-            is_over = self._calls_begun > 1 and any(isinstance(event, (Returned, Failed)) for event, _ in said)
-            for event, fds in said:
+                queued.append(self._outbox.get())
+            # Most calls of a persistent rank end at once. The phases of one that has ended need not be sent.
+            is_over = self._calls_started > 1 and any(isinstance(event, (Returned, Failed)) for event, _ in queued)
+            for event, fds in queued:
                 if not (is_over and isinstance(event, PhaseChanged)):
                     self._send(event, fds)
 
     def _send(self, event: Event, fds: Sequence[int]) -> None:
         if isinstance(event, (Returned, Failed)):
-            self._tell(self._latest.take_all(time.monotonic()))  # they are part of the call
-            self._waiting.forget()
+            self._send_together(self._coalescer.take_all(time.monotonic()))  # they are part of the call
+            self._wait_detector.reset()
         try:
             self._channel.send(*to_wire(event), fds)
         except StreamError as error:
             self._send_instead(event, error)
 
     def _send_instead(self, event: Event, error: StreamError) -> None:
-        """Sees to it that nobody waits for a message that is too long to be sent."""
+        """Replaces a message that is too long, so that neither the driver nor the user's code waits for it forever."""
         if isinstance(event, (Returned, Failed)):
             self.failed = True
             self._channel.send(*to_wire(exceptions.too_long(event, error)))
@@ -180,58 +187,60 @@ class Rank:
         if isinstance(event, InputRequested):
             events.answers().put(Answer(None))
 
-    def _hear(self, messages: list[Message] | None) -> None:
+    def _on_messages(self, messages: list[Message] | None) -> None:
         for message in messages or ():
-            said = from_wire(message.header)
-            if isinstance(said, StacksWanted):
-                self._tell([Stacks(said.number, stack_sampler.threads(self._main, all_of_them=self._isolated))])
-            elif isinstance(said, Disconnect):
+            request = from_wire(message.header)
+            if isinstance(request, StacksWanted):
+                self._send_together(
+                    [Stacks(request.number, stack_sampler.threads(self._main_ident, all_of_them=self._isolated))]
+                )
+            elif isinstance(request, Disconnect):
                 connections.disconnect()
-            elif isinstance(said, Interrupt):
+            elif isinstance(request, Interrupt):
                 self.interrupt()
-            elif isinstance(said, Answer):
-                events.answers().put(said)
+            elif isinstance(request, Answer):
+                events.answers().put(request)
             else:
-                assert isinstance(said, Call)
-                self.submit(functools.partial(payload.receive, message, said.layout))
+                assert isinstance(request, Call)
+                self.submit(functools.partial(payload.receive, message, request.layout))
         if messages is None:
             self._calls.put(None)
 
-    def _tell(self, events: Sequence[Event]) -> None:
-        """Sends what is nothing but JSON."""
-        for at in range(0, len(events), _MOST_TOGETHER):
-            some = events[at : at + _MOST_TOGETHER]
+    def _send_together(self, events: Sequence[Event]) -> None:
+        """Sends events without binary parts, many in a frame."""
+        for at in range(0, len(events), _MOST_EVENTS):
+            batch = events[at : at + _MOST_EVENTS]
             try:
-                self._channel.send_together([to_wire(event)[0] for event in some])
+                self._channel.send_together([to_wire(event)[0] for event in batch])
             except StreamError:
-                for event in some:
+                for event in batch:
                     self._send(event, ())
 
-    def _beat(self) -> None:
-        """Tells the memory of the process, when it has changed by a MiB."""
+    def _check_memory(self) -> None:
+        """Queues a heartbeat if the memory of the process has changed by a MiB."""
         now = time.monotonic()
-        if now < self._beats_at:
+        if now < self._next_heartbeat:
             return
-        self._beats_at = now + self._heartbeat
-        found = self._memory.look(now)
-        if has_changed(self._told, found):
-            self._told = found
+        self._next_heartbeat = now + self._heartbeat
+        found = self._memory.sample(now)
+        if has_changed(self._last_heartbeat, found):
+            self._last_heartbeat = found
             self._outbox.put((found, ()))
 
-    def _say(self, event: Event, fds: Sequence[int] = (), *, at_once: bool = True) -> None:
+    def _emit(self, event: Event, fds: Sequence[int] = (), *, at_once: bool = True) -> None:
         if isinstance(event, (Metrics, Bar)):
-            self._latest.add(event)
+            self._coalescer.add(event)
             return
         self._outbox.put((event, fds))
         if at_once:
-            os.write(self._wakeup[1], b"+")
+            os.write(self._wakeup_pipe[1], b"+")
 
-    def _answer(self, load: Callable[[], Unpacked]) -> None:
+    def _run_call(self, load: Callable[[], Unpacked]) -> None:
         try:
             if self._isolated:
                 interrupts.allow()
-            outcome = self._run(load)
-        except KeyboardInterrupt as error:  # between two stages
+            outcome = self._evaluate(load)
+        except KeyboardInterrupt as error:  # it came between two stages of `_evaluate`
             outcome = exceptions.describe(error, "running")
         if self._isolated:
             interrupts.ignore()
@@ -240,23 +249,23 @@ class Rank:
                 stream.flush()
         self.failed = isinstance(outcome, Failed)
         if not self._isolated:
-            self._say(outcome)
+            self._emit(outcome)
             return
-        # No interrupt comes any more, so that this thread can speak: the other need not wake up for it.
+        # Interrupts are ignored from here on, so this thread can send by itself and save the channel thread's wakeup.
         self._outbox.put((outcome, ()))
-        with contextlib.suppress(ConnectionError):  # nobody listens any more
-            self._speak(time.monotonic())
+        with contextlib.suppress(ConnectionError):  # the other end has closed the channel
+            self._flush(time.monotonic())
 
-    def _run(self, load: Callable[[], Unpacked]) -> Returned | Failed:
+    def _evaluate(self, load: Callable[[], Unpacked]) -> Returned | Failed:
         stage = "loading"
         sent: Set[str] = frozenset()
-        self._calls_begun += 1
-        at_once = self._calls_begun == 1  # later ones may be over before the other thread wakes up
+        self._calls_started += 1
+        at_once = self._calls_started == 1  # later calls may end before the channel thread wakes up
         try:
-            self._say(PhaseChanged(Phase.LOADING), at_once=at_once)
+            self._emit(PhaseChanged(Phase.LOADING), at_once=at_once)
             call = load()
             sent = call.definitions
-            self._say(PhaseChanged(Phase.RUNNING), at_once=at_once)
+            self._emit(PhaseChanged(Phase.RUNNING), at_once=at_once)
             stage = "running"
             value = call()
             stage = "returning"
@@ -266,13 +275,16 @@ class Rank:
             return failure if failure.exit_code else Returned()
         except BaseException as error:
             failure = exceptions.describe(error, stage, sent)
-            if error is not getattr(sys, "last_value", None):  # which a debugger will look at
+            if error is not getattr(sys, "last_value", None):  # a post-mortem debugger needs its frames
                 exceptions.release(error)
             return failure
 
 
-def _open_stacks() -> int | None:
-    """A file without a name, to which the stacks are written on `STACKS_SIGNAL` or when the process crashes."""
+def _open_stacks_file() -> int | None:
+    """An unnamed file to which faulthandler writes the stacks on `STACKS_SIGNAL`, or when the process crashes.
+
+    The kernel holds the same open file, and reads it after the process is gone.
+    """
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("notebook-accel-stacks", os.MFD_CLOEXEC)
     else:

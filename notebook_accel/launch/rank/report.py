@@ -1,4 +1,4 @@
-"""`report`: numbers that a training function wants to be seen."""
+"""`report`: sends metrics from a training function to the notebook."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from notebook_accel import rank_local
 from notebook_accel.events.emit import METRICS_SINK
 
 _LATEST = f"{__name__}.latest"
-"""Under this name a rank's space has its metrics, and what shows them and cannot be changed."""
+"""The key in a rank's space of its latest metrics, and of a read-only view of them."""
 
 
 def report(
@@ -39,7 +39,7 @@ def report(
     found: dict[str, Any] = {**values, **named} if values else named
     for value in found.values():
         if type(value) is not float:
-            found = _converted(found)
+            found = _to_numbers(found)
             break
     space = rank_local.alone or rank_local.space()
     latest: dict[str, float]
@@ -47,7 +47,7 @@ def report(
     try:
         latest, readable = space[_LATEST]
     except KeyError:
-        latest, readable = _begin(space)
+        latest, readable = _initialize(space)
     latest |= found
     sink = space[METRICS_SINK]
     if sink is not None and found:
@@ -55,27 +55,27 @@ def report(
     return readable
 
 
-def _begin(space: dict[str, Any]) -> tuple[dict[str, float], Mapping[str, float]]:
-    """Puts into a rank's space what each report looks for there."""
+def _initialize(space: dict[str, Any]) -> tuple[dict[str, float], Mapping[str, float]]:
+    """Creates the entries of a rank's space that each report reads."""
     latest: dict[str, float] = {}
     known = space[_LATEST] = latest, MappingProxyType(latest)
-    space.setdefault(METRICS_SINK, None)  # nobody has listened yet
+    space.setdefault(METRICS_SINK, None)  # there has been no listener yet
     return known
 
 
-def _converted(values: Mapping[str, Any]) -> dict[str, float]:
+def _to_numbers(values: Mapping[str, Any]) -> dict[str, float]:
     try:
         return {name: _number(value) for name, value in values.items()}
     except (TypeError, ValueError, RuntimeError):
-        raise _refusal(values) from None
+        raise _type_error(values) from None
 
 
 def _number(value: Any) -> float:
-    """A loss still has its graph, and torch warns about turning such a tensor into a number."""
+    """Detaches a tensor first: a loss still has its graph, and torch warns if such a tensor is converted."""
     return float(value.detach() if hasattr(value, "detach") else value)
 
 
-def _refusal(values: Mapping[str, Any]) -> TypeError:
+def _type_error(values: Mapping[str, Any]) -> TypeError:
     for name, value in values.items():
         try:
             _number(value)

@@ -1,7 +1,8 @@
-"""Looks at the stacks of this process's threads from another of its threads. Runs in the rank.
+"""Samples the stacks of this process's threads, from the channel thread.
 
-That takes microseconds and disturbs nobody. A signal that makes faulthandler write them is for who holds Python's lock
-all the time: written while Python code runs, its frames may change under way, and that can end the process.
+That takes microseconds and disturbs no thread. The alternative, a signal on which faulthandler writes the stacks, is
+for a process that holds the GIL all the time: while Python code runs, its frames may change as they are being written,
+which can crash the process.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from types import FrameType
 from notebook_accel.events import Frame, ThreadStack
 from notebook_accel.launch.wire import frames
 
-_DEPTH = 100
-"""How many frames are told of a stack, the innermost; faulthandler writes as many."""
-_MOST = 64
-"""How many threads are told of."""
+_MOST_FRAMES = 100
+"""The most frames of a stack, from the innermost; faulthandler writes as many."""
+_MOST_THREADS = 64
+"""The most threads."""
 _NAME = re.compile(r"([\w.]+)\s*\(")
 
 
 def threads(main: int, *, all_of_them: bool) -> list[ThreadStack]:
-    """Where the thread `main` is, and then where the others are, but for the one that asks and those that are ours."""
+    """The stack of the thread `main`, then those of the others, except the calling thread and notebook-accel's own."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = []
     for ident, frame in sys._current_frames().items():
@@ -35,14 +36,14 @@ def threads(main: int, *, all_of_them: bool) -> list[ThreadStack]:
             name = "main thread" if is_main else names.get(ident, f"thread {ident}")
             if stack or is_main:
                 found.append(ThreadStack(name, stack, _innermost_call(frame), is_main))
-    return sorted(found, key=lambda thread: not thread.main)[:_MOST]
+    return sorted(found, key=lambda thread: not thread.main)[:_MOST_THREADS]
 
 
 def of(frame: FrameType) -> list[Frame]:
     """The frames of a stack, the outermost first."""
     found: list[Frame] = []
     at: FrameType | None = frame
-    while at is not None and len(found) < _DEPTH:
+    while at is not None and len(found) < _MOST_FRAMES:
         found.append(Frame(at.f_code.co_filename, at.f_lineno or 0, at.f_code.co_name))
         at = at.f_back
     return frames.without_ours(reversed(found))
@@ -58,7 +59,7 @@ def _innermost_call(frame: FrameType) -> str:
 
 
 def called(frame: FrameType) -> str:
-    """The name of what a frame is calling now, as its source has it: `time.sleep`. Empty if it calls nothing."""
+    """The name of what a frame is calling now, as in its source: `time.sleep`. Empty if it calls nothing."""
     code = frame.f_code
     if not hasattr(code, "co_positions"):  # Python 3.10
         names = _NAME.findall(linecache.getline(code.co_filename, frame.f_lineno or 0))
@@ -77,7 +78,7 @@ def called(frame: FrameType) -> str:
 
 
 def _dotted(function: ast.expr) -> str:
-    """`time.sleep`; of something longer the end, such as `backward` of `loss(x).backward`."""
+    """`time.sleep`; the end of a longer expression, such as `backward` of `loss(x).backward`."""
     names: list[str] = []
     while isinstance(function, ast.Attribute):
         names.append(function.attr)

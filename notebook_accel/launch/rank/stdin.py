@@ -1,4 +1,4 @@
-"""`input()` in a rank: the user of the notebook is asked. Runs in the rank."""
+"""`input()` in a rank: requests a line from the user of the notebook."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _builtin_input = builtins.input
 
 
 def install() -> None:
-    """Has `input()` ask whoever has launched this rank."""
+    """Replaces `input()` by one that sends its prompt to the notebook."""
     builtins.input = _input
 
 
 def _input(prompt: object = "", /) -> str:
-    if not events.has_listener():  # a worker of the rank's
+    if not events.has_listener():  # in a worker that the rank has started
         return _builtin_input(prompt)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""One group of ranks, as the server that started them holds it."""
+"""One group of ranks, from the fork server's side."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from notebook_accel.launch.wire.stream import Channel, Message
 
 @dataclass
 class Group:
-    """The ranks of one launch on this machine."""
+    """The ranks of one launch on this node."""
 
     number: int
     channel: Channel
-    """What the kernel asks of the group, and hears of it."""
+    """Receives requests for this group from the kernel, and sends it how ranks ended."""
     pids: dict[int, int] = field(default_factory=dict)
-    """Process of each rank that has not been reaped."""
-    waiting: list[Message] = field(default_factory=list)
-    """Ranks to start once the machines have met."""
-    met: bool = False
-    parted: bool = False
-    """All ranks have said their last word, and end by themselves within moments."""
+    """The process ID of each rank that has not been reaped."""
+    pending: list[Message] = field(default_factory=list)
+    """Ranks to start once all nodes have joined the rendezvous."""
+    has_rendezvous: bool = False
+    exits_expected: bool = False
+    """All ranks have sent their results and exit by themselves within moments: closing the group need not kill them."""
     failed: bool = False
-    """Not all of its ranks could be started."""
+    """Not all of its ranks could be started; the rest are not started either."""
     closed: bool = False
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left of it."""
+        """Whether it is closed and every rank has been reaped."""
         return self.closed and not self.pids
 
     def signal(self, rank: int, signum: int) -> None:
         """Sends a signal to a rank; a kill also ends what shares its process group."""
-        for message in [late for late in self.waiting if late.header["rank"] == rank]:
-            self.waiting.remove(message)  # it has not begun, and will not
+        for message in [each for each in self.pending if each.header["rank"] == rank]:
+            self.pending.remove(message)  # it has not been started, and never will be
             close_all(message.fds)
-            self.tell_end(rank, -signum, None)
+            self.report_end(rank, -signum, None)
         if rank not in self.pids:
             return
         if signum == signal.SIGKILL:
-            with contextlib.suppress(ProcessLookupError):  # it has not become a group of its own yet
+            with contextlib.suppress(ProcessLookupError):  # it has not called `setsid` yet
                 os.killpg(self.pids[rank], signum)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pids[rank], signum)
 
     def kill(self) -> None:
-        """Ends every rank, and reaps it."""
+        """Kills every rank, and reaps it."""
         for rank in self.pids:
             self.signal(rank, signal.SIGKILL)
         for pid in self.pids.values():
@@ -58,23 +58,23 @@ class Group:
                 os.waitpid(pid, 0)
         self.pids.clear()
 
-    def tell_end(self, rank: int, status: int, peak: int | None) -> None:
-        """Tells the kernel that a rank has ended: its exit status, and the most memory it held, in bytes."""
-        with contextlib.suppress(OSError):  # the kernel has just closed it
+    def report_end(self, rank: int, status: int, peak: int | None) -> None:
+        """Sends the kernel the exit status of a rank, and its peak memory in bytes."""
+        with contextlib.suppress(OSError):  # the kernel has just closed the group
             self.channel.send({"rank": rank, "status": status, "at": time.time(), "peak": peak})
 
     def fail(self, error: str) -> None:
-        """Tells the kernel why the ranks can't be started. It closes the group then; no more of them are."""
+        """Sends the kernel why the ranks can't be started, upon which it closes the group."""
         self.failed = True
         with contextlib.suppress(OSError):
             self.channel.send({"error": error})
 
     def release(self) -> None:
-        """Closes what this process holds of it."""
+        """Closes the descriptors that this process holds for the group."""
         self.channel.close()
-        for message in self.waiting:
+        for message in self.pending:
             close_all(message.fds)
-        self.waiting.clear()
+        self.pending.clear()
 
 
 def close_all(fds: Sequence[int]) -> None:

@@ -1,13 +1,16 @@
-"""The process that starts ranks: a child of the kernel that is never anything but clean.
+"""The fork server: the child of the kernel that starts ranks, by forking itself or by spawning.
 
     kernel ── control ──▶ server ──▶ store process
       │  ╲─── group ────▶   │  fork, or spawn
       ╰── channel, pipes ─▶ ranks
 
-On the control socket the kernel opens groups, and asks for a successor that has more modules imported. Each group has a
-socket of its own, on which the kernel starts and signals ranks and learns how they ended. When the kernel goes, or
-closes a group, the ranks are killed. The server imports torch, touches no device and starts no thread, so a fork of it
-is safe.
+On the control socket the kernel opens groups, and requests a successor that has more modules imported. Each group has a
+socket of its own, on which the kernel starts and signals ranks and receives their exit statuses. When the kernel ends
+or closes a group, its ranks are killed.
+
+A fork copies only the thread that calls it, and no state of a device: locks that other threads hold stay locked
+forever, and CUDA refuses to work. So the server imports torch, but opens no device and starts no thread. What runs
+here: `main` imports, and `Server.run` is the loop. While idle it forks warm ranks, which wait for a launch.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from notebook_accel.launch.rank import main as rank_process
+from notebook_accel.launch.rank import main as rank_main
 from notebook_accel.launch.rank.main import RankStart
 from notebook_accel.launch.server import forking
 from notebook_accel.launch.server.groups import Group, close_all
@@ -45,36 +48,36 @@ PRELOADED: Mapping[str, Sequence[str]] = {
     "spawn": (),  # a fresh interpreter inherits nothing
     "xla": (*_MODULES, *supervisor.MODULES),
 }
-"""By the method."""
+"""What the server imports before it serves, by start method."""
 
 
 @dataclass(frozen=True)
-class _Forked:
-    """What a fork of the server becomes."""
+class _ForkRole:
+    """What forks of the server become: ranks, or supervisors of TPU ranks."""
 
     become: Callable[[RankStart, int], object]
-    """At once."""
+    """Runs in a fork that is made for a launch."""
     stand_by: Callable[[Channel, int], object]
-    """As a spare."""
-    spares: int
-    """How many of those there are at first."""
+    """Runs in a warm one, which waits for a launch."""
+    warm_at_start: int
+    """How many warm ones there are before the first launch."""
 
 
-_FORKED = {
-    "fork": _Forked(rank_process.become, rank_process.stand_by, 2),
-    "xla": _Forked(supervisor.become, supervisor.stand_by, 1),
-    "spawn": _Forked(rank_process.become, rank_process.stand_by, 0),  # which has no forks
+_FORK_ROLES = {
+    "fork": _ForkRole(rank_main.become, rank_main.stand_by, 2),
+    "xla": _ForkRole(supervisor.become, supervisor.stand_by, 1),
+    "spawn": _ForkRole(rank_main.become, rank_main.stand_by, 0),  # never forked
 }
-"""By the method."""
-_QUIET = 0.02
-"""Seconds without a request before the server sees to its own affairs."""
-_QUIET_BESIDE_GROUPS = 0.5
-"""The same while there are groups: their ranks have begun by then, and most that end soon have ended."""
+"""By start method."""
+_QUIET_SECONDS = 0.02
+"""Seconds without a request before the server does its next chore."""
+_QUIET_SECONDS_WITH_GROUPS = 0.5
+"""The same while there are groups. By then their ranks have started, and most short launches have ended."""
 _LOOPBACK = "127.0.0.1"
 
 
 class Server:
-    """The loop. `run` returns only in a process that has become something else."""
+    """The loop of the process. `run` returns only in a fork, with the role that it takes on."""
 
     def __init__(self, method: str, control: Channel, kernel: int) -> None:
         self._method = method
@@ -84,24 +87,24 @@ class Server:
         self._opened = 0
         self._retired = False
         self._inbox: deque[Message] = deque()
-        self._forked = _FORKED[method]
-        self._spares = WarmRanks(self._forked.stand_by, self._forked.spares)
-        self._pages: Iterator[None] | None = forking.use_huge_pages()
-        self._rehearsed = False
+        self._role = _FORK_ROLES[method]
+        self._warm_ranks = WarmRanks(self._role.stand_by, self._role.warm_at_start)
+        self._huge_pages: Iterator[None] | None = forking.use_huge_pages()
+        self._has_opened_empty_group = False
         self._successors: set[int] = set()
-        """Their processes, which outlive the groups."""
+        """Process IDs of the servers that replace this one. They outlive the groups."""
         self._selector = selectors.DefaultSelector()
         self._wakeup = pair()
         self._store = StoreLink(method, self._selector, lambda messages: self._handle(messages, self._on_store_message))
 
     def run(self) -> Callable[[], object]:
-        """Serves; returns what to be, in a child that is to be a rank, a store or the next server."""
-        self._listen()
+        """Serves until retired. In a fork, returns its role: a rank, a store or the next server."""
+        self._register_sources()
         ready = True
         try:
             while self._groups or not self._retired:
-                chore = self._chore()
-                quiet = _QUIET_BESIDE_GROUPS if self._groups else _QUIET
+                chore = self._next_chore()
+                quiet = _QUIET_SECONDS_WITH_GROUPS if self._groups else _QUIET_SECONDS
                 found = self._selector.select(None if chore is None else quiet if ready else 0.0)
                 ready = bool(found)
                 for key, _ in found:
@@ -109,39 +112,39 @@ class Server:
                 if chore is not None and not ready:
                     chore()
         except forking.Unwind as fork:
-            self._release()
-            return fork.become
+            self._close_in_child()
+            return fork.role
         os._exit(0)
 
-    def _chore(self) -> Callable[[], None] | None:
-        """What to do next to be ready for a launch, in steps of milliseconds, while nobody asks for anything."""
+    def _next_chore(self) -> Callable[[], None] | None:
+        """The next step of preparing for a launch, of some milliseconds, while no request comes."""
         if self._method == "spawn" or self._retired:
             return None
         if self._groups:
-            return self._spares.add if self._spares.are_few else None
-        if self._pages is not None:
-            return self._take_page
+            return self._warm_ranks.add if self._warm_ranks.are_too_few else None
+        if self._huge_pages is not None:
+            return self._collapse_page
         if not self._store.is_up and not self._store.is_refused:
             return self._start_store
-        if self._spares.are_few:
-            return self._spares.add
-        return None if self._rehearsed else self._rehearse
+        if self._warm_ranks.are_too_few:
+            return self._warm_ranks.add
+        return None if self._has_opened_empty_group else self._open_empty_group
 
-    def _take_page(self) -> None:
-        assert self._pages is not None
-        if next(self._pages, self) is self:
-            self._pages = None
+    def _collapse_page(self) -> None:
+        assert self._huge_pages is not None
+        if next(self._huge_pages, self) is self:
+            self._huge_pages = None
 
-    def _rehearse(self) -> None:
-        """Opens a group without ranks, so that what every group writes to is no longer shared with the forks."""
-        self._rehearsed = True
-        ours, theirs = pair()
-        self._open(theirs.detach())
-        with socket.create_server((_LOOPBACK, 0)) as listener, contextlib.closing(Channel(ours)) as kernel:
-            meeting = {"host": _LOOPBACK, "port": listener.getsockname()[1], "num_nodes": 1, "join_timeout": 1.0}
-            kernel.send({"op": "meet", **meeting}, fds=[listener.fileno()])
+    def _open_empty_group(self) -> None:
+        """Opens a group without ranks. The memory that every group writes to is copied now, not during a launch."""
+        self._has_opened_empty_group = True
+        local, remote = pair()
+        self._open(remote.detach())
+        with socket.create_server((_LOOPBACK, 0)) as listener, contextlib.closing(Channel(local)) as kernel:
+            rendezvous = {"host": _LOOPBACK, "port": listener.getsockname()[1], "num_nodes": 1, "join_timeout": 1.0}
+            kernel.send({"op": "meet", **rendezvous}, fds=[listener.fileno()])
 
-    def _listen(self) -> None:
+    def _register_sources(self) -> None:
         for end in self._wakeup:
             end.setblocking(False)
         signal.set_wakeup_fd(self._wakeup[1].fileno(), warn_on_full_buffer=False)
@@ -151,12 +154,12 @@ class Server:
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_child)
         self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
         if hasattr(os, "pidfd_open"):
-            # A process that the kernel has forked may hold the other end of our socket open after the kernel is gone.
+            # A process that the kernel has forked may hold the other end of the control socket open after it has ended.
             with contextlib.suppress(OSError):
-                self._selector.register(os.pidfd_open(self._kernel), selectors.EVENT_READ, self._end)
+                self._selector.register(os.pidfd_open(self._kernel), selectors.EVENT_READ, self._exit_with_kernel)
 
-    def _release(self) -> None:
-        """Closes, in a child, what belongs to the server alone."""
+    def _close_in_child(self) -> None:
+        """Closes, in a fork, the descriptors that belong to the server alone."""
         signal.set_wakeup_fd(-1)
         for key in list(self._selector.get_map().values()):
             if isinstance(key.fileobj, int):
@@ -168,15 +171,15 @@ class Server:
             close_all(message.fds)
         self._control.close()
         self._store.release()
-        self._spares.release()
+        self._warm_ranks.release()
         for group in self._groups.values():
             group.release()
 
-    def _end(self) -> None:
-        """The kernel is gone: so is everything that it started."""
+    def _exit_with_kernel(self) -> None:
+        """Kills all ranks, and exits: the kernel has ended."""
         for group in self._groups.values():
             group.kill()
-        self._sweep()
+        self._kill_leftovers()
         os._exit(0)
 
     def _handle(self, messages: list[Message], handle: Callable[[Message], None]) -> None:
@@ -184,7 +187,7 @@ class Server:
         while self._inbox:
             handle(self._inbox.popleft())
 
-    # What the kernel says
+    # Requests of the kernel
 
     def _on_control(self) -> None:
         messages = self._control.receive(wait=False)
@@ -194,14 +197,14 @@ class Server:
             self._selector.unregister(self._control)
             self._control.close()
         else:
-            self._end()
+            self._exit_with_kernel()
 
     def _on_control_message(self, message: Message) -> None:
         operation = message.header["op"]
         if operation == "group":
             self._open(message.fds[0])
         elif operation == "preload":
-            self._preload(message.header, message.fds[0])
+            self._fork_successor(message.header, message.fds[0])
         elif operation == "retire":
             self._retired = True
 
@@ -214,7 +217,7 @@ class Server:
             self._start_store()
 
     def _start_store(self) -> None:
-        with contextlib.suppress(OSError):  # whoever needs it will be told
+        with contextlib.suppress(OSError):  # `_open_store` tries again, and reports the error
             self._store.start()
 
     def _on_group(self, group: Group) -> None:
@@ -227,40 +230,40 @@ class Server:
     def _on_group_message(self, group: Group, message: Message) -> None:
         operation = message.header["op"]
         if operation == "meet":
-            self._meet(group, message)
+            self._open_store(group, message)
         elif operation == "rank" and group.failed:
             close_all(message.fds)
-        elif operation == "rank" and group.met:
+        elif operation == "rank" and group.has_rendezvous:
             self._start(group, message)
         elif operation == "rank":
-            group.waiting.append(message)
+            group.pending.append(message)
         elif operation == "signal":
             group.signal(message.header["rank"], message.header["signum"])
         elif operation == "close_store":
             self._store.close(group.number)
         elif operation == "expect_ends":
-            group.parted = True
+            group.exits_expected = True
 
     def _close(self, group: Group) -> None:
         self._selector.unregister(group.channel)
         group.release()
         self._store.close(group.number)
         group.closed = True
-        if not group.parted:
+        if not group.exits_expected:
             group.kill()
-        self._forget(group)
+        self._remove_if_over(group)
 
-    def _forget(self, group: Group) -> None:
-        """Strikes a group off that is over."""
+    def _remove_if_over(self, group: Group) -> None:
+        """Removes a group once it is closed and its last rank has been reaped."""
         if group.is_over:
             del self._groups[group.number]
-            self._sweep()
+            self._kill_leftovers()
 
     # Ranks
 
-    def _meet(self, group: Group, message: Message) -> None:
-        """Opens the group's store. With one machine nobody waits: the socket listens already."""
-        group.met = message.header["num_nodes"] == 1
+    def _open_store(self, group: Group, message: Message) -> None:
+        """Opens the group's store. On a single node no rank waits for it: the socket already listens."""
+        group.has_rendezvous = message.header["num_nodes"] == 1
         try:
             self._store.open({**message.header, "op": "open", "group": group.number}, message.fds)
         except OSError as error:
@@ -274,29 +277,29 @@ class Server:
             return
         if message.header["error"]:
             group.fail(message.header["error"])
-        elif not group.met:
-            group.met = True
-            while group.waiting:
-                self._start(group, group.waiting.pop(0))
+        elif not group.has_rendezvous:
+            group.has_rendezvous = True
+            while group.pending:
+                self._start(group, group.pending.pop(0))
 
     def _start(self, group: Group, message: Message) -> None:
         start = RankStart.from_message(message)
-        self._spares.expect(len(group.pids) + 1)
+        self._warm_ranks.expect(len(group.pids) + 1)
         try:
-            group.pids[start.rank] = self._process_of(start, message)
+            group.pids[start.rank] = self._start_process(start, message)
         except OSError as error:
             group.fail(f"rank {start.rank} can't be started: {explain_refusal(error)}")
         close_all(message.fds)
 
-    def _process_of(self, start: RankStart, message: Message) -> int:
-        """Starts the process of a rank, or has a spare become it.
+    def _start_process(self, start: RankStart, message: Message) -> int:
+        """Starts the process of a rank: a warm rank if there is one, otherwise a fork or a new interpreter.
 
         Raises:
             OSError: The system refuses.
         """
         if self._method == "spawn":
-            return spawn(f"{rank_process.__name__}:main", start.fds, start.environment, start.options())
-        return self._spares.become(message) or forking.fork(partial(self._forked.become, start))
+            return spawn(f"{rank_main.__name__}:main", start.fds, start.environment, start.options())
+        return self._warm_ranks.assign(message) or forking.fork(partial(self._role.become, start))
 
     # Children that end
 
@@ -312,50 +315,50 @@ class Server:
                     os.killpg(pid, signal.SIGKILL)
             _, status, usage = os.wait4(pid, 0)
             self._successors.discard(pid)
-            self._spares.lose(pid)
+            self._warm_ranks.discard(pid)
             if pid in ranks:
                 group, rank = ranks[pid]
                 del group.pids[rank]
                 peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-                group.tell_end(rank, os.waitstatus_to_exitcode(status), peak)
-                self._forget(group)
+                group.report_end(rank, os.waitstatus_to_exitcode(status), peak)
+                self._remove_if_over(group)
             elif not self._groups:
-                self._sweep()  # an orphan of a rank's has left orphans of its own
+                self._kill_leftovers()  # a process that a rank left behind may have left children of its own
 
-    def _sweep(self) -> None:
-        """Ends processes that ranks have left behind, once no rank is left that could own one."""
+    def _kill_leftovers(self) -> None:
+        """Kills processes that ranks have left behind, once no rank is left that could own one."""
         if any(group.pids for group in self._groups.values()):
             return
-        kept = {self._store.pid, *self._successors}
+        own = {self._store.pid, *self._successors}
         for pid in children.pids():
-            # What shares our session is of our kind: a store, a successor, or the successor of a successor that ended.
-            if pid not in kept and pid not in self._spares and not children.shares_session(pid):
+            # What shares this session belongs to no rank: a store, a successor, or the successor of one that has ended.
+            if pid not in own and pid not in self._warm_ranks and not children.shares_session(pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
     # The next server
 
-    def _preload(self, wanted: Mapping[str, Any], fd: int) -> None:
-        """Forks a successor, which imports while this server goes on serving; perhaps for another process."""
+    def _fork_successor(self, request: Mapping[str, Any], fd: int) -> None:
+        """Forks a successor, which imports modules while this server goes on serving. It may serve another kernel."""
 
-        def succeed(parent: int) -> None:
-            # While it imports, it hears nobody: it goes with this server then.
+        def become_successor(parent: int) -> None:
+            # It reads no socket as it imports, and so would miss the kernel's end: until then it ends with this server.
             libc.die_with(parent)
-            own_process.take_environment(wanted["env"])  # what the notebook's own imports have seen
+            own_process.take_environment(request["env"])  # the variables that the notebook's own imports saw
             forking.before_imports()
-            serve(self._method, Channel(socket.socket(fileno=fd)), wanted["kernel"], wanted["modules"])
+            serve(self._method, Channel(socket.socket(fileno=fd)), request["kernel"], request["modules"])
 
-        with contextlib.suppress(OSError):  # the kernel goes on with this server
-            self._successors.add(forking.fork(succeed))
+        with contextlib.suppress(OSError):  # without a successor the kernel keeps using this server
+            self._successors.add(forking.fork(become_successor))
         os.close(fd)
 
 
 def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) -> None:
-    """Imports, says so, and serves. What `run` returns is then run, outside of every loop."""
+    """Imports, sends `ready`, and serves. In a fork, runs the role that `run` returns, on an empty stack."""
     adopt_orphans()
     broken = import_all(modules, lambda package: control.send({"importing": package}))
     if method != "spawn":
-        rank_process.prepare()
+        rank_main.prepare()
         forking.prepare()
     libc.outlive_parent()
     control.send({"ready": broken is None, "broken": broken})
@@ -365,12 +368,12 @@ def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) ->
 
 
 def main(fd: int, method: str, kernel: int) -> None:
-    """The server's process begins here."""
+    """The entry point of the process, in a new interpreter."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = Channel(socket.socket(fileno=fd))
     if method != "spawn":
         forking.before_imports()
     for name in PRELOADED[method]:
-        with contextlib.suppress(Exception):  # the rank that needs it will say so
+        with contextlib.suppress(Exception):  # the rank that needs it raises the same error
             importlib.import_module(name)
     serve(method, control, kernel, ())

@@ -1,4 +1,4 @@
-"""Imports that a process which forks can afford: none that starts a thread or opens a device."""
+"""Imports modules ahead of the forks, as long as a fork stays safe: no thread is running and no device is open."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable, Sequence
 
 RANKS_ONLY = frozenset({"jax", "tensorflow", "keras"})
-"""Packages that only ranks import, whatever the notebook has: what they do beneath Python is not made to be forked, and
-they read as they load what a launch sets, such as `JAX_PLATFORMS` and `KERAS_BACKEND`."""
-_DEVICES = ("/dev/nvidia", "/dev/accel", "/dev/vfio", "/dev/kfd")
+"""Packages that only ranks import, whatever the notebook has: their native code does not survive a fork, and
+they read at import time what a launch sets, such as `JAX_PLATFORMS` and `KERAS_BACKEND`."""
+_DEVICE_FILES = ("/dev/nvidia", "/dev/accel", "/dev/vfio", "/dev/kfd")
 
 
 def import_all(modules: Sequence[str], announce: Callable[[str], object]) -> str | None:
@@ -28,19 +28,19 @@ def import_all(modules: Sequence[str], announce: Callable[[str], object]) -> str
             continue
         announce(package)
         for name in names:
-            # Whatever is wrong with it, the rank that needs it will say so itself.
+            # Whatever is wrong with it, the rank that imports it raises the same error where the user sees it.
             with contextlib.suppress(BaseException):
                 importlib.import_module(name)
-        if not is_clean() or RANKS_ONLY & sys.modules.keys() - before:  # it may have imported one of those
+        if not is_safe_to_fork() or RANKS_ONLY & sys.modules.keys() - before:  # it may have imported one of those
             return package
     return None
 
 
-def is_clean() -> bool:
+def is_safe_to_fork() -> bool:
     """Whether a fork of this process is safe: one thread, no open device."""
-    if _threads() > 1:
+    if _thread_count() > 1:
         end_threads()
-    return _threads() == 1 and not any(target.startswith(_DEVICES) for target in _open_files())
+    return _thread_count() == 1 and not any(target.startswith(_DEVICE_FILES) for target in _open_files())
 
 
 def end_threads() -> None:
@@ -48,13 +48,13 @@ def end_threads() -> None:
     try:
         pid = os.fork()
     except OSError:
-        return  # they have done so before the system refused
+        return  # a library ends its threads before the fork itself, so also if that fails
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)
 
 
-def _threads() -> int:
+def _thread_count() -> int:
     return len(os.listdir("/proc/self/task"))
 
 

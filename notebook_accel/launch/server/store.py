@@ -1,8 +1,8 @@
 """The process that hosts the rendezvous stores of all groups.
 
-A store has threads, so it must not live in the process that forks ranks. It takes over a socket that already listens,
-on one IPv4 address. (Left to itself, torch's store listens on every interface, dual-stack, and looks up the name of
-every peer, which `resolver.py` is about.)
+A store has threads, so it must not run in the process that forks ranks. It takes over a socket that already listens, on
+one IPv4 address: by default torch's store listens on every interface, dual-stack, and looks up the name of every
+client, which can mean waiting for a name server (see `system/resolver.py`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from notebook_accel.launch.system.libc import die_with
 from notebook_accel.launch.system.resolver import without_name_server
 from notebook_accel.launch.wire.stream import Channel
 
-_CONNECT_PAUSE = 0.2
+_POLL_INTERVAL = 0.2
 
 
 def main(fd: int) -> None:
-    """Serves until the other side closes: `open` takes over a listener and joins the machines, `close` ends a store."""
-    die_with(os.getppid())  # while it imports torch, it hears nobody
-    descriptors.allow_most()  # every rank of every machine connects
+    """Serves until the fork server closes the channel: `open` takes over a listener and joins the nodes."""
+    die_with(os.getppid())  # while torch is being imported, nothing reads the channel and so would see it close
+    descriptors.allow_most()  # every rank of every node connects
     channel = Channel(socket.socket(fileno=fd))
     stores: dict[int, Any] = {}
     for message in channel.messages():
@@ -36,12 +36,12 @@ def main(fd: int) -> None:
         if message.fds:
             stores[group] = host(message.header, message.fds[0])
         if message.header["num_nodes"] > 1:
-            threading.Thread(target=_meet, args=(channel, message.header, stores.get(group)), daemon=True).start()
+            threading.Thread(target=_rendezvous, args=(channel, message.header, stores.get(group)), daemon=True).start()
     os._exit(0)
 
 
 def host(request: dict[str, Any], listener: int) -> Any:
-    """The store of the first machine. The address is one of this machine's own, so nothing of this waits."""
+    """Hosts the store, on node 0. The address is this node's own, so this never waits."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     with without_name_server(request["host"]):
@@ -56,15 +56,15 @@ def host(request: dict[str, Any], listener: int) -> Any:
         )
 
 
-def _meet(channel: Channel, request: dict[str, Any], store: Any) -> None:
-    """Joins the other machines, and says how that went."""
+def _rendezvous(channel: Channel, request: dict[str, Any], store: Any) -> None:
+    """Joins the other nodes in the store, and sends the fork server the error, if any."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     try:
         if store is None:
             timeout = datetime.timedelta(seconds=request["join_timeout"])
             store = TCPStore(request["host"], request["port"], is_master=False, timeout=timeout)
-        error = _join(store, request)
+        error = _wait_for_nodes(store, request)
     except Exception as failure:
         error = (
             f"the machines could not meet at {request['host']}:{request['port']}: {failure}\nCheck that the same "
@@ -73,8 +73,8 @@ def _meet(channel: Channel, request: dict[str, Any], store: Any) -> None:
     channel.send({"group": request["group"], "error": error})
 
 
-def _join(store: Any, request: dict[str, Any]) -> str:
-    """Waits for the other machines; returns what is wrong, or nothing."""
+def _wait_for_nodes(store: Any, request: dict[str, Any]) -> str:
+    """Waits until every node has joined; returns an error message, or an empty one."""
     node, nodes, size = request["node_rank"], request["num_nodes"], request["size"]
     key = f"notebook-accel/{request['run_id']}/{request['attempt']}"
     if store.add(f"{key}/taken/{node}", 1) > 1:
@@ -89,13 +89,13 @@ def _join(store: Any, request: dict[str, Any]) -> str:
                 f"the machines with node_rank {names} have not joined within {request['join_timeout']:.0f} s. Start "
                 "the same launch there, with the same master_addr, use_port, num_nodes and rdzv_id."
             )
-        time.sleep(_CONNECT_PAUSE)
+        time.sleep(_POLL_INTERVAL)
     sizes = [int(store.get(f"{key}/size/{other}")) for other in range(nodes)]
     if set(sizes) != {size}:
-        # Everyone is to hear of it before the first machine gives up, and the store goes with it.
-        heard = store.add(f"{key}/heard", 1)
-        while node == 0 and heard < nodes and time.monotonic() < deadline:
-            time.sleep(_CONNECT_PAUSE)
-            heard = store.add(f"{key}/heard", 0)
+        # The store ends with node 0, which therefore waits until every other node has read the sizes.
+        readers = store.add(f"{key}/heard", 1)
+        while node == 0 and readers < nodes and time.monotonic() < deadline:
+            time.sleep(_POLL_INTERVAL)
+            readers = store.add(f"{key}/heard", 0)
         return f"the machines start different numbers of ranks, {sizes}: give all the same num_processes"
     return ""

@@ -1,4 +1,4 @@
-"""The server's hold on the process of the rendezvous stores."""
+"""The fork server's connection to the process that hosts the rendezvous stores."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from notebook_accel.launch.wire.stream import Channel, Message, pair
 
 
 class StoreLink:
-    """Starts that process, starts another if it was killed, and passes on what it says."""
+    """Starts the store process, starts another if it was killed, and passes on its messages."""
 
-    def __init__(self, method: str, selector: selectors.BaseSelector, hear: Callable[[list[Message]], None]) -> None:
+    def __init__(
+        self, method: str, selector: selectors.BaseSelector, on_messages: Callable[[list[Message]], None]
+    ) -> None:
         self.pid: int | None = None
         self.is_refused = False
-        """The last attempt to start it has failed."""
+        """The last attempt to start it failed."""
         self._method = method
         self._selector = selector
-        self._hear = hear
+        self._on_messages = on_messages
         self._channel: Channel | None = None
 
     @property
@@ -29,49 +31,49 @@ class StoreLink:
         return self._channel is not None
 
     def start(self) -> None:
-        """Starts the process. What is sent to it from now on it hears when it is there.
+        """Starts the process. What is sent from now on waits in the socket until it is ready.
 
         Raises:
             OSError: The system refuses.
         """
-        ours, theirs = pair()
+        local, remote = pair()
         try:
             if self._method == "spawn":
-                self.pid = spawn(f"{store.__name__}:main", [theirs.fileno()], os.environ)
+                self.pid = spawn(f"{store.__name__}:main", [remote.fileno()], os.environ)
             else:
-                self.pid = forking.fork(lambda _: store.main(theirs.fileno()), without=ours)
+                self.pid = forking.fork(lambda _: store.main(remote.fileno()), without=local)
         except OSError:
-            ours.close()
-            theirs.close()
+            local.close()
+            remote.close()
             self.is_refused = True
             raise
         self.is_refused = False
-        theirs.close()
-        self._channel = Channel(ours)
-        self._selector.register(self._channel, selectors.EVENT_READ, self._on_news)
+        remote.close()
+        self._channel = Channel(local)
+        self._selector.register(self._channel, selectors.EVENT_READ, self._on_readable)
 
     def open(self, request: dict[str, Any], fds: Sequence[int]) -> None:
-        """Has a store opened, on the listening socket that is sent along if this is the first machine.
+        """Requests a store, on the listening socket in `fds` if this is node 0.
 
         Raises:
-            OSError: There is no process to open it, and none can be started.
+            OSError: The store process does not run, and cannot be started.
         """
-        if not self._tell(request, fds):
-            self._drop()  # it was killed just now
+        if not self._send(request, fds):
+            self._disconnect()  # it was killed just now
             self.start()
-            self._tell(request, fds)
+            self._send(request, fds)
 
     def close(self, group: int) -> None:
-        """Has the store of a group closed, if it has one."""
-        self._tell({"op": "close", "group": group})
+        """Requests that the store of a group be closed, if there is one."""
+        self._send({"op": "close", "group": group})
 
     def release(self) -> None:
-        """Closes what this process holds of it."""
+        """Closes the channel, in a fork of the server."""
         if self._channel is not None:
             self._channel.close()
 
-    def _tell(self, header: dict[str, Any], fds: Sequence[int] = ()) -> bool:
-        """Sends; returns whether there was a process to hear it."""
+    def _send(self, header: dict[str, Any], fds: Sequence[int] = ()) -> bool:
+        """Sends a request; returns whether there is a process to receive it."""
         if self._channel is None:
             return False
         try:
@@ -80,16 +82,16 @@ class StoreLink:
             return False
         return True
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         if self._channel is not None:
             self._selector.unregister(self._channel)
             self._channel.close()
             self._channel = None
 
-    def _on_news(self) -> None:
+    def _on_readable(self) -> None:
         assert self._channel is not None
         messages = self._channel.receive(wait=False)
         if messages is None:
-            self._drop()
+            self._disconnect()
         else:
-            self._hear(messages)
+            self._on_messages(messages)

@@ -1,4 +1,4 @@
-"""Forks of the server that wait to become ranks, or to supervise some, so that a launch need not wait for forks."""
+"""Warm ranks: forks of the server that wait to become ranks (or TPU supervisors), so that a launch need not fork."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ _MOST = 8
 
 
 class WarmRanks:
-    """As many as the largest launch has needed, up to 8. They are the server's children like the ranks.
+    """As many as the largest launch so far has needed, up to 8. Like the ranks, they are children of the server.
 
     Args:
-        stand_by: What a spare does, with the channel on which it hears what it is to become, and with its parent.
-        first: How many there are before a launch has told how many it needs.
+        stand_by: What each runs, given the channel on which it receives the rank to become, and its parent.
+        first: How many to keep before the first launch.
     """
 
     def __init__(self, stand_by: Callable[[Channel, int], object], first: int) -> None:
         self._stand_by = stand_by
         self._channels: dict[int, Channel] = {}
-        """By process: where each hears what it is to become."""
-        self._goal = first
+        """By process ID: where each receives the rank that it is to become."""
+        self._target = first
 
     @property
-    def are_few(self) -> bool:
-        """Whether one more is wanted."""
-        return len(self._channels) < self._goal
+    def are_too_few(self) -> bool:
+        """Whether another is to be forked."""
+        return len(self._channels) < self._target
 
     def add(self) -> None:
-        """Forks one more; where the system refuses, no more are wanted until the next launch."""
-        ours, theirs = pair()
+        """Forks one more. If the system refuses, the target is lowered until the next launch."""
+        local, remote = pair()
         try:
-            pid = forking.fork(lambda parent: self._stand_by(Channel(theirs), parent), without=ours)
+            pid = forking.fork(lambda parent: self._stand_by(Channel(remote), parent), without=local)
         except OSError:
-            ours.close()
-            self._goal = len(self._channels)
+            local.close()
+            self._target = len(self._channels)
         else:
-            self._channels[pid] = Channel(ours)
-        theirs.close()
+            self._channels[pid] = Channel(local)
+        remote.close()
 
     def expect(self, ranks: int) -> None:
-        """Learns how many ranks a launch has."""
-        self._goal = min(max(self._goal, ranks), _MOST)
+        """Raises the target to the number of ranks of a launch."""
+        self._target = min(max(self._target, ranks), _MOST)
 
-    def become(self, start: Message) -> int | None:
-        """Has one become a rank; returns its process, or `None` if there is none left."""
+    def assign(self, start: Message) -> int | None:
+        """Has one become a rank; returns its process ID, or `None` if none is left."""
         if not self._channels:
             return None
         pid, channel = self._channels.popitem()
-        # It has taken all already, or has just been killed: its death will be told as the rank's.
+        # It may have been killed just now: its end is then reported as the rank's.
         with contextlib.suppress(ConnectionError):
             channel.send(start.header, fds=start.fds)
         channel.close()
@@ -60,13 +60,13 @@ class WarmRanks:
     def __contains__(self, pid: int) -> bool:
         return pid in self._channels
 
-    def lose(self, pid: int) -> None:
-        """Strikes off one that has ended, if it is one."""
+    def discard(self, pid: int) -> None:
+        """Removes a process that has ended, if it is a warm rank."""
         if pid in self._channels:
             self._channels.pop(pid).close()
-            self._goal -= 1  # whatever has ended it may end the next; the next launch asks for more
+            self._target -= 1  # what ended it may end its replacement too; the next launch raises the target again
 
     def release(self) -> None:
-        """Closes what this process holds of them."""
+        """Closes their channels, in a fork of the server."""
         for channel in self._channels.values():
             channel.close()

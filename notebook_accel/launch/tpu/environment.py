@@ -1,7 +1,7 @@
-"""What torch_xla may find in the environment of its processes.
+"""The environment of torch_xla's processes, without what would mislead it.
 
-It only ever sets what is not set yet, so whatever an image, an earlier launch or another launcher has left decides
-which chips a process sees and whom it waits for.
+torch_xla only sets variables that are not set yet. So what an image, an earlier launch or another launcher has left
+decides which chips a process sees and which processes it waits for.
 
 Source: `configure_topology`, `process_bounds_size` and `build_tpu_env_from_vars` in `torch_xla/_internal/tpu.py`, and
 `launch` in `torch_xla/torch_xla.py`, of torch_xla 2.9.0.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_OF_ONE_PROCESS = (
+_PER_PROCESS = (
     "CLOUD_TPU_TASK_ID",
     "TPU_PROCESS_ADDRESSES",  # Kaggle presets "local", which ends in "Expected 4 worker addresses, got 1"
     "TPU_PROCESS_PORT",
@@ -25,26 +25,26 @@ _OF_ONE_PROCESS = (
     "XLA_USE_SPMD",  # a launch for SPMD sets it itself
 )
 """Each process of a launch gets its own."""
-_OF_HOST = {
+_PER_HOST = {
     "TPU_PROCESS_BOUNDS": "TPU_HOST_BOUNDS",
     "TPU_CHIPS_PER_PROCESS_BOUNDS": "TPU_CHIPS_PER_HOST_BOUNDS",
     "CLOUD_TPU_TASK_ID": "TPU_WORKER_ID",
 }
-"""What the machine tells under names that torch_xla would take for a process's own, and where it looks for it then."""
-OF_RANK = ("RANK", "LOCAL_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-"""What differs from rank to rank, or would make code look for a process group of `torch.distributed`."""
+"""What an image sets for the host, under names that torch_xla reads as a process's own; and the names for the host."""
+PER_RANK = ("RANK", "LOCAL_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+"""What differs from rank to rank, or would make code expect a process group of `torch.distributed`."""
 
 
 def cleaned(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of the ranks' processes, from that of a rank."""
-    kept = dict(environ)
-    for old, new in _OF_HOST.items():
-        if old in kept:
-            kept.setdefault(new, kept[old])
-            del kept[old]
-    # With these, torch_xla takes itself to be started by torchrun, and runs the function in this process.
+    environment = dict(environ)
+    for old, new in _PER_HOST.items():
+        if old in environment:
+            environment.setdefault(new, environment[old])
+            del environment[old]
+    # With these, torch_xla assumes that torchrun started it, and runs the function in this process.
     return {
         name: value
-        for name, value in kept.items()
-        if name not in (*_OF_ONE_PROCESS, *OF_RANK) and not name.startswith("TORCHELASTIC_")
+        for name, value in environment.items()
+        if name not in (*_PER_PROCESS, *PER_RANK) and not name.startswith("TORCHELASTIC_")
     }

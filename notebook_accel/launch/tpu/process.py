@@ -19,35 +19,35 @@ from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.stream import Channel
 
 group: TpuGroup | None = None
-"""What the supervisor has left for its forks: torch_xla hands them nothing that pickle can't take."""
-_gathering = threading.Lock()
+"""Set by the supervisor for its forks to inherit: torch_xla passes them only what can be pickled."""
+_process_lock = threading.Lock()
 
 
-def be_rank(ordinal: int) -> None:
+def run_rank(ordinal: int) -> None:
     """The function that torch_xla calls, on a thread of its own for each device."""
     assert group is not None
-    with _gathering:
-        if not group.begun:
-            group.begun.append(Process(group))
-    group.begun[0].be_rank(ordinal)
+    with _process_lock:
+        if not group.process:
+            group.process.append(Process(group))
+    group.process[0].run_rank(ordinal)
 
 
 class Process:
-    """What the ranks of this process share."""
+    """The ranks of this process, a thread each, and what they share."""
 
     def __init__(self, group: TpuGroup) -> None:
         self._group = group
         self._ordinals: list[int] = []
-        self._barrier = threading.Barrier(1 if group.alone else _threads(), action=self._settle)
+        self._barrier = threading.Barrier(1 if group.single else _threads_per_process(), action=self._on_all_here)
 
-    def be_rank(self, ordinal: int) -> None:
-        """Takes a seat, runs the calls that come there, and reports how it ended."""
+    def run_rank(self, ordinal: int) -> None:
+        """Takes the slot of an ordinal, runs the calls that come there, and reports how the rank ended."""
         self._ordinals.append(ordinal)
         self._barrier.wait()
         slot = self._group.slots[ordinal]
         if len(self._ordinals) > 1:
             rank_local.enter({})
-            thread_output.take_slot(slot.out, slot.err)
+            thread_output.set_streams(slot.out, slot.err)
         channel = Channel(socket.socket(fileno=slot.channel))
         rank = Rank(channel, self._group.heartbeat, isolated=False, pace=constants.pace(len(self._group.slots)))
         try:
@@ -59,8 +59,8 @@ class Process:
             self._report({"rank": ordinal, "code": int(rank.failed)})
         rank.close()
 
-    def _settle(self) -> None:
-        """Makes this process that of its ranks, once all of them are here."""
+    def _on_all_here(self) -> None:
+        """Sets up this process, once all of its ranks' threads have started."""
         slots = self._group.slots
         for ordinal, slot in slots.items():
             if ordinal not in self._ordinals:
@@ -69,15 +69,15 @@ class Process:
         first = slots[min(self._ordinals)]
         own_process.take_threads()
         if len(self._ordinals) > 1:
-            thread_output.share(first.out, first.err)
+            thread_output.install(first.out, first.err)
         else:
             own_process.take_streams(first.out, first.err)
             os.environ.update(first.environment)
-        os.register_at_fork(after_in_child=self._forget)
+        os.register_at_fork(after_in_child=self._close_in_child)
         self._report({"pid": os.getpid(), "ranks": self._ordinals})
 
-    def _forget(self) -> None:
-        """A worker that the user's code forks must not speak for a rank, nor keep its channel open."""
+    def _close_in_child(self) -> None:
+        """In a worker that the user's code forks: it must neither send as a rank nor keep a channel open."""
         events.listen(None)
         for ordinal in self._ordinals:
             with contextlib.suppress(OSError):
@@ -87,7 +87,7 @@ class Process:
         self._group.reports.send(json.dumps(report).encode())
 
 
-def _threads() -> int:
+def _threads_per_process() -> int:
     import torch_xla.runtime
 
     return int(torch_xla.runtime.addressable_device_count())

@@ -1,4 +1,4 @@
-"""What the processes of a TPU group inherit from their supervisor."""
+"""The slots of a TPU group's ranks, which their processes inherit from the supervisor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Slot:
-    """What a rank has of its own, whichever thread it becomes."""
+    """What belongs to one rank, whichever thread it runs on."""
 
     rank: int
     environment: Mapping[str, str]
@@ -23,13 +23,13 @@ class Slot:
 
 @dataclass(frozen=True)
 class TpuGroup:
-    """All that the ranks' processes inherit; torch_xla itself hands them nothing but their ordinal."""
+    """All that the ranks' processes inherit. torch_xla itself passes them only their ordinal."""
 
     slots: Mapping[int, Slot]
     heartbeat: float
     reports: socket.socket
-    """Where each process tells which ranks it has, and how they ended; a packet each."""
-    alone: bool
+    """Where each process reports which ranks it has, and how they ended; a packet each."""
+    single: bool
     """Whether there is one rank, in the supervisor itself: on one chip, or on all of them with SPMD."""
-    begun: list[Any] = field(default_factory=list)
-    """The process of ranks that this process is, once it is one."""
+    process: list[Any] = field(default_factory=list)
+    """In a process of ranks, the one `Process` that its threads share; empty in the supervisor."""

@@ -27,29 +27,29 @@ MODULES = (
     "torch_xla.distributed.parallel_loader",
     "torch_xla.distributed.xla_multiprocessing",
 )
-"""What the server imports beside torch. After that nothing is initialised, and there is still one thread."""
+"""What the server imports beside torch. That initialises no device, and starts no thread."""
 _ADVICE = {
     "max_workers must be greater than 0": "torch_xla finds no TPU chip on the PCI bus of this machine",
     "libtpu not found": 'libtpu is missing: pip install "notebook-accel[tpu]", and restart the kernel',
     "already in use by": "another process holds the chips: a second notebook, or an earlier cell of this one",
     "Failed to get TPU metadata": "no metadata server tells about this TPU; its image must set TPU_ACCELERATOR_TYPE",
 }
-"""What torch_xla says, and what it means."""
+"""Parts of torch_xla's error messages, and what they mean."""
 
 
 def stand_by(server: Channel, parent: int) -> NoReturn:
-    """Waits, in a fork of the server, to become a supervisor; until then it asks nothing about this machine's chips."""
+    """Waits, in a fork of the server, to become a supervisor. Until then it touches none of this node's chips."""
     main.settle(parent)
-    _rehearse()
+    _warm_up_pool()
     message = next(server.messages(), None)
     if message is None:
         os._exit(0)
     server.close()
-    _live(RankStart.from_message(message))
+    _run_to_exit(RankStart.from_message(message))
 
 
-def _rehearse() -> None:
-    """Has a pool like torch_xla's start a process, so that what every pool writes to is this process's own already."""
+def _warm_up_pool() -> None:
+    """Starts a process in a pool like torch_xla's, so that the memory that every pool writes to is copied already."""
     fork = multiprocessing.get_context("fork")
     with (
         contextlib.suppress(OSError, BrokenProcessPool),
@@ -61,10 +61,10 @@ def _rehearse() -> None:
 def become(start: RankStart, parent: int) -> NoReturn:
     """Turns a fork of the server into a supervisor, and supervises to the end."""
     main.settle(parent)
-    _live(start)
+    _run_to_exit(start)
 
 
-def _live(start: RankStart) -> NoReturn:
+def _run_to_exit(start: RankStart) -> NoReturn:
     code = 1
     try:
         control = Channel(socket.socket(fileno=start.fds[0]))
@@ -89,19 +89,19 @@ def _supervise(control: Channel, heartbeat: float, *, spmd: bool) -> None:
         if len(slots) == message.header["size"]:
             break
     else:
-        os._exit(0)  # the kernel has gone, or does not want it any more
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    watch = Watch(control, ours)
+        os._exit(0)  # the kernel has ended, or has closed the group
+    local, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    watch = Watch(control, local)
     watch.start()
     try:
         _refuse_mismatch()
-        _as_imported()
-        process.group = group = TpuGroup(slots, heartbeat, theirs, alone=spmd or _is_single(len(slots)))
+        _repeat_import_setup()
+        process.group = group = TpuGroup(slots, heartbeat, remote, single=spmd or _is_single(len(slots)))
         _launch(group, spmd=spmd)
     except BrokenProcessPool:
-        pass  # a process has died, of which the watch tells
+        pass  # a process has died, which `Watch` reports
     except BaseException as error:
-        watch.tell_failure(_explained(error))
+        watch.report_failure(_explain(error))
     watch.finish()
 
 
@@ -112,13 +112,13 @@ def _launch(group: TpuGroup, *, spmd: bool) -> None:
         import torch_xla.runtime
 
         torch_xla.runtime.use_spmd()
-        process.be_rank(0)
+        process.run_rank(0)
     else:
-        torch_xla.launch(process.be_rank, start_method="fork", debug_single_process=group.alone)
+        torch_xla.launch(process.run_rank, start_method="fork", debug_single_process=group.single)
 
 
 def _is_single(size: int) -> bool:
-    """Whether one rank is to run on one chip, which has bounds of its own: Colab's images tell those of four."""
+    """Whether one rank is to run on one chip. Its bounds are then set here, since Colab's images set those of four."""
     return size == 1 and os.environ.get("PJRT_DEVICE") == "TPU"
 
 
@@ -131,8 +131,8 @@ def _refuse_mismatch() -> None:
             raise RuntimeError(why or f"torch_xla can't be imported: {error}") from error
 
 
-def _as_imported() -> None:
-    """Does with this environment what importing torch_xla did with the server's. What is set is left alone."""
+def _repeat_import_setup() -> None:
+    """Repeats, for this environment, what importing torch_xla set in the server's. Variables that are set stay."""
     import torch_xla
 
     torch_xla._setup_default_env()
@@ -140,7 +140,7 @@ def _as_imported() -> None:
     torch_xla._setup_tpu_vm_library_path()
 
 
-def _explained(error: BaseException) -> str:
-    said = f"{type(error).__name__}: {error}"
-    found = [advice for words, advice in _ADVICE.items() if words in said]
-    return f"torch_xla could not start the ranks: {said}" + "".join(f". That is to say: {advice}" for advice in found)
+def _explain(error: BaseException) -> str:
+    text = f"{type(error).__name__}: {error}"
+    found = [advice for sign, advice in _ADVICE.items() if sign in text]
+    return f"torch_xla could not start the ranks: {text}" + "".join(f". That is to say: {advice}" for advice in found)

@@ -1,6 +1,6 @@
-"""The supervisor's second thread: passes signals on to the ranks' processes, and tells the kernel how these end.
+"""The supervisor's second thread: passes signals on to the ranks' processes, and sends the kernel how these end.
 
-Its first is inside `torch_xla.launch` all the time.
+The main thread is inside `torch_xla.launch` all the time.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import time
 
 from notebook_accel.launch.wire.stream import Channel
 
-_FINISHED = b"{}"
+_WAKE = b"{}"
 _PACKET = 4096
-_REAPING = 5.0
-"""Seconds within which the pool has reaped a child of its own that has ended."""
+_REAP_TIMEOUT = 5.0
+"""Seconds to wait for the pool to reap a child that has ended."""
 
 
 class Watch:
-    """Reports come in packets, so that processes may share the socket.
+    """The thread. Reports are packets, so that all processes can share one socket.
 
     Args:
-        control: Where the kernel says whom to signal, and hears of ends.
-        reports: Where processes tell which ranks they have, and how these ended.
+        control: Receives which ranks to signal, and sends how ranks ended.
+        reports: Receives which ranks each process has, and how they ended.
     """
 
     def __init__(self, control: Channel, reports: socket.socket) -> None:
@@ -37,7 +37,7 @@ class Watch:
         self._reports = reports
         self._own, self._wakeup = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._selector = selectors.DefaultSelector()
-        self._hosts: dict[int, list[int]] = {}
+        self._ranks_by_pid: dict[int, list[int]] = {}
         """The ranks of each process that has not ended."""
         self._codes: dict[int, int] = {}
         """How each rank's thread has ended."""
@@ -51,17 +51,17 @@ class Watch:
         self._thread.start()
 
     def finish(self) -> None:
-        """Waits until the end of each rank has been told."""
-        self._wakeup.send(_FINISHED)
+        """Waits until the end of each rank has been sent."""
+        self._wakeup.send(_WAKE)
         self._thread.join()
 
-    def tell_failure(self, error: str) -> None:
-        """Tells the kernel why there are no ranks."""
+    def report_failure(self, error: str) -> None:
+        """Sends the kernel why the ranks could not be started."""
         with contextlib.suppress(OSError):
             self._control.send({"error": error})
 
     def _run(self) -> None:
-        while not (self._finishing and not self._hosts):
+        while not (self._finishing and not self._ranks_by_pid):
             for key, _ in self._selector.select():
                 key.data()
 
@@ -69,24 +69,24 @@ class Watch:
         self._own.recv(_PACKET)
         self._finishing = True
         with contextlib.suppress(BlockingIOError):
-            while True:  # a packet may have come before that is not read yet
-                self._take(self._reports.recv(_PACKET, socket.MSG_DONTWAIT))
-        self._tell(os.getpid(), 0, None)  # a rank in this very process, which ends now
+            while True:  # packets that have not been read yet
+                self._on_packet(self._reports.recv(_PACKET, socket.MSG_DONTWAIT))
+        self._report_ends(os.getpid(), 0, None)  # a rank in the supervisor itself, which exits now
 
     def _on_report(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            self._take(self._reports.recv(_PACKET, socket.MSG_DONTWAIT))
+            self._on_packet(self._reports.recv(_PACKET, socket.MSG_DONTWAIT))
 
-    def _take(self, packet: bytes) -> None:
+    def _on_packet(self, packet: bytes) -> None:
         report = json.loads(packet)
         if "ranks" in report:
-            self._hosts[report["pid"]] = report["ranks"]
+            self._ranks_by_pid[report["pid"]] = report["ranks"]
             if report["pid"] != os.getpid():
-                self._follow(report["pid"])
+                self._watch_process(report["pid"])
         else:
             self._codes[report["rank"]] = report["code"]
 
-    def _follow(self, pid: int) -> None:
+    def _watch_process(self, pid: int) -> None:
         children = [child for child in multiprocessing.active_children() if child.pid == pid]
         handle = os.pidfd_open(pid)
 
@@ -95,29 +95,29 @@ class Watch:
             os.close(handle)
             self._drain()
             status = _status(children[0]) if children else -signal.SIGKILL
-            self._tell(pid, status, _peak(len(self._hosts)))
+            self._report_ends(pid, status, _peak(len(self._ranks_by_pid)))
 
         self._selector.register(handle, selectors.EVENT_READ, on_end)
 
     def _drain(self) -> None:
-        """Takes what a process that has ended said last."""
+        """Reads the last reports of a process that has ended."""
         with contextlib.suppress(BlockingIOError):
             while True:
-                self._take(self._reports.recv(_PACKET, socket.MSG_DONTWAIT))
+                self._on_packet(self._reports.recv(_PACKET, socket.MSG_DONTWAIT))
 
-    def _tell(self, pid: int, status: int, peak: int | None) -> None:
+    def _report_ends(self, pid: int, status: int, peak: int | None) -> None:
         at = time.time()
-        for rank in self._hosts.pop(pid, []):
-            told = {"rank": rank, "status": self._codes.get(rank, status), "at": at, "peak": peak}
+        for rank in self._ranks_by_pid.pop(pid, []):
+            message = {"rank": rank, "status": self._codes.get(rank, status), "at": at, "peak": peak}
             with contextlib.suppress(OSError):
-                self._control.send(told)
+                self._control.send(message)
 
     def _on_control(self) -> None:
         messages = self._control.receive(wait=False)
-        if messages is None:  # the kernel has gone; the server ends this group
+        if messages is None:  # the kernel has ended; the server kills this group
             self._selector.unregister(self._control)
         for message in messages or ():
-            for pid, ranks in self._hosts.items():
+            for pid, ranks in self._ranks_by_pid.items():
                 if message.header["rank"] in ranks:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, message.header["signum"])
@@ -125,12 +125,12 @@ class Watch:
 
 def _status(child: multiprocessing.process.BaseProcess) -> int:
     """How a process has ended, which the pool's thread reaps: its status, or the negative number of a signal."""
-    deadline = time.monotonic() + _REAPING
+    deadline = time.monotonic() + _REAP_TIMEOUT
     while child.exitcode is None and time.monotonic() < deadline:
         time.sleep(0.001)
     return -signal.SIGKILL if child.exitcode is None else child.exitcode
 
 
 def _peak(processes: int) -> int | None:
-    """The most memory that a process held, in bytes; of several, the system does not tell whose it was."""
+    """The peak memory of the process, in bytes. For several, the system does not say whose it was."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 if processes == 1 else None

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from notebook_accel.events import Frame, ThreadStack
 from notebook_accel.launch.system import installed
-from notebook_accel.launch.wire import cell_names
+from notebook_accel.launch.wire import cell_names, thread_marks
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _CONTEXT = 2
@@ -87,8 +87,8 @@ def parse_dump(dump: str) -> list[ThreadStack]:
         stack = [Frame(m["file"], int(m["line"]), m["name"]) for m in reversed(list(_DUMPED.finditer(thread)))]
         frames = without_ours(stack)
         ours = {frame.name for frame in stack if is_ours(frame.filename)}
-        main = "serve" in ours  # ours runs the user's function at the bottom of its main thread
-        if main or (frames and "_attend" not in ours):
+        main = thread_marks.MAIN_LOOP in ours
+        if main or (frames and thread_marks.CHANNEL_THREAD not in ours):
             found.append(ThreadStack(thread.split(" (")[0].lower(), frames, main=main))
     return found
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from notebook_accel.launch.cluster import connection
-from notebook_accel.launch.cluster.connection import Wire
+from notebook_accel.launch.cluster.connection import FrameConnection
 
 SECRET = b"s" * 32
 
@@ -24,7 +24,7 @@ def listener() -> Iterator[socket.socket]:
         yield found
 
 
-def both(listener: socket.socket, secret: bytes = SECRET) -> tuple[Wire, Wire]:
+def both(listener: socket.socket, secret: bytes = SECRET) -> tuple[FrameConnection, FrameConnection]:
     """The ends of a connection: that of the bridge, and that of an agent which thinks that this is the secret."""
     called: list[Any] = []
     caller = _aside(lambda: called.append(connection.call(*listener.getsockname(), secret)))
@@ -107,7 +107,7 @@ def test_hanging_up_ends_the_wait_of_both(listener: socket.socket) -> None:
     ours, theirs = both(listener)
     ended: list[str] = []
 
-    def wait(end: Wire, name: str) -> None:
+    def wait(end: FrameConnection, name: str) -> None:
         with pytest.raises((OSError, EOFError)):
             end.receive()
         ended.append(name)

@@ -16,7 +16,7 @@ from notebook_accel.launch.cluster.agent import rank_messages
 from notebook_accel.launch.cluster.agent.local_group import LocalGroup
 from notebook_accel.launch.cluster.bridge.relayed_rank import RelayedRank
 from notebook_accel.launch.cluster.protocol import Frame
-from notebook_accel.launch.cluster.select_once import turn
+from notebook_accel.launch.cluster.select_once import select_once
 from notebook_accel.launch.engines.contract import Rendezvous
 from notebook_accel.launch.wire.stream import Channel, Decoder, Message
 
@@ -107,7 +107,7 @@ def test_an_agent_tells_what_a_rank_said_last_before_its_end(rank: OneRank) -> N
 
     told = told_of(rank, say)
     assert [header["op"] for header, _ in told] == ["wrote", "said", "ended"]
-    [(_, parts)] = rank_messages.together(told[1:2])
+    [(_, parts)] = rank_messages.coalesce(told[1:2])
     assert [from_wire(*heard) for heard in Decoder().feed(b"".join(parts))] == [Line("stdout", "said")]
 
 
@@ -126,7 +126,7 @@ def test_the_kernel_hears_of_the_end_once_it_has_taken_all_that_was_written() ->
         assert not ended
         while len(got) < len(much):
             got += os.read(out[0], 2**20)
-            turn(selector, 0.0)
+            select_once(selector, 0.0)
         relayed.close()
     assert (len(got), ended) == (len(much), ["end"])
     for fd in (*out, *err):

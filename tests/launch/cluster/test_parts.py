@@ -15,11 +15,11 @@ from notebook_accel.events import Bar, Event, Hello, Line, Metrics, Returned, fr
 from notebook_accel.launch.cluster import shared_folders
 from notebook_accel.launch.cluster.agent import rank_messages
 from notebook_accel.launch.cluster.agent.backlog import Backlog
-from notebook_accel.launch.cluster.agent.rank_messages import Speaker, weighed
+from notebook_accel.launch.cluster.agent.rank_messages import RankMessages, with_weight
 from notebook_accel.launch.cluster.bridge.outbox import Outlet
 from notebook_accel.launch.cluster.protocol import Frame
-from notebook_accel.launch.cluster.select_once import turn
-from notebook_accel.launch.cluster.shared_folders import Folders, Shipping
+from notebook_accel.launch.cluster.select_once import select_once
+from notebook_accel.launch.cluster.shared_folders import Folders, SentFolders
 from notebook_accel.launch.cluster.transport import ClusterError
 from notebook_accel.launch.engines import nodes
 from notebook_accel.launch.engines.contract import NodeInfo
@@ -32,7 +32,7 @@ from notebook_accel.launch.wire.stream import Channel, Decoder
 
 def said(event: Event, rank: int = 0, *, stacks: bool = False) -> Frame:
     header, blobs = to_wire(event)
-    return Speaker("node-b", 100.0).said(1, rank, header, blobs, stacks=stacks)
+    return RankMessages("node-b", 100.0).said(1, rank, header, blobs, stacks=stacks)
 
 
 def test_frames_are_told_in_order_until_they_have_arrived() -> None:
@@ -72,8 +72,8 @@ def test_a_large_frame_travels_alone() -> None:
 
 def test_what_a_rank_says_without_a_break_travels_in_one_frame() -> None:
     bars = [said(Bar(bar=1, n=float(n)), rank) for n in range(2) for rank in range(2)]
-    wrote: Frame = weighed({"op": "wrote", "group": 1, "rank": 0, "stream": "stdout"}, [b"line"])
-    frames = rank_messages.together([*bars, wrote, bars[0], ({"op": "compared", "group": 1, "lacking": []}, ())])
+    wrote: Frame = with_weight({"op": "wrote", "group": 1, "rank": 0, "stream": "stdout"}, [b"line"])
+    frames = rank_messages.coalesce([*bars, wrote, bars[0], ({"op": "compared", "group": 1, "lacking": []}, ())])
     assert [(header["op"], header.get("rank")) for header, _ in frames] == [
         *(("said", 0), ("said", 1), ("wrote", 0), ("said", 0), ("compared", None))
     ]
@@ -84,17 +84,17 @@ def test_what_a_rank_says_without_a_break_travels_in_one_frame() -> None:
 
 def test_what_has_binary_parts_or_is_long_travels_alone() -> None:
     told = [Bar(bar=1, n=0.0), Returned([b"value"]), Line("stdout", "x" * 2**15), Bar(bar=1, n=1.0), Bar(bar=1, n=2.0)]
-    frames = rank_messages.together([said(event) for event in told])
+    frames = rank_messages.coalesce([said(event) for event in told])
     assert [heard(frame) for frame in frames] == [[told[0]], [told[1]], [told[2]], told[3:]]
 
 
 def test_a_rank_is_told_of_in_the_notebooks_terms() -> None:
-    [(header, parts)] = rank_messages.together([said(Hello(7, "its own name"), stacks=True)])
+    [(header, parts)] = rank_messages.coalesce([said(Hello(7, "its own name"), stacks=True)])
     assert header["stacks"]
     assert b'"fds": 1' in parts[0]
-    assert heard(rank_messages.together([said(Hello(7, "its own name"))])[0]) == [Hello(7, "node-b")]
+    assert heard(rank_messages.coalesce([said(Hello(7, "its own name"))])[0]) == [Hello(7, "node-b")]
     metrics = Metrics({"loss": 1.0}, 3, at=1100.0)
-    assert heard(rank_messages.together([said(metrics)])[0]) == [replace(metrics, at=1000.0)]
+    assert heard(rank_messages.coalesce([said(metrics)])[0]) == [replace(metrics, at=1000.0)]
 
 
 def heard(frame: Frame) -> list[Event]:
@@ -121,7 +121,7 @@ def test_what_a_rank_says_waits_for_what_it_has_written_before() -> None:
     got = b""
     while len(got) < len(much):
         got += os.read(out[0], 2**20)
-        turn(selector, 0.0)
+        select_once(selector, 0.0)
     [message] = channel.receive(wait=True) or []
     assert (got, message.header, message.blobs, done) == (much, {"kind": "returned"}, [b"value"], ["end"])
     outlet.close()
@@ -161,36 +161,36 @@ def project(tmp_path: Path) -> Path:
     return place
 
 
-def bring(shipping: Shipping, here: Folders, project: Path) -> list[Frame]:
-    frames = list(shipping.news([str(project)], {str(project): shared_folders.scan(str(project))}))
+def bring(sent_folders: SentFolders, here: Folders, project: Path) -> list[Frame]:
+    frames = list(sent_folders.updates([str(project)], {str(project): shared_folders.scan(str(project))}))
     for header, blobs in frames:
         here.take(header, blobs)
     return frames
 
 
 def test_a_folder_that_is_the_same_is_used_as_it_is(project: Path, tmp_path: Path) -> None:
-    here, shipping = Folders(str(tmp_path / "home")), Shipping()
+    here, sent_folders = Folders(str(tmp_path / "home")), SentFolders()
     with shared_folders.marked([str(project)]) as asked:
-        shipping.learn([*asked], here.compare(asked))
-    assert here.places == {str(project): str(project)}
-    assert bring(shipping, here, project) == []
+        sent_folders.add_answer([*asked], here.compare(asked))
+    assert here.paths == {str(project): str(project)}
+    assert bring(sent_folders, here, project) == []
     assert sorted(os.listdir(project)) == [".git", "env", "own.py", "part"], "the marker is gone"
 
 
 def test_another_gets_the_files_and_later_those_that_have_changed(project: Path, tmp_path: Path) -> None:
-    here, shipping = Folders(str(tmp_path / "home")), Shipping()
+    here, sent_folders = Folders(str(tmp_path / "home")), SentFolders()
     asked = {str(project): "a marker that is not there"}
-    shipping.learn([*asked], here.compare(asked))
-    bring(shipping, here, project)
-    place = Path(here.places[str(project)])
+    sent_folders.add_answer([*asked], here.compare(asked))
+    bring(sent_folders, here, project)
+    place = Path(here.paths[str(project)])
     assert sorted(path.name for path in place.rglob("*")) == ["deep.py", "own.py", "part"]
     (project / "own.py").write_text("VALUE = 22")
     (project / "part" / "deep.py").unlink()
-    [(header, _)] = bring(shipping, here, project)
+    [(header, _)] = bring(sent_folders, here, project)
     assert ([name for name, _ in header["files"]], header["gone"]) == (["own.py"], ["part/deep.py"])
     assert (place / "own.py").read_text() == "VALUE = 22"
     assert not (place / "part" / "deep.py").exists()
-    assert bring(shipping, here, project) == []
+    assert bring(sent_folders, here, project) == []
 
 
 def test_a_folder_that_holds_too_much_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.job import describe, location
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.rank import collective_wait, flight_recorder, stack_sampler
-from notebook_accel.launch.rank.collective_wait import MOMENT, Waiting
+from notebook_accel.launch.rank.collective_wait import WAIT_THRESHOLD, WaitDetector
 from notebook_accel.launch.show.front_end import Terminal
 from notebook_accel.launch.wire import collective_frames, frames
 
@@ -114,61 +114,63 @@ def _frame(ident: int) -> types.FrameType:
 
 def test_a_call_that_lasts_is_a_wait_and_its_end_is_told() -> None:
     with Sitting() as sitting:
-        found = Waiting(sitting.thread.ident or 0)
-        assert found.look(1.0) == []
-        assert found.look(1.2) == []
-        (event,) = found.look(1.0 + MOMENT)
+        found = WaitDetector(sitting.thread.ident or 0)
+        assert found.sample(1.0) == []
+        assert found.sample(1.2) == []
+        (event,) = found.sample(1.0 + WAIT_THRESHOLD)
         assert isinstance(event, PhaseChanged)
         assert (event.phase, event.detail) == (Phase.WAITING, "all_reduce")
         assert event.frame is not None
         assert event.frame.filename == __file__
-        assert found.look(9.0) == []
+        assert found.sample(9.0) == []
         sitting.goes_on()
-        assert found.look(9.2) == [PhaseChanged(Phase.RUNNING)]
+        assert found.sample(9.2) == [PhaseChanged(Phase.RUNNING)]
 
 
 def test_calls_that_follow_each_other_are_no_wait() -> None:
     with Sitting() as sitting:
-        found = Waiting(sitting.thread.ident or 0)
+        found = WaitDetector(sitting.thread.ident or 0)
         for now in range(1, 9):
-            assert found.look(float(now)) == []
+            assert found.sample(float(now)) == []
             sitting.goes_on()
 
 
 def test_what_ends_with_its_call_is_not_told_to_go_on() -> None:
     with Sitting() as sitting:
-        found = Waiting(sitting.thread.ident or 0)
-        assert [len(found.look(now)) for now in (1.0, 2.0)] == [0, 1]
-        found.forget()
+        found = WaitDetector(sitting.thread.ident or 0)
+        assert [len(found.sample(now)) for now in (1.0, 2.0)] == [0, 1]
+        found.reset()
         sitting.goes_on()
-        assert found.look(3.0) == []
+        assert found.sample(3.0) == []
 
 
 def test_a_rank_that_imports_torch_distributed_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch, "distributed")
     monkeypatch.setitem(sys.modules, "torch.distributed", types.ModuleType("torch.distributed"))
     with Sitting(__file__) as sitting:
-        assert spin(Waiting(sitting.thread.ident or 0)) == []
+        assert spin(WaitDetector(sitting.thread.ident or 0)) == []
 
 
-def spin(thread: Waiting, looks: int = 8) -> list[Event]:
+def spin(thread: WaitDetector, looks: int = 8) -> list[Event]:
     """What a thread tells that computes all the time."""
-    return [event for look in range(1, looks + 1) for event in thread.look(0.2 * look)]
+    return [event for look in range(1, looks + 1) for event in thread.sample(0.2 * look)]
 
 
 @pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Sitting, Waiting, list[flight_recorder.Counts]]]:
+def elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[tuple[Sitting, WaitDetector, list[flight_recorder.Outstanding]]]:
     """A thread that spins in a call of no collective, while collectives are under way, as often as it is asked."""
-    counts: list[flight_recorder.Counts] = []
-    monkeypatch.setattr(flight_recorder, "under_way", lambda: counts.pop(0) if len(counts) > 1 else counts[0])
+    counts: list[flight_recorder.Outstanding] = []
+    monkeypatch.setattr(flight_recorder, "outstanding", lambda: counts.pop(0) if len(counts) > 1 else counts[0])
     monkeypatch.setattr(flight_recorder, "name_of", lambda counts: f"number {counts[0][1]}")
     monkeypatch.setattr(collective_wait, "_is_distributed", lambda: True)
     with Sitting(__file__) as sitting:
-        yield sitting, Waiting(sitting.thread.ident or 0, itertools.count().__next__), counts
+        yield sitting, WaitDetector(sitting.thread.ident or 0, itertools.count().__next__), counts
 
 
 def test_who_spins_while_a_collective_is_queued_waits_for_that(
-    elsewhere: tuple[Sitting, Waiting, list[flight_recorder.Counts]],
+    elsewhere: tuple[Sitting, WaitDetector, list[flight_recorder.Outstanding]],
 ) -> None:
     _, found, counts = elsewhere
     counts += [(("0", "5", "4"),), (("0", "6", "5"),)]
@@ -176,14 +178,14 @@ def test_who_spins_while_a_collective_is_queued_waits_for_that(
     assert isinstance(event, PhaseChanged)
     assert (event.phase, event.detail) == (Phase.WAITING, "number 6")
     counts[:] = [()]
-    assert found.look(9.0) == [PhaseChanged(Phase.RUNNING)]
+    assert found.sample(9.0) == [PhaseChanged(Phase.RUNNING)]
 
 
 @pytest.mark.parametrize(
     "given", [[()], [(("0", str(number), "0"),) for number in range(20)]], ids=["none", "ever new"]
 )
 def test_who_spins_while_no_collective_stands_still_computes(
-    elsewhere: tuple[Sitting, Waiting, list[flight_recorder.Counts]], given: list[flight_recorder.Counts]
+    elsewhere: tuple[Sitting, WaitDetector, list[flight_recorder.Outstanding]], given: list[flight_recorder.Outstanding]
 ) -> None:
     _, found, counts = elsewhere
     counts += given
@@ -191,7 +193,7 @@ def test_who_spins_while_no_collective_stands_still_computes(
 
 
 def test_a_thread_that_has_ended_does_not_wait() -> None:
-    assert Waiting(1).look(1.0) == []
+    assert WaitDetector(1).sample(1.0) == []
 
 
 # What a frame calls

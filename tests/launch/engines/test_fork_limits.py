@@ -125,11 +125,11 @@ def test_spares_that_are_refused_are_wanted_again_by_the_next_launch(monkeypatch
 
     monkeypatch.setattr(forking, "fork", refuse)
     spares = WarmRanks(lambda *_: None, 2)
-    assert spares.are_few
+    assert spares.are_too_few
     spares.add()
-    assert not spares.are_few
+    assert not spares.are_too_few
     spares.expect(3)
-    assert spares.are_few
+    assert spares.are_too_few
 
 
 @pytest.mark.parametrize(("strict", "why"), [("2\n", "vm.overcommit_memory=2"), ("0\n", "there is no memory left")])

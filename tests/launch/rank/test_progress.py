@@ -23,7 +23,7 @@ from notebook_accel.launch.job.history import KEPT_POINTS, Point, Series, spread
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import KEPT_BARS, RankState
 from notebook_accel.launch.rank import coalescer
-from notebook_accel.launch.rank.coalescer import Latest, LoaderBars
+from notebook_accel.launch.rank.coalescer import Coalescer, LoaderBars
 from notebook_accel.launch.rank.memory import Memory, has_changed
 from notebook_accel.launch.rank.patches import tqdm
 from notebook_accel.launch.wire import constants
@@ -71,7 +71,7 @@ def test_metrics_remember_their_time_on_the_wire() -> None:
 
 
 def test_few_metrics_are_all_told() -> None:
-    latest = Latest()
+    latest = Coalescer()
     given = [Metrics({"loss": float(step)}, step) for step in range(8)]
     for metrics in given:
         latest.add(metrics)
@@ -80,7 +80,7 @@ def test_few_metrics_are_all_told() -> None:
 
 
 def test_many_metrics_are_merged_into_the_last() -> None:
-    latest = Latest()
+    latest = Coalescer()
     for step in range(1000):
         latest.add(Metrics({"loss": float(step), f"only at {step}": 1.0}, step))
     *_, last = told = latest.take(now=1.0)
@@ -91,7 +91,7 @@ def test_many_metrics_are_merged_into_the_last() -> None:
 
 
 def test_the_latest_value_is_told_last_while_another_thread_adds() -> None:
-    latest, told, count = Latest(), [], 20_000
+    latest, told, count = Coalescer(), [], 20_000
 
     def add() -> None:
         for step in range(count):
@@ -117,7 +117,7 @@ def test_the_latest_value_is_told_last_while_another_thread_adds() -> None:
 def test_metrics_that_are_added_while_others_are_taken_are_told_once(
     when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    latest, told = Latest(), []
+    latest, told = Coalescer(), []
 
     def take() -> None:
         monkeypatch.undo()
@@ -136,7 +136,7 @@ def test_metrics_that_are_added_while_others_are_taken_are_told_once(
     if when == "before it is kept":
         monkeypatch.setattr(coalescer, "time", TakingClock())
     else:
-        monkeypatch.setattr(coalescer, "_MOST_KEPT", TakingLimit())
+        monkeypatch.setattr(coalescer, "_MOST_SEPARATE", TakingLimit())
     latest.add_metrics({"loss": 0.5}, 3)
     latest.add_metrics({"loss": 0.4}, 4)
     told += latest.take_all(now=1.0)
@@ -144,7 +144,7 @@ def test_metrics_that_are_added_while_others_are_taken_are_told_once(
 
 
 def test_metrics_are_told_at_a_pace() -> None:
-    latest = Latest()
+    latest = Coalescer()
     latest.add(Metrics({"loss": 1.0}))
     assert latest.take(now=1.0)
     latest.add(Metrics({"loss": 2.0}))
@@ -154,7 +154,7 @@ def test_metrics_are_told_at_a_pace() -> None:
 
 @pytest.mark.parametrize(("ranks", "seconds"), [(1, PACE), (10, PACE), (64, 6.4 * PACE)])
 def test_many_ranks_tell_no_more_than_a_few(ranks: int, seconds: float) -> None:
-    latest = Latest(constants.pace(ranks))
+    latest = Coalescer(constants.pace(ranks))
     latest.take(now=1.0)
     latest.add(Metrics({"loss": 1.0}))
     assert not latest.take(now=1.0 + 0.9 * seconds)
@@ -321,7 +321,7 @@ def test_the_memory_of_the_ranks_own_device_is_told_once_it_is_used(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=Cuda(initialized=initialized)))
     monkeypatch.setenv("LOCAL_RANK", "3")
-    found = Memory().look(now=5.0)
+    found = Memory().sample(now=5.0)
     assert found.resident > 2**20
     assert (found.device_used, found.device_total) == held
 
@@ -343,7 +343,7 @@ def test_progress_counts_what_inner_bars_have_done_of_a_step() -> None:
 
 
 def test_the_time_left_counts_what_has_passed_since_the_outer_bar_moved_last() -> None:
-    latest, state = Latest(), RankState(0)
+    latest, state = Coalescer(), RankState(0)
     for now, number, n in ((100.0, 0, 0.0), (130.0, 1, 50.0)):
         latest.add(Bar(number, n=n, total=(4.0, 100.0)[number], elapsed=0.1, depth=number))
         for event in latest.take_all(now):

@@ -1,6 +1,6 @@
-"""The agent of one machine: starts ranks there on a fork server of its own, and relays what they and the bridge say.
+"""The agent of one node: starts ranks there on a fork server of its own, and relays between them and the bridge.
 
-It knows no cluster. Whoever hosts it calls `tell` and `poll`, from any thread; a thread of the agent does all else.
+It knows no cluster. Its host calls `deliver` and `poll`, from any thread; a thread of the agent does all else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from notebook_accel.launch.cluster.agent import rank_messages
 from notebook_accel.launch.cluster.agent.backlog import Backlog
 from notebook_accel.launch.cluster.agent.local_group import LocalGroup
 from notebook_accel.launch.cluster.protocol import LEASE, Frame
-from notebook_accel.launch.cluster.select_once import turn
+from notebook_accel.launch.cluster.select_once import select_once
 from notebook_accel.launch.cluster.shared_folders import Folders
 from notebook_accel.launch.cluster.versions import versions
 from notebook_accel.launch.engines.contract import Rendezvous
@@ -36,7 +36,7 @@ _BACKLOG = 4096
 
 
 class NodeAgent:
-    """Runs groups of ranks on this machine.
+    """Runs groups of ranks on this node.
 
     Args:
         address: This machine's, where the others reach it.
@@ -47,7 +47,7 @@ class NodeAgent:
         self._address = address
         self._backlog = Backlog()
         self._inbox: deque[Sequence[Frame]] = deque()
-        self._early: dict[int, Sequence[Frame]] = {}
+        self._out_of_order: dict[int, Sequence[Frame]] = {}
         self._expected = 0
         self._lock = threading.Lock()
         self._wakeup = socket.socketpair()
@@ -56,27 +56,27 @@ class NodeAgent:
         self._selector = selectors.DefaultSelector()
         self._groups: dict[int, LocalGroup] = {}
         self._offers: dict[int, socket.socket] = {}
-        """Meeting points of groups to come, by port. They listen already, so that a launch need not wait for them."""
-        self._home = tempfile.mkdtemp(prefix="notebook-accel-")
-        self._folders = Folders(self._home)
+        """Listeners for the rendezvous of later groups, by port. They already listen: no launch waits for them."""
+        self._folder = tempfile.mkdtemp(prefix="notebook-accel-")
+        self._folders = Folders(self._folder)
         self._environ = _own_environment()
-        self._notebooks: Mapping[str, str] = self._environ
-        """The same with what the notebook has set, which imports see."""
-        self._asked = math.inf
-        """When somebody last did, once somebody has."""
+        self._import_environ: Mapping[str, str] = self._environ
+        """The environment of preloading imports: the same, with what the notebook has set."""
+        self._last_poll = math.inf
+        """When the last poll began or ended; infinite before the first."""
         self._closing = False
-        self._broken = ""
-        """How its own thread has failed."""
+        self._failure = ""
+        """Why its own thread has failed."""
         self._engine = ServerEngine("fork", detached=True)
         self._engine.warm({**self._environ, **environ})
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_wakeup)
         self._thread = threading.Thread(target=self._run, name="notebook-accel-agent", daemon=True)
         self._thread.start()
 
-    # Whoever hosts it calls these
+    # Called by the host
 
     def info(self) -> dict[str, Any]:
-        """What the bridge compares, and its clock."""
+        """What the bridge compares, and this node's clock."""
         return {
             "host": socket.gethostname(),
             "address": self._address,
@@ -85,12 +85,12 @@ class NodeAgent:
             "clock": time.time(),
         }
 
-    def tell(self, number: int, frames: Sequence[Frame]) -> None:
+    def deliver(self, number: int, frames: Sequence[Frame]) -> None:
         """Takes frames. The calls are numbered from 0; one that comes too early waits for those before it."""
         with self._lock:
-            self._early[number] = frames
-            while self._expected in self._early:
-                self._inbox.append(self._early.pop(self._expected))
+            self._out_of_order[number] = frames
+            while self._expected in self._out_of_order:
+                self._inbox.append(self._out_of_order.pop(self._expected))
                 self._expected += 1
         self._wake()
 
@@ -99,14 +99,14 @@ class NodeAgent:
 
         Returns what the next call is to give as `after`, and the frames.
         """
-        self._asked = time.monotonic()
-        if self._broken:
-            raise RuntimeError(f"the agent has failed: {self._broken}")
+        self._last_poll = time.monotonic()
+        if self._failure:
+            raise RuntimeError(f"the agent has failed: {self._failure}")
         try:
             reached, frames = self._backlog.take(after, wait)
-            return reached, rank_messages.together(frames)
+            return reached, rank_messages.coalesce(frames)
         finally:
-            self._asked = time.monotonic()
+            self._last_poll = time.monotonic()
 
     def close(self) -> None:
         """Ends everything."""
@@ -120,21 +120,21 @@ class NodeAgent:
         try:
             while not self._closing:
                 pauses = [group.pause() for group in self._groups.values()]
-                turn(self._selector, min([_TICK, *pauses]))
+                select_once(self._selector, min([_TICK, *pauses]))
                 for group in list(self._groups.values()):
-                    group.look()
-                if time.monotonic() - self._asked > LEASE:
-                    self._broken = f"nobody had asked for {LEASE:g} s, so it has ended"
+                    group.check()
+                if time.monotonic() - self._last_poll > LEASE:
+                    self._failure = f"nobody had asked for {LEASE:g} s, so it has ended"
                     self._closing = True
         except BaseException:
-            self._broken = traceback.format_exc()
+            self._failure = traceback.format_exc()
             raise
         finally:
             self._end_groups()
             for listener in self._offers.values():
                 listener.close()
             self._engine.close()
-            shutil.rmtree(self._home, ignore_errors=True)
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _end_groups(self) -> None:
         for number in list(self._groups):
@@ -164,12 +164,12 @@ class NodeAgent:
         elif operation == "folder":
             self._folders.take(header, blobs)
         elif operation == "preload":
-            self._notebooks = {**self._environ, **header["env"]}
-            self._engine.preload(header["modules"], self._notebooks)
+            self._import_environ = {**self._environ, **header["env"]}
+            self._engine.preload(header["modules"], self._import_environ)
         elif operation == "close":
             if number in self._groups:
                 self._groups.pop(number).close()
-            self._engine.preload((), self._notebooks)  # what it has put off while it was busy
+            self._engine.preload((), self._import_environ)  # what it has put off while it was busy
         elif number in self._groups:
             self._groups[number].on_frame(header, blobs)
 
@@ -187,11 +187,11 @@ class NodeAgent:
         arranged = {
             "MASTER_ADDR": header["host"],
             "MASTER_PORT": str(header["port"]),
-            **mirror.told_places(self._folders.places),
+            **mirror.told_places(self._folders.paths),
         }
         group.start(header, rendezvous, self._environ, arranged)
 
 
 def _own_environment() -> dict[str, str]:
-    """This machine's environment, without what the cluster's library has set for its own processes."""
+    """This node's environment, without what the cluster's library has set for its own processes."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PYTHONBREAKPOINT"))}

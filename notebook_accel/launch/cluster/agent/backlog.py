@@ -1,4 +1,4 @@
-"""What an agent has to tell, until the bridge has it."""
+"""The frames that an agent has to send, until the bridge has acknowledged them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Backlog:
         self._frames: OrderedDict[int, Frame] = OrderedDict()
         self._added = 0
         self._bars: dict[object, int] = {}
-        """Where the latest state of each bar waits."""
+        """The number of the frame with the latest state of each bar."""
         self._sent = 0
-        """Up to here, frames have been handed out, perhaps in vain."""
+        """The number of the last frame that was handed out, perhaps in vain."""
         self._more = threading.Condition()
 
     def add(self, frame: Frame) -> None:
-        """Takes in one more."""
+        """Adds a frame."""
         with self._more:
             bar = _bar(frame)
             if bar is not None:

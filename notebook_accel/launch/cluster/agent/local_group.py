@@ -1,4 +1,4 @@
-"""The ranks of one group on an agent's machine."""
+"""The ranks of one group on an agent's node."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from notebook_accel.errors import LaunchError, StreamError
 from notebook_accel.events import Bar, Exited, Heartbeat, Metrics
-from notebook_accel.launch.cluster.agent.partial_lines import Tails
-from notebook_accel.launch.cluster.agent.rank_messages import Speaker, weighed
+from notebook_accel.launch.cluster.agent.partial_lines import PartialLines
+from notebook_accel.launch.cluster.agent.rank_messages import RankMessages, with_weight
 from notebook_accel.launch.cluster.agent.stack_files import StackFiles
 from notebook_accel.launch.cluster.protocol import UNREAD, Frame
 from notebook_accel.launch.engines.contract import GroupSpec, Rendezvous
@@ -45,20 +45,20 @@ class LocalGroup:
     ) -> None:
         self._number: int = header["group"]
         self._members: list[int] = header["members"]
-        self._speaker = Speaker(header["label"], header["ahead"])
+        self._rank_messages = RankMessages(header["label"], header["ahead"])
         self._engine = engine
         self._selector = selector
         self._add = add
         self._ranks: ServerRanks | None = None
         self._payload: int | None = None
         """The memory file of the latest call."""
-        self._left = len(self._members)
-        """How many have not ended."""
+        self._running = len(self._members)
+        """How many ranks have not ended."""
         self._unread = [0] * len(self._members)
-        self._heard: set[int] = set()
-        """Descriptors that are listened to."""
-        self._tails = Tails()
-        self._stacks = StackFiles(self._tell_stacks)
+        self._registered: set[int] = set()
+        """Descriptors that are registered with the selector."""
+        self._partial_lines = PartialLines()
+        self._stacks = StackFiles(self._send_stacks)
 
     def start(
         self, header: Mapping[str, Any], rendezvous: Rendezvous, environ: Mapping[str, str], arranged: Mapping[str, str]
@@ -83,21 +83,21 @@ class LocalGroup:
         try:
             self._ranks = self._engine.start(spec)
         except (LaunchError, OSError) as error:
-            self._tell({"op": "failed", "error": str(error)})
+            self._send({"op": "failed", "error": str(error)})
             return
         self._selector.register(self._ranks, selectors.EVENT_READ, self._on_changes)
         for local in range(len(self._members)):
-            self._listen(local)
+            self._read_from(local)
 
     def on_frame(self, header: dict[str, Any], blobs: Sequence[Any]) -> None:
-        """Does what the bridge says."""
+        """Carries out a request of the bridge."""
         operation = header["op"]
         if operation == "payload":
             self._take_payload(blobs[0])
         elif self._ranks is None:
             return  # it could not be started, which was told
         elif operation == "say":
-            self._say(self._members.index(header["rank"]), header, blobs)
+            self._send_to_rank(self._members.index(header["rank"]), header, blobs)
         elif operation == "finish":
             self._ranks.channels[self._members.index(header["rank"])].finish()
         elif operation == "signal":
@@ -110,20 +110,20 @@ class LocalGroup:
             self._ranks.expect_ends()
 
     def pause(self) -> float:
-        """Seconds until `look` has something to do."""
-        return self._tails.pause(self._stacks.pause())
+        """Seconds until `check` has something to do."""
+        return self._partial_lines.pause(self._stacks.pause())
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Does what is due."""
-        self._stacks.look()
-        for local, stream in self._tails.due():
+        self._stacks.check()
+        for local, stream in self._partial_lines.due():
             if self._unread[local] <= UNREAD:  # else the rest of the line is not read either
-                self._write(local, stream, self._tails.take((local, stream)))
+                self._write(local, stream, self._partial_lines.take((local, stream)))
 
     def close(self) -> None:
         """Ends the ranks that are left."""
-        for fd in list(self._heard):
-            self._forget(fd)
+        for fd in list(self._registered):
+            self._unregister(fd)
         if self._ranks is not None:
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(self._ranks)
@@ -142,7 +142,7 @@ class LocalGroup:
         while view.nbytes:
             view = view[os.write(self._payload, view) :]
 
-    def _say(self, local: int, header: dict[str, Any], blobs: Sequence[Any]) -> None:
+    def _send_to_rank(self, local: int, header: dict[str, Any], blobs: Sequence[Any]) -> None:
         assert self._ranks is not None
         fds = [self._payload] if header["payload"] and self._payload is not None else []
         with contextlib.suppress(OSError):  # this rank has died already: `_on_changes` tells
@@ -156,51 +156,51 @@ class LocalGroup:
 
     # From the ranks
 
-    def _tell(self, header: dict[str, Any], blobs: Sequence[Any] = ()) -> None:
+    def _send(self, header: dict[str, Any], blobs: Sequence[Any] = ()) -> None:
         self._add(({**header, "group": self._number}, blobs))
 
-    def _of(self, local: int, operation: str, blobs: Sequence[Any] = (), **more: Any) -> None:
-        self._tell({"op": operation, "rank": self._members[local], **more}, blobs)
+    def _send_about(self, local: int, operation: str, blobs: Sequence[Any] = (), **more: Any) -> None:
+        self._send({"op": operation, "rank": self._members[local], **more}, blobs)
 
-    def _tell_counted(self, local: int, frame: Frame) -> None:
-        """Tells what the rank waits for to be read, if it is too much."""
+    def _send_counted(self, local: int, frame: Frame) -> None:
+        """Sends a frame whose weight counts as unread until the kernel has read it."""
         self._unread[local] += frame[0]["weight"]
         self._add(frame)
 
-    def _tell_stacks(self, local: int, content: bytes) -> None:
-        self._of(local, "stacks", [content])
+    def _send_stacks(self, local: int, content: bytes) -> None:
+        self._send_about(local, "stacks", [content])
 
-    def _listen(self, local: int) -> None:
-        """Listens to a rank, as far as it has not closed what it says and writes."""
+    def _read_from(self, local: int) -> None:
+        """Registers a rank's channel and pipes, unless it has closed them."""
         assert self._ranks is not None
         channel = self._ranks.channels[local]
         if channel.is_open:
-            self._hear(channel.fileno(), partial(self._on_channel, local))
+            self._register(channel.fileno(), partial(self._on_channel, local))
         for fd, stream in zip(self._ranks.outputs[local], ("stdout", "stderr"), strict=True):
-            self._hear(fd, partial(self._on_output, local, fd, stream))
+            self._register(fd, partial(self._on_output, local, fd, stream))
 
-    def _hear(self, fd: int, heard: Callable[[], object]) -> None:
-        if fd not in self._heard:
-            self._heard.add(fd)
-            self._selector.register(fd, selectors.EVENT_READ, heard)
+    def _register(self, fd: int, on_readable: Callable[[], object]) -> None:
+        if fd not in self._registered:
+            self._registered.add(fd)
+            self._selector.register(fd, selectors.EVENT_READ, on_readable)
 
-    def _forget(self, fd: int) -> None:
-        if fd in self._heard:
-            self._heard.discard(fd)
+    def _unregister(self, fd: int) -> None:
+        if fd in self._registered:
+            self._registered.discard(fd)
             self._selector.unregister(fd)
 
-    def _rest(self, local: int) -> None:
-        """Lets a rank wait whose words nobody reads."""
+    def _pause_if_full(self, local: int) -> None:
+        """Stops reading a rank while too much of it is unread: its pipes fill, and it waits."""
         assert self._ranks is not None
         if self._unread[local] > UNREAD:
             for fd in (self._ranks.channels[local].fileno(), *self._ranks.outputs[local]):
-                self._forget(fd)
+                self._unregister(fd)
 
     def _on_read(self, local: int, count: int) -> None:
-        was_resting = self._unread[local] > UNREAD
+        was_paused = self._unread[local] > UNREAD
         self._unread[local] -= count
-        if was_resting and self._unread[local] <= UNREAD:
-            self._listen(local)
+        if was_paused and self._unread[local] <= UNREAD:
+            self._read_from(local)
 
     def _on_channel(self, local: int) -> None:
         assert self._ranks is not None
@@ -211,8 +211,8 @@ class LocalGroup:
             self._ranks.signal(local, signal.SIGKILL)  # it can't be understood any more
             messages = None
         if messages is None:
-            self._forget(channel.fileno())
-            self._of(local, "silent")
+            self._unregister(channel.fileno())
+            self._send_about(local, "silent")
         for message in messages or ():
             if message.header.get("kind") not in _PROGRESS:
                 self._take_output(local)  # it was written before
@@ -220,9 +220,9 @@ class LocalGroup:
                 self._stacks.add(local, message.fds[0])
             stacks = bool(message.fds)
             number = self._members[local]
-            said = self._speaker.said(self._number, number, message.header, message.blobs, stacks=stacks)
-            self._tell_counted(local, said)
-        self._rest(local)
+            said = self._rank_messages.said(self._number, number, message.header, message.blobs, stacks=stacks)
+            self._send_counted(local, said)
+        self._pause_if_full(local)
 
     def _on_output(self, local: int, fd: int, stream: str) -> bool:
         """Passes on what has been written; returns whether there may be more."""
@@ -231,23 +231,23 @@ class LocalGroup:
         except BlockingIOError:
             return False
         if not data:
-            self._forget(fd)
+            self._unregister(fd)
             return False
-        self._write(local, stream, self._tails.add((local, stream), data))
-        self._rest(local)
+        self._write(local, stream, self._partial_lines.add((local, stream), data))
+        self._pause_if_full(local)
         return True
 
     def _write(self, local: int, stream: str, data: bytes) -> None:
         if data:
             told = {"op": "wrote", "group": self._number, "rank": self._members[local], "stream": stream}
-            self._tell_counted(local, weighed(told, [data]))
+            self._send_counted(local, with_weight(told, [data]))
 
     def _take_output(self, local: int) -> None:
         assert self._ranks is not None
         for fd, stream in zip(self._ranks.outputs[local], ("stdout", "stderr"), strict=True):
             while self._on_output(local, fd, stream):
                 pass
-            self._write(local, stream, self._tails.take((local, stream)))
+            self._write(local, stream, self._partial_lines.take((local, stream)))
 
     def _on_changes(self) -> None:
         assert self._ranks is not None
@@ -255,12 +255,12 @@ class LocalGroup:
             found = self._ranks.new_exits()
         except LaunchError as error:
             self._selector.unregister(self._ranks)
-            self._tell({"op": "failed", "error": str(error)})
+            self._send({"op": "failed", "error": str(error)})
             return
         for local, exited in found:
             self._on_exit(local, exited)
-        self._left -= len(found)
-        if not self._left:
+        self._running -= len(found)
+        if not self._running:
             self._selector.unregister(self._ranks)  # nothing more comes but its end
 
     def _on_exit(self, local: int, exited: Exited) -> None:
@@ -270,7 +270,9 @@ class LocalGroup:
             self._on_channel(local)
         self._take_output(local)
         for fd in (channel.fileno(), *self._ranks.outputs[local]):
-            self._forget(fd)
-        self._stacks.tell(local)
+            self._unregister(fd)
+        self._stacks.send(local)
         status = exited.code if exited.signal is None else -exited.signal
-        self._of(local, "ended", status=status, at=self._speaker.here(exited.at), peak=exited.peak_resident)
+        self._send_about(
+            local, "ended", status=status, at=self._rank_messages.here(exited.at), peak=exited.peak_resident
+        )

@@ -1,6 +1,6 @@
-"""The beginnings of lines whose ends ranks have not written yet.
+"""Holds the beginnings of lines whose ends ranks have not written yet.
 
-They wait a moment for the rest, here on the rank's own machine: on the way to the notebook the two could come so far
+They wait a moment for the rest, here on the rank's own node: on the way to the notebook the two could come so far
 apart that it would show them as two lines.
 """
 
@@ -11,12 +11,12 @@ import time
 Stream = tuple[int, str]
 """A rank, by its number on this machine, and the name of one of its streams."""
 _WINDOW = 0.02
-"""Seconds that a beginning waits. What asks for an answer on its line ends it here."""
+"""Seconds that a beginning is held. A prompt, which has no line end, is sent after this time."""
 _MOST = 2**16
 """Bytes from which a line goes its way in pieces."""
 
 
-class Tails:
+class PartialLines:
     """One for each stream of output."""
 
     def __init__(self) -> None:

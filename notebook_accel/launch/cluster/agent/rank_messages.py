@@ -1,7 +1,7 @@
-"""What ranks say, on its way from their machine to the kernel.
+"""Encodes the messages of ranks for the kernel, on their own node.
 
-There it is put into the notebook's terms and into the bytes that the kernel reads, so that the bridge, which hears all
-machines, passes it on unread.
+Clocks and host names are translated, and messages become the bytes that the kernel reads: the bridge, which receives
+from all nodes, passes them on without decoding.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _MOST_TOGETHER, _SHORT = 500, 2**14
 
 
 @dataclass(frozen=True)
-class Speaker:
-    """A machine, as the notebook knows it."""
+class RankMessages:
+    """Encodes the messages of one node's ranks."""
 
     label: str
-    """What users call it."""
+    """The node's name for users."""
     ahead: float
     """Seconds by which its clock is ahead of the notebook's."""
 
@@ -46,21 +46,21 @@ class Speaker:
             header["host"] = self.label
         text = stream.text({**header, "fds": 1} if stacks else header, blobs)
         plain = len(text) < _SHORT and not blobs and not stacks
-        told = {"op": "said", "group": group, "rank": rank, "stacks": stacks, "bar": bar, "plain": plain}
-        return weighed(told, [text, *blobs])
+        envelope = {"op": "said", "group": group, "rank": rank, "stacks": stacks, "bar": bar, "plain": plain}
+        return with_weight(envelope, [text, *blobs])
 
     def here(self, at: float) -> float:
-        """A time of that machine's clock on the notebook's."""
+        """A time of the node's clock on the notebook's."""
         return at - self.ahead
 
 
-def weighed(header: Mapping[str, Any], blobs: Sequence[Any]) -> Frame:
-    """A frame that tells what it counts towards `UNREAD`."""
+def with_weight(header: Mapping[str, Any], blobs: Sequence[Any]) -> Frame:
+    """A frame with the weight that it counts towards `UNREAD`."""
     return {**header, "weight": weight(blobs)}, blobs
 
 
-def together(frames: Sequence[Frame]) -> list[Frame]:
-    """The same as the bridge gets it: what a rank says without a break is in one frame."""
+def coalesce(frames: Sequence[Frame]) -> list[Frame]:
+    """The frames with consecutive messages of each rank joined into one."""
     rows: list[list[Frame]] = []
     latest: dict[tuple[int, int], list[Frame]] = {}
     """Of each rank, the row that its next message may join."""
@@ -79,6 +79,6 @@ def together(frames: Sequence[Frame]) -> list[Frame]:
 
 def _joined(row: Sequence[Frame]) -> Frame:
     (header, (text, *blobs)), *others = row
-    told = {name: header[name] for name in ("op", "group", "rank", "stacks")}
+    joined = {name: header[name] for name in ("op", "group", "rank", "stacks")}
     total = header["weight"] + sum(other["weight"] for other, _ in others)
-    return {**told, "weight": total}, [stream.frame([text, *(rest[0] for _, rest in others)]), *blobs]
+    return {**joined, "weight": total}, [stream.frame([text, *(rest[0] for _, rest in others)]), *blobs]

@@ -1,4 +1,4 @@
-"""The Ray actor that hosts an agent on a machine. Only where Ray is to be used anyway is this imported."""
+"""The Ray actor that hosts an agent on a node. Imports Ray, so it is imported only in processes that use it."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class RayAgent(NodeAgent):
         sys.path[:] = [folder for folder in sys.path if not folder.startswith(own)]
         super().__init__(ray.util.get_node_ip_address(), environ)
 
-    # Each has a thread of its own, so that what is told does not wait for who asks.
+    # Each method has a thread of its own, so that `deliver` does not wait for a `poll` that waits.
 
-    @ray.method(concurrency_group="tell")  # type: ignore[untyped-decorator]
-    def tell(self, number: int, frames: Sequence[Frame]) -> None:
-        super().tell(number, [(header, [_here(blob) for blob in blobs]) for header, blobs in frames])
+    @ray.method(concurrency_group="deliver")  # type: ignore[untyped-decorator]
+    def deliver(self, number: int, frames: Sequence[Frame]) -> None:
+        super().deliver(number, [(header, [_here(blob) for blob in blobs]) for header, blobs in frames])
 
     @ray.method(concurrency_group="poll")  # type: ignore[untyped-decorator]
     def poll(self, after: int, wait: float) -> tuple[int, list[Frame]]:
         return super().poll(after, wait)
 
 
-CONCURRENCY = {"tell": 1, "poll": 1}
+CONCURRENCY = {"deliver": 1, "poll": 1}
 
 
 def _here(blob: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The process that hosts an agent on a machine of Slurm's: `srun` starts it, and it calls the bridge.
+"""The process that hosts an agent on a Slurm node: `srun` starts it, and it connects to the bridge.
 
 What it needs to call comes on its standard input, one line of JSON: the bridge's address and port, and the secret.
 """
@@ -12,32 +12,32 @@ import threading
 
 from notebook_accel.launch.cluster import connection
 from notebook_accel.launch.cluster.agent.agent import NodeAgent
-from notebook_accel.launch.cluster.connection import Wire
+from notebook_accel.launch.cluster.connection import FrameConnection
 from notebook_accel.launch.cluster.protocol import WAIT
 
 _OF_STEP = ("SLURM_", "SLURMD_", "PMI", "SRUN_")
-"""What Slurm tells a task; a library in a rank would take itself for that task, such as Lightning."""
+"""Variables that Slurm sets for a task. With these, a library such as Lightning would take a rank for that task."""
 _KEPT = ("SLURM_JOB_ID", "SLURM_TMPDIR")
 
 
 def main() -> None:
-    """Lives as long as the bridge listens."""
+    """Runs as long as the connection to the bridge."""
     order = json.loads(sys.stdin.readline())
     host = os.environ.get("SLURMD_NODENAME", os.uname().nodename)
     for name in list(os.environ):
         if name.startswith(_OF_STEP) and name not in _KEPT:
             del os.environ[name]
     try:
-        line = connection.call(order["host"], order["port"], bytes.fromhex(order["secret"]))
+        link = connection.call(order["host"], order["port"], bytes.fromhex(order["secret"]))
     except (OSError, EOFError, connection.AuthenticationError) as error:
         sys.exit(f"{host} can't reach the notebook's machine at {order['host']}:{order['port']}: {error}")
-    agent = NodeAgent(line.address, order["environ"])
+    agent = NodeAgent(link.address, order["environ"])
     try:
-        line.send([({**agent.info(), "host": host}, ())])
-        threading.Thread(target=_tell, args=(agent, line), name="notebook-accel-tell", daemon=True).start()
+        link.send([({**agent.info(), "host": host}, ())])
+        threading.Thread(target=_send_frames, args=(agent, link), name="notebook-accel-tell", daemon=True).start()
         number = 0
         while True:
-            agent.tell(number, line.receive())
+            agent.deliver(number, link.receive())
             number += 1
     except (OSError, EOFError, ValueError):
         pass  # the bridge has ended, or wants no more
@@ -45,16 +45,16 @@ def main() -> None:
         agent.close()
 
 
-def _tell(agent: NodeAgent, line: Wire) -> None:
+def _send_frames(agent: NodeAgent, link: FrameConnection) -> None:
     """Passes on what the agent has to say; nothing, too, now and then, so that each side knows of the other."""
     after = 0
     try:
         while True:
             after, frames = agent.poll(after, WAIT)
-            line.send(frames)
+            link.send(frames)
     except Exception as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        line.close()
+        link.close()
 
 
 if __name__ == "__main__":

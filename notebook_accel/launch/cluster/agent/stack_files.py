@@ -1,4 +1,4 @@
-"""The files that the ranks of a machine write their stacks to, when they crash or are told to."""
+"""Watches the files to which a node's ranks write their stacks, on a crash or on request."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import os
 import time
 from collections.abc import Callable
 
-_LOOK = 0.02
-_PATIENCE = 2.0
+_INTERVAL = 0.02
+_TIMEOUT = 2.0
 """Seconds that a rank has to write."""
 _MOST = 2**20
 
 
 class StackFiles:
-    """Tells what they hold when that changes.
+    """Sends what they hold when that changes.
 
     Args:
         tell: Is given a rank, by its number on this machine, and what its file holds.
     """
 
-    def __init__(self, tell: Callable[[int, bytes], object]) -> None:
-        self._tell = tell
+    def __init__(self, send: Callable[[int, bytes], object]) -> None:
+        self._on_change = send
         self._fds: dict[int, int] = {}
-        self._told: dict[int, int] = {}
+        self._sent_size: dict[int, int] = {}
         """How much of each file has been told."""
         self._until: dict[int, float] = {}
         """Until when each file is looked at."""
@@ -30,36 +30,36 @@ class StackFiles:
     def add(self, rank: int, fd: int) -> None:
         """The file of a rank."""
         self._fds[rank] = fd
-        self._told[rank] = 0
+        self._sent_size[rank] = 0
 
     def expect(self, rank: int) -> None:
         """A rank is about to write all anew."""
         if rank in self._fds:
             os.ftruncate(self._fds[rank], 0)
             os.lseek(self._fds[rank], 0, os.SEEK_SET)  # the rank writes through the same open file
-            self._told[rank] = 0
-            self._until[rank] = time.monotonic() + _PATIENCE
+            self._sent_size[rank] = 0
+            self._until[rank] = time.monotonic() + _TIMEOUT
 
     def pause(self) -> float:
-        """Seconds until `look` has something to do."""
-        return _LOOK if self._until else _PATIENCE
+        """Seconds until `check` has something to do."""
+        return _INTERVAL if self._until else _TIMEOUT
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Tells what has been written."""
         now = time.monotonic()
         for rank, until in list(self._until.items()):
-            self.tell(rank)
+            self.send(rank)
             if now > until:
                 del self._until[rank]
 
-    def tell(self, rank: int) -> None:
+    def send(self, rank: int) -> None:
         """Tells what a rank's file holds, if that is not known."""
         if rank not in self._fds:
             return
         size = os.fstat(self._fds[rank]).st_size
-        if size != self._told[rank]:
-            self._told[rank] = size
-            self._tell(rank, os.pread(self._fds[rank], _MOST, 0))
+        if size != self._sent_size[rank]:
+            self._sent_size[rank] = size
+            self._on_change(rank, os.pread(self._fds[rank], _MOST, 0))
 
     def close(self) -> None:
         """Closes all."""

@@ -1,4 +1,4 @@
-"""The machines that a bridge holds for groups of one shape: started once, kept warm, and given back."""
+"""The nodes that a bridge holds for groups of one shape: started once, kept warm, and released when idle."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.transport import Node
 
 IDLE = 300.0
-"""Seconds without a group after which machines are given back."""
+"""Seconds without a group after which nodes are released."""
 
 
 class Group(Protocol):
-    """What runs on machines."""
+    """A group of ranks on these nodes."""
 
     number: int
 
@@ -25,24 +25,24 @@ class Group(Protocol):
 
     def on_loss(self, link: Link, why: str) -> None: ...
 
-    def on_place(self) -> None: ...
+    def on_rendezvous(self) -> None: ...
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the ranks of one group can meet."""
+class Rendezvous:
+    """The address of a group's store."""
 
     host: str
     port: int
 
 
 class Fleet:
-    """Machines with agents.
+    """Nodes with agents.
 
     Args:
         started: What the transport takes to stop them.
-        nodes: The machines.
-        post: Has a function called on the bridge's thread.
+        nodes: The nodes.
+        post: Calls a function on the bridge's thread.
     """
 
     def __init__(self, started: Any, nodes: Sequence[Node], post: Callable[[Callable[[], object]], object]) -> None:
@@ -54,48 +54,48 @@ class Fleet:
             Link(node, label, post, self._on_frame, self._on_loss) for node, label in zip(nodes, labels, strict=True)
         ]
         self._used = time.monotonic()
-        self._places: deque[Place] = deque()
-        """On the first machine, opened in advance."""
+        self._rendezvous: deque[Rendezvous] = deque()
+        """On the first node, opened in advance."""
         self._offer()
 
     @property
     def is_whole(self) -> bool:
-        """Whether no machine is lost."""
+        """Whether no node is lost."""
         return not any(link.lost for link in self.links)
 
     def is_idle(self, now: float) -> bool:
-        """Whether nobody has needed it for long."""
+        """Whether it has had no group for a long time."""
         if self.groups:
             self._used = now
         return now - self._used > IDLE
 
-    def take_place(self) -> Place | None:
-        """Somewhere to meet; `None` if there is none yet, of which the groups will be told."""
-        if not self._places:
+    def take_rendezvous(self) -> Rendezvous | None:
+        """A rendezvous; `None` if none is open yet. `on_rendezvous` of the groups is called then."""
+        if not self._rendezvous:
             return None
         self._offer()  # the next group's
-        return self._places.popleft()
+        return self._rendezvous.popleft()
 
-    def tell(self, frame: Frame) -> None:
-        """Tells every machine."""
+    def broadcast(self, frame: Frame) -> None:
+        """Sends a frame to every node."""
         for link in self.links:
-            link.tell(frame)
+            link.send(frame)
 
-    def look(self, now: float) -> None:
-        """Sends what is waiting, and sees who is silent."""
+    def check(self, now: float) -> None:
+        """Sends what is queued, and detects nodes that are silent."""
         for link in self.links:
-            link.look(now)
+            link.check(now)
             link.flush()
 
     def _offer(self) -> None:
-        self.links[0].tell(({"op": "offer"}, ()))
+        self.links[0].send(({"op": "offer"}, ()))
 
     def _on_frame(self, link: Link, frame: Frame) -> None:
         header = frame[0]
         if header["op"] == "offered":
-            self._places.append(Place(header["host"], header["port"]))
+            self._rendezvous.append(Rendezvous(header["host"], header["port"]))
             for group in list(self.groups.values()):
-                group.on_place()
+                group.on_rendezvous()
         elif header["group"] in self.groups:
             self.groups[header["group"]].on_frame(link, frame)
 

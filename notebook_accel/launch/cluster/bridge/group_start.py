@@ -1,4 +1,4 @@
-"""What it takes to start a group's ranks on machines: the notebook's folders there, and a place to meet."""
+"""Starts a group's ranks on nodes, once these have the notebook's folders and a rendezvous is open."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import chain
 from typing import Any
 
 from notebook_accel.launch.cluster import shared_folders
-from notebook_accel.launch.cluster.bridge.fleet import Fleet, Place
+from notebook_accel.launch.cluster.bridge.fleet import Fleet, Rendezvous
 from notebook_accel.launch.cluster.bridge.link import Link
 
 
-class Start:
-    """From the machines to the ranks' start.
+class GroupStart:
+    """The steps from nodes to the ranks' start.
 
     Args:
         number: The group's.
@@ -23,37 +23,37 @@ class Start:
     """
 
     def __init__(
-        self, number: int, order: Mapping[str, Any], environments: Mapping[int, Mapping[str, str]], fleet: Fleet
+        self, number: int, spec: Mapping[str, Any], environments: Mapping[int, Mapping[str, str]], fleet: Fleet
     ) -> None:
         self._number = number
-        self._order = order
+        self._spec = spec
         self._environments = environments
         self._fleet = fleet
         numbers = list(environments)
         each = -(-len(numbers) // len(fleet.links))
         parts = [numbers[at : at + each] for at in range(0, len(numbers), each)]
         self.members: dict[Link, list[int]] = dict(zip(fleet.links, parts, strict=False))
-        """The ranks on each machine that is needed."""
+        """The ranks on each node that is used."""
         self.done = False
-        self._asked: dict[str, str] = {}
-        """Folders of which it is asked whether machines share them, each with the name of a file in it."""
-        self._unheard: set[Link] = set()
-        """Machines that have not told yet which of these they share."""
+        self._compared: dict[str, str] = {}
+        """The folders that nodes are asked to compare, each with the name of its marker file."""
+        self._unanswered: set[Link] = set()
+        """Nodes that have not answered yet which of these they share."""
         self._markers = contextlib.ExitStack()
 
     def compare(self) -> None:
-        """Asks machines, as far as that is not known, which of the notebook's folders they share."""
-        unknown = {link: link.shipping.unknown(self._order["folders"]) for link in self.members}
-        self._asked = self._markers.enter_context(shared_folders.marked(sorted({*chain(*unknown.values())})))
-        self._unheard = {link for link, names in unknown.items() if names}
-        for link in self._unheard:
-            asked = {name: self._asked[name] for name in unknown[link]}
-            link.tell(({"op": "compare", "group": self._number, "folders": asked}, ()))
+        """Requests of each node, unless it is known, which of the notebook's folders it shares."""
+        unknown = {link: link.sent_folders.unknown(self._spec["folders"]) for link in self.members}
+        self._compared = self._markers.enter_context(shared_folders.marked(sorted({*chain(*unknown.values())})))
+        self._unanswered = {link for link, names in unknown.items() if names}
+        for link in self._unanswered:
+            asked = {name: self._compared[name] for name in unknown[link]}
+            link.send(({"op": "compare", "group": self._number, "folders": asked}, ()))
 
     def on_compared(self, link: Link, lacking: Sequence[str]) -> None:
-        """A machine has told."""
-        link.shipping.learn(link.shipping.unknown(list(self._asked)), lacking)
-        self._unheard.discard(link)
+        """Takes in a node's answer."""
+        link.sent_folders.add_answer(link.sent_folders.unknown(list(self._compared)), lacking)
+        self._unanswered.discard(link)
 
     def proceed(self) -> None:
         """Starts the ranks if all is there that it takes; `done` says whether.
@@ -61,27 +61,27 @@ class Start:
         Raises:
             ClusterError: The folders can't be sent.
         """
-        if self._unheard:
+        if self._unanswered:
             return
         self._markers.close()
-        own = self._order["folders"]
-        lacking = {name for link in self.members for name in link.shipping.lacking(own)}
+        own = self._spec["folders"]
+        lacking = {name for link in self.members for name in link.sent_folders.lacking(own)}
         scans = {name: shared_folders.scan(name) for name in sorted(lacking)}
-        place = self._fleet.take_place()
-        if place is None:
+        rendezvous = self._fleet.take_rendezvous()
+        if rendezvous is None:
             return
         for link in self.members:
-            for frame in link.shipping.news(own, scans):
-                link.tell(frame)
-            link.tell((self._header(link, place), ()))
+            for frame in link.sent_folders.updates(own, scans):
+                link.send(frame)
+            link.send((self._header(link, rendezvous), ()))
         self.done = True
 
     def close(self) -> None:
-        """Takes away what it has put into the folders."""
+        """Removes the marker files."""
         self._markers.close()
 
-    def _header(self, link: Link, place: Place) -> dict[str, Any]:
-        """What a machine is told."""
+    def _header(self, link: Link, rendezvous: Rendezvous) -> dict[str, Any]:
+        """The `start` frame of a node."""
         members = self.members[link]
         return {
             "op": "start",
@@ -91,6 +91,6 @@ class Start:
             "first": link is self._fleet.links[0],
             "label": link.label,
             "ahead": link.offset,
-            **vars(place),
-            **{name: self._order[name] for name in ("heartbeat", "pace")},
+            **vars(rendezvous),
+            **{name: self._spec[name] for name in ("heartbeat", "pace")},
         }

@@ -1,7 +1,7 @@
-"""The process beside the kernel that reaches a cluster's machines for it.
+"""The bridge: the process beside the kernel that reaches a cluster's nodes for it.
 
-To the kernel it speaks as the fork server does. It alone imports the cluster's library, whose faults and signal
-handlers so stay out of the kernel. It ends with the kernel, and everything that it has started with it.
+It speaks the fork server's protocol to the kernel. It alone imports the cluster's library, whose crashes and signal
+handlers so stay out of the kernel. It ends with the kernel, and with it everything that it has started.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Any
 from notebook_accel.launch.cluster import transports
 from notebook_accel.launch.cluster.bridge.fleet import Fleet
 from notebook_accel.launch.cluster.bridge.relay import Relay
-from notebook_accel.launch.cluster.select_once import turn
+from notebook_accel.launch.cluster.select_once import select_once
 from notebook_accel.launch.cluster.transport import ClusterError
 from notebook_accel.launch.engines.contract import NodeRequest
 from notebook_accel.launch.wire.stream import Channel, Message
 
 _TICK = 1.0
-_PATIENCE = 60.0
-"""Seconds to join a cluster of which the kernel has not asked."""
-_END = 2.0
-"""Seconds to take leave of the cluster."""
+_CONNECT_TIMEOUT = 60.0
+"""Seconds to connect to a cluster that the kernel has not surveyed before."""
+_EXIT_TIMEOUT = 2.0
+"""Seconds to disconnect from the cluster."""
 
 
 class Bridge:
-    """The loop. What may wait runs on a second thread, one thing after the other."""
+    """The loop of the process. What may block, such as calls of the cluster's library, runs on a second thread."""
 
     def __init__(self, address: str, insecure: bool, control: Channel, kernel: int) -> None:
         self._transport = transports.make(address, insecure=insecure)
@@ -41,10 +41,10 @@ class Bridge:
         self._kernel = kernel
         self._environ: Mapping[str, str] = {}
         self._preload: dict[str, Any] = {"modules": [], "env": {}}
-        """What ranks are to find imported, and what the imports see."""
+        """The modules to import for ranks, and the environment of these imports."""
         self._fleets: dict[NodeRequest, Fleet] = {}
-        self._expected: dict[NodeRequest, list[Relay]] = {}
-        """Groups that wait for machines."""
+        self._awaiting: dict[NodeRequest, list[Relay]] = {}
+        """Groups that wait for nodes."""
         self._relays: dict[int, Relay] = {}
         self._opened = 0
         self._connected = False
@@ -56,31 +56,31 @@ class Bridge:
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> None:
-        """Serves until the kernel is gone."""
+        """Serves until the kernel has ended."""
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_posted)
         self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
         if hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
-                self._selector.register(os.pidfd_open(self._kernel), selectors.EVENT_READ, self._end)
+                self._selector.register(os.pidfd_open(self._kernel), selectors.EVENT_READ, self._exit_with_kernel)
         threading.Thread(target=self._do_chores, name="cluster", daemon=True).start()
         while True:
-            turn(self._selector, _TICK)
-            self._look()
+            select_once(self._selector, _TICK)
+            self._check_fleets()
 
-    def _look(self) -> None:
+    def _check_fleets(self) -> None:
         now = time.monotonic()
         for machines, fleet in list(self._fleets.items()):
-            fleet.look(now)
+            fleet.check(now)
             if fleet.is_idle(now) or not (fleet.is_whole or fleet.groups):
-                self._give_back(machines)
+                self._release(machines)
 
-    def _end(self) -> None:
-        """The kernel is gone: so is everything that it started."""
-        threading.Timer(_END, os._exit, (0,)).start()
+    def _exit_with_kernel(self) -> None:
+        """Ends everything that was started, and exits: the kernel has ended."""
+        threading.Timer(_EXIT_TIMEOUT, os._exit, (0,)).start()
         for relay in self._relays.values():
             relay.close()
         for fleet in self._fleets.values():
-            fleet.look(time.monotonic())
+            fleet.check(time.monotonic())
             self._stop(fleet)
         self._chores.put(lambda: os._exit(0))
         self._selector.close()
@@ -89,7 +89,7 @@ class Bridge:
     # Threads
 
     def _post(self, act: Callable[[], object]) -> None:
-        """Has something done on the thread of the loop."""
+        """Calls a function on the thread of the loop."""
         self._posted.put(act)
         with contextlib.suppress(OSError):
             self._wakeup[1].send(b".")
@@ -105,18 +105,18 @@ class Bridge:
         while True:
             self._chores.get()()
 
-    def _reach(self, patience: float) -> None:
-        """Joins the cluster, if that has not been done."""
+    def _connect(self, patience: float) -> None:
+        """Connects to the cluster, unless that has been done."""
         if not self._connected:
             self._transport.connect(patience)
             self._connected = True
 
-    # What the kernel says
+    # Requests of the kernel
 
     def _on_control(self) -> None:
         messages = self._control.receive(wait=False)
         if messages is None:
-            self._end()
+            self._exit_with_kernel()
         for message in messages or ():
             self._on_message(message)
 
@@ -132,13 +132,13 @@ class Bridge:
         elif operation == "preload":
             self._preload = {**message.header, "modules": self._preload["modules"] + message.header["modules"]}
             for fleet in self._fleets.values():
-                fleet.tell((message.header, ()))
+                fleet.broadcast((message.header, ()))
 
     def _survey(self, answer: Channel, patience: float) -> None:
-        """Joins the cluster, if that has not been done, and tells what is there."""
+        """Connects to the cluster if need be, and answers with its nodes."""
         with contextlib.closing(answer), contextlib.suppress(OSError):
             try:
-                self._reach(patience)
+                self._connect(patience)
                 found = [vars(machine) for machine in self._transport.survey()]
             except Exception as error:
                 answer.send({"error": _text(error), "again": isinstance(error, ClusterError) and error.again})
@@ -164,23 +164,23 @@ class Bridge:
     # Nodes
 
     def _find(self, machines: NodeRequest, relay: Relay) -> None:
-        """Lets a group begin on machines, now or once there are any."""
+        """Starts a group on nodes that are held, or requests some."""
         fleet = self._fleets.get(machines)
         if fleet is not None and fleet.is_whole:
             fleet.groups[relay.number] = relay
             relay.begin(fleet)
             return
-        waiting = self._expected.setdefault(machines, [])
+        waiting = self._awaiting.setdefault(machines, [])
         waiting.append(relay)
         if len(waiting) == 1:
             for other in list(self._fleets):
                 if not self._fleets[other].groups:
-                    self._give_back(other)  # what they hold may be what is needed
+                    self._release(other)  # they may hold the nodes that are needed
             self._chores.put(lambda: self._start(machines, self._environ))
 
     def _start(self, machines: NodeRequest, environ: Mapping[str, str]) -> None:
         try:
-            self._reach(_PATIENCE)
+            self._connect(_CONNECT_TIMEOUT)
             started, nodes = self._transport.start(machines, environ)
         except Exception as error:
             text = _text(error)
@@ -190,20 +190,20 @@ class Bridge:
 
     def _on_started(self, machines: NodeRequest, fleet: Fleet) -> None:
         if machines in self._fleets:
-            self._give_back(machines)  # one that is not whole
+            self._release(machines)  # one that is not whole
         self._fleets[machines] = fleet
-        fleet.tell(({"op": "preload", **self._preload}, ()))
-        for relay in self._expected.pop(machines):
+        fleet.broadcast(({"op": "preload", **self._preload}, ()))
+        for relay in self._awaiting.pop(machines):
             if relay.number in self._relays:
                 fleet.groups[relay.number] = relay
                 relay.begin(fleet)
 
     def _on_start_failed(self, machines: NodeRequest, error: str) -> None:
-        for relay in self._expected.pop(machines):
+        for relay in self._awaiting.pop(machines):
             if relay.number in self._relays:
                 relay.fail(error)
 
-    def _give_back(self, machines: NodeRequest) -> None:
+    def _release(self, machines: NodeRequest) -> None:
         fleet = self._fleets.pop(machines)
         self._stop(fleet)
 
@@ -216,7 +216,7 @@ def _text(error: Exception) -> str:
 
 
 def main(fd: int, address: str, insecure: bool, kernel: int) -> None:
-    """The process begins here."""
+    """The entry point of the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     control: Any = Channel(socket.socket(fileno=fd))

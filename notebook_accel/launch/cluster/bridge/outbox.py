@@ -1,4 +1,4 @@
-"""What one rank has said and written, on its way to the kernel: in order, without waiting for who is slow to read."""
+"""Queues one rank's messages and output for the kernel: in order, and without blocking the bridge on a slow reader."""
 
 from __future__ import annotations
 

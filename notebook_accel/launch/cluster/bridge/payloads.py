@@ -1,4 +1,4 @@
-"""A call's memory file, on its way to every machine: once, whatever the number of ranks that are given it."""
+"""Sends a call's memory file to every node once, whatever the number of ranks that receive it."""
 
 from __future__ import annotations
 

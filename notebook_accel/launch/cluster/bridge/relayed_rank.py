@@ -1,4 +1,4 @@
-"""One rank, as the bridge holds it: between the kernel's sockets and pipes, and the machine that it is on."""
+"""Relays one rank: between the kernel's sockets and pipes, and the node that it runs on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from notebook_accel.launch.cluster.bridge.link import Link
 from notebook_accel.launch.cluster.bridge.outbox import Outlet
 from notebook_accel.launch.wire.stream import Channel, Message
 
-_TELL_READ = 2**16
-"""Bytes that the kernel takes before the agent is told."""
+_REPORT_READ = 2**16
+"""Bytes that the kernel reads before that is reported to the agent."""
 
 
 class RelayedRank:
@@ -31,26 +31,26 @@ class RelayedRank:
         self,
         message: Message,
         selector: selectors.BaseSelector,
-        hear: Callable[[], object],
-        tell_read: Callable[[int], object],
+        on_channel: Callable[[], object],
+        send_read: Callable[[int], object],
     ) -> None:
         channel, out, err = message.fds
         self.environment: dict[str, str] = message.header["env"]
         self.channel = Channel(socket.socket(fileno=channel))
-        """What the kernel says to it."""
+        """Receives the kernel's messages to the rank."""
         self.link: Link | None = None
         self.ended = False
         self._selector = selector
         self._outlet = Outlet(selector, (channel, out, err))
-        self._tell_read = tell_read
+        self._send_read = send_read
         self._read = 0
-        """Bytes that the kernel has taken, and the agent does not know of."""
+        """Bytes that the kernel has read since the last report to the agent."""
         self._stacks: int | None = None
         """A stand-in for its stacks file, which the kernel reads."""
-        selector.register(self.channel, selectors.EVENT_READ, hear)
+        selector.register(self.channel, selectors.EVENT_READ, on_channel)
 
     def say(self, parts: Sequence[Any], weight: int, *, stacks: bool) -> None:
-        """Passes on what it says."""
+        """Passes on its messages."""
         fds: list[int] = []
         if stacks:
             self._stacks = os.memfd_create("notebook-accel-stacks", os.MFD_CLOEXEC)
@@ -59,23 +59,23 @@ class RelayedRank:
         self._outlet.then(lambda: self._on_taken(weight))
 
     def write(self, stream: str, data: Any, weight: int) -> None:
-        """Passes on what it writes."""
+        """Passes on its output."""
         self._outlet.write(stream, data)
         self._outlet.then(lambda: self._on_taken(weight))
 
-    def keep_stacks(self, content: Any) -> None:
-        """What its stacks file holds now."""
+    def write_stacks(self, content: Any) -> None:
+        """Copies the content of its stacks file to the stand-in."""
         if self._stacks is not None:
             os.ftruncate(self._stacks, 0)
             os.pwrite(self._stacks, content, 0)
 
-    def ignore(self) -> None:
-        """The kernel says nothing more to it."""
+    def stop_reading(self) -> None:
+        """Stops reading the kernel's messages to it."""
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(self.channel)
 
     def finish(self) -> None:
-        """It says nothing more."""
+        """The rank sends no further message."""
         self._outlet.finish()
 
     def end(self, then: Callable[[], object]) -> None:
@@ -87,7 +87,7 @@ class RelayedRank:
 
     def close(self) -> None:
         """Closes all; what has not been taken is lost."""
-        self.ignore()
+        self.stop_reading()
         self.channel.close()
         self._outlet.close()
         if self._stacks is not None:
@@ -95,6 +95,6 @@ class RelayedRank:
 
     def _on_taken(self, count: int) -> None:
         self._read += count
-        if self._read >= _TELL_READ:
-            self._tell_read(self._read)
+        if self._read >= _REPORT_READ:
+            self._send_read(self._read)
             self._read = 0

@@ -1,4 +1,4 @@
-"""The ways to reach a cluster, by how its address begins. A new one is a new file and one row."""
+"""The transports to a cluster, selected by its address. A new one is a new file and a branch of `make`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from notebook_accel.launch.cluster.transport import Transport
 
 
 def make(address: str, *, insecure: bool) -> Transport:
-    """What reaches the cluster at an address."""
+    """The transport to the cluster at an address."""
     if address == "slurm":
         from notebook_accel.launch.cluster.transports.slurm import SlurmCluster
 

@@ -1,4 +1,4 @@
-"""Machines of a Ray cluster: one actor on each, which hosts our agent. Ray places, starts and watches them."""
+"""Nodes of a Ray cluster: one actor on each, which hosts an agent. Ray places, starts and watches them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from notebook_accel.launch.cluster.transports import ray_advice
 from notebook_accel.launch.engines import contract
 from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest
 
-_LARGE = 100_000
-"""Bytes from which a blob goes through the object store."""
-_PLACING = 60.0
-"""Seconds to wait for machines that others use."""
-_LOOK = 2.0
-_BEGINNING = 120.0
-"""Seconds that an agent has to begin."""
-_SLOW = "rfc3987_syntax"
+_OBJECT_STORE_FROM = 100_000
+"""Bytes from which a blob travels through the object store."""
+_ALLOCATION_TIMEOUT = 60.0
+"""Seconds to wait for nodes that are in use."""
+_CHECK_INTERVAL = 2.0
+_AGENT_TIMEOUT = 120.0
+"""Seconds within which an agent starts."""
+_SLOW_IMPORT = "rfc3987_syntax"
 """Ray imports jsonschema, which imports this where Jupyter has brought it, and does without where it has not. It builds
 a grammar, which takes three seconds, for a format of addresses that Ray does not check."""
 _LOCAL_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -40,19 +40,19 @@ class RayCluster:
 
     Args:
         address: `auto`, `host:port` or `ray://host:port`.
-        insecure: It may be one that asks nobody for a token.
+        insecure: The cluster may be one that requires no token.
     """
 
     def __init__(self, address: str, *, insecure: bool) -> None:
         self._address = address
         self._insecure = insecure
-        self._later: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        threading.Thread(target=self._do_later, name="asking", daemon=True).start()
+        self._requests: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        threading.Thread(target=self._run_requests, name="asking", daemon=True).start()
 
-    def _do_later(self) -> None:
-        """Asks. Where an answer comes in, Ray's client may not ask: it would wait for itself."""
+    def _run_requests(self) -> None:
+        """Sends requests, on a thread of its own: in a callback, Ray's client would wait for itself."""
         while True:
-            self._later.get()()
+            self._requests.get()()
 
     def connect(self, patience: float) -> None:
         if importlib.util.find_spec("ray") is None:
@@ -65,7 +65,7 @@ class RayCluster:
         ray_advice.check_reachable(address)
         if ray_advice.is_loopback(address):
             os.environ[_LOCAL_ONLY] = "0"
-        sys.modules.setdefault(_SLOW, None)  # type: ignore[arg-type]  # an import of it is an error, which it may be
+        sys.modules.setdefault(_SLOW_IMPORT, None)  # type: ignore[arg-type]  # importing it then raises ImportError, which jsonschema handles
         ray_advice.check_accepted(address)
         import ray
 
@@ -109,7 +109,7 @@ class RayCluster:
         try:
             self._wait_for(placed, machines)
             actors += [_actor(placed, index, machines, environ) for index in range(machines.count)]
-            nodes = [_node(actor, self._later.put) for actor in actors]
+            nodes = [_node(actor, self._requests.put) for actor in actors]
             for node in nodes:
                 versions.compare(node.host, node.address, node.versions)
         except Exception as error:
@@ -120,15 +120,15 @@ class RayCluster:
         return (placed, actors), sorted(nodes, key=lambda node: versions.order(node.address, node.host))
 
     def _wait_for(self, placed: Any, machines: NodeRequest) -> None:
-        """Waits for machines that others use; not for one of which Ray finds out meanwhile that it has gone."""
-        deadline = time.monotonic() + _PLACING
-        while not placed.wait(_LOOK):
+        """Waits for nodes that are in use, but not for one that Ray meanwhile finds to be gone."""
+        deadline = time.monotonic() + _ALLOCATION_TIMEOUT
+        while not placed.wait(_CHECK_INTERVAL):
             self._check(machines)
             if time.monotonic() > deadline:
-                raise ClusterError(ray_advice.busy(machines, _PLACING))
+                raise ClusterError(ray_advice.busy(machines, _ALLOCATION_TIMEOUT))
 
     def share(self, data: bytes) -> Any:
-        if len(data) < _LARGE:
+        if len(data) < _OBJECT_STORE_FROM:
             return data
         import ray
 
@@ -151,7 +151,7 @@ class RayCluster:
 
 
 class RayNode:
-    """A machine on which an actor hosts the agent."""
+    """A node on which an actor hosts the agent."""
 
     def __init__(
         self,
@@ -165,37 +165,39 @@ class RayNode:
         self.versions: Mapping[str, str] = info["versions"]
         self.offset = offset
         self._actor = actor
-        self._later = later
-        self._told = 0
-        self._lose: Callable[[str], object] = lambda why: None
+        self._requests = later
+        self._sent = 0
+        self._on_lost: Callable[[str], object] = lambda why: None
 
-    def tell(self, frames: Sequence[Frame]) -> None:
-        told = self._actor.tell.remote(self._told, list(frames))
-        self._told += 1
-        told.future().add_done_callback(self._arrived)  # the agent waits for this number before it takes a later one
+    def send(self, frames: Sequence[Frame]) -> None:
+        delivered = self._actor.deliver.remote(self._sent, list(frames))
+        self._sent += 1
+        delivered.future().add_done_callback(
+            self._arrived
+        )  # the agent waits for this number before it takes a later one
 
-    def listen(self, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
-        self._lose = lose
-        self._ask(0, hear)
+    def listen(self, on_frames: Callable[[Sequence[Frame]], object], on_lost: Callable[[str], object]) -> None:
+        self._on_lost = on_lost
+        self._poll(0, on_frames)
 
-    def _arrived(self, told: Any) -> None:
-        if (error := told.exception()) is not None:
-            self._lose(ray_advice.why_lost(error))
+    def _arrived(self, delivered: Any) -> None:
+        if (error := delivered.exception()) is not None:
+            self._on_lost(ray_advice.why_lost(error))
 
-    def _ask(self, after: int, hear: Callable[[Sequence[Frame]], object]) -> None:
+    def _poll(self, after: int, on_frames: Callable[[Sequence[Frame]], object]) -> None:
         def answer(future: Any) -> None:
             try:
                 reached, frames = future.result()
             except Exception as error:
-                self._lose(ray_advice.why_lost(error))
+                self._on_lost(ray_advice.why_lost(error))
                 return
-            self._later(partial(self._ask, reached, hear))  # before all else: the way takes a millisecond
-            hear(frames)
+            self._requests(partial(self._poll, reached, on_frames))  # first, since the round trip takes a millisecond
+            on_frames(frames)
 
         try:
             self._actor.poll.remote(after, WAIT).future().add_done_callback(answer)
         except Exception as error:
-            self._lose(ray_advice.why_lost(error))
+            self._on_lost(ray_advice.why_lost(error))
 
 
 def _join(address: str) -> None:
@@ -210,10 +212,10 @@ def _join(address: str) -> None:
 
 
 def _within(seconds: float, act: Callable[[], object]) -> None:
-    """Does something that may never come back, of which only the end of this process would rid it then.
+    """Calls a function that may never return, on a thread that is abandoned then.
 
     Raises:
-        TimeoutError: It has not come back.
+        TimeoutError: It has not returned in time.
     """
     done: futures.Future[object] = futures.Future()
 
@@ -248,7 +250,7 @@ def _actor(placed: Any, index: int, machines: NodeRequest, environ: Mapping[str,
 def _node(actor: Any, later: Callable[[Callable[[], object]], object]) -> RayNode:
     import ray
 
-    ray.get(actor.info.remote(), timeout=_BEGINNING)  # waits for its process
+    ray.get(actor.info.remote(), timeout=_AGENT_TIMEOUT)  # waits until its process has started
     asked = time.time()
-    info = ray.get(actor.info.remote(), timeout=_BEGINNING)
+    info = ray.get(actor.info.remote(), timeout=_AGENT_TIMEOUT)
     return RayNode(actor, info, info["clock"] - (asked + time.time()) / 2, later)

@@ -1,4 +1,4 @@
-"""What can be wrong with a Ray cluster, found early where it can be, and said in words that help."""
+"""Diagnoses what is wrong with a Ray cluster, before connecting where possible, and says what to do."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _UNSTUCK = (
     "(https://github.com/ray-project/ray/issues/63202). Start the head with GRPC_ENABLE_FORK_SUPPORT=0 in its "
     "environment; or run the notebook on a machine of the cluster, with cluster='auto'."
 )
-_REACH = 5.0
+_CONNECT_TIMEOUT = 5.0
 """Seconds to wait for a head to accept a connection."""
 _NO_TOKEN = "no authentication token was found|(couldn't|could not) find an authentication token"
 _REFUSED = "unauthenticated|authentication|authorization|token"
-_SAYS = {
+_ADVICE = {
     "version mismatch": """
         the cluster runs another version of Ray or Python than this notebook. Install the same on every machine.""",
     _NO_TOKEN: """
@@ -43,7 +43,7 @@ _SAYS = {
         ray://HOST:PORT), the firewall between, and that the notebook has the cluster's token (RAY_AUTH_MODE=token and
         RAY_AUTH_TOKEN): a wrong one looks the same.""",
 }
-"""What an error of Ray's means, by what it says."""
+"""What Ray's errors mean, by patterns of their text."""
 
 
 def locate(address: str) -> str:
@@ -84,12 +84,12 @@ def is_stuck(error: Exception) -> bool:
 
 
 def stuck(address: str, seconds: float) -> str:
-    """That nothing came of it in time."""
+    """The message for a client server that did not answer in time."""
     return f"{address}: Ray's client server has not begun to serve this notebook within {seconds:g} s. {_UNSTUCK}"
 
 
 def has_token() -> bool:
-    """Whether Ray is told to show a token, and to ask for one."""
+    """Whether Ray is configured to use tokens."""
     return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
 
 
@@ -133,7 +133,7 @@ def check_reachable(address: str) -> None:
     if not host or not port.isdecimal():
         raise ClusterError(f"cluster={address!r} is no address: write 'ray://HOST:10001', 'HOST:6379' or 'auto'")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _REACH).close()
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
     except OSError as error:
         raise ClusterError(
             f"the Ray cluster at {address} can't be reached: {error}. Check that its head runs (`ray status` there), "
@@ -166,14 +166,14 @@ def explain(address: str, error: Exception) -> str:
     text = f"{type(error).__name__}: {error}"
     if is_stuck(error):
         return f"the Ray cluster at {address} can't be used: {_UNSTUCK}\nRay said: {_short(text)}"
-    for pattern, advice in _SAYS.items():
+    for pattern, advice in _ADVICE.items():
         if re.search(pattern, text, re.IGNORECASE | re.DOTALL):
             return f"the Ray cluster at {address} can't be used: {' '.join(advice.split())}\nRay said: {_short(text)}"
     return f"the Ray cluster at {address} can't be used: {_short(text)}"
 
 
 def busy(machines: NodeRequest, seconds: float) -> str:
-    """That what was asked for is not given."""
+    """The message for nodes that exist and are in use."""
     return (
         f"{machines.count} machines with {machines} each are there, and were not free for {seconds:g} s: others use "
         "them, or one does not answer. `ray status` shows who; a notebook gives back machines that it does not use "
@@ -182,7 +182,7 @@ def busy(machines: NodeRequest, seconds: float) -> str:
 
 
 def why_lost(error: Exception) -> str:
-    """Why nothing more is heard of a machine."""
+    """Why the connection to a node was lost."""
     if "node" in str(error).lower() and "died" in str(error).lower():
         return "the machine has gone, or Ray on it has ended"
     return "the connection to it broke: the machine, or the agent on it, has gone"

@@ -1,7 +1,7 @@
-"""Machines that Slurm gives: one task of `srun` on each, which hosts our agent and calls back.
+"""Nodes that Slurm allocates: one task of `srun` on each, which hosts an agent and connects to the bridge.
 
 In an allocation (a notebook that runs in `salloc` or a batch job) the agents are a step of it, at once; elsewhere
-`srun` asks for machines of its own.
+`srun` requests an allocation of its own.
 
 Source: `man srun`, `man sinfo` of Slurm 22.05.
 """
@@ -27,21 +27,21 @@ from itertools import zip_longest
 from typing import IO, Any
 
 from notebook_accel.launch.cluster import connection, versions
-from notebook_accel.launch.cluster.connection import Wire
+from notebook_accel.launch.cluster.connection import FrameConnection
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.transport import ClusterError, Node
 from notebook_accel.launch.engines import contract
 from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest
 from notebook_accel.launch.system import interfaces
 
-_ASKING = 20.0
-"""Seconds that Slurm's commands have."""
-_PLACING = 60
-"""Seconds to wait for machines that others use."""
-_BEGINNING = 120.0
-"""Seconds that the agents have to call, once they are placed."""
-_ENDING = 5.0
-"""Seconds that agents have to end once they are let go."""
+_COMMAND_TIMEOUT = 20.0
+"""The timeout of Slurm's commands, in seconds."""
+_ALLOCATION_TIMEOUT = 60
+"""Seconds to wait for nodes that are in use."""
+_AGENT_TIMEOUT = 120.0
+"""Seconds within which the agents connect, once they have nodes."""
+_EXIT_TIMEOUT = 5.0
+"""Seconds within which agents exit, once their connections are closed."""
 _ANY_PORT = 9
 _USABLE = ("idle", "mix", "alloc", "comp")
 _FORMAT = "%N|%o|%c|%G|%t"
@@ -50,10 +50,10 @@ _GPUS = re.compile(r"gpu:(?:[^:(,]+:)?(\d+)")
 
 
 class SlurmCluster:
-    """The cluster that Slurm's commands on this machine speak to."""
+    """The cluster that Slurm's commands on this node reach."""
 
     def connect(self, patience: float) -> None:
-        del patience  # nothing of it can be stuck
+        del patience  # every command has a timeout of its own
         if not shutil.which("srun") or not shutil.which("sinfo"):
             raise ClusterError(
                 "cluster='slurm' needs Slurm's commands, and there is no srun here: run the notebook on a login node, "
@@ -63,10 +63,10 @@ class SlurmCluster:
     def survey(self) -> list[NodeInfo]:
         nodes = os.environ.get("SLURM_JOB_NODELIST")
         where = ["--nodes", nodes] if nodes else []
-        found = parse(_ask(["sinfo", "--noheader", "--Node", *where, "--format", _FORMAT]))
+        found = parse(_run_command(["sinfo", "--noheader", "--Node", *where, "--format", _FORMAT]))
         if not nodes:
             return list(found.values())
-        mine = _ask(["scontrol", "show", "hostnames", nodes]).split()
+        mine = _run_command(["scontrol", "show", "hostnames", nodes]).split()
         allotted = per_node(os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
         return [
             replace(found[name], cpus=min(cpus, found[name].cpus))
@@ -79,7 +79,7 @@ class SlurmCluster:
         fit = [each for each in found if each.cpus >= machines.cpus and each.gpus >= machines.gpus]
         if len(fit) < machines.count:
             raise ClusterError(contract.not_enough_nodes(machines, found))
-        step = _Step(machines, _towards([each.address for each in fit]))
+        step = _Step(machines, _own_address([each.address for each in fit]))
         try:
             nodes = step.begin(environ)
             for node in nodes:
@@ -97,7 +97,7 @@ class SlurmCluster:
 
 
 def parse(said: str) -> dict[str, NodeInfo]:
-    """The machines that `sinfo` tells of in our format, by name; one that is in several partitions is there once."""
+    """The nodes in the output of `sinfo` with `_FORMAT`, by name; one in several partitions counts once."""
     found = {}
     for line in said.splitlines():
         name, address, cpus, resources, state = line.split("|")
@@ -107,22 +107,22 @@ def parse(said: str) -> dict[str, NodeInfo]:
 
 
 def per_node(text: str) -> list[int]:
-    """What `SLURM_JOB_CPUS_PER_NODE` says of each machine: `4(x2),8` is 4, 4 and 8."""
+    """The CPUs of each node in `SLURM_JOB_CPUS_PER_NODE`: `4(x2),8` is 4, 4 and 8."""
     return [int(count) for count, times in _TIMES.findall(text) for _ in range(int(times or 1))]
 
 
 class _Step:
-    """The agents of one start, and the `srun` that holds them."""
+    """The agents of one start, and the `srun` process that runs them."""
 
     def __init__(self, machines: NodeRequest, host: str) -> None:
         self._machines = machines
         self._host = host
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the step
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the step
         self._process: subprocess.Popen[bytes] | None = None
         self._nodes: list[SlurmNode] = []
 
     def begin(self, environ: Mapping[str, str]) -> list[SlurmNode]:
-        """Starts the agents, and waits until all have called.
+        """Starts the agents, and waits until all have connected.
 
         Raises:
             ClusterError: They did not.
@@ -132,17 +132,17 @@ class _Step:
             host, port = listener.getsockname()[:2]
             order = {"host": host, "port": port, "secret": secret.hex(), "environ": dict(environ)}
             self._process = subprocess.Popen(
-                self._command(), stdin=subprocess.PIPE, stdout=self._said, stderr=self._said, start_new_session=True
+                self._command(), stdin=subprocess.PIPE, stdout=self._log, stderr=self._log, start_new_session=True
             )
             assert self._process.stdin is not None
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.write(json.dumps(order).encode() + b"\n")
                 self._process.stdin.close()
-            self._nodes = self._hear(listener, secret, self._process)
+            self._nodes = self._accept_agents(listener, secret, self._process)
         return sorted(self._nodes, key=lambda node: versions.order(node.address, node.host))
 
     def end(self) -> None:
-        """Lets the agents end, and `srun` with them."""
+        """Closes the connections: the agents exit, and `srun` with them."""
         for node in self._nodes:
             node.close()
         if self._process is not None:
@@ -150,7 +150,7 @@ class _Step:
             if not self._nodes:
                 process.terminate()
             threading.Thread(target=_reap, args=(process,), name="notebook-accel-srun", daemon=True).start()
-        self._said.close()
+        self._log.close()
 
     def _command(self) -> list[str]:
         count, cpus, gpus = self._machines.count, self._machines.cpus, self._machines.gpus
@@ -159,37 +159,39 @@ class _Step:
             *("srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"),
             *([f"--gpus-per-node={gpus}"] if gpus else []),
             *(["--overlap"] if inside else ["--job-name=notebook-accel"]),
-            f"--immediate={_PLACING}",
-            "--kill-on-bad-exit=0",  # the ranks on a machine that is left are ended in order
+            f"--immediate={_ALLOCATION_TIMEOUT}",
+            "--kill-on-bad-exit=0",  # an agent that is left ends its ranks in order
             "--quiet",
             *("--input=all", "--unbuffered", "--mpi=none"),
             *(sys.executable, "-m", "notebook_accel.launch.cluster.agent.slurm_agent"),
         ]
 
-    def _hear(self, listener: socket.socket, secret: bytes, process: subprocess.Popen[bytes]) -> list[SlurmNode]:
-        """Takes the agents' calls. Others' are refused, each on a thread of its own, so that none holds up the rest."""
+    def _accept_agents(
+        self, listener: socket.socket, secret: bytes, process: subprocess.Popen[bytes]
+    ) -> list[SlurmNode]:
+        """Accepts the agents. Each handshake has a thread of its own, so that a stranger does not delay the rest."""
         called: queue.SimpleQueue[SlurmNode] = queue.SimpleQueue()
         nodes: list[SlurmNode] = []
-        deadline = time.monotonic() + _PLACING + _BEGINNING
+        deadline = time.monotonic() + _ALLOCATION_TIMEOUT + _AGENT_TIMEOUT
         listener.settimeout(0.05)
         while len(nodes) < self._machines.count:
             with contextlib.suppress(TimeoutError):
                 caller, _ = listener.accept()
-                threading.Thread(target=_let_in, args=(caller, secret, called), daemon=True).start()
+                threading.Thread(target=_accept_agent, args=(caller, secret, called), daemon=True).start()
             while not called.empty():
                 nodes.append(called.get())
             if process.poll() is not None:
-                raise ClusterError(f"Slurm did not start the agents: {self._words()}")
+                raise ClusterError(f"Slurm did not start the agents: {self._log_text()}")
             if time.monotonic() > deadline:
                 raise ClusterError(
                     f"only {len(nodes)} of {self._machines.count} machines have called back at {self._host} within "
-                    f"{_PLACING + _BEGINNING:g} s: {self._words()}"
+                    f"{_ALLOCATION_TIMEOUT + _AGENT_TIMEOUT:g} s: {self._log_text()}"
                 )
         return nodes
 
-    def _words(self) -> str:
-        """What `srun` and the agents have said, and what helps."""
-        said = os.pread(self._said.fileno(), 4000, 0).decode(errors="replace").strip()
+    def _log_text(self) -> str:
+        """What `srun` and the agents have printed, with advice."""
+        said = os.pread(self._log.fileno(), 4000, 0).decode(errors="replace").strip()
         if "No module named" in said:
             said += (
                 f". The machines run {sys.executable}, as this one does: install notebook-accel where all of them see "
@@ -197,60 +199,63 @@ class _Step:
             )
         elif "Unable to allocate resources" in said or "Unable to create step" in said or "Immediate" in said:
             said += (
-                f". Machines with {self._machines} each were not free within {_PLACING} s: ask for fewer, or wait for "
-                "them with `salloc --nodes=…` and run the notebook in that allocation"
+                f". NodeRequest with {self._machines} each were not free within {_ALLOCATION_TIMEOUT} s: ask for
+                fewer, "
+                "or wait for them with `salloc --nodes=…` and run the notebook in that allocation"
             )
         return said or "it has said nothing"
 
 
 class SlurmNode:
-    """A machine whose agent has called."""
+    """A node whose agent has connected."""
 
-    def __init__(self, line: Wire, info: Mapping[str, Any]) -> None:
+    def __init__(self, line: FrameConnection, info: Mapping[str, Any]) -> None:
         self.host = str(info["host"])
         self.address = str(info["address"])
         self.versions: Mapping[str, str] = info["versions"]
         self.offset = float(info["clock"]) - time.time()
         self._line = line
-        self._told: queue.SimpleQueue[Sequence[Frame] | None] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[Sequence[Frame] | None] = queue.SimpleQueue()
 
-    def tell(self, frames: Sequence[Frame]) -> None:
-        self._told.put(frames)
+    def send(self, frames: Sequence[Frame]) -> None:
+        self._outgoing.put(frames)
 
-    def listen(self, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
+    def listen(self, on_frames: Callable[[Sequence[Frame]], object], on_lost: Callable[[str], object]) -> None:
         threading.Thread(target=self._send, name="notebook-accel-send", daemon=True).start()
-        threading.Thread(target=self._receive, args=(hear, lose), name="notebook-accel-hear", daemon=True).start()
+        threading.Thread(
+            target=self._receive, args=(on_frames, on_lost), name="notebook-accel-hear", daemon=True
+        ).start()
 
     def close(self) -> None:
-        """Sends what is waiting, and hangs up."""
-        self._told.put(None)
+        """Sends what is queued, and disconnects."""
+        self._outgoing.put(None)
 
     def _send(self) -> None:
-        with contextlib.suppress(OSError):  # `_receive` tells
-            while (frames := self._told.get()) is not None:
+        with contextlib.suppress(OSError):  # `_receive` reports it
+            while (frames := self._outgoing.get()) is not None:
                 self._line.send(frames)
         self._line.close()
 
-    def _receive(self, hear: Callable[[Sequence[Frame]], object], lose: Callable[[str], object]) -> None:
+    def _receive(self, on_frames: Callable[[Sequence[Frame]], object], on_lost: Callable[[str], object]) -> None:
         try:
             while True:
-                hear(self._line.receive())
+                on_frames(self._line.receive())
         except EOFError:
-            lose("its agent has ended")
+            on_lost("its agent has ended")
         except (OSError, ValueError) as error:
-            lose(f"the connection broke: {error}")
+            on_lost(f"the connection broke: {error}")
 
 
-def _let_in(caller: socket.socket, secret: bytes, called: queue.SimpleQueue[SlurmNode]) -> None:
+def _accept_agent(caller: socket.socket, secret: bytes, called: queue.SimpleQueue[SlurmNode]) -> None:
     with contextlib.suppress(OSError, EOFError, ValueError, connection.AuthenticationError):
         line = connection.answer(caller, secret)
         ((info, _),) = line.receive()
         called.put(SlurmNode(line, info))
 
 
-def _ask(command: Sequence[str]) -> str:
+def _run_command(command: Sequence[str]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_ASKING)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_TIMEOUT)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ClusterError(f"Slurm does not answer: {command[0]}: {error}") from error
     if done.returncode:
@@ -258,8 +263,8 @@ def _ask(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def _towards(addresses: Sequence[str]) -> str:
-    """The address of this machine from which it reaches others."""
+def _own_address(addresses: Sequence[str]) -> str:
+    """The address of this node from which it reaches the others."""
     for address in addresses:
         with contextlib.suppress(OSError):
             return interfaces.own_address(address, _ANY_PORT)
@@ -268,10 +273,10 @@ def _towards(addresses: Sequence[str]) -> str:
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
     try:
-        process.wait(_ENDING)
+        process.wait(_EXIT_TIMEOUT)
     except subprocess.TimeoutExpired:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_ENDING)
+            process.wait(_EXIT_TIMEOUT)
         process.kill()
         process.wait()

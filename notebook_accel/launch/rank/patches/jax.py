@@ -1,8 +1,8 @@
-"""Tells JAX about the ranks, so that `jax.distributed.initialize()` needs no arguments on them.
+"""Patches JAX so that `jax.distributed.initialize()` finds the ranks without arguments.
 
-JAX knows its surroundings by classes that register themselves as they are defined
-(https://github.com/jax-ml/jax/blob/main/jax/_src/clusters/cluster.py). Ours comes first: a rank of a notebook that runs
-under Slurm or Kubernetes belongs to the launch, not to those. Whoever passes arguments is not asked.
+JAX detects where it runs by classes that register themselves as they are defined
+(https://github.com/jax-ml/jax/blob/main/jax/_src/clusters/cluster.py). This one is put first: a rank of a notebook that
+runs under Slurm or Kubernetes belongs to the launch, not to those. JAX asks none of them if it is passed arguments.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from notebook_accel.launch.rank.patches.on_import import when_imported
 
 
 def install() -> None:
-    """Has JAX know, once it is there."""
+    """Registers the ranks with JAX, once it is imported."""
     when_imported({"jax._src.clusters.cluster": _register})
 
 
@@ -35,7 +35,7 @@ def _register(module: Any) -> None:
         @classmethod
         def get_coordinator_address(cls, *_: Any, **__: Any) -> str:
             address = f"{os.environ['MASTER_ADDR']}:{os.environ['JAX_COORDINATOR_PORT']}"
-            # JAX would listen on every interface. It is set only now: an address that the user gives has its own.
+            # By default JAX listens on every interface. Set only here: an address that the user passes has its own.
             os.environ.setdefault("JAX_COORDINATOR_BIND_ADDRESS", address)
             return address
 
@@ -49,7 +49,7 @@ def _register(module: Any) -> None:
 
         @classmethod
         def get_local_process_id(cls) -> int:
-            """Which of the GPUs that all ranks of this machine see is this one's."""
+            """The index of this rank's GPU among those that all ranks of this node see."""
             visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
             shared = len(visible.split(",")) if visible else int(os.environ["LOCAL_WORLD_SIZE"])
             return int(os.environ["LOCAL_RANK"]) % shared

@@ -1,7 +1,6 @@
-"""Makes events of the bars of Keras: one for each `fit`, `evaluate` or `predict`, and one for each bare `Progbar`.
+"""Patches the progress bars of Keras: each `fit`, `evaluate`, `predict` and bare `Progbar` becomes one bar of events.
 
-Keras draws by itself, on standard output. A bar that would draw counts as it does otherwise, and is only told. Keras is
-changed when it is imported.
+Keras draws its bars itself, on standard output. A bar that would draw keeps its counts and emits events instead.
 """
 
 from __future__ import annotations
@@ -18,27 +17,27 @@ from notebook_accel.events import Bar, Metrics
 from notebook_accel.launch.rank.patches import tqdm
 from notebook_accel.launch.rank.patches.on_import import when_imported
 
-_DRAWS = 1
-"""The `verbose` of a bar that draws; 2 prints a line at the end of each epoch."""
+_VERBOSE_BAR = 1
+"""The `verbose` of a bar that draws. With 2, Keras prints a line at the end of each epoch."""
 
 
 def install() -> None:
-    """Has the bars of this process told, once Keras is there."""
-    when_imported({"keras.src.utils.progbar": _change_bar, "keras.src.callbacks.progbar_logger": _change_logger})
+    """Patches Keras once it is imported."""
+    when_imported({"keras.src.utils.progbar": _patch_progbar, "keras.src.callbacks.progbar_logger": _patch_logger})
 
 
 @dataclass
-class _Shown:
-    """One bar of the panel."""
+class _PanelBar:
+    """A bar as the panel shows it."""
 
     description: str = ""
-    ends_alone: bool = True
-    """It is over when it is full; else when `close` says so."""
+    closes_when_full: bool = True
+    """It closes once it is full; otherwise only when `close` is called."""
     number: int = field(default_factory=tqdm.new_number)
     last: Bar | None = None
 
-    def tell(self, bar: Any, n: float, *, is_full: bool) -> None:
-        """Tells the state of one of Keras' bars."""
+    def publish(self, bar: Any, n: float, *, is_full: bool) -> None:
+        """Publishes the state of a `Progbar`."""
         elapsed = time.time() - bar._start
         self.last = Bar(
             bar=self.number,
@@ -49,67 +48,67 @@ class _Shown:
             rate=n / elapsed if elapsed > 0 else None,
             elapsed=elapsed,
             postfix=", ".join(f"{name}={_mean(bar._values[name]):.4g}" for name in bar._values_order),
-            closed=is_full and self.ends_alone,
+            closed=is_full and self.closes_when_full,
         )
-        tqdm.tell(self.last)
+        tqdm.publish(self.last)
 
     def close(self) -> None:
         if self.last is not None:
-            tqdm.tell(replace(self.last, closed=True))
+            tqdm.publish(replace(self.last, closed=True))
 
 
-def _change_bar(module: Any) -> None:
+def _patch_progbar(module: Any) -> None:
     if not hasattr(module.Progbar.update, "__wrapped__"):
-        module.Progbar.update = _update(module.Progbar.update)
+        module.Progbar.update = _patched_update(module.Progbar.update)
 
 
-def _update(original: Callable[..., None]) -> Callable[..., None]:
+def _patched_update(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def update(self: Any, current: Any, values: Any = None, finalize: bool | None = None) -> None:
-        if not _is_told(self):
+        if not _is_captured(self):
             original(self, current, values, finalize)
             return
-        self.verbose = 0  # it counts, and does not draw
+        self.verbose = 0  # it then counts, and does not draw
         try:
             original(self, current, values, finalize)
         finally:
-            self.verbose = _DRAWS
-        with contextlib.suppress(Exception):  # another version of Keras may keep other things
+            self.verbose = _VERBOSE_BAR
+        with contextlib.suppress(Exception):  # another version of Keras may have other attributes
             is_full = finalize or (finalize is None and self.target is not None and current >= self.target)
-            if not hasattr(self, "_accel_shown"):
-                self._accel_shown = _Shown()
-            self._accel_shown.tell(self, float(current), is_full=bool(is_full))
+            if not hasattr(self, "_accel_bar"):
+                self._accel_bar = _PanelBar()
+            self._accel_bar.publish(self, float(current), is_full=bool(is_full))
 
     return update
 
 
-def _change_logger(module: Any) -> None:
+def _patch_logger(module: Any) -> None:
     base: Any = module.ProgbarLogger
-    if hasattr(base, "_accel_shown"):
+    if hasattr(base, "_accel_bar"):
         return
 
     class ProgbarLogger(base):  # type: ignore[misc]
-        """What draws during `fit`, `evaluate` and `predict`: however many bars it makes, one is shown."""
+        """The callback that draws during `fit`, `evaluate` and `predict`. It makes a bar an epoch; one is shown."""
 
-        _accel_shown: _Shown | None = None
+        _accel_bar: _PanelBar | None = None
 
         def _maybe_init_progbar(self) -> None:
             super()._maybe_init_progbar()
-            if self._accel_shown is None:
-                self._accel_shown = _Shown("Evaluation", ends_alone=False)
-            self.progbar._accel_shown = self._accel_shown
+            if self._accel_bar is None:
+                self._accel_bar = _PanelBar("Evaluation", closes_when_full=False)
+            self.progbar._accel_bar = self._accel_bar
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            if not _is_told(self):
+            if not _is_captured(self):
                 super().on_epoch_begin(epoch, logs)
                 return
-            self._reset_progbar()  # the rest would print the number of the epoch
+            self._reset_progbar()  # the original would also print the number of the epoch
             self._maybe_init_progbar()
-            self._accel_shown.description = f"Epoch {epoch + 1}/{self.epochs}"  # type: ignore[union-attr]
+            self._accel_bar.description = f"Epoch {epoch + 1}/{self.epochs}"  # type: ignore[union-attr]
 
         def on_predict_begin(self, logs: Any = None) -> None:
             super().on_predict_begin(logs)
-            self._accel_shown.description = "Prediction"  # type: ignore[union-attr]
+            self._accel_bar.description = "Prediction"  # type: ignore[union-attr]
 
         def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
             super().on_epoch_end(epoch, logs)
@@ -132,16 +131,16 @@ def _change_logger(module: Any) -> None:
             self._accel_close()
 
         def _accel_close(self) -> None:
-            if self._accel_shown is not None:
-                self._accel_shown.close()
-                self._accel_shown = None
+            if self._accel_bar is not None:
+                self._accel_bar.close()
+                self._accel_bar = None
 
     ProgbarLogger.__module__ = base.__module__
     module.ProgbarLogger = ProgbarLogger
 
 
-def _is_told(bar: Any) -> bool:
-    return events.has_listener() and bar.verbose == _DRAWS
+def _is_captured(bar: Any) -> bool:
+    return events.has_listener() and bar.verbose == _VERBOSE_BAR
 
 
 def _mean(value: Any) -> float:

@@ -1,7 +1,7 @@
-"""Lets a rank spawn workers, such as a DataLoader's, that need what a cell has defined.
+"""Patches multiprocessing so that a rank can spawn workers, such as a DataLoader's, that use what a cell defined.
 
 multiprocessing pickles a spawned process by reference, and its worker imports the script that the process came from.
-What a cell defined is in no script, so here the process travels by value, as the call itself did.
+What a cell defined is in no script, so here the process object is pickled by value, like the call itself.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 from notebook_accel.launch.wire.pickling import dump_worker, load_worker
 
 
-class _Travelling:
-    """A process object on its way."""
+class _PickledByValue:
+    """Stands for a process object in a pickle."""
 
     def __init__(self, process_object: process.BaseProcess) -> None:
         self._process = process_object
@@ -24,23 +24,23 @@ class _Travelling:
 
 
 def install() -> None:
-    """Makes `spawn` and `forkserver` of multiprocessing work in this process, and workers leave no folders behind."""
+    """Makes `spawn` and `forkserver` work for what cells defined, and workers leave no temporary folders behind."""
     dump = reduction.dump
 
     def dump_by_value(obj: Any, file: Any, protocol: Any = None) -> None:
         if isinstance(obj, process.BaseProcess):
-            pickle.dump(_Travelling(obj), file, protocol)
+            pickle.dump(_PickledByValue(obj), file, protocol)
         else:
             dump(obj, file, protocol)
 
     reduction.dump = dump_by_value
 
-    begin = process.BaseProcess.__init__
+    original_init = process.BaseProcess.__init__
 
-    def begin_in_our_folder(self: process.BaseProcess, *args: Any, **kwargs: Any) -> None:
-        # A worker that shares tensors would else make a folder of its own, and a worker that is ended leaves it there.
-        # It takes its parent's if there is one, which this process removes at its end.
+    def init_with_temp_dir(self: process.BaseProcess, *args: Any, **kwargs: Any) -> None:
+        # A worker that shares tensors otherwise makes a folder of its own, which is left behind if it is terminated.
+        # If its parent has one, it uses that, and the parent removes it at its exit.
         util.get_temp_dir()
-        begin(self, *args, **kwargs)
+        original_init(self, *args, **kwargs)
 
-    process.BaseProcess.__init__ = begin_in_our_folder  # type: ignore[method-assign]
+    process.BaseProcess.__init__ = init_with_temp_dir  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Changes a module of a library once it is imported, and never imports it for that."""
+"""Patches modules of other libraries once they are imported, and never imports one for that."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-Change = Callable[[Any], None]
-"""Takes the module. It may be called for one that is changed already."""
+Patch = Callable[[Any], None]
+"""Patches the module that it is given, which may be patched already."""
 
 
-def when_imported(changes: dict[str, Change]) -> None:
-    """Calls the change of each module that is imported already, by its name, and of the others when they are."""
-    later = {}
-    for name, change in changes.items():
+def when_imported(patches: dict[str, Patch]) -> None:
+    """Patches each module, by its name, now if it is imported already, otherwise as soon as it is."""
+    pending = {}
+    for name, patch in patches.items():
         if name in sys.modules:
-            change(sys.modules[name])
+            patch(sys.modules[name])
         else:
-            later[name] = change
-    if later:
-        sys.meta_path.insert(0, _Finder(later))
+            pending[name] = patch
+    if pending:
+        sys.meta_path.insert(0, _Finder(pending))
 
 
 class _Finder:
-    """Finds the modules where they are, and has them changed once they are loaded."""
+    """An import hook that finds modules as usual, and patches them once they are loaded."""
 
-    def __init__(self, changes: dict[str, Change]) -> None:
-        self._changes = changes
+    def __init__(self, patches: dict[str, Patch]) -> None:
+        self._patches = patches
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        change = self._changes.get(fullname)
-        spec = None if change is None else PathFinder.find_spec(fullname, path, target)
-        if change is not None and spec is not None and spec.loader is not None:
+        patch = self._patches.get(fullname)
+        spec = None if patch is None else PathFinder.find_spec(fullname, path, target)
+        if patch is not None and spec is not None and spec.loader is not None:
             loader: Any = spec.loader
-            loader.exec_module = _then(loader.exec_module, change)
+            loader.exec_module = _patch_after(loader.exec_module, patch)
         return spec
 
 
-def _then(load: Callable[[ModuleType], None], change: Change) -> Callable[[ModuleType], None]:
+def _patch_after(load: Callable[[ModuleType], None], patch: Patch) -> Callable[[ModuleType], None]:
     def exec_module(module: ModuleType) -> None:
         load(module)
-        change(module)
+        patch(module)
 
     return exec_module

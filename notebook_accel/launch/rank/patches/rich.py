@@ -1,7 +1,7 @@
-"""Makes events of the bars of Rich: `rich.progress.track`, and every `Progress` with its tasks.
+"""Patches the progress bars of Rich: `rich.progress.track`, and every `Progress` with its tasks, become events.
 
-A progress that would draw on the terminal is only remembered, and `take` looks at its tasks later: so what moves them
-costs what it did, and less, for nothing is drawn. Rich is changed when it is imported.
+A progress that would draw on the terminal is only recorded, and `take` samples its tasks later. So advancing a task
+costs no more than before; less, since nothing is drawn.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ _RUNNING = f"{__name__}.running"
 
 
 def install() -> None:
-    """Has the bars of this process followed, once Rich is there."""
-    when_imported({"rich.progress": _change})
+    """Patches Rich once it is imported."""
+    when_imported({"rich.progress": _patch})
 
 
 def take() -> list[Bar]:
     """The latest state of each task that has moved since the last call."""
     found: list[Bar] = []
     running = _running()
-    for key, followed in list(running.items()):
-        is_last = followed.stopped
-        with contextlib.suppress(Exception):  # a class of the user's may tell anything of itself
-            found += followed.news(is_last=is_last)
-        if is_last and followed.stopped:  # it may have been started again just now
+    for key, tracked in list(running.items()):
+        is_last = tracked.stopped
+        with contextlib.suppress(Exception):  # a subclass of the user's may have any attributes
+            found += tracked.updates(is_last=is_last)
+        if is_last and tracked.stopped:  # it may have been started again just now
             running.pop(key, None)
     return found
 
 
-def _running() -> dict[int, _Followed]:
-    """By the identity of the progress, each of this rank's that has been started and not yet told to its end."""
-    found: dict[int, _Followed] = rank_local.space().setdefault(_RUNNING, {})
+def _running() -> dict[int, _RunningProgress]:
+    """The progresses of this rank that have been started and whose end is not yet published, by `id`."""
+    found: dict[int, _RunningProgress] = rank_local.space().setdefault(_RUNNING, {})
     return found
 
 
-class _Followed:
-    """A progress that runs, and what was told of its tasks."""
+class _RunningProgress:
+    """A running `Progress`, and the state of its tasks that was published last."""
 
     def __init__(self, progress: Any) -> None:
         self.progress = progress
         self.is_hidden = False
         self.stopped = False
         self._numbers: dict[Any, int] = {}
-        self._told: dict[Any, Bar] = {}
+        self._reported: dict[Any, Bar] = {}
 
     def hide(self) -> None:
-        """Has it draw nothing, and take itself for drawn: `track` counts only as long as it is."""
+        """Keeps it from drawing, while it believes that it is live: otherwise `track` would not count."""
         self.is_hidden = True
         self.progress.live._started = self.progress.disable = True
 
@@ -64,17 +64,17 @@ class _Followed:
             self.progress.live._started = self.progress.disable = False
         self.stopped = True
 
-    def news(self, *, is_last: bool) -> list[Bar]:
+    def updates(self, *, is_last: bool) -> list[Bar]:
         tasks = [task for task in self.progress.tasks if task.visible]
         now = {task.id: self._describe(task, depth) for depth, task in enumerate(tasks)}
-        found = [replace(bar, closed=True, leave=False) for id_, bar in self._told.items() if id_ not in now]
+        found = [replace(bar, closed=True, leave=False) for id_, bar in self._reported.items() if id_ not in now]
         for id_, bar in now.items():
             bar = replace(bar, closed=True) if is_last else bar
-            before = self._told.get(id_)
+            before = self._reported.get(id_)
             if before is None or replace(bar, elapsed=0.0, rate=None) != replace(before, elapsed=0.0, rate=None):
                 found.append(bar)
             now[id_] = bar
-        self._told = now
+        self._reported = now
         return found
 
     def _describe(self, task: Any, depth: int) -> Bar:
@@ -85,7 +85,7 @@ class _Followed:
             bar=self._numbers[task.id],
             n=float(task.completed),
             total=None if task.total is None else float(task.total),
-            description=_plain(task.description),
+            description=_without_markup(task.description),
             rate=None if speed is None else float(speed),
             elapsed=float(task.elapsed or 0.0),
             depth=depth,
@@ -94,44 +94,46 @@ class _Followed:
         )
 
 
-def _plain(description: str) -> str:
+def _without_markup(description: str) -> str:
     """Without Rich's markup."""
     from rich.text import Text
 
     return Text.from_markup(str(description)).plain.strip()
 
 
-def _change(module: Any) -> None:
+def _patch(module: Any) -> None:
     progress = module.Progress
     if not hasattr(progress.start, "__wrapped__"):
-        progress.start = _start(progress.start)
-        progress.stop = _stop(progress.stop)
+        progress.start = _patched_start(progress.start)
+        progress.stop = _patched_stop(progress.stop)
 
 
-def _start(original: Callable[..., None]) -> Callable[..., None]:
+def _patched_start(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def start(self: Any) -> None:
         if not events.has_listener() or self.disable:
             original(self)
             return
-        followed = _running().get(id(self)) or _Followed(self)  # it may go on before its end was told
-        followed.stopped = False
-        _running()[id(self)] = followed
+        tracked = _running().get(id(self)) or _RunningProgress(
+            self
+        )  # it may be started again before its end is published
+        tracked.stopped = False
+        _running()[id(self)] = tracked
         if tqdm.is_terminal(self.console.file):
-            followed.hide()
+            tracked.hide()
         else:
-            original(self)  # it writes to a file of the user's
+            original(self)  # it draws to a file of the user's
 
     return start
 
 
-def _stop(original: Callable[..., None]) -> Callable[..., None]:
+def _patched_stop(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def stop(self: Any) -> None:
-        followed = _running().get(id(self))
-        if followed is None or not followed.is_hidden:
+        tracked = _running().get(id(self))
+        if tracked is None or not tracked.is_hidden:
             original(self)
-        if followed is not None:
-            followed.stop()
+        if tracked is not None:
+            tracked.stop()
 
     return stop

@@ -1,10 +1,11 @@
-"""Makes events of a rank's progress bars: of every kind of tqdm, with nothing to change in the code that draws them.
+"""Patches tqdm: bars of every kind become events, with nothing to change in the user's code.
 
-The methods of `tqdm.std.tqdm` itself are replaced, so that a name which was imported, captured or subclassed before
-means the new ones too. The classes of tqdm that draw by other means lose those, and draw as their base does.
+`install` replaces methods of the class `tqdm.std.tqdm` itself, so that names which were imported or subclassed before
+are patched too. The classes of tqdm for other front ends, such as `tqdm.notebook`, lose their own methods and so behave
+like the base.
 
-A bar that would draw only marks itself, and `take` looks later at those that ever did. So a bar costs its loop next to
-nothing, however often it is drawn; and one that draws seldom, or not before a long step that it is in, is told anyway.
+A bar that would draw only marks itself as changed, and `take` later samples all that ever did. So a bar costs its loop
+next to nothing, however often it draws; and one that draws seldom, or is inside a long step, is sampled all the same.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from notebook_accel.events import Bar
 from notebook_accel.launch.wire.terminal_codes import plain
 
 _FRONT_ENDS = ("tqdm.notebook", "tqdm.rich", "tqdm.gui", "tqdm.tk")
-_THEIR_METHODS = (
+_FRONT_END_METHODS = (
     "__init__", "__iter__", "update", "display", "close", "clear", "reset", "status_printer", "colour",
     "set_description", "set_description_str", "cancel",
 )  # fmt: skip
-_THEIR_OPTIONS = ("display", "gui", "options", "progress", "grab", "tk_parent", "cancel_callback")
-_FILE = 4
-"""Where `file` stands among the positional arguments of a bar."""
+_FRONT_END_OPTIONS = ("display", "gui", "options", "progress", "grab", "tk_parent", "cancel_callback")
+_FILE_INDEX = 4
+"""The index of `file` among the positional arguments of a bar."""
 
 _numbers = itertools.count()
-_MARKED, _FOLLOWED = f"{__name__}.marked", f"{__name__}.followed"
+_CHANGED, _SAMPLED = f"{__name__}.marked", f"{__name__}.followed"
 
 
-class _Nowhere:
-    """A terminal that shows nothing."""
+class _NullTerminal:
+    """A terminal that discards what is written."""
 
     encoding = "utf-8"
 
@@ -50,12 +51,12 @@ class _Nowhere:
 
 
 def new_number() -> int:
-    """A number for a bar, of which this process has no other."""
+    """A number for a bar that is unique in this process."""
     return next(_numbers)
 
 
 def install() -> None:
-    """Has the bars of this process mark themselves, as long as somebody listens to its events."""
+    """Patches `tqdm.std.tqdm`: the bars of this process become events as long as there is a listener."""
     from tqdm import std
 
     bar: Any = std.tqdm
@@ -65,126 +66,126 @@ def install() -> None:
     bar._accel_number = None
     bar._accel_draws = True
     bar._accel_loop = None
-    bar.__init__ = _init(bar.__init__)
-    bar.__iter__ = _iter(bar.__iter__)
-    bar.display = _display(bar.display)
-    bar.close = _close(bar.close)
-    bar.__init_subclass__ = classmethod(_strip)
+    bar.__init__ = _patched_init(bar.__init__)
+    bar.__iter__ = _patched_iter(bar.__iter__)
+    bar.display = _patched_display(bar.display)
+    bar.close = _patched_close(bar.close)
+    bar.__init_subclass__ = classmethod(_remove_front_end)
     for cls in _subclasses(bar):
-        _strip(cls)
-    # A lock that bars have made before this process forks is shared with all its forks: one that dies with it in hand
-    # would stop the others.
+        _remove_front_end(cls)
+    # A lock that bars made before a fork is a semaphore that all forks share: one that is killed while it holds the
+    # lock would block the others.
     for owner, lock in ((bar, "_lock"), (default_lock, "mp_lock")):
         if lock in vars(owner):
             delattr(owner, lock)
 
 
-def tell(bar: Bar) -> None:
-    """Has `take` find the state of a bar of another kind."""
-    _marked()[bar.bar] = bar
+def publish(bar: Bar) -> None:
+    """Queues the state of a bar of another library for `take`."""
+    _changed()[bar.bar] = bar
 
 
 def take() -> list[Bar]:
-    """The latest state of each bar that has marked itself or moved since the last call."""
+    """The state of each bar that has changed since the last call."""
     found = []
-    marked, followed = _marked(), _followed()
-    for number in list(marked):
-        state = marked.pop(number)
+    changed, sampled = _changed(), _sampled()
+    for number in list(changed):
+        state = changed.pop(number)
         if isinstance(state, Bar):
-            followed.pop(number, None)
+            sampled.pop(number, None)
             found.append(state)
         else:
-            followed[number] = weakref.ref(state), None
-    for number, (reference, told) in list(followed.items()):
-        del followed[number]
-        with contextlib.suppress(Exception):  # a class of the user's may tell anything of itself
+            sampled[number] = weakref.ref(state), None
+    for number, (reference, last_count) in list(sampled.items()):
+        del sampled[number]
+        with contextlib.suppress(Exception):  # a subclass of the user's may have any attributes
             bar = reference()
             if bar is None or bar.disable:
                 continue
             count = _count(bar)
-            if count != told:
+            if count != last_count:
                 found.append(_describe(bar, count))
-            followed[number] = reference, count
+            sampled[number] = reference, count
     return found
 
 
-def _marked() -> dict[int, Any]:
-    """By number, the bars of this rank that have something to tell; for one that has been closed, its last event."""
-    found: dict[int, Any] = rank_local.space().setdefault(_MARKED, {})
+def _changed() -> dict[int, Any]:
+    """The bars of this rank that have marked themselves, by number; for one that has closed, its last event."""
+    found: dict[int, Any] = rank_local.space().setdefault(_CHANGED, {})
     return found
 
 
-def _followed() -> dict[int, tuple[weakref.ref[Any], float | None]]:
-    """By number, the open bars of this rank that have ever marked themselves, and where each was told to be."""
-    found: dict[int, tuple[weakref.ref[Any], float | None]] = rank_local.space().setdefault(_FOLLOWED, {})
+def _sampled() -> dict[int, tuple[weakref.ref[Any], float | None]]:
+    """The open bars of this rank that have ever marked themselves, by number, and the count that was sent last."""
+    found: dict[int, tuple[weakref.ref[Any], float | None]] = rank_local.space().setdefault(_SAMPLED, {})
     return found
 
 
 def _count(bar: Any) -> float:
-    """Where a bar is: a loop over it counts for itself, and tells the bar when that is to be drawn."""
+    """The count of a bar. A loop over it counts in a local variable, and updates the bar only when it is to draw."""
     loop = None if bar._accel_loop is None else bar._accel_loop()
     frame = None if loop is None else loop.gi_frame
-    if frame is None or frame.f_trace is not None:  # a debugger may write its variables back
-        return _plain(bar.n)
+    if frame is None or frame.f_trace is not None:  # reading `f_locals` in a debugger may write variables back
+        return _to_number(bar.n)
     variables = frame.f_locals
     count = variables.get("n", 0)
     if isinstance(variables, dict):
-        variables.clear()  # it is a copy, which would hold on to a batch
-    return max(_plain(bar.n), _plain(count))
+        variables.clear()  # a copy, which would keep a batch alive
+    return max(_to_number(bar.n), _to_number(count))
 
 
-def _init(original: Callable[..., None]) -> Callable[..., None]:
+def _patched_init(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        for name in _THEIR_OPTIONS:
+        for name in _FRONT_END_OPTIONS:
             kwargs.pop(name, None)
         if events.has_listener():
             self._accel_number = new_number()
-            file = args[_FILE] if len(args) > _FILE else kwargs.get("file")
+            file = args[_FILE_INDEX] if len(args) > _FILE_INDEX else kwargs.get("file")
             self._accel_draws = not is_terminal(file)
             if not self._accel_draws:
-                if len(args) > _FILE:
-                    args = (*args[:_FILE], _NOWHERE, *args[_FILE + 1 :])
+                if len(args) > _FILE_INDEX:
+                    args = (*args[:_FILE_INDEX], _NULL_TERMINAL, *args[_FILE_INDEX + 1 :])
                 else:
-                    kwargs["file"] = _NOWHERE
+                    kwargs["file"] = _NULL_TERMINAL
                 kwargs["dynamic_ncols"] = False
                 if kwargs.get("disable", False) is None:
-                    kwargs["disable"] = False  # it meant: unless this is a terminal
+                    kwargs["disable"] = False  # None means: unless `file` is a terminal
         original(self, *args, **kwargs)
 
     return __init__
 
 
-def _iter(original: Callable[..., Generator[Any, None, None]]) -> Callable[..., Generator[Any, None, None]]:
+def _patched_iter(original: Callable[..., Generator[Any, None, None]]) -> Callable[..., Generator[Any, None, None]]:
     @functools.wraps(original)
     def __iter__(self: Any) -> Generator[Any, None, None]:
         loop = original(self)
         if self._accel_number is not None:
-            self._accel_loop = weakref.ref(loop)  # the loop holds on to the bar
+            self._accel_loop = weakref.ref(loop)  # weak, since the loop references the bar
         return loop
 
     return __iter__
 
 
-def _display(original: Callable[..., Any]) -> Callable[..., Any]:
+def _patched_display(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def display(self: Any, msg: str | None = None, pos: int | None = None, **_: Any) -> Any:
         if self._accel_number is not None:
-            _marked()[self._accel_number] = self
+            _changed()[self._accel_number] = self
         return original(self, msg, pos) if self._accel_draws else True
 
     return display
 
 
-def _close(original: Callable[..., None]) -> Callable[..., None]:
+def _patched_close(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def close(self: Any) -> None:
         was_open = not getattr(self, "disable", True)
         original(self)
-        # One whose `delay` has not passed has never been shown.
+        # A bar whose `delay` has not passed has never been shown.
         if was_open and self._accel_number is not None and self.last_print_t >= self.start_t + self.delay:
-            # Not the bar itself: it may hold on to a whole data set.
-            _marked()[self._accel_number] = _describe(self)
+            # Not the bar itself, which may keep a whole dataset alive.
+            _changed()[self._accel_number] = _describe(self)
 
     return close
 
@@ -199,8 +200,8 @@ def _describe(bar: Any, count: float | None = None) -> Bar:
     total = state["total"]
     return Bar(
         bar=bar._accel_number,
-        n=_plain(n * scale),
-        total=_plain(total * scale) if total else None,
+        n=_to_number(n * scale),
+        total=_to_number(total * scale) if total else None,
         description=plain(str(state["prefix"] or "")).strip().removesuffix(":"),
         unit=str(state["unit"]),
         rate=float(rate * scale) if rate else None,
@@ -212,19 +213,19 @@ def _describe(bar: Any, count: float | None = None) -> Bar:
     )
 
 
-def _plain(number: Any) -> float:
+def _to_number(number: Any) -> float:
     return number if type(number) in (int, float) else float(number)
 
 
 def is_terminal(file: Any) -> bool:
-    """Whether what is written there would reach the user as a bar; a file of the user's own is written as ever."""
+    """Whether a bar written there would reach the user's screen. One written to the user's own file is left alone."""
     return file is None or any(file is stream for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__))
 
 
-def _strip(cls: Any, /, **_: Any) -> None:
-    """Takes from a class of tqdm's own what it does to draw elsewhere."""
+def _remove_front_end(cls: Any, /, **_: Any) -> None:
+    """Removes from a class of tqdm's own the methods with which it draws in another front end."""
     if cls.__module__ in _FRONT_ENDS:
-        for name in _THEIR_METHODS:
+        for name in _FRONT_END_METHODS:
             if name in vars(cls):
                 delattr(cls, name)
 
@@ -236,4 +237,4 @@ def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
         yield from _subclasses(child)
 
 
-_NOWHERE = _Nowhere()
+_NULL_TERMINAL = _NullTerminal()

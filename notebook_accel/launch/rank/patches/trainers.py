@@ -1,4 +1,4 @@
-"""Makes events of what training frameworks log themselves, and names the bars that they leave without a name."""
+"""Patches training frameworks: the metrics that they log become events, and bars without a description get one."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from notebook_accel.launch.rank.patches.on_import import when_imported
 
 
 def install() -> None:
-    """Has the logs of this process's frameworks told and their bars named, once a framework is there."""
+    """Patches each framework once it is imported."""
     lightning = ("lightning.pytorch", "pytorch_lightning")
     connector = "trainer.connectors.logger_connector.logger_connector"
     when_imported(
         {
-            "transformers.trainer_callback": _change_transformers,
-            **{f"{root}.{connector}": _change_lightning for root in lightning},
+            "transformers.trainer_callback": _patch_transformers,
+            **{f"{root}.{connector}": _patch_lightning for root in lightning},
         }
     )
 
 
-def _change_transformers(module: Any) -> None:
+def _patch_transformers(module: Any) -> None:
     handler = module.CallbackHandler
-    handler.on_log = _told(handler.on_log, _trainer_log)
+    handler.on_log = _emit_metrics(handler.on_log, _trainer_log)
     progress = getattr(module, "ProgressCallback", None)
     if progress is not None:
-        progress.on_train_begin = _named(progress.on_train_begin, "training_bar", "Training")
-        progress.on_prediction_step = _named(progress.on_prediction_step, "prediction_bar", "Evaluation")
+        progress.on_train_begin = _name_bar(progress.on_train_begin, "training_bar", "Training")
+        progress.on_prediction_step = _name_bar(progress.on_prediction_step, "prediction_bar", "Evaluation")
 
 
-def _change_lightning(module: Any) -> None:
+def _patch_lightning(module: Any) -> None:
     connector = module._LoggerConnector
-    connector.log_metrics = _told(connector.log_metrics, _lightning_log)
+    connector.log_metrics = _emit_metrics(connector.log_metrics, _lightning_log)
 
 
 def _trainer_log(
@@ -51,11 +51,11 @@ def _lightning_log(
 
 
 _Read = Callable[..., tuple[Mapping[str, Any], int]]
-"""From the arguments of a method that logs to the values and the step."""
+"""Takes the arguments of a method that logs, and returns the values and the step."""
 
 
-def _told(method: Callable[..., Any], read: _Read) -> Callable[..., Any]:
-    if hasattr(method, "_accel_told"):
+def _emit_metrics(method: Callable[..., Any], read: _Read) -> Callable[..., Any]:
+    if hasattr(method, "_accel_patched"):
         return method
 
     @functools.wraps(method)
@@ -68,13 +68,13 @@ def _told(method: Callable[..., Any], read: _Read) -> Callable[..., Any]:
                     events.emit(Metrics(numbers, int(step)))
         return method(*args, **kwargs)
 
-    log._accel_told = True  # type: ignore[attr-defined]
+    log._accel_patched = True  # type: ignore[attr-defined]
     return log
 
 
-def _named(method: Callable[..., Any], bar: str, name: str) -> Callable[..., Any]:
-    """Gives the bar that a method has made, and which its object has under that name, a description."""
-    if hasattr(method, "_accel_told"):
+def _name_bar(method: Callable[..., Any], bar: str, name: str) -> Callable[..., Any]:
+    """Gives the bar that a method makes, and keeps in the attribute `bar`, a description."""
+    if hasattr(method, "_accel_patched"):
         return method
 
     @functools.wraps(method)
@@ -85,7 +85,7 @@ def _named(method: Callable[..., Any], bar: str, name: str) -> Callable[..., Any
             made.set_description_str(name)
         return result
 
-    make._accel_told = True  # type: ignore[attr-defined]
+    make._accel_patched = True  # type: ignore[attr-defined]
     return make
 
 

@@ -85,7 +85,7 @@ def test_what_lightning_logs_is_told(heard: list[Event], step: int | None, expec
 
     module = SimpleNamespace(_LoggerConnector=Connector)
     for _ in range(2):  # for the second time without effect
-        trainers._change_lightning(module)
+        trainers._patch_lightning(module)
     Connector().log_metrics({"loss": 1}, step=step)
     assert Connector.logged == [{"loss": 1}]
     (event,) = heard
@@ -114,7 +114,7 @@ def test_a_bar_that_the_trainer_leaves_without_a_name_gets_one(imports: Path, he
     module = SimpleNamespace(
         CallbackHandler=type("CallbackHandler", (), {"on_log": lambda *_, **__: None}), ProgressCallback=Progress
     )
-    trainers._change_transformers(module)
+    trainers._patch_transformers(module)
     for name, expected in (("", "Training"), ("mine", "mine")):
         progress = Progress(name)
         progress.on_train_begin()
@@ -216,8 +216,8 @@ def keras(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(Progbar, "update", Progbar.update)
     module = SimpleNamespace(Progbar=Progbar, ProgbarLogger=ProgbarLogger)
     for _ in range(2):  # for the second time without effect
-        keras_bars._change_bar(module)
-        keras_bars._change_logger(module)
+        keras_bars._patch_progbar(module)
+        keras_bars._patch_logger(module)
     return module
 
 
