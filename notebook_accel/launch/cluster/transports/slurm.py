@@ -199,8 +199,7 @@ class _Step:
             )
         elif "Unable to allocate resources" in said or "Unable to create step" in said or "Immediate" in said:
             said += (
-                f". NodeRequest with {self._machines} each were not free within {_ALLOCATION_TIMEOUT} s: ask for
-                fewer, "
+                f". Machines with {self._machines} each were not free within {_ALLOCATION_TIMEOUT} s: ask for fewer, "
                 "or wait for them with `salloc --nodes=…` and run the notebook in that allocation"
             )
         return said or "it has said nothing"
