@@ -57,7 +57,7 @@ def pretend(ranks):
     began = told = time.monotonic()
     while not os.path.exists("end"):
         now = time.monotonic()
-        if now - told >= constants.pace(ranks):
+        if now - told >= constants.report_interval(ranks):
             told, tenths = now, int((now - began) * 10)
             for rank in range(ranks):
                 for bar, total in enumerate((200, 2000, 20000)):

@@ -19,7 +19,7 @@ frames = st.builds(events.Frame, filename=text, lineno=st.integers(), name=text,
 raised = st.builds(events.Raised, type_name=text, text=text, frames=st.lists(frames, max_size=3), link=text)
 threads = st.builds(events.ThreadStack, name=text, frames=st.lists(frames, max_size=3), call=text, main=st.booleans())
 places = st.builds(
-    events.Place,
+    events.Location,
     rank=st.integers(),
     phase=st.sampled_from(Phase),
     doing=text,

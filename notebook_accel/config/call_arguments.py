@@ -52,7 +52,7 @@ def from_call(arguments: Mapping[str, Any], place: str = "") -> Layer:
     given = {
         name: value
         for name, value in arguments.items()
-        if not isinstance(value, _Unset) and (value is not None or name in _MEANT)
+        if not isinstance(value, _Unset) and (value is not None or name in _NONE_IS_A_VALUE)
     }
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
@@ -72,5 +72,5 @@ def from_call(arguments: Mapping[str, Any], place: str = "") -> Layer:
     return Layer("call", values, places)
 
 
-_MEANT = ("mixed_precision", "use_port", "master_addr", "node_rank", "num_nodes", "max_restarts", "stall_after")
+_NONE_IS_A_VALUE = ("mixed_precision", "use_port", "master_addr", "node_rank", "num_nodes", "max_restarts", "stall_after")
 """Their default is not `None`, so who gives `None` means it, or is mistaken."""

@@ -12,7 +12,7 @@ from notebook_accel.errors import ConfigurationError, closest
 
 PREFIX = "NOTEBOOK_ACCEL_"
 FILE_VARIABLE = "NOTEBOOK_ACCEL_CONFIG_FILE"
-_SWITCHES = {"ACCELERATE_USE_CPU": ("device", "cpu"), "ACCELERATE_USE_FSDP": ("strategy", "fsdp")}
+_FLAG_VARIABLES = {"ACCELERATE_USE_CPU": ("device", "cpu"), "ACCELERATE_USE_FSDP": ("strategy", "fsdp")}
 """The peer's variables that say yes or no, and what a yes sets."""
 FSDP_VARIABLES = {
     "fsdp_reshard_after_forward": "FSDP_RESHARD_AFTER_FORWARD",
@@ -31,7 +31,7 @@ DYNAMO_VARIABLES = {
     "dynamo_use_dynamic": "ACCELERATE_DYNAMO_USE_DYNAMIC",
 }
 """How models are compiled, likewise."""
-_OURS = [variable for setting in SETTINGS for variable in setting.variables if variable.startswith(PREFIX)]
+_OWN_VARIABLES = [variable for setting in SETTINGS for variable in setting.variables if variable.startswith(PREFIX)]
 _SIMILAR = 0.8
 """Variables of ours that are no settings, such as NOTEBOOK_ACCEL_VIEW, are further from each."""
 
@@ -45,7 +45,7 @@ def from_environment(environ: Mapping[str, str]) -> Layer:
     _check_names(environ)
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
-    for variable, (name, value) in _SWITCHES.items():
+    for variable, (name, value) in _FLAG_VARIABLES.items():
         if environ.get(variable) and checks.flag(variable, checks.read_flag(environ[variable])):
             values[name], places[name] = value, variable
     for setting in SETTINGS:
@@ -70,7 +70,7 @@ def _section(environ: Mapping[str, str], table: Mapping[str, str]) -> dict[str, 
     return {key: value for key, value in found.items() if value is not None}
 
 
-def for_ranks(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, str]:
+def rank_environment(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, str]:
     """What ranks are told about how to train; read there in one place, and understood by the peer too.
 
     Args:
@@ -86,10 +86,10 @@ def for_ranks(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, str
         told |= {DYNAMO_VARIABLES[key]: _text(value) for key, value in config.dynamo.items()}
     if config.debug or "ACCELERATE_DEBUG_MODE" in environ:
         told["ACCELERATE_DEBUG_MODE"] = _yes_or_no(config.debug)
-    return told | sharding(config.fsdp if config.strategy == "fsdp" else None, environ)
+    return told | fsdp_environment(config.fsdp if config.strategy == "fsdp" else None, environ)
 
 
-def sharding(fsdp: Mapping[str, Any] | None, environ: Mapping[str, str]) -> dict[str, str]:
+def fsdp_environment(fsdp: Mapping[str, Any] | None, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables from which ranks know how to shard models, whoever launches them: a notebook or the command line.
 
     Args:
@@ -106,8 +106,8 @@ def sharding(fsdp: Mapping[str, Any] | None, environ: Mapping[str, str]) -> dict
 def _check_names(environ: Mapping[str, str]) -> None:
     """A misspelt variable would have no effect, and nobody would know."""
     for name in environ:
-        if name.startswith(PREFIX) and name not in _OURS:
-            known = [each[len(PREFIX) :] for each in _OURS]
+        if name.startswith(PREFIX) and name not in _OWN_VARIABLES:
+            known = [each[len(PREFIX) :] for each in _OWN_VARIABLES]
             close = closest(name[len(PREFIX) :], known, _SIMILAR)
             if close:
                 raise ConfigurationError(f"{name} in the environment is no setting; did you mean {PREFIX}{close}?")

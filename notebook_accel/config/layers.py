@@ -28,9 +28,9 @@ class Layer:
         return Layer(self.name, values, places)
 
 
-_JOINED = ("env", "fsdp", "dynamo")
+_MERGED_BY_KEY = ("env", "fsdp", "dynamo")
 """Each of their entries is a setting of its own."""
-_OUTDATED: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
+_OVERRIDES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("device", lambda device: device != "cuda", ("gpus",)),
     ("gpus", lambda gpus: True, ("device", "num_processes")),
     ("num_nodes", lambda count: count == 1, ("node_rank", "master_addr", "port", "join_timeout", "rdzv_backend")),
@@ -64,7 +64,7 @@ def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     """What counts of two layers' values, by field."""
     gone = {
         name
-        for decisive, counts, outdated in _OUTDATED
+        for decisive, counts, outdated in _OVERRIDES
         if decisive in above and counts(above[decisive])
         for name in outdated
     }
@@ -73,7 +73,7 @@ def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         values["num_processes"] *= below.get("num_nodes", 1)  # from now on it counts those of all machines
     if "num_processes" in above and "gpus" in values:
         values["gpus"] = values["gpus"][: above["num_processes"]]  # the first of those to choose from
-    joined = {name: {**values.get(name, {}), **above[name]} for name in _JOINED if name in above}
+    joined = {name: {**values.get(name, {}), **above[name]} for name in _MERGED_BY_KEY if name in above}
     return {**values, **above, **joined}
 
 

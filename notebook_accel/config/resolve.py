@@ -12,19 +12,19 @@ from notebook_accel.config.call_arguments import from_call
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.settings import LaunchConfig
 
-_notebook = Layer("magic")
+_magic_layer = Layer("magic")
 """What `%accelerate` has set in this process."""
 
 
 def notebook() -> Layer:
     """What `%accelerate` has set."""
-    return _notebook
+    return _magic_layer
 
 
-def set_notebook(layer: Layer) -> None:
+def set_magic_layer(layer: Layer) -> None:
     """Makes this what `%accelerate` has set."""
-    global _notebook  # one kernel has one user
-    _notebook = layer
+    global _magic_layer  # one kernel has one user
+    _magic_layer = layer
 
 
 def resolve(arguments: Mapping[str, Any] | None = None, place: str = "") -> LaunchConfig:
@@ -38,7 +38,7 @@ def resolve(arguments: Mapping[str, Any] | None = None, place: str = "") -> Laun
         ConfigurationError: Something in it cannot work; the message says where it stands.
     """
     called = from_call(arguments or {}, place)
-    return merge([*below(os.environ), _notebook, called])
+    return merge([*below(os.environ), _magic_layer, called])
 
 
 def below(environ: Mapping[str, str], path: Path | None = None) -> list[Layer]:

@@ -234,7 +234,7 @@ SETTINGS = (
     Setting(field="rdzv_backend", check=checks.rendezvous, argument="rdzv_backend"),
     Setting(field="port", check=checks.port, argument="use_port", variables=("NOTEBOOK_ACCEL_PORT",)),
     Setting(field="run_id", check=checks.word, argument="rdzv_id"),
-    Setting(field="join_timeout", check=checks.joining, argument="rdzv_conf"),
+    Setting(field="join_timeout", check=checks.join_timeout, argument="rdzv_conf"),
     Setting(
         field="max_restarts",
         check=checks.integer(0),
@@ -253,8 +253,8 @@ SETTINGS = (
     ),
     Setting(
         field="stall_after",
-        check=checks.patience,
-        read=checks.read_patience,
+        check=checks.optional_seconds,
+        read=checks.read_optional_seconds,
         argument="stall_after",
         variables=("NOTEBOOK_ACCEL_STALL_AFTER",),
     ),

@@ -11,7 +11,7 @@ Each event is a frozen dataclass. The stream, the journal, the job and the views
 """
 
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
-from notebook_accel.events.emit import answers, ask, emit, has_listener, listen
+from notebook_accel.events.emit import answers, ask, emit, has_sink, listen
 from notebook_accel.events.encoding import from_wire, to_wire
 from notebook_accel.events.jobs import (
     AttemptStarted,
@@ -20,7 +20,7 @@ from notebook_accel.events.jobs import (
     JobStarted,
     LinesLeftOut,
     Notice,
-    Place,
+    Location,
     Signalled,
     Stalled,
     StopRequested,
@@ -41,7 +41,7 @@ from notebook_accel.events.ranks import (
     Stacks,
     ThreadStack,
 )
-from notebook_accel.events.requests import Answer, Call, Disconnect, Interrupt, StacksWanted
+from notebook_accel.events.requests import Answer, Call, Disconnect, Interrupt, StacksRequested
 
 __all__ = [
     "Answer",
@@ -67,13 +67,13 @@ __all__ = [
     "Notice",
     "Phase",
     "PhaseChanged",
-    "Place",
+    "Location",
     "Raised",
     "Returned",
     "Shown",
     "Signalled",
     "Stacks",
-    "StacksWanted",
+    "StacksRequested",
     "Stalled",
     "StopRequested",
     "ThreadStack",
@@ -81,7 +81,7 @@ __all__ = [
     "ask",
     "emit",
     "from_wire",
-    "has_listener",
+    "has_sink",
     "listen",
     "to_wire",
 ]

@@ -38,7 +38,7 @@ def _as_events(sink: Callable[[Event], None]) -> MetricsSink:
     return lambda values, step: sink(Metrics(values, step))
 
 
-def has_listener() -> bool:
+def has_sink() -> bool:
     """Whether somebody listens, for those to whom an event is dear."""
     return rank_local.space().get(_SINK) is not None
 
@@ -58,7 +58,7 @@ def answers() -> queue.SimpleQueue[Answer]:
 
 def ask(said: str, prompt: str) -> str | None:
     """Asks the user for a line, and waits for it; `None` where nobody can be asked."""
-    if not has_listener():
+    if not has_sink():
         return None
     given = answers()
     while not given.empty():

@@ -47,11 +47,11 @@ class NvmlProbe:
     """Asks the NVIDIA driver, once in the life of the process: it takes tens of milliseconds."""
 
     def gpus(self) -> Sequence[Gpu]:
-        return _ask_nvml()
+        return _query_nvml()
 
 
 @functools.cache
-def _ask_nvml() -> tuple[Gpu, ...]:
+def _query_nvml() -> tuple[Gpu, ...]:
     with _nvml() as nvml:
         return tuple(
             Gpu(

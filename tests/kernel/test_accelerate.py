@@ -92,7 +92,7 @@ def test_what_cannot_work_is_refused_at_once_and_changes_nothing(
     cell = notebook.run(f"%accelerate {words}")
     assert (cell.error, reason in cell.error_text) == (error, True), cell
     assert cell.traceback == f"{error}: {cell.error_text}"
-    assert notebook.value("from notebook_accel.config import resolve\nresolve.notebook().values") == {}
+    assert notebook.value("from notebook_accel.config import resolve\nresolve.magic_layer().values") == {}
     assert settings.read_text() == ""
 
 

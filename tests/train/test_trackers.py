@@ -265,7 +265,7 @@ def test_logging_without_a_started_tracker_warns_once(
 
 def test_numbers_also_go_to_whoever_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     received: list[events.Metrics] = []
-    monkeypatch.setattr(events, "has_listener", lambda: True, raising=False)
+    monkeypatch.setattr(events, "has_sink", lambda: True, raising=False)
     monkeypatch.setattr(events, "emit", received.append, raising=False)
     book = Logbook()
     book.log(

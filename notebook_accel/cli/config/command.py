@@ -147,7 +147,7 @@ def _checked(texts: Mapping[str, str]) -> dict[str, Any]:
         key: keys.check(key, keys.KEYS[key].read(text) if key in keys.KEYS else text, key)
         for key, text in texts.items()
     }
-    keys.refuse_first_fsdp(found)
+    keys.refuse_fsdp1_keys(found)
     return found
 
 

@@ -143,7 +143,7 @@ def _kill_ranks_with_agent() -> None:
     """Has the kernel kill each rank when this process ends, however it ends: after a SIGKILL no code here could."""
     from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
-    preexec = partial(libc.die_with, os.getpid())
+    preexec = partial(libc.die_with_parent, os.getpid())
     subprocess_handler.Popen = partial(subprocess.Popen, preexec_fn=preexec)  # type: ignore
 
 

@@ -21,7 +21,7 @@ from notebook_accel.events import (
     Phase,
     PhaseChanged,
     Stacks,
-    StacksWanted,
+    StacksRequested,
     from_wire,
     to_wire,
 )
@@ -30,7 +30,7 @@ from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.rank.collective_wait import WaitDetector
 from notebook_accel.launch.rank.memory import Memory, has_changed
 from notebook_accel.launch.wire import constants
-from notebook_accel.launch.wire.constants import PACE
+from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 from notebook_accel.launch.wire.stream import Channel, Message
 from notebook_accel.launch.wire.thread_marks import CHANNEL_THREAD, named_in_dumps
 
@@ -41,7 +41,7 @@ class Emitter:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._main = threading.get_ident()
-        self._latest = Coalescer(constants.pace(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+        self._latest = Coalescer(constants.report_interval(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
         self._waiting = WaitDetector(self._main)
         self._memory = Memory()
         self._last_heartbeat = Heartbeat(0)
@@ -50,18 +50,18 @@ class Emitter:
         self._thread = threading.Thread(target=self._run, name="notebook-accel", daemon=True)
         self._put(PhaseChanged(Phase.RUNNING))
         self._thread.start()
-        events.listen(self._put, self._latest.add_metrics)
+        events.set_sink(self._put, self._latest.add_metrics)
 
     def end(self, last: Event) -> None:
         """Sends all pending events, then how the script ended, and stops the thread."""
-        events.listen(None)
+        events.set_sink(None)
         self._put(last)
         self._put(None)
         self._thread.join()
 
     def forget(self) -> None:
         """Disconnects a forked child, whose parent is the rank."""
-        events.listen(None)
+        events.set_sink(None)
         self._channel.close()
 
     def _put(self, event: Event | None) -> None:
@@ -79,13 +79,13 @@ class Emitter:
                 while self._run_once():
                     pass
         finally:
-            events.listen(None)
-            events.answers().put(Answer(None))
+            events.set_sink(None)
+            events.input_answers().put(Answer(None))
 
     def _run_once(self) -> bool:
         """Waits for an event, a message or the next tick, and handles it; returns `False` after the last event."""
         sources = [self._wake_reader, *([self._channel.fileno()] if self._channel.is_open else [])]
-        readable, _, _ = select.select(sources, [], [], PACE)
+        readable, _, _ = select.select(sources, [], [], REPORT_INTERVAL)
         if self._wake_reader in readable:
             os.read(self._wake_reader, 4096)
         if self._channel.fileno() in readable:
@@ -104,10 +104,10 @@ class Emitter:
     def _on_messages(self, messages: Iterable[Message] | None) -> None:
         for message in messages or ():
             said = from_wire(message.header)
-            if isinstance(said, StacksWanted):
+            if isinstance(said, StacksRequested):
                 self._send([Stacks(said.number, stack_sampler.threads(self._main, all_of_them=True))])
             elif isinstance(said, Answer):
-                events.answers().put(said)
+                events.input_answers().put(said)
 
     def _send_memory(self, now: float) -> None:
         found = self._memory.sample(now)

@@ -73,7 +73,7 @@ def _end(failure: BaseException | None) -> NoReturn:
     """Exits as the interpreter would, but without tearing it down, which torch's threads may still use."""
     code = _report(failure)
     process_exit.finish(wait=True)
-    process_exit.drop_names()
+    process_exit.clear_main()
     process_exit.finish(wait=False)  # what that has registered or written
     if isinstance(failure, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_DFL)

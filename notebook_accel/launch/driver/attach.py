@@ -103,8 +103,8 @@ def jobs() -> Jobs:
 
 def _summary(record: Record) -> JobSummary:
     running = record.is_running()
-    start, end = reading.glance(record)
+    start, end = reading.first_and_last(record)
     status = Status(end.status) if end else Status.RUNNING if running else Status.LOST
-    ended = end.at if end else time.time() if running else record.last_heard()
+    ended = end.at if end else time.time() if running else record.last_written()
     detached = record.head().detached
     return JobSummary(start.id, start.name, status, start.at, ended - start.at, start.size, detached)

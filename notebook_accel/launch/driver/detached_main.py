@@ -75,7 +75,7 @@ def main(fd: int) -> None:
     order: JobOrder = pickle.loads(first)
     journal_front_end = JournalFrontEnd(order)
     front_end.use(journal_front_end)
-    frames.keep_cells({filename: text for filename, (_, text) in order.cells.items()})
+    frames.cache_cell_sources({filename: text for filename, (_, text) in order.cells.items()})
     payload = Payload(next(iter(message.fds), None), order.layout, [bytes(part) for part in parts])
     engine = plan.engine_of(order.plan)
     launch = Launch(engine, order.plan, order.environ, payload, order.name, NoView, detached=True)

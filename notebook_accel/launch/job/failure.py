@@ -14,10 +14,10 @@ from notebook_accel.launch.wire import frames
 from notebook_accel.launch.wire.payload import unpack_value
 from notebook_accel.launch.wire.shortening import shortened
 
-_DEATH_IS_NOTICED_LATE = 0.1
+_DEATH_REPORT_DELAY = 0.1
 """Seconds. Other ranks may raise over a lost connection before the parent of a killed rank knows of its death."""
-_MOST_HOSTS = 4
-_MOST_SUMMARY = 2000
+_MAX_HOSTS = 4
+_MAX_SUMMARY = 2000
 """Characters of the line that tells how a rank failed; all that is known comes below it."""
 _LINKS = {
     "cause": "The above exception was the direct cause of the following exception:",
@@ -40,7 +40,7 @@ def error(
     found.sort(key=_order)
     spread = len({state.host for state in states if state.host}) > 1
     described = [(state, _describe(state, stacks[states.index(state)], oom_killed)) for state in found]
-    failures = _alike(
+    failures = _merge_alike(
         [
             (state, replace(each, hosts=(state.host,)) if spread and state.host and not _is_lost(state) else each)
             for state, each in described
@@ -126,7 +126,7 @@ def _order(state: RankState) -> tuple[int, float, int]:
     if state.failed is not None:
         return 2 if state.failed.from_peer else 1, state.failed.at, state.rank
     assert state.exited is not None
-    return 0 if state.exited.lost else 1, state.exited.at - _DEATH_IS_NOTICED_LATE, state.rank
+    return 0 if state.exited.lost else 1, state.exited.at - _DEATH_REPORT_DELAY, state.rank
 
 
 def _describe(state: RankState, stack: str, oom_killed: bool) -> RankFailure:
@@ -137,7 +137,7 @@ def _describe(state: RankState, stack: str, oom_killed: bool) -> RankFailure:
 
 
 def _raised(state: RankState, failed: Failed) -> RankFailure:
-    text = shortened(failed.chain[-1].text.split("\n", 1)[0], _MOST_SUMMARY)
+    text = shortened(failed.chain[-1].text.split("\n", 1)[0], _MAX_SUMMARY)
     if failed.exit_code is not None:
         summary = f"exited with status {failed.exit_code} (sys.exit)"
     elif failed.stage == "loading":
@@ -175,7 +175,7 @@ def _died(state: RankState, exited: Exited, stack: str, oom_killed: bool) -> Ran
     return RankFailure((state.rank,), summary, detail)
 
 
-def _alike(found: Iterable[tuple[RankState, RankFailure]]) -> list[RankFailure]:
+def _merge_alike(found: Iterable[tuple[RankState, RankFailure]]) -> list[RankFailure]:
     """Joins the failures that differ in nothing but the rank."""
     joined: dict[object, RankFailure] = {}
     for state, failure in found:
@@ -251,5 +251,5 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _size(count: int) -> str:
+def size(count: int) -> str:
     return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"

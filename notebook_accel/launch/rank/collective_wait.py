@@ -23,7 +23,7 @@ from typing import Any
 from notebook_accel.events import Event, Phase, PhaseChanged
 from notebook_accel.launch.rank import flight_recorder, stack_sampler
 from notebook_accel.launch.wire import collective_frames, frames
-from notebook_accel.launch.wire.constants import PACE
+from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 
 WAIT_THRESHOLD = 0.5
 """Seconds after which a call counts as a wait."""
@@ -49,7 +49,7 @@ class WaitDetector:
 
     def sample(self, now: float) -> list[Event]:
         """Samples the thread; returns an event if a wait has begun or ended since the last sample."""
-        if now - self._last_sample < PACE:
+        if now - self._last_sample < REPORT_INTERVAL:
             return []
         frame = sys._current_frames().get(self._thread)
         name, is_same = ("", False) if frame is None else self._classify(frame, now)
@@ -63,7 +63,7 @@ class WaitDetector:
         self._is_reported = True
         if name == _QUEUED:
             name = flight_recorder.name_of(self._outstanding)
-        return [PhaseChanged(Phase.WAITING, name, frames.of_user(stack_sampler.of(frame)))]
+        return [PhaseChanged(Phase.WAITING, name, frames.innermost_user_frame(stack_sampler.of(frame)))]
 
     def reset(self) -> None:
         """Forgets the wait: the user's call has ended, which is an event of its own."""

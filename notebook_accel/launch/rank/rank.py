@@ -35,7 +35,7 @@ from notebook_accel.events import (
     PhaseChanged,
     Returned,
     Stacks,
-    StacksWanted,
+    StacksRequested,
     from_wire,
     to_wire,
 )
@@ -44,7 +44,7 @@ from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.rank.collective_wait import WaitDetector
 from notebook_accel.launch.rank.memory import Memory, has_changed
 from notebook_accel.launch.wire import payload
-from notebook_accel.launch.wire.constants import PACE, STACKS_SIGNAL
+from notebook_accel.launch.wire.constants import REPORT_INTERVAL, STACKS_SIGNAL
 from notebook_accel.launch.wire.payload import Unpacked
 from notebook_accel.launch.wire.stream import Channel, Message
 from notebook_accel.launch.wire.thread_marks import CHANNEL_THREAD, MAIN_LOOP, named_in_dumps
@@ -60,7 +60,7 @@ class Rank:
     memory and collective waits. Python raises an interrupt only in the main thread, so it cannot cut a message in two.
     """
 
-    def __init__(self, channel: Channel, heartbeat: float, *, isolated: bool = True, pace: float = PACE) -> None:
+    def __init__(self, channel: Channel, heartbeat: float, *, isolated: bool = True, pace: float = REPORT_INTERVAL) -> None:
         self._channel = channel
         self._heartbeat = heartbeat
         self._isolated = isolated
@@ -97,14 +97,14 @@ class Rank:
             interrupts.install()
         if self._isolated and sys.platform == "linux":  # elsewhere the signal is SIGUSR2, which the user's code may use
             signal.pthread_sigmask(signal.SIG_BLOCK, {STACKS_SIGNAL})
-        events.listen(self._emit, self._coalescer.add_metrics)
+        events.set_sink(self._emit, self._coalescer.add_metrics)
         while (call := self._calls.get()) is not None:
             if not self.is_wanted:
                 break
             self.is_running = True
             self._run_call(call)
             self.is_running = False
-        events.listen(None)
+        events.set_sink(None)
         self._done.set()
         os.write(self._wakeup_pipe[1], b"+")
         channel_thread.join()
@@ -143,7 +143,7 @@ class Rank:
         """Waits for the channel, the wakeup pipe or the next sample; receives, samples and sends."""
         channel_fd, wakeup_fd = self._channel.fileno(), self._wakeup_pipe[0]
         sources = [channel_fd, wakeup_fd] if self._channel.is_open else [wakeup_fd]
-        readable, _, _ = select.select(sources, [], [], min(self._heartbeat, PACE))
+        readable, _, _ = select.select(sources, [], [], min(self._heartbeat, REPORT_INTERVAL))
         if not readable:
             self._check_memory()
         if wakeup_fd in readable:
@@ -185,12 +185,12 @@ class Rank:
         with contextlib.suppress(Exception):
             sys.stderr.write(f"notebook-accel: a {event.kind!r} message of this rank is left out: {error}\n")
         if isinstance(event, InputRequested):
-            events.answers().put(Answer(None))
+            events.input_answers().put(Answer(None))
 
     def _on_messages(self, messages: list[Message] | None) -> None:
         for message in messages or ():
             request = from_wire(message.header)
-            if isinstance(request, StacksWanted):
+            if isinstance(request, StacksRequested):
                 self._send_together(
                     [Stacks(request.number, stack_sampler.threads(self._main_ident, all_of_them=self._isolated))]
                 )
@@ -199,7 +199,7 @@ class Rank:
             elif isinstance(request, Interrupt):
                 self.interrupt()
             elif isinstance(request, Answer):
-                events.answers().put(request)
+                events.input_answers().put(request)
             else:
                 assert isinstance(request, Call)
                 self.submit(functools.partial(payload.receive, message, request.layout))

@@ -343,8 +343,8 @@ class Server:
 
         def become_successor(parent: int) -> None:
             # It reads no socket as it imports, and so would miss the kernel's end: until then it ends with this server.
-            libc.die_with(parent)
-            own_process.take_environment(request["env"])  # the variables that the notebook's own imports saw
+            libc.die_with_parent(parent)
+            own_process.set_environment(request["env"])  # the variables that the notebook's own imports saw
             forking.before_imports()
             serve(self._method, Channel(socket.socket(fileno=fd)), request["kernel"], request["modules"])
 

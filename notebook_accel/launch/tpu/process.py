@@ -49,7 +49,7 @@ class Process:
             rank_local.enter({})
             thread_output.set_streams(slot.out, slot.err)
         channel = Channel(socket.socket(fileno=slot.channel))
-        rank = Rank(channel, self._group.heartbeat, isolated=False, pace=constants.pace(len(self._group.slots)))
+        rank = Rank(channel, self._group.heartbeat, isolated=False, pace=constants.report_interval(len(self._group.slots)))
         try:
             rank.serve()
         finally:
@@ -67,18 +67,18 @@ class Process:
                 for fd in (slot.channel, slot.out, slot.err):
                     os.close(fd)
         first = slots[min(self._ordinals)]
-        own_process.take_threads()
+        own_process.limit_threads()
         if len(self._ordinals) > 1:
             thread_output.install(first.out, first.err)
         else:
-            own_process.take_streams(first.out, first.err)
+            own_process.redirect_streams(first.out, first.err)
             os.environ.update(first.environment)
         os.register_at_fork(after_in_child=self._close_in_child)
         self._report({"pid": os.getpid(), "ranks": self._ordinals})
 
     def _close_in_child(self) -> None:
         """In a worker that the user's code forks: it must neither send as a rank nor keep a channel open."""
-        events.listen(None)
+        events.set_sink(None)
         for ordinal in self._ordinals:
             with contextlib.suppress(OSError):
                 os.close(self._group.slots[ordinal].channel)

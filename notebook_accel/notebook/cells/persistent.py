@@ -289,7 +289,7 @@ class PersistentRanks:
 
     def changed_state(self) -> mirror.State | None:
         """The notebook's working directory, `sys.path` and `sys.argv`, if they have changed since the last cell."""
-        now = mirror.capture_places()
+        now = mirror.capture_paths()
         before = self._mirrored
         if (now.cwd, now.path, now.argv) == (before.cwd, before.path, before.argv):
             return None

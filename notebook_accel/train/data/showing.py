@@ -23,7 +23,7 @@ _number_by_loader: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictiona
 
 def with_progress(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
     """Yields the batches, and reports the progress if there is a listener for events."""
-    return _reporting(loader, batches) if events.has_listener() else batches
+    return _reporting(loader, batches) if events.has_sink() else batches
 
 
 def _reporting(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:

@@ -110,12 +110,12 @@ def test_a_job_is_asked_to_stop_through_its_folder(state: Path, job: Job) -> Non
     journal.refresh()
     assert asked == []
     with full_disk(room=16):
-        record.ask_to_stop()
+        record.request_stop()
     journal.refresh()
     journal.refresh()
     assert len(asked) == 1
-    record.ask_to_stop()
-    record.ask_to_stop()
+    record.request_stop()
+    record.request_stop()
     journal.refresh()
     assert len(asked) == 3
 
@@ -123,12 +123,12 @@ def test_a_job_is_asked_to_stop_through_its_folder(state: Path, job: Job) -> Non
 def test_asking_a_job_that_has_ended_does_nothing(state: Path, job: Job) -> None:
     record = Journal(job).open()
     job.finish(Status.DONE)
-    record.ask_to_stop()
+    record.request_stop()
     assert not record.running.exists()
 
 
 def test_a_job_tells_other_machines_that_it_lives(state: Path, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "SIGN_OF_LIFE", 0.0)
+    monkeypatch.setattr(records, "KEEPALIVE_INTERVAL", 0.0)
     journal = Journal(job)
     record = journal.open()
     os.utime(record.running, (0, 0))

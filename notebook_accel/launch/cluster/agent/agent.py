@@ -187,7 +187,7 @@ class NodeAgent:
         arranged = {
             "MASTER_ADDR": header["host"],
             "MASTER_PORT": str(header["port"]),
-            **mirror.told_places(self._folders.paths),
+            **mirror.folders_environment(self._folders.paths),
         }
         group.start(header, rendezvous, self._environ, arranged)
 

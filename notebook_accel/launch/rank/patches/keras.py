@@ -112,7 +112,7 @@ def _patch_logger(module: Any) -> None:
 
         def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
             super().on_epoch_end(epoch, logs)
-            if events.has_listener():
+            if events.has_sink():
                 with contextlib.suppress(Exception):
                     values = {name: float(value) for name, value in (logs or {}).items()}
                     events.emit(Metrics(values, (epoch + 1) * int(self.target)))
@@ -140,7 +140,7 @@ def _patch_logger(module: Any) -> None:
 
 
 def _is_captured(bar: Any) -> bool:
-    return events.has_listener() and bar.verbose == _VERBOSE_BAR
+    return events.has_sink() and bar.verbose == _VERBOSE_BAR
 
 
 def _mean(value: Any) -> float:

@@ -51,7 +51,7 @@ class Relay(pdb.Pdb):
         output = self._output.getvalue()
         self._output.seek(0)
         self._output.truncate()
-        answer = events.ask(output, self.prompt)
+        answer = events.request_input(output, self.prompt)
         if answer is None:
             self._output.write(_NOBODY)
         return "quit" if answer is None else answer
