@@ -41,7 +41,7 @@ from notebook_accel.launch.cluster import connection, protocol
 from notebook_accel.launch.cluster.agent.rank_messages import Speaker, together, weighed
 from notebook_accel.launch.cluster.versions import versions
 from notebook_accel.launch.rank.coalescer import Latest
-from notebook_accel.launch.wire.constants import PACE
+from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 
 NODES, CPUS = 125, 8
 LINE = "begins"
@@ -213,7 +213,7 @@ def _serve(selector: selectors.BaseSelector, agents: Sequence[Agent]) -> None:
         now = time.monotonic()
         if now < due:
             continue
-        due = now + PACE
+        due = now + REPORT_INTERVAL
         ranks = [rank for agent in agents for rank in agent.ranks.values()]
         gates = set(os.listdir(ranks[0]._gates)) if ranks else set()
         for agent in agents:

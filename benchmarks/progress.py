@@ -49,7 +49,7 @@ def work(rounds, count):
         found["plain iterate"].append(ask("iterate", count)); found["iterate"].append(timed(iterate))
         found["plain refresh"].append(ask("refresh", count // 20)); found["refresh"].append(timed(refresh))
         found["report"].append(timed(report_all))
-        events.listen(None); found["unheard"].append(timed(report_all)); events.listen(*listeners)
+        events.set_sink(None); found["unheard"].append(timed(report_all)); events.set_sink(*listeners)
     plain.stdin.close(); plain.wait(); plain.stdout.close()
     return found
 """

@@ -41,11 +41,11 @@ def work(rounds, steps, batches):
 
     def counted(is_heard):
         from notebook_accel.train.data.showing import shown
-        events.listen(*(listeners if is_heard else (None,)))
+        events.set_sink(*(listeners if is_heard else (None,)))
         began = time.perf_counter()
         for _ in shown(loader, iter(ready)): pass
         spent = (time.perf_counter() - began) / batches
-        events.listen(*listeners)
+        events.set_sink(*listeners)
         return spent
 
     found = {name: [] for name in ("step", "step, no looks", "all_reduce", "all_reduce, no looks", "heard", "unheard")}

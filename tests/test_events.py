@@ -19,7 +19,7 @@ frames = st.builds(events.Frame, filename=text, lineno=st.integers(), name=text,
 raised = st.builds(events.Raised, type_name=text, text=text, frames=st.lists(frames, max_size=3), link=text)
 threads = st.builds(events.ThreadStack, name=text, frames=st.lists(frames, max_size=3), call=text, main=st.booleans())
 places = st.builds(
-    events.Place,
+    events.Location,
     rank=st.integers(),
     phase=st.sampled_from(Phase),
     doing=text,
@@ -41,7 +41,7 @@ FIELDS: dict[Any, Any] = {
     "Sequence[int]": st.lists(st.integers(), max_size=4),
     "Frame | None": st.none() | frames,
     "Sequence[ThreadStack]": st.lists(threads, max_size=3),
-    "Sequence[Place]": st.lists(places, max_size=3),
+    "Sequence[Location]": st.lists(places, max_size=3),
     "Sequence[Raised]": st.lists(raised, max_size=3),
     "Mapping[str, float]": st.dictionaries(text, finite, max_size=4),
 }

@@ -38,13 +38,13 @@ def unset(value: T) -> T:
     return marked
 
 
-def from_call(arguments: Mapping[str, Any], place: str = "") -> Layer:
+def from_call(arguments: Mapping[str, Any], location: str = "") -> Layer:
     """The layer of a call.
 
     Args:
         arguments: By the names that they have in `notebook_launcher`; those that are no settings are passed over.
             `None`, and what `unset` has made, is not given.
-        place: Where they stand, if it is no call: an option of `%%accelerate` sets what an argument does.
+        location: Where they stand, if it is no call: an option of `%%accelerate` sets what an argument does.
 
     Raises:
         ConfigurationError: One of them cannot work.
@@ -52,14 +52,14 @@ def from_call(arguments: Mapping[str, Any], place: str = "") -> Layer:
     given = {
         name: value
         for name, value in arguments.items()
-        if not isinstance(value, _Unset) and (value is not None or name in _MEANT)
+        if not isinstance(value, _Unset) and (value is not None or name in _NONE_IS_A_VALUE)
     }
     values: dict[str, Any] = {}
-    places: dict[str, str] = {}
+    locations: dict[str, str] = {}
     for name, setting in BY_ARGUMENT.items():
         if name in given:
             values[setting.field] = setting.check(name, given[name])
-            places[setting.field] = place or name
+            locations[setting.field] = location or name
     if given.get("rdzv_endpoint"):
         address, port = checks.endpoint("rdzv_endpoint", given["rdzv_endpoint"])
         if values.get("master_addr", address) != address or values.get("port", port) != port:
@@ -68,9 +68,17 @@ def from_call(arguments: Mapping[str, Any], place: str = "") -> Layer:
                 f"use_port={values.get('port')!r}: give one of them"
             )
         values |= {"master_addr": address, "port": port}
-        places |= dict.fromkeys(("master_addr", "port"), "rdzv_endpoint")
-    return Layer("call", values, places)
+        locations |= dict.fromkeys(("master_addr", "port"), "rdzv_endpoint")
+    return Layer("call", values, locations)
 
 
-_MEANT = ("mixed_precision", "use_port", "master_addr", "node_rank", "num_nodes", "max_restarts", "stall_after")
+_NONE_IS_A_VALUE = (
+    "mixed_precision",
+    "use_port",
+    "master_addr",
+    "node_rank",
+    "num_nodes",
+    "max_restarts",
+    "stall_after",
+)
 """Their default is not `None`, so who gives `None` means it, or is mistaken."""

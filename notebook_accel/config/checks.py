@@ -59,7 +59,7 @@ def seconds(name: str, value: Any) -> float:
     return float(value)
 
 
-def patience(name: str, value: Any) -> float | None:
+def optional_seconds(name: str, value: Any) -> float | None:
     """A time above 0, or `None` for ever."""
     return None if value is None else seconds(name, value)
 
@@ -105,11 +105,11 @@ def cluster(name: str, value: Any) -> str:
 def rendezvous(name: str, value: Any) -> str:
     """How machines find each other, which in a notebook is `static`."""
     if value not in ("static", ""):
-        raise ConfigurationError(no_rendezvous(name, value))
+        raise ConfigurationError(explain_unavailable_rendezvous(name, value))
     return "static"
 
 
-def no_rendezvous(name: str, value: Any) -> str:
+def explain_unavailable_rendezvous(name: str, value: Any) -> str:
     """Why machines find each other in no other way, and what to do."""
     return (
         f"{name}={value!r} is not available: machines meet at a point that is known beforehand. Leave it at "
@@ -117,7 +117,7 @@ def no_rendezvous(name: str, value: Any) -> str:
     )
 
 
-def joining(name: str, value: Any) -> float:
+def join_timeout(name: str, value: Any) -> float:
     """`{"timeout": seconds}`, how long to wait for other machines."""
     if not isinstance(value, Mapping) or set(value) - {"timeout", "join_timeout"}:
         raise ConfigurationError(
@@ -221,7 +221,7 @@ def read_seconds(text: str) -> Any:
         return text
 
 
-def read_patience(text: str) -> Any:
+def read_optional_seconds(text: str) -> Any:
     """A number that may have decimals, or what switches it off."""
     return None if text.strip().lower() in ("0", "off", "none") else read_seconds(text)
 

@@ -13,7 +13,7 @@ from notebook_accel.errors import ConfigurationError
 
 PREFIX = "NOTEBOOK_ACCEL_"
 FILE_VARIABLE = "NOTEBOOK_ACCEL_CONFIG_FILE"
-_SWITCHES = {"ACCELERATE_USE_CPU": ("device", "cpu"), "ACCELERATE_USE_FSDP": ("strategy", "fsdp")}
+_FLAG_VARIABLES = {"ACCELERATE_USE_CPU": ("device", "cpu"), "ACCELERATE_USE_FSDP": ("strategy", "fsdp")}
 """The peer's variables that say yes or no, and what a yes sets."""
 FSDP_VARIABLES = {
     "fsdp_reshard_after_forward": "FSDP_RESHARD_AFTER_FORWARD",
@@ -32,7 +32,7 @@ DYNAMO_VARIABLES = {
     "dynamo_use_dynamic": "ACCELERATE_DYNAMO_USE_DYNAMIC",
 }
 """How models are compiled, likewise."""
-_OURS = [variable for setting in SETTINGS for variable in setting.variables if variable.startswith(PREFIX)]
+_OWN_VARIABLES = [variable for setting in SETTINGS for variable in setting.variables if variable.startswith(PREFIX)]
 _SIMILAR = 0.8
 """Variables of ours that are no settings, such as NOTEBOOK_ACCEL_VIEW, are further from each."""
 
@@ -45,20 +45,20 @@ def from_environment(environ: Mapping[str, str]) -> Layer:
     """
     _check_names(environ)
     values: dict[str, Any] = {}
-    places: dict[str, str] = {}
-    for variable, (name, value) in _SWITCHES.items():
+    locations: dict[str, str] = {}
+    for variable, (name, value) in _FLAG_VARIABLES.items():
         if environ.get(variable) and checks.flag(variable, checks.read_flag(environ[variable])):
-            values[name], places[name] = value, variable
+            values[name], locations[name] = value, variable
     for setting in SETTINGS:
         variable = next((each for each in setting.variables if environ.get(each)), "")
         if variable:
             values[setting.field] = setting.check(variable, setting.read(environ[variable]))
-            places[setting.field] = variable
+            locations[setting.field] = variable
     if values.get("strategy") == "fsdp":
-        values["fsdp"], places["fsdp"] = _section(environ, FSDP_VARIABLES), "FSDP_*"
+        values["fsdp"], locations["fsdp"] = _section(environ, FSDP_VARIABLES), "FSDP_*"
     if values.get("dynamo_backend", "no") != "no":
-        values["dynamo"], places["dynamo"] = _section(environ, DYNAMO_VARIABLES), "ACCELERATE_DYNAMO_*"
-    return Layer("environment", values, places)
+        values["dynamo"], locations["dynamo"] = _section(environ, DYNAMO_VARIABLES), "ACCELERATE_DYNAMO_*"
+    return Layer("environment", values, locations)
 
 
 def _section(environ: Mapping[str, str], table: Mapping[str, str]) -> dict[str, Any]:
@@ -71,8 +71,8 @@ def _section(environ: Mapping[str, str], table: Mapping[str, str]) -> dict[str, 
     return {key: value for key, value in found.items() if value is not None}
 
 
-def for_ranks(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, str]:
-    """What ranks are told about how to train; read there in one place, and understood by the peer too.
+def rank_environment(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, str]:
+    """What ranks are told about how to train; read there in one location, and understood by the peer too.
 
     Args:
         config: The settings of the launch.
@@ -87,10 +87,10 @@ def for_ranks(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, str
         told |= {DYNAMO_VARIABLES[key]: _text(value) for key, value in config.dynamo.items()}
     if config.debug or "ACCELERATE_DEBUG_MODE" in environ:
         told["ACCELERATE_DEBUG_MODE"] = _yes_or_no(config.debug)
-    return told | sharding(config.fsdp if config.strategy == "fsdp" else None, environ)
+    return told | fsdp_environment(config.fsdp if config.strategy == "fsdp" else None, environ)
 
 
-def sharding(fsdp: Mapping[str, Any] | None, environ: Mapping[str, str]) -> dict[str, str]:
+def fsdp_environment(fsdp: Mapping[str, Any] | None, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables from which ranks know how to shard models, whoever launches them: a notebook or the command line.
 
     Args:
@@ -107,8 +107,10 @@ def sharding(fsdp: Mapping[str, Any] | None, environ: Mapping[str, str]) -> dict
 def _check_names(environ: Mapping[str, str]) -> None:
     """A misspelt variable would have no effect, and nobody would know."""
     for name in environ:
-        if name.startswith(PREFIX) and name not in _OURS:
-            close = get_close_matches(name[len(PREFIX) :], [each[len(PREFIX) :] for each in _OURS], 1, _SIMILAR)
+        if name.startswith(PREFIX) and name not in _OWN_VARIABLES:
+            close = get_close_matches(
+                name[len(PREFIX) :], [each[len(PREFIX) :] for each in _OWN_VARIABLES], 1, _SIMILAR
+            )
             if close:
                 raise ConfigurationError(f"{name} in the environment is no setting; did you mean {PREFIX}{close[0]}?")
 

@@ -15,7 +15,7 @@ from notebook_accel.config.layers import Layer
 from notebook_accel.config.translation import to_fields
 from notebook_accel.errors import ConfigurationError
 
-_last: tuple[tuple[Path, int, int, int], Mapping[str, Any]] | None = None
+_parsed: tuple[tuple[Path, int, int, int], Mapping[str, Any]] | None = None
 """The file that was read last: which, and what it says."""
 
 
@@ -51,7 +51,7 @@ def from_file(environ: Mapping[str, str], path: Path | None = None) -> Layer:
                 "does %accelerate --save in a notebook"
             )
         return Layer("file")
-    with _named(where):
+    with _with_path(where):
         return layer(found, where)
 
 
@@ -78,7 +78,7 @@ def read(path: Path) -> Mapping[str, Any] | None:
     Raises:
         ConfigurationError: It cannot be read, or a key or its value cannot work.
     """
-    global _last  # a launch is not to parse again what has not changed
+    global _parsed  # a launch is not to parse again what has not changed
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -86,10 +86,10 @@ def read(path: Path) -> Mapping[str, Any] | None:
     except OSError as error:
         raise ConfigurationError(f"{path} can't be read: {error.strerror}") from error
     identity = (path, status.st_mtime_ns, status.st_size, status.st_ino)
-    if _last is None or _last[0] != identity:
-        with _named(path):
-            _last = (identity, _checked(_parse(path)))
-    return _last[1]
+    if _parsed is None or _parsed[0] != identity:
+        with _with_path(path):
+            _parsed = (identity, _checked(_parse(path)))
+    return _parsed[1]
 
 
 def write(path: Path, keys: Mapping[str, Any]) -> None:
@@ -110,7 +110,7 @@ def write(path: Path, keys: Mapping[str, Any]) -> None:
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text)
+        _write_atomically(path, text)
     except OSError as error:
         raise ConfigurationError(
             f"{path} can't be written: {error.strerror}. Make its folder writable, or name another file with "
@@ -118,7 +118,7 @@ def write(path: Path, keys: Mapping[str, Any]) -> None:
         ) from error
 
 
-def _replace(path: Path, text: str) -> None:
+def _write_atomically(path: Path, text: str) -> None:
     target = path.resolve()  # a link stays one
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
@@ -170,12 +170,12 @@ def _checked(content: Any) -> dict[str, Any]:
         content |= inner
     found = {key: table.check(key, value, key) for key, value in content.items()}
     if str(content.get("fsdp_version")) == "2":
-        table.refuse_first_fsdp(found)
+        table.refuse_fsdp1_keys(found)
     return found
 
 
 @contextlib.contextmanager
-def _named(path: Path) -> Any:
+def _with_path(path: Path) -> Any:
     """Has what is wrong with a file begin with its name."""
     try:
         yield

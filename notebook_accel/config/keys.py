@@ -17,7 +17,7 @@ from notebook_accel.errors import ConfigurationError
 
 SCHEMA_KEY = "schema_version"
 SCHEMA = 1
-_NOTHING: tuple[Any, ...] = (None, False, "", "no", "NO", [], {})
+_UNSET_VALUES: tuple[Any, ...] = (None, False, "", "no", "NO", [], {})
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Key:
     """What it is, for the options of `notebook-accel config`; empty for those that only the file has."""
 
 
-def _absent(check: Check, *nothing: Any) -> Check:
+def _unset_when(check: Check, *nothing: Any) -> Check:
     """A check that takes these for nothing at all, which is `None`."""
     return lambda name, value: None if _is_any(value, nothing) else check(name, value)
 
@@ -130,11 +130,11 @@ COMPILERS = ("no", "eager", "aot_eager", "inductor", "cudagraphs")
 COMPILER_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 WRAPPINGS = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
 STATE_DICTS = ("SHARDED_STATE_DICT", "FULL_STATE_DICT")
-MEETINGS = ("static", "c10d")
+RENDEZVOUS_BACKENDS = ("static", "c10d")
 """How machines find each other."""
 KEYS: dict[str, Key] = {
     "num_processes": Key(
-        _absent(checks.integer(1), None, -1), checks.read_number, summary="Ranks, on all machines together."
+        _unset_when(checks.integer(1), None, -1), checks.read_number, summary="Ranks, on all machines together."
     ),
     "mixed_precision": Key(
         _precision, summary="What every Accelerator on the ranks computes in: no, fp16, bf16 or fp8."
@@ -142,28 +142,28 @@ KEYS: dict[str, Key] = {
     "distributed_type": Key(_distributed_type, summary="NO, MULTI_CPU, MULTI_GPU, FSDP, XLA or SPMD."),
     "use_cpu": Key(checks.flag, checks.read_flag, summary="Whether to use the CPU, whatever else there is."),
     "gpu_ids": Key(_gpu_ids, summary="Which GPUs, such as 0,2; or all."),
-    "device": Key(_absent(checks.device(*DEVICES), None)),
+    "device": Key(_unset_when(checks.device(*DEVICES), None)),
     "gradient_accumulation_steps": Key(
         checks.integer(1), checks.read_number, summary="Over how many batches gradients add up."
     ),
     "num_machines": Key(checks.integer(1), checks.read_number, summary="How many machines take part."),
     "cluster": Key(
-        _absent(checks.cluster, None, ""),
+        _unset_when(checks.cluster, None, ""),
         summary="Where a notebook's launches have them from: auto, ray://HOST:10001, HOST:6379 or slurm.",
     ),
-    "insecure": Key(_absent(checks.flag, None, False), checks.read_flag),
+    "insecure": Key(_unset_when(checks.flag, None, False), checks.read_flag),
     "machine_rank": Key(checks.integer(0), checks.read_number, summary="Which of them this is, from 0."),
-    "main_process_ip": Key(_absent(checks.address, None, ""), summary="The address of the one with rank 0."),
-    "main_process_port": Key(_absent(checks.port, None, ""), summary="The port on it on which the ranks meet."),
-    "rdzv_backend": Key(checks.choice(*MEETINGS)),
+    "main_process_ip": Key(_unset_when(checks.address, None, ""), summary="The address of the one with rank 0."),
+    "main_process_port": Key(_unset_when(checks.port, None, ""), summary="The port on it on which the ranks meet."),
+    "rdzv_backend": Key(checks.choice(*RENDEZVOUS_BACKENDS)),
     "max_restarts": Key(checks.integer(0), checks.read_number),
-    "enable_cpu_affinity": Key(_absent(checks.flag, None, False), checks.read_flag),
+    "enable_cpu_affinity": Key(_unset_when(checks.flag, None, False), checks.read_flag),
     "debug": Key(checks.flag, checks.read_flag, summary="Whether ranks compare shapes before each collective."),
-    "env": Key(_absent(checks.environment, None)),
+    "env": Key(_unset_when(checks.environment, None)),
     "dynamo_backend": Key(_compiler, summary="What models are compiled with, such as inductor; or no."),
-    "dynamo_mode": Key(_absent(checks.choice(*COMPILER_MODES), None, "default")),
-    "dynamo_use_fullgraph": Key(_absent(checks.flag, None, False), checks.read_flag),
-    "dynamo_use_dynamic": Key(_absent(checks.flag, None, False), checks.read_flag),
+    "dynamo_mode": Key(_unset_when(checks.choice(*COMPILER_MODES), None, "default")),
+    "dynamo_use_fullgraph": Key(_unset_when(checks.flag, None, False), checks.read_flag),
+    "dynamo_use_dynamic": Key(_unset_when(checks.flag, None, False), checks.read_flag),
     "fsdp_version": Key(_fsdp_version, checks.read_number),
     "fsdp_reshard_after_forward": Key(_reshard, checks.read_flag),
     "fsdp_sharding_strategy": Key(_sharding),
@@ -174,13 +174,13 @@ KEYS: dict[str, Key] = {
     "fsdp_state_dict_type": Key(_state_dict),
     "fsdp_activation_checkpointing": Key(checks.flag, checks.read_flag),
     "fsdp_cpu_ram_efficient_loading": Key(_ignored),
-    "fsdp_backward_prefetch": Key(_absent(_upper("BACKWARD_POST"), *_NOTHING, "BACKWARD_PRE", "NO_PREFETCH")),
-    "fsdp_forward_prefetch": Key(_absent(checks.flag, *_NOTHING), checks.read_flag),
-    "fsdp_use_orig_params": Key(_absent(checks.flag, None, True), checks.read_flag),
-    "fsdp_sync_module_states": Key(_absent(checks.flag, None, True), checks.read_flag),
+    "fsdp_backward_prefetch": Key(_unset_when(_upper("BACKWARD_POST"), *_UNSET_VALUES, "BACKWARD_PRE", "NO_PREFETCH")),
+    "fsdp_forward_prefetch": Key(_unset_when(checks.flag, *_UNSET_VALUES), checks.read_flag),
+    "fsdp_use_orig_params": Key(_unset_when(checks.flag, None, True), checks.read_flag),
+    "fsdp_sync_module_states": Key(_unset_when(checks.flag, None, True), checks.read_flag),
 }
 """By name. Those that begin with `fsdp_` and `dynamo_` stand in `fsdp_config` and `dynamo_config` in the file."""
-FIRST_FSDP = (
+FSDP1_KEYS = (
     "fsdp_version", "fsdp_backward_prefetch", "fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_sync_module_states"
 )  # fmt: skip
 """Keys that, when they say anything, ask for what only the first FSDP has. Files of the peer often do."""
@@ -194,29 +194,29 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
         (None, "main"),
         "the function is what notebook_launcher() is given, the script what it runs",
     ),
-    "downcast_bf16": (_NOTHING, "it is for TPUs; mixed_precision: bf16 is for GPUs and CPUs"),
-    "deepspeed_config": (_NOTHING, "distributed_type: FSDP shards as its stage 3 does"),
-    "megatron_lm_config": (_NOTHING, "use distributed_type: FSDP, or Accelerator(torch_tp_plugin=...)"),
-    "parallelism_config": (_NOTHING, "use distributed_type: FSDP, or Accelerator(torch_tp_plugin=...)"),
+    "downcast_bf16": (_UNSET_VALUES, "it is for TPUs; mixed_precision: bf16 is for GPUs and CPUs"),
+    "deepspeed_config": (_UNSET_VALUES, "distributed_type: FSDP shards as its stage 3 does"),
+    "megatron_lm_config": (_UNSET_VALUES, "use distributed_type: FSDP, or Accelerator(torch_tp_plugin=...)"),
+    "parallelism_config": (_UNSET_VALUES, "use distributed_type: FSDP, or Accelerator(torch_tp_plugin=...)"),
     "mpirun_config": (
-        _NOTHING,
+        _UNSET_VALUES,
         "ranks are started directly; give num_machines and main_process_ip for several machines",
     ),
-    "ipex_config": (_NOTHING, "torch itself has what the extension had"),
+    "ipex_config": (_UNSET_VALUES, "torch itself has what the extension had"),
     "fp8_config": (
-        _NOTHING,
+        _UNSET_VALUES,
         "mixed_precision: fp8 uses torchao; pass it kwargs_handlers=[AORecipeKwargs(...)] for more",
     ),
-    "command_file": (_NOTHING, "pass the command itself"),
-    "commands": (_NOTHING, "pass the command itself"),
+    "command_file": (_UNSET_VALUES, "pass the command itself"),
+    "commands": (_UNSET_VALUES, "pass the command itself"),
     **dict.fromkeys(
         ["tpu_name", "tpu_zone", "tpu_use_cluster", "tpu_use_sudo", "tpu_vm", "tpu_env"],
-        (_NOTHING, "TPU pods are started with gcloud; each of their machines runs the notebook or the script"),
+        (_UNSET_VALUES, "TPU pods are started with gcloud; each of their machines runs the notebook or the script"),
     ),
-    "dynamo_use_regional_compilation": (_NOTHING, "compile the layers yourself before prepare()"),
-    "fsdp_activation_checkpointing_offload": (_NOTHING, "use fsdp_offload_params, or leave it out"),
+    "dynamo_use_regional_compilation": (_UNSET_VALUES, "compile the layers yourself before prepare()"),
+    "fsdp_activation_checkpointing_offload": (_UNSET_VALUES, "use fsdp_offload_params, or leave it out"),
     "fsdp_ignored_modules": (
-        _NOTHING,
+        _UNSET_VALUES,
         "use Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(ignored_modules=...))",
     ),
 }
@@ -224,7 +224,7 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
 GROUPS = ("fsdp_config", "dynamo_config")
 
 
-def asks_for_nothing(key: str, text: str, called: str) -> bool:
+def has_no_effect(key: str, text: str, called: str) -> bool:
     """Whether a text is for a key what the peer writes unasked, or what has no effect.
 
     Raises:
@@ -234,13 +234,13 @@ def asks_for_nothing(key: str, text: str, called: str) -> bool:
     return check(key, read(text), called) is None
 
 
-def refuse_first_fsdp(keys: Mapping[str, Any]) -> None:
+def refuse_fsdp1_keys(keys: Mapping[str, Any]) -> None:
     """For places where somebody asks for it now, and is not served by a file that was written for it.
 
     Raises:
         ConfigurationError: Says which key has no effect.
     """
-    for key in FIRST_FSDP:
+    for key in FSDP1_KEYS:
         if keys.get(key) is not None:
             raise ConfigurationError(f"{key}: {keys[key]} would have no effect: models are sharded by FSDP2, which has "
                                      "no such choice. Leave it out.")  # fmt: skip

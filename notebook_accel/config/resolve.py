@@ -12,36 +12,36 @@ from notebook_accel.config.call_arguments import from_call
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.settings import LaunchConfig
 
-_notebook = Layer("magic")
+_magic_layer = Layer("magic")
 """What `%accelerate` has set in this process."""
 
 
-def notebook() -> Layer:
+def magic_layer() -> Layer:
     """What `%accelerate` has set."""
-    return _notebook
+    return _magic_layer
 
 
-def set_notebook(layer: Layer) -> None:
+def set_magic_layer(layer: Layer) -> None:
     """Makes this what `%accelerate` has set."""
-    global _notebook  # one kernel has one user
-    _notebook = layer
+    global _magic_layer  # one kernel has one user
+    _magic_layer = layer
 
 
-def resolve(arguments: Mapping[str, Any] | None = None, place: str = "") -> LaunchConfig:
+def resolve(arguments: Mapping[str, Any] | None = None, location: str = "") -> LaunchConfig:
     """The configuration of a launch from here.
 
     Args:
         arguments: Those of the call, as in `from_call`.
-        place: Where they stand, if it is no call.
+        location: Where they stand, if it is no call.
 
     Raises:
         ConfigurationError: Something in it cannot work; the message says where it stands.
     """
-    called = from_call(arguments or {}, place)
-    return merge([*below(os.environ), _notebook, called])
+    called = from_call(arguments or {}, location)
+    return merge([*base_layers(os.environ), _magic_layer, called])
 
 
-def below(environ: Mapping[str, str], path: Path | None = None) -> list[Layer]:
+def base_layers(environ: Mapping[str, str], path: Path | None = None) -> list[Layer]:
     """The layers that hold for every process of this user: the file and the environment.
 
     Args:

@@ -22,11 +22,11 @@ class Source:
 
     layer: str
     """`file`, `environment`, `magic` or `call`."""
-    place: str
-    """The place in it, as the user knows it: `mixed_precision in /home/me/.config/…`, `%accelerate --gpus`."""
+    location: str
+    """The location in it, as the user knows it: `mixed_precision in /home/me/.config/…`, `%accelerate --gpus`."""
 
     def __str__(self) -> str:
-        return self.place
+        return self.location
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class LaunchConfig:
     sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
     """Where each value that was set came from, by field; the others are defaults."""
 
-    def told(self, name: str) -> str:
+    def cite(self, name: str) -> str:
         """For messages: where a value came from, in brackets; empty where the user has it before their eyes."""
         source = self.sources.get(name)
         return "" if source is None or source.layer == "call" else f" (from {source})"
@@ -234,7 +234,7 @@ SETTINGS = (
     Setting(field="rdzv_backend", check=checks.rendezvous, argument="rdzv_backend"),
     Setting(field="port", check=checks.port, argument="use_port", variables=("NOTEBOOK_ACCEL_PORT",)),
     Setting(field="run_id", check=checks.word, argument="rdzv_id"),
-    Setting(field="join_timeout", check=checks.joining, argument="rdzv_conf"),
+    Setting(field="join_timeout", check=checks.join_timeout, argument="rdzv_conf"),
     Setting(
         field="max_restarts",
         check=checks.integer(0),
@@ -253,8 +253,8 @@ SETTINGS = (
     ),
     Setting(
         field="stall_after",
-        check=checks.patience,
-        read=checks.read_patience,
+        check=checks.optional_seconds,
+        read=checks.read_optional_seconds,
         argument="stall_after",
         variables=("NOTEBOOK_ACCEL_STALL_AFTER",),
     ),

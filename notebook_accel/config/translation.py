@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from notebook_accel.config.keys import DISTRIBUTED, FIRST_FSDP
+from notebook_accel.config.keys import DISTRIBUTED, FSDP1_KEYS
 from notebook_accel.config.settings import LaunchConfig
 from notebook_accel.errors import ConfigurationError
 
-_SAME = {
+_DIRECT_KEYS = {
     "mixed_precision": "mixed_precision",
     "device": "device",
     "gradient_accumulation_steps": "gradient_accumulation_steps",
@@ -42,22 +42,22 @@ def to_fields(keys: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
         found[name] = (value, "distributed_type")
     if keys.get("use_cpu"):
         _set(found, "device", "cpu", "use_cpu")
-    for key, name in _SAME.items():
+    for key, name in _DIRECT_KEYS.items():
         if keys.get(key) is not None:
             _set(found, name, keys[key], key)
     if keys.get("num_processes") is not None:
-        _set(found, "num_processes", _count(keys), "num_processes")
+        _set(found, "num_processes", _processes_per_launch(keys), "num_processes")
     if keys.get("gpu_ids") is not None:
         chosen = tuple(map(int, keys["gpu_ids"].split(",")))
         if "num_processes" in found:
             chosen = chosen[: found["num_processes"][0]]  # the first of those that the peer makes visible
         _set(found, "gpus", chosen, "gpu_ids")
     asked = {key: value for key, value in keys.items() if key.startswith("fsdp_") and value is not None}
-    shards = {key: value for key, value in asked.items() if key not in FIRST_FSDP}
+    shards = {key: value for key, value in asked.items() if key not in FSDP1_KEYS}
     if shards and kind in (None, "FSDP"):  # the peer ignores the section otherwise, too
         found["fsdp"] = (shards, "fsdp_config")
     if shards != asked and kind == "FSDP":
-        found["notices"] = ((_about_first_fsdp(asked),), "fsdp_config")
+        found["notices"] = ((_fsdp1_notice(asked),), "fsdp_config")
     compiling = {key: keys[key] for key in keys if key.startswith("dynamo_") and key != "dynamo_backend"}
     compiling = {key: value for key, value in compiling.items() if value is not None}
     if compiling:
@@ -65,9 +65,9 @@ def to_fields(keys: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
     return found
 
 
-def _about_first_fsdp(asked: Mapping[str, Any]) -> str:
+def _fsdp1_notice(asked: Mapping[str, Any]) -> str:
     """What is to be known by who has a file that was written for it."""
-    others = [key for key in FIRST_FSDP if key in asked and key != "fsdp_version"]
+    others = [key for key in FSDP1_KEYS if key in asked and key != "fsdp_version"]
     passed_over = f" {', '.join(others)}, which it does not have, have no effect." if others else ""
     return (
         f"the settings are for FSDP1, and models are sharded by FSDP2, which needs no other code.{passed_over} Write "
@@ -75,7 +75,7 @@ def _about_first_fsdp(asked: Mapping[str, Any]) -> str:
     )
 
 
-def _count(keys: Mapping[str, Any]) -> int:
+def _processes_per_launch(keys: Mapping[str, Any]) -> int:
     """The file counts the processes of all machines, a launch those of this one, unless a cluster has the machines."""
     if keys.get("cluster"):
         return int(keys["num_processes"])
@@ -95,7 +95,7 @@ def _set(found: dict[str, tuple[Any, str]], name: str, value: Any, key: str) -> 
 
 
 @dataclass(frozen=True)
-class Told:
+class SourcedValue:
     """What a configuration says, as a key of the file."""
 
     value: Any
@@ -105,12 +105,12 @@ class Told:
     """Where that came from."""
 
 
-def from_config(config: LaunchConfig) -> dict[str, Told]:
+def from_config(config: LaunchConfig) -> dict[str, SourcedValue]:
     """The keys that set what is set in a configuration."""
     default = LaunchConfig()
     keys: dict[str, tuple[Any, str]] = {
         key: (getattr(config, name), name)
-        for key, name in _SAME.items()
+        for key, name in _DIRECT_KEYS.items()
         if name in config.sources or getattr(config, name) != getattr(default, name)
     }
     if config.num_processes is not None:
@@ -118,7 +118,7 @@ def from_config(config: LaunchConfig) -> dict[str, Told]:
         keys["num_processes"] = (config.num_processes * machines, "num_processes")
     if config.gpus is not None:
         keys["gpu_ids"] = (",".join(map(str, config.gpus)), "gpus")
-    kind, name = _kind(config)
+    kind, name = _distributed_type(config)
     if kind:
         keys["distributed_type"] = (kind, name)
     if config.device == "cpu":
@@ -127,10 +127,12 @@ def from_config(config: LaunchConfig) -> dict[str, Told]:
         keys.pop("device", None)
     for name in ("fsdp", "dynamo"):
         keys |= {key: (value, name) for key, value in getattr(config, name).items()}
-    return {key: Told(value, name, str(config.sources.get(name, "default"))) for key, (value, name) in keys.items()}
+    return {
+        key: SourcedValue(value, name, str(config.sources.get(name, "default"))) for key, (value, name) in keys.items()
+    }
 
 
-def _kind(config: LaunchConfig) -> tuple[str, str]:
+def _distributed_type(config: LaunchConfig) -> tuple[str, str]:
     """The `distributed_type`, and the field that decides it."""
     if config.strategy == "fsdp":
         return "FSDP", "strategy"

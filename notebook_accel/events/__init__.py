@@ -11,7 +11,7 @@ Each event is a frozen dataclass. The stream, the journal, the job and the views
 """
 
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
-from notebook_accel.events.emit import answers, ask, emit, has_listener, listen
+from notebook_accel.events.emit import emit, has_sink, input_answers, request_input, set_sink
 from notebook_accel.events.encoding import from_wire, to_wire
 from notebook_accel.events.jobs import (
     AttemptStarted,
@@ -19,8 +19,8 @@ from notebook_accel.events.jobs import (
     JobEnded,
     JobStarted,
     LinesLeftOut,
+    Location,
     Notice,
-    Place,
     Signalled,
     Stalled,
     StopRequested,
@@ -41,7 +41,7 @@ from notebook_accel.events.ranks import (
     Stacks,
     ThreadStack,
 )
-from notebook_accel.events.requests import Answer, Call, Disconnect, Interrupt, StacksWanted
+from notebook_accel.events.requests import Answer, Call, Disconnect, Interrupt, StacksRequested
 
 __all__ = [
     "Answer",
@@ -63,25 +63,25 @@ __all__ = [
     "JobStarted",
     "Line",
     "LinesLeftOut",
+    "Location",
     "Metrics",
     "Notice",
     "Phase",
     "PhaseChanged",
-    "Place",
     "Raised",
     "Returned",
     "Shown",
     "Signalled",
     "Stacks",
-    "StacksWanted",
+    "StacksRequested",
     "Stalled",
     "StopRequested",
     "ThreadStack",
-    "answers",
-    "ask",
     "emit",
     "from_wire",
-    "has_listener",
-    "listen",
+    "has_sink",
+    "input_answers",
+    "request_input",
+    "set_sink",
     "to_wire",
 ]

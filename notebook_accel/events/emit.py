@@ -22,7 +22,7 @@ _SINK = f"{__name__}.sink"
 _ANSWERS = f"{__name__}.answers"
 
 
-def listen(sink: Callable[[Event], None] | None, metrics: MetricsSink | None = None) -> None:
+def set_sink(sink: Callable[[Event], None] | None, metrics: MetricsSink | None = None) -> None:
     """Has `sink(event)` called for each event emitted here, on the thread that emits; `None` ends it.
 
     Args:
@@ -38,7 +38,7 @@ def _as_events(sink: Callable[[Event], None]) -> MetricsSink:
     return lambda values, step: sink(Metrics(values, step))
 
 
-def has_listener() -> bool:
+def has_sink() -> bool:
     """Whether somebody listens, for those to whom an event is dear."""
     return rank_local.space().get(_SINK) is not None
 
@@ -50,17 +50,17 @@ def emit(event: Event) -> None:
         sink(event)
 
 
-def answers() -> queue.SimpleQueue[Answer]:
+def input_answers() -> queue.SimpleQueue[Answer]:
     """What was answered to whom has `Asked`, on this rank's one channel."""
     found: queue.SimpleQueue[Answer] = rank_local.space().setdefault(_ANSWERS, queue.SimpleQueue())
     return found
 
 
-def ask(said: str, prompt: str) -> str | None:
+def request_input(said: str, prompt: str) -> str | None:
     """Asks the user for a line, and waits for it; `None` where nobody can be asked."""
-    if not has_listener():
+    if not has_sink():
         return None
-    given = answers()
+    given = input_answers()
     while not given.empty():
         given.get()  # an interrupt came before it, when something else was asked
     emit(InputRequested(said, prompt))

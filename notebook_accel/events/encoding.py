@@ -10,7 +10,7 @@ from typing import Any
 from notebook_accel.errors import StreamError
 from notebook_accel.events import jobs, ranks, requests
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
-from notebook_accel.events.jobs import Place, Stalled
+from notebook_accel.events.jobs import Location, Stalled
 from notebook_accel.events.ranks import Failed, PhaseChanged, Raised, Returned, Shown, Stacks, ThreadStack
 
 EVENTS: dict[str, type[Event]] = {
@@ -28,10 +28,10 @@ _HEADER_FIELDS = {
 
 def to_wire(event: Event) -> tuple[dict[str, Any], Blobs]:
     """Returns `(header, blobs)`: a JSON-ready object, and the binary parts that go beside it."""
-    if type(event) in _FLAT:
+    if type(event) in _PLAIN_FIELDS:
         return {"kind": event.kind, **vars(event)}, ()
     blob_field = _BLOB_FIELDS.get(type(event))
-    header = {"kind": event.kind, **{name: _plain(getattr(event, name)) for name in _HEADER_FIELDS[type(event)]}}
+    header = {"kind": event.kind, **{name: _to_json(getattr(event, name)) for name in _HEADER_FIELDS[type(event)]}}
     return header, getattr(event, blob_field) if blob_field else ()
 
 
@@ -45,14 +45,14 @@ def from_wire(header: Mapping[str, Any], blobs: Blobs = ()) -> Event:
     cls = EVENTS.get(str(values.pop("kind", "")))
     if cls is None:
         raise StreamError(f"no such event: {str(header)[:200]}")
-    if values.keys() == _FLAT.get(cls):
+    if values.keys() == _PLAIN_FIELDS.get(cls):
         event = object.__new__(cls)
         vars(event).update(values)  # what `cls(**values)` comes to, in a third of the time: each field is set by a call
         return event
     if cls in _BLOB_FIELDS:
         values[_BLOB_FIELDS[cls]] = blobs
     try:
-        for name, rebuild in _PARTS.get(cls, {}).items():
+        for name, rebuild in _NESTED_FIELDS.get(cls, {}).items():
             if name in values:
                 values[name] = rebuild(values[name])
         return cls(**values)
@@ -64,7 +64,7 @@ def _frames(values: Any) -> list[Frame]:
     return [Frame(**value) for value in values]
 
 
-def _each(cls: Callable[..., Any], **parts: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+def _list_of(cls: Callable[..., Any], **parts: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
     """What rebuilds a list of a class's instances, and the parts of each."""
 
     def rebuild(values: Any) -> list[Any]:
@@ -76,26 +76,26 @@ def _each(cls: Callable[..., Any], **parts: Callable[[Any], Any]) -> Callable[[A
     return rebuild
 
 
-_PARTS: dict[type[Event], dict[str, Callable[[Any], Any]]] = {
+_NESTED_FIELDS: dict[type[Event], dict[str, Callable[[Any], Any]]] = {
     PhaseChanged: {"phase": Phase, "frame": lambda value: None if value is None else Frame(**value)},
-    Failed: {"chain": _each(Raised, frames=_frames)},
-    Stacks: {"threads": _each(ThreadStack, frames=_frames)},
-    Stalled: {"places": _each(Place, phase=Phase, frames=_frames)},
+    Failed: {"chain": _list_of(Raised, frames=_frames)},
+    Stacks: {"threads": _list_of(ThreadStack, frames=_frames)},
+    Stalled: {"places": _list_of(Location, phase=Phase, frames=_frames)},
 }
 """The fields that are no plain JSON, and what makes them of it."""
-_FLAT = {
+_PLAIN_FIELDS = {
     cls: frozenset(names)
     for cls, names in _HEADER_FIELDS.items()
-    if cls not in _PARTS and cls not in _BLOB_FIELDS and not hasattr(cls, "__post_init__")
+    if cls not in _NESTED_FIELDS and cls not in _BLOB_FIELDS and not hasattr(cls, "__post_init__")
 }
 """Those that are plain JSON as they are, and their fields; bars and metrics are among them, of which there are many."""
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if is_dataclass(value):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+        return {item.name: _to_json(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, enum.Enum):
         return value.value
     return value

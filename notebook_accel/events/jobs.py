@@ -60,7 +60,7 @@ class StopRequested(Event):
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """Where one rank is while its job makes no progress."""
 
     rank: int
@@ -78,7 +78,7 @@ class Stalled(Event):
     """Of the whole job: ranks wait, and what they wait for has stood still for long. Without places: it goes on."""
 
     kind = "stalled"
-    places: Sequence[Place]
+    places: Sequence[Location]
     """Of every rank on this machine."""
     since: float = 0.0
     """When there was progress last, in seconds since the epoch."""

@@ -18,7 +18,7 @@ class Call(Event):
 
 
 @dataclass(frozen=True)
-class StacksWanted(Event):
+class StacksRequested(Event):
     """Tell where each of your threads is."""
 
     kind = "stacks-wanted"

@@ -47,11 +47,11 @@ class NvmlProbe:
     """Asks the NVIDIA driver, once in the life of the process: it takes tens of milliseconds."""
 
     def gpus(self) -> Sequence[Gpu]:
-        return _ask_nvml()
+        return _query_nvml()
 
 
 @functools.cache
-def _ask_nvml() -> tuple[Gpu, ...]:
+def _query_nvml() -> tuple[Gpu, ...]:
     with _nvml() as nvml:
         return tuple(
             Gpu(
@@ -73,7 +73,7 @@ class GpuUse:
     """Bytes of each process, by its number; 0 where the driver does not tell."""
 
 
-def use() -> dict[str, GpuUse]:
+def memory_use() -> dict[str, GpuUse]:
     """The use of each GPU now, by its UUID."""
     found: dict[str, GpuUse] = {}
     with _nvml() as nvml:

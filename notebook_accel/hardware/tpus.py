@@ -85,7 +85,7 @@ def detect(environ: Mapping[str, str], machine: Machine | None = None) -> Tpu | 
             return None
         return Tpu("", _number(environ, "CPU_NUM_DEVICES"), emulated=True, unusable=mismatch(machine))
     generations = list(_listed(machine.root))
-    nodes = len(list(nodes_of(machine.root)))
+    nodes = len(list(device_files(machine.root)))
     if not generations and not nodes:
         return None
     generation = _generation(environ) or (generations[0] if generations else "")
@@ -101,7 +101,7 @@ def detect(environ: Mapping[str, str], machine: Machine | None = None) -> Tpu | 
     )
 
 
-def nodes_of(root: Path = Path("/")) -> Iterator[Path]:
+def device_files(root: Path = Path("/")) -> Iterator[Path]:
     """The device files of TPU chips."""
     for pattern in _DEVICES:
         yield from sorted(root.glob(pattern))

@@ -97,7 +97,7 @@ def test_a_variable_that_cannot_work_is_named(environ: dict[str, str], message: 
     ids=str,
 )
 def test_ranks_read_what_the_launch_writes(config: dict[str, Any], read: dict[str, Any]) -> None:
-    told = variables.for_ranks(LaunchConfig(**config), {})
+    told = variables.rank_environment(LaunchConfig(**config), {})
     assert environment.read(told) == environment.Environment(**read)
 
 
@@ -109,10 +109,10 @@ def test_a_launch_overrules_what_its_ranks_would_inherit() -> None:
         "ACCELERATE_DYNAMO_BACKEND": "INDUCTOR",
         "ACCELERATE_DEBUG_MODE": "1",
     }
-    read = environment.read({**inherited, **variables.for_ranks(LaunchConfig(), inherited)})
+    read = environment.read({**inherited, **variables.rank_environment(LaunchConfig(), inherited)})
     assert read == environment.Environment()
 
 
 def test_what_nobody_has_asked_for_is_not_written() -> None:
     """The peer's Accelerator would take it for more than the arguments that the user's code gives it."""
-    assert variables.for_ranks(LaunchConfig(), {}) == {"ACCELERATE_MIXED_PRECISION": "no"}
+    assert variables.rank_environment(LaunchConfig(), {}) == {"ACCELERATE_MIXED_PRECISION": "no"}

@@ -263,7 +263,7 @@ def test_what_no_tracker_gets_is_told_once(record: Callable[[str], Calls], caplo
 
 def test_numbers_also_go_to_whoever_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[events.Metrics] = []
-    monkeypatch.setattr(events, "has_listener", lambda: True, raising=False)
+    monkeypatch.setattr(events, "has_sink", lambda: True, raising=False)
     monkeypatch.setattr(events, "emit", heard.append, raising=False)
     book = Logbook()
     book.log(

@@ -13,7 +13,7 @@ from notebook_accel import hardware
 from notebook_accel.cli.config import questions
 from notebook_accel.config import LaunchConfig, file, keys
 from notebook_accel.config.layers import Layer, merge
-from notebook_accel.config.resolve import below
+from notebook_accel.config.resolve import base_layers
 from notebook_accel.config.translation import from_config
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.launch.plan import plan
@@ -102,7 +102,7 @@ def show(parent: Path | None, path: Path | None) -> None:
     named = path or parent
     where = named or file.location(os.environ)
     click.echo(f"{where}{'' if where.exists() else ' (not there)'}\n")
-    config = merge(below(os.environ, named))
+    config = merge(base_layers(os.environ, named))
     found = from_config(config)
     rows = [(name, *_told(found, name)) for name in dict.fromkeys([*_SHOWN, *found])]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
@@ -147,7 +147,7 @@ def _checked(texts: Mapping[str, str]) -> dict[str, Any]:
         key: keys.check(key, keys.KEYS[key].read(text) if key in keys.KEYS else text, key)
         for key, text in texts.items()
     }
-    keys.refuse_first_fsdp(found)
+    keys.refuse_fsdp1_keys(found)
     return found
 
 
@@ -164,7 +164,7 @@ def _lay(before: Mapping[str, Any], told: Mapping[str, Any], where: Path) -> Lau
     """The configuration of some keys with others laid over them."""
     machines = {key: before[key] for key in ("num_machines", "cluster") if key in before and "num_processes" in told}
     above = file.layer({**machines, **told}, where)  # processes are counted over all machines
-    return merge([file.layer(before, where), Layer("file", above.values, above.places)])
+    return merge([file.layer(before, where), Layer("file", above.values, above.locations)])
 
 
 def _without(found: Mapping[str, Any], gone: list[str], where: Path) -> dict[str, Any]:

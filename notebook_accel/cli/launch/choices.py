@@ -68,7 +68,7 @@ def refuse_contradictions(choices: Choices) -> None:
 def _check(option: Option, value: Any) -> None:
     """Refuses a value that makes no sense, or would have no effect."""
     name = f"--{option.name}"
-    if option.moot and not keys.asks_for_nothing(option.name, value, name):
+    if option.moot and not keys.has_no_effect(option.name, value, name):
         raise ConfigurationError(f"{name} {value} would have no effect: FSDP2 does not have this choice. Leave it out.")
     if option.only_with == "use_fsdp" and not option.moot:
         keys.check(option.name, keys.KEYS[option.name].read(str(value)), name)

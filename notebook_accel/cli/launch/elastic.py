@@ -139,7 +139,7 @@ def _end_ranks_with_this() -> None:
     """Has the system kill each rank when this process ends, in whatever way: then nobody is left who could."""
     from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
-    begin = partial(libc.die_with, os.getpid())
+    begin = partial(libc.die_with_parent, os.getpid())
     subprocess_handler.Popen = partial(subprocess.Popen, preexec_fn=begin)  # type: ignore
 
 

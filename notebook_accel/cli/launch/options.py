@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from notebook_accel.config import PRECISIONS
 from notebook_accel.config.environment import DYNAMO_VARIABLES, FSDP_VARIABLES
-from notebook_accel.config.keys import COMPILER_MODES, COMPILERS, MEETINGS, STATE_DICTS, WRAPPINGS
+from notebook_accel.config.keys import COMPILER_MODES, COMPILERS, RENDEZVOUS_BACKENDS, STATE_DICTS, WRAPPINGS
 
 GENERAL = "General"
 HARDWARE = "Hardware"
@@ -118,7 +118,7 @@ OPTIONS = (
     Option("machine_rank", DISTRIBUTED, "Which of the machines this is, from 0.", int),
     Option("main_process_ip", DISTRIBUTED, "Address of the machine with rank 0.", metavar="HOST"),
     Option("main_process_port", DISTRIBUTED, "Port on which the ranks meet; 0 on one machine: any free one.", int),
-    Option("rdzv_backend", DISTRIBUTED, "How machines meet: c10d needs no machine_rank.", MEETINGS),
+    Option("rdzv_backend", DISTRIBUTED, "How machines meet: c10d needs no machine_rank.", RENDEZVOUS_BACKENDS),
     Option("rdzv_conf", DISTRIBUTED, "More on how they meet: timeout=900,…", metavar="KEY=VALUE,…"),
     Option("max_restarts", DISTRIBUTED, "How often all ranks start again after a failure.", int, torch="max_restarts"),
     Option(

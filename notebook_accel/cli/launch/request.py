@@ -126,7 +126,7 @@ def _binding(choices: Choices, placed: Placement) -> tuple[tuple[str, ...], tupl
 def _environment(choices: Choices, placed: Placement, hardware: Hardware, environ: Mapping[str, str]) -> dict[str, str]:
     """What is added to the ranks' environment; options that neither line nor file gives leave it as it is."""
     fsdp = {name: choices.get(name) for name in FSDP_VARIABLES} if choices.get("use_fsdp") else None
-    found = variables.sharding(fsdp, environ)
+    found = variables.fsdp_environment(fsdp, environ)
     for name, option in BY_NAME.items():
         value = choices.get(name)
         if not option.variable or option.group == FSDP or value is None:

@@ -21,7 +21,7 @@ from notebook_accel.events import (
     Phase,
     PhaseChanged,
     Stacks,
-    StacksWanted,
+    StacksRequested,
     from_wire,
     to_wire,
 )
@@ -30,7 +30,7 @@ from notebook_accel.launch.rank.coalescer import Latest
 from notebook_accel.launch.rank.collective_wait import Waiting
 from notebook_accel.launch.rank.memory import Memory, has_changed
 from notebook_accel.launch.wire import constants
-from notebook_accel.launch.wire.constants import PACE
+from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 from notebook_accel.launch.wire.stream import Channel, Message
 
 
@@ -40,7 +40,7 @@ class Emitter:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._main = threading.get_ident()
-        self._latest = Latest(constants.pace(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+        self._latest = Latest(constants.report_interval(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
         self._waiting = Waiting(self._main)
         self._memory = Memory()
         self._told = Heartbeat(0)
@@ -49,18 +49,18 @@ class Emitter:
         self._thread = threading.Thread(target=self._attend, name="notebook-accel", daemon=True)
         self._say(PhaseChanged(Phase.RUNNING))
         self._thread.start()
-        events.listen(self._say, self._latest.add_metrics)
+        events.set_sink(self._say, self._latest.add_metrics)
 
     def end(self, last: Event) -> None:
         """Says how the script ended, after all that is still to be told."""
-        events.listen(None)
+        events.set_sink(None)
         self._say(last)
         self._say(None)
         self._thread.join()
 
     def forget(self) -> None:
         """Leaves the watcher to the process that this one was forked from."""
-        events.listen(None)
+        events.set_sink(None)
         self._channel.close()
 
     def _say(self, event: Event | None) -> None:
@@ -77,13 +77,13 @@ class Emitter:
                 while self._turn():
                     pass
         finally:
-            events.listen(None)
-            events.answers().put(Answer(None))
+            events.set_sink(None)
+            events.input_answers().put(Answer(None))
 
     def _turn(self) -> bool:
         """Waits for something to do, and does it; returns whether there may be more."""
         sources = [self._reading, *([self._channel.fileno()] if self._channel.is_open else [])]
-        readable, _, _ = select.select(sources, [], [], PACE)
+        readable, _, _ = select.select(sources, [], [], REPORT_INTERVAL)
         if self._reading in readable:
             os.read(self._reading, 4096)
         if self._channel.fileno() in readable:
@@ -102,10 +102,10 @@ class Emitter:
     def _hear(self, messages: Iterable[Message] | None) -> None:
         for message in messages or ():
             said = from_wire(message.header)
-            if isinstance(said, StacksWanted):
+            if isinstance(said, StacksRequested):
                 self._tell([Stacks(said.number, stack_sampler.threads(self._main, all_of_them=True))])
             elif isinstance(said, Answer):
-                events.answers().put(said)
+                events.input_answers().put(said)
 
     def _tell_memory(self, now: float) -> None:
         found = self._memory.look(now)

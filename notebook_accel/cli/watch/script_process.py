@@ -70,7 +70,7 @@ def _end(failure: BaseException | None) -> NoReturn:
     """Ends this process as an interpreter does, which is left in one piece."""
     code = _tell(failure)
     process_exit.finish(wait=True)
-    process_exit.drop_names()
+    process_exit.clear_main()
     process_exit.finish(wait=False)  # what that has registered or written
     if isinstance(failure, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_DFL)

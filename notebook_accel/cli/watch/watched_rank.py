@@ -78,7 +78,7 @@ def _connect(address: str) -> Channel | None:
         os.dup2(writing, fd)
         os.close(writing)
     if 1 in taken:
-        libc.print_by_line()  # as in a terminal
+        libc.line_buffer_c_stdout()  # as in a terminal
     return channel
 
 
@@ -97,11 +97,11 @@ _builtin_input = builtins.input
 
 def _input(prompt: object = "", /) -> str:
     """`input`, for the debugger too: the watcher has the terminal."""
-    if not events.has_listener():
+    if not events.has_sink():
         return _builtin_input(prompt)
     sys.stdout.flush()
     sys.stderr.flush()
-    answer = events.ask("", str(prompt))
+    answer = events.request_input("", str(prompt))
     if answer is None:
         raise EOFError("there is nothing more to read")
     return answer

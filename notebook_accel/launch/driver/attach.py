@@ -93,7 +93,7 @@ class Jobs(list[Listed]):
 def jobs() -> Jobs:
     """The last jobs of this user, the newest first, whichever notebook has launched them."""
     listed = Jobs()
-    for record in reversed(records.found()):
+    for record in reversed(records.all_records()):
         try:
             listed.append(_listed(record))
         except JobLostError:
@@ -103,8 +103,8 @@ def jobs() -> Jobs:
 
 def _listed(record: Record) -> Listed:
     running = record.is_running()
-    start, end = reading.glance(record)
+    start, end = reading.first_and_last(record)
     status = Status(end.status) if end else Status.RUNNING if running else Status.LOST
-    ended = end.at if end else time.time() if running else record.last_heard()
+    ended = end.at if end else time.time() if running else record.last_written()
     detached = record.head().detached
     return Listed(start.id, start.name, status, start.at, ended - start.at, start.size, detached)

@@ -75,7 +75,7 @@ def main(fd: int) -> None:
     order: Order = pickle.loads(first)
     front_end = Unseen(order)
     frontend.use(front_end)
-    frames.keep_cells({filename: text for filename, (_, text) in order.cells.items()})
+    frames.cache_cell_sources({filename: text for filename, (_, text) in order.cells.items()})
     payload = Payload(next(iter(message.fds), None), order.layout, [bytes(expect_ends) for expect_ends in parts])
     engine = plan.engine_of(order.plan)
     launch = Launch(engine, order.plan, order.environ, payload, order.name, NoView, detached=True)

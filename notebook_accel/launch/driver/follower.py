@@ -12,9 +12,9 @@ from notebook_accel.launch.job.job import Runner
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.journal import outcome
 from notebook_accel.launch.journal.owner import Owner
-from notebook_accel.launch.journal.reading import Tail, blank
+from notebook_accel.launch.journal.reading import Tail, empty_job
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.journal.stack_requests import asking
+from notebook_accel.launch.journal.stack_requests import stack_requester
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
 
@@ -35,7 +35,7 @@ class Follower:
         Raises:
             JobLostError: The journal can't be read.
         """
-        self.job = blank()
+        self.job = empty_job()
         self._record = record
         self._tail = Tail(record)
         self._lines: list[tuple[int, Line]] = []
@@ -44,9 +44,9 @@ class Follower:
         self._look_at_owner()
         self.job.elsewhere = self._tail.head.owner != Owner.this()
         self.job.runner = Runner(
-            cancel=record.ask_to_stop,
+            cancel=record.request_stop,
             show=lambda: front_end.current.show(self.job),
-            request_stacks=asking(self.job, record),
+            request_stacks=stack_requester(self.job, record),
             values=lambda: outcome.result(self.job, record),
         )
         earlier = len(self._lines) - _BACKLOG
@@ -107,7 +107,7 @@ class Follower:
             text = f"{self.job.title} ended with the process that ran it, " + (
                 "which was killed" if self._tail.head.detached else "a kernel that was restarted or has died"
             )
-            self.job.apply(None, JobEnded(Status.LOST.value, self._record.last_heard(), text))
+            self.job.apply(None, JobEnded(Status.LOST.value, self._record.last_written(), text))
 
     def _show(self, shown: Output, *, all_of_it: bool = False) -> None:
         now = time.monotonic()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from notebook_accel.events import Stacks, StacksWanted, ThreadStack, to_wire
+from notebook_accel.events import Stacks, StacksRequested, ThreadStack, to_wire
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.stacks import StacksByRank
 from notebook_accel.launch.wire import frames
@@ -78,7 +78,7 @@ class StackRequests:
         self._number += 1
         self._question = _Question(now, {}, {}, list(self._pending))
         self._pending.clear()
-        header, _ = to_wire(StacksWanted(self._number))
+        header, _ = to_wire(StacksRequested(self._number))
         for rank in self._alive():
             with contextlib.suppress(OSError, LookupError):  # it has just ended
                 self._ranks.channels[rank].send(header)

@@ -70,7 +70,7 @@ class ServerEngine:
 
     def _open(self, spec: GroupSpec) -> tuple[Server, Channel]:
         """Opens a group on the server, for ranks with this environment."""
-        descriptors.allow(4 * spec.size)
+        descriptors.raise_limit(4 * spec.size)
         with self._lock:
             server = self._current(spec.environments[0])
             ours, theirs = pair()

@@ -21,7 +21,7 @@ from notebook_accel.events import Exited
 from notebook_accel.launch.engines.contract import GroupSpec
 from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.server.store import host
-from notebook_accel.launch.system.own_process import take_environment
+from notebook_accel.launch.system.own_process import set_environment
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel, pair
 
@@ -129,14 +129,14 @@ class InProcessRanks:
                 self._end()
                 return
         before = dict(os.environ)
-        take_environment({**before, **self._environment})
+        set_environment({**before, **self._environment})
         try:
             self._rank.serve()
         finally:
             distributed = sys.modules.get("torch.distributed")
             if distributed is not None and distributed.is_available() and distributed.is_initialized():
                 distributed.destroy_process_group()
-            take_environment(before)
+            set_environment(before)
             _environment.release()
             self._end()
 

@@ -108,7 +108,7 @@ class ClusterEngine:
 
     def start(self, spec: GroupSpec) -> ServerRanks:
         self.survey()  # joins the cluster, if that has not been done
-        descriptors.allow(DESCRIPTORS * spec.size)  # the bridge needs as many, and has this process's hard limit
+        descriptors.raise_limit(DESCRIPTORS * spec.size)  # the bridge needs as many, and has this process's hard limit
         ours, theirs = pair()
         with theirs:
             self._say({"op": "environment", "env": dict(spec.environments[0])})

@@ -132,7 +132,7 @@ class ServerRanks:
                     "rank": rank,
                     "env": dict(environment),
                     "heartbeat": spec.heartbeat,
-                    "pace": constants.pace(spec.size) if spec.pace is None else spec.pace,
+                    "pace": constants.report_interval(spec.size) if spec.pace is None else spec.pace,
                 },
                 fds=[theirs.fileno(), out[1], err[1]],
             )

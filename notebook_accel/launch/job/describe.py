@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 _WIDTH = 20
 _SPARK_WIDTH = 24
 _GRID_COLUMNS = 8
-_MOST_FAILED = 4
-_MOST_STACKS = 8
-_MOST_METRICS = 8
+_MAX_FAILED = 4
+_MAX_STACKS = 8
+_MAX_METRICS = 8
 
 
 def describe(job: Fold, *, metrics: bool = True) -> str:
@@ -27,11 +27,13 @@ def describe(job: Fold, *, metrics: bool = True) -> str:
         return headline(job)
     lines = heading(job, metrics=metrics)
     if len(job.ranks) < progress.COMPACT_FROM:
-        lines += _rows(job, progress.in_order(job))
+        lines += _rows(job, progress.failed_first(job))
     else:
-        lines += _rows(job, [state for state in progress.in_order(job)[:_MOST_FAILED] if state.phase is Phase.FAILED])
+        lines += _rows(
+            job, [state for state in progress.failed_first(job)[:_MAX_FAILED] if state.phase is Phase.FAILED]
+        )
         lines += _grid(job)
-    for ranks, stack in location.stalled_stacks(job)[:_MOST_STACKS]:
+    for ranks, stack in location.stalled_stacks(job)[:_MAX_STACKS]:
         lines += [f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}:", *stack.splitlines()]
     return "\n".join(lines)
 
@@ -79,10 +81,10 @@ def between(job: Fold, name: str) -> str:
 def _metrics(job: Fold) -> list[str]:
     lines = []
     names = progress.metric_names(job)
-    for name in names[:_MOST_METRICS]:
+    for name in names[:_MAX_METRICS]:
         places = progress.metric(job, name, _SPARK_WIDTH)
         lines.append(f"{name}  {spark([place.mean for place in places])}  {between(job, name)}")
-    left_out = progress.left_out(names, _MOST_METRICS)
+    left_out = progress.left_out(names, _MAX_METRICS)
     if left_out:
         lines.append(left_out)
     return lines

@@ -9,15 +9,15 @@ from dataclasses import replace
 from notebook_accel.errors import RankError, RankFailure, RankTimeoutError
 from notebook_accel.events import Exited, Failed, Phase, Raised, ThreadStack
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import spans
+from notebook_accel.launch.job.text import size, spans
 from notebook_accel.launch.wire import frames
 from notebook_accel.launch.wire.payload import unpack_value
 from notebook_accel.launch.wire.shortening import shortened
 
-_DEATH_IS_NOTICED_LATE = 0.1
+_DEATH_REPORT_DELAY = 0.1
 """Seconds. Other ranks may raise over a lost connection before the parent of a killed rank knows of its death."""
-_MOST_HOSTS = 4
-_MOST_SUMMARY = 2000
+_MAX_HOSTS = 4
+_MAX_SUMMARY = 2000
 """Characters of the line that tells how a rank failed; all that is known comes below it."""
 _LINKS = {
     "cause": "The above exception was the direct cause of the following exception:",
@@ -40,19 +40,19 @@ def error(
     found.sort(key=_order)
     spread = len({state.host for state in states if state.host}) > 1
     described = [(state, _describe(state, stacks[states.index(state)], oom_killed)) for state in found]
-    failures = _alike(
+    failures = _merge_alike(
         [
             (state, replace(each, hosts=(state.host,)) if spread and state.host and not _is_lost(state) else each)
             for state, each in described
         ]
     )
     first = failures[0]
-    size = _size_of(states, world_size)
-    text = [_sentence(first, size)]
+    total = _size_of(states, world_size)
+    text = [_sentence(first, total)]
     if first.detail:
         text += ["", first.detail]
     for other in failures[1:]:
-        text += ["", _capital(_sentence(other, size))]
+        text += ["", _capital(_sentence(other, total))]
     stopped = [state.rank for state in states if state not in found and state.returned is None]
     if stopped:
         text += ["", f"{_capital(_who(stopped, 0))} {'were' if len(stopped) > 1 else 'was'} stopped."]
@@ -126,7 +126,7 @@ def _order(state: RankState) -> tuple[int, float, int]:
     if state.failed is not None:
         return 2 if state.failed.from_peer else 1, state.failed.at, state.rank
     assert state.exited is not None
-    return 0 if state.exited.lost else 1, state.exited.at - _DEATH_IS_NOTICED_LATE, state.rank
+    return 0 if state.exited.lost else 1, state.exited.at - _DEATH_REPORT_DELAY, state.rank
 
 
 def _describe(state: RankState, stack: str, oom_killed: bool) -> RankFailure:
@@ -137,7 +137,7 @@ def _describe(state: RankState, stack: str, oom_killed: bool) -> RankFailure:
 
 
 def _raised(state: RankState, failed: Failed) -> RankFailure:
-    text = shortened(failed.chain[-1].text.split("\n", 1)[0], _MOST_SUMMARY)
+    text = shortened(failed.chain[-1].text.split("\n", 1)[0], _MAX_SUMMARY)
     if failed.exit_code is not None:
         summary = f"exited with status {failed.exit_code} (sys.exit)"
     elif failed.stage == "loading":
@@ -154,9 +154,9 @@ def _raised(state: RankState, failed: Failed) -> RankFailure:
 def _died(state: RankState, exited: Exited, stack: str, oom_killed: bool) -> RankFailure:
     if exited.lost:
         return RankFailure((state.rank,), f"was lost with machine {exited.lost}")
-    memory = f"It held {_size(state.resident)} at last" if state.resident else "It had just started"
+    memory = f"It held {size(state.resident)} at last" if state.resident else "It had just started"
     if exited.peak_resident:
-        memory += f", {_size(exited.peak_resident)} at most"
+        memory += f", {size(exited.peak_resident)} at most"
     if exited.signal is None:
         summary = f"ended with status {exited.code} before the function returned (os._exit, or C code that exits)"
     else:
@@ -175,7 +175,7 @@ def _died(state: RankState, exited: Exited, stack: str, oom_killed: bool) -> Ran
     return RankFailure((state.rank,), summary, detail)
 
 
-def _alike(found: Iterable[tuple[RankState, RankFailure]]) -> list[RankFailure]:
+def _merge_alike(found: Iterable[tuple[RankState, RankFailure]]) -> list[RankFailure]:
     """Joins the failures that differ in nothing but the rank."""
     joined: dict[object, RankFailure] = {}
     for state, failure in found:
@@ -218,26 +218,26 @@ def _size_of(states: Sequence[RankState], world_size: int | None) -> int:
     return len(states) if states[0].rank == 0 else 0
 
 
-def _sentence(failure: RankFailure, size: int) -> str:
+def _sentence(failure: RankFailure, total: int) -> str:
     summary = failure.summary
     if len(failure.ranks) > 1 and summary.startswith("was "):
         summary = "were " + summary.removeprefix("was ")
-    return f"{_who(failure.ranks, size)}{_on(failure.hosts)} {summary}"
+    return f"{_who(failure.ranks, total)}{_on(failure.hosts)} {summary}"
 
 
 def _on(hosts: Sequence[str]) -> str:
     """` (on node-b)`; empty if there is nothing to tell apart."""
     if not hosts:
         return ""
-    return f" (on {', '.join(hosts[:_MOST_HOSTS])}{' and others' if len(hosts) > _MOST_HOSTS else ''})"
+    return f" (on {', '.join(hosts[:_MAX_HOSTS])}{' and others' if len(hosts) > _MAX_HOSTS else ''})"
 
 
-def _who(ranks: Sequence[int], size: int) -> str:
+def _who(ranks: Sequence[int], total: int) -> str:
     """`rank 1 of 4`, `ranks 0-1 of 4`, `all 4 ranks`."""
-    if size > 1 and len(ranks) == size:
-        return f"all {size} ranks" if size > 2 else "both ranks"
+    if total > 1 and len(ranks) == total:
+        return f"all {total} ranks" if total > 2 else "both ranks"
     name = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {spans(ranks)}"
-    return f"{name} of {size}" if size > 1 else name
+    return f"{name} of {total}" if total > 1 else name
 
 
 def _capital(text: str) -> str:
@@ -249,7 +249,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from notebook_accel.events import History
 
-KEPT_POINTS = 512
+MAX_POINTS = 512
 """How many points of a metric are kept of each rank, over the whole run."""
 
 
@@ -36,12 +36,12 @@ class Series:
     def add(self, point: Point) -> None:
         self._last = point
         if self._count % self._stride == 0:
-            if len(self._values) == KEPT_POINTS:
+            if len(self._values) == MAX_POINTS:
                 self._thin()
             self._keep(point)
         self._count += 1
 
-    def points(self, most: int = KEPT_POINTS) -> list[Point]:
+    def points(self, most: int = MAX_POINTS) -> list[Point]:
         """Those that are kept, in their order; or evenly about so many of them, and the last."""
         every = max(1, len(self._values) // most)
         kept = (self._steps[::every], self._times[::every], self._values[::every])
@@ -57,7 +57,7 @@ class Series:
         return History(name, self._stride, self._count, steps, times, values)
 
     @classmethod
-    def restored(cls, history: History) -> Series:
+    def from_event(cls, history: History) -> Series:
         """The series of an event."""
         series = cls()
         series._stride, series._count = history.stride, history.count

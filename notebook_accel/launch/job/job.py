@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from notebook_accel.launch.job.stacks import JobStacks, StacksByRank
 
 
-_LONGEST_ERROR = 80_000
+_MAX_ERROR = 80_000
 """Characters of an error's text that are told."""
 
 
@@ -176,7 +176,7 @@ class Job(Fold):
         if status is Status.CANCELLED:
             error = JobCancelledError(f"{self.title} was cancelled after {at - self.started:.1f} s")
         self._value, self._error = value, error
-        text, error_type = ("", "") if error is None else (str(error)[:_LONGEST_ERROR], type(error).__name__)
+        text, error_type = ("", "") if error is None else (str(error)[:_MAX_ERROR], type(error).__name__)
         self.apply(None, JobEnded(status.value, at, text, error_type))
         self.settle()
 

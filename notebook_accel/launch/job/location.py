@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from notebook_accel.events import Phase, Place, ThreadStack
+from notebook_accel.events import Location, Phase, ThreadStack
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import duration, spans
 from notebook_accel.launch.wire import collective_frames, frames
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from notebook_accel.launch.job.fold import Fold
 
 # What a phase says of a rank, and of several; what it does and where follows, if it is told.
-_SAYS = {
+_PHRASES = {
     Phase.STARTING: ("has not started", "have not started"),
     Phase.IDLE: ("has not begun", "have not begun"),
     Phase.LOADING: ("still loads the function", "still load the function"),
@@ -25,39 +25,39 @@ _SAYS = {
     Phase.FAILED: ("has failed", "have failed"),
     Phase.STOPPED: ("was stopped", "were stopped"),
 }
-_TELLS_WHERE = (Phase.RUNNING, Phase.WAITING)
+_HAS_LOCATION = (Phase.RUNNING, Phase.WAITING)
 
 
-def of(state: RankState, threads: Sequence[ThreadStack]) -> Place:
+def of(state: RankState, threads: Sequence[ThreadStack]) -> Location:
     """The place of one rank, of which the stacks are known, or not."""
     main = next((thread for thread in threads if thread.main), None)
     if main is None:
         doing, _, where = state.detail.partition(" at ")
-        return Place(state.rank, state.phase, doing, where)
-    at = frames.of_user(main.frames)
+        return Location(state.rank, state.phase, doing, where)
+    at = frames.innermost_user_frame(main.frames)
     doing, _ = collective_frames.outermost((frame.filename, frame.name) for frame in reversed(main.frames))
     where = frames.where(at) if at else ""
-    return Place(state.rank, state.phase, doing or main.call, where, frames.placed(main.frames))
+    return Location(state.rank, state.phase, doing or main.call, where, frames.with_sources(main.frames))
 
 
-def groups(places: Iterable[Place]) -> list[list[Place]]:
+def groups(places: Iterable[Location]) -> list[list[Location]]:
     """The places, those of ranks that are in the same together."""
-    found: dict[object, list[Place]] = {}
+    found: dict[object, list[Location]] = {}
     for place in places:
         found.setdefault((place.phase, place.doing, place.where), []).append(place)
     return list(found.values())
 
 
-def sentence(group: Sequence[Place]) -> str:
+def sentence(group: Sequence[Location]) -> str:
     """What one group of ranks does."""
     first, several = group[0], len(group) > 1
     ranks = f"ranks {spans(place.rank for place in group)}" if several else f"rank {first.rank}"
     if first.phase is Phase.RUNNING and not (first.doing or first.where):
         return f"{ranks} {'do' if several else 'does'} not say where {'they are' if several else 'it is'}"
-    words = f"{ranks} {_SAYS[first.phase][several]}"
-    if first.phase not in _TELLS_WHERE:
+    words = f"{ranks} {_PHRASES[first.phase][several]}"
+    if first.phase not in _HAS_LOCATION:
         return words
-    at = frames.of_user(first.frames)
+    at = frames.innermost_user_frame(first.frames)
     if first.doing:
         words += f" in {first.doing}"
     if first.where:
@@ -67,7 +67,7 @@ def sentence(group: Sequence[Place]) -> str:
     return words
 
 
-def stacks(places: Iterable[Place]) -> list[tuple[list[int], str]]:
+def stacks(places: Iterable[Location]) -> list[tuple[list[int], str]]:
     """The stacks of their main threads, a line for each frame, with the ranks that have the same one."""
     found: dict[str, list[int]] = {}
     for place in places:
@@ -84,10 +84,10 @@ def explain(job: Fold) -> str:
     found = groups(stalled.places)
     seconds = duration(max(0.0, (job.ended or time.time()) - stalled.since))
     text = "; ".join(sentence(group) for group in found)
-    return f"no progress for {seconds}: {text}{_verdict(found, stalled.elsewhere)}"
+    return f"no progress for {seconds}: {text}{_conclusion(found, stalled.elsewhere)}"
 
 
-def _verdict(groups: Sequence[Sequence[Place]], elsewhere: int) -> str:
+def _conclusion(groups: Sequence[Sequence[Location]], elsewhere: int) -> str:
     """Why it is so, where that can be told: when nobody does anything but wait."""
     phases = {group[0].phase for group in groups}
     ranks = sum(map(len, groups))

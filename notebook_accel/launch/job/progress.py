@@ -122,7 +122,7 @@ def overview(job: Fold, look: Callable[[RankState], Progress] = progress) -> Ove
     return Overview(fractions, max(times) if times else None)
 
 
-class Remembered:
+class CachedProgress:
     """`progress` for who looks often at many ranks, of which few have gone on since."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class Remembered:
         return known[1]
 
 
-def in_order(job: Fold) -> list[RankState]:
+def failed_first(job: Fold) -> list[RankState]:
     """The ranks, those that failed first, the first failure at the head."""
     return failed(job) + [state for state in job.ranks if state.phase is not Phase.FAILED]
 

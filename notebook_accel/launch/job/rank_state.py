@@ -25,9 +25,9 @@ from notebook_accel.events import (
 )
 from notebook_accel.launch.job.history import Point, Series
 
-KEPT_LINES = 200
+MAX_LINES = 200
 """How many of a rank's last lines are kept."""
-KEPT_BARS = 32
+MAX_CLOSED_BARS = 32
 """How many of a rank's closed bars are kept."""
 
 
@@ -51,7 +51,7 @@ class RankState:
     metrics: dict[str, float] = field(default_factory=dict)
     """The latest value of each."""
     history: dict[str, Series] = field(default_factory=dict)
-    lines: deque[Line] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
+    lines: deque[Line] = field(default_factory=lambda: deque(maxlen=MAX_LINES))
     written: int = 0
     """How many lines it has written; those that are kept are the last of them."""
     failed: Failed | None = None
@@ -83,7 +83,7 @@ class RankState:
         elif isinstance(event, Heartbeat):
             self.resident, self.device_used, self.device_total = event.resident, event.device_used, event.device_total
         elif isinstance(event, History):
-            series = self.history[event.name] = Series.restored(event)
+            series = self.history[event.name] = Series.from_event(event)
             assert series.last is not None
             self.metrics[event.name] = series.last.value
         elif isinstance(event, Signalled):
@@ -92,7 +92,7 @@ class RankState:
             else:
                 self.stopped = self.stopped or not self.answered
         elif isinstance(event, Failed):
-            phase = Phase.STOPPED if self.interrupted and _obeys(event) else Phase.FAILED
+            phase = Phase.STOPPED if self.interrupted and _ended_by_interrupt(event) else Phase.FAILED
             self.failed, self.phase, self.detail = event, phase, ""
         elif isinstance(event, LinesLeftOut):
             self.written += event.count
@@ -127,7 +127,7 @@ class RankState:
             if not bar.leave:
                 del self.bars[bar.bar]
             closed = [number for number, each in self.bars.items() if each.closed]
-            for number in closed[:-KEPT_BARS]:
+            for number in closed[:-MAX_CLOSED_BARS]:
                 del self.bars[number]
 
     def _keep_metrics(self, metrics: Metrics) -> None:
@@ -138,6 +138,6 @@ class RankState:
             self.history[name].add(Point(metrics.step, metrics.at, value))
 
 
-def _obeys(failed: Failed) -> bool:
+def _ended_by_interrupt(failed: Failed) -> bool:
     """Whether a call that was interrupted ended for no other reason."""
     return failed.from_peer or any(raised.type_name == KeyboardInterrupt.__name__ for raised in failed.chain[-1:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from notebook_accel.events import Place, ThreadStack
+from notebook_accel.events import Location, ThreadStack
 from notebook_accel.launch.job import location
 from notebook_accel.launch.wire import frames
 
@@ -17,7 +17,7 @@ StacksByRank = Mapping[int, Sequence[ThreadStack]]
 class JobStacks:
     """Where each rank of a job was when it was asked; prints as text."""
 
-    places: Sequence[Place]
+    places: Sequence[Location]
     """Of every rank, in one line each."""
     threads: Mapping[int, Sequence[ThreadStack]]
     """The stacks of each rank's threads, the main one first, by its global number. One that tells none is missing."""

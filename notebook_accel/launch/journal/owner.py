@@ -31,7 +31,7 @@ class Owner:
         return Owner(pid, began, _system())
 
     @property
-    def is_near(self) -> bool:
+    def is_local(self) -> bool:
         """Whether its number means here what it means there: of others nothing is known."""
         return self.system == _system()
 

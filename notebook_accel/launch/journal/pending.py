@@ -33,7 +33,7 @@ class Pending:
             self._bound(rank)
         else:
             if isinstance(event, AttemptStarted):
-                self._forget_ranks()  # it makes all of them new
+                self._drop_rank_events()  # it makes all of them new
             self._events[self._count] = rank, event
 
     def take(self) -> bytes:
@@ -51,7 +51,7 @@ class Pending:
             del self._events[lines.popleft()]
             self._dropped[rank] += 1
 
-    def _forget_ranks(self) -> None:
+    def _drop_rank_events(self) -> None:
         ours = {key: told for key, told in self._events.items() if told[0] is None}
         self._clear()
         self._events = ours

@@ -13,8 +13,8 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.lines import Head, decode
 from notebook_accel.launch.journal.records import Record
 
-Told = tuple[int | None, Event]
-_GLANCE = 2**20
+RankEvent = tuple[int | None, Event]
+_TAIL_BYTES = 2**20
 """Bytes at the end of a journal in which its last line is looked for."""
 
 
@@ -33,7 +33,7 @@ class Tail:
         """How many ranks there are."""
         self._file, self.head = self._open()
 
-    def read(self) -> Iterator[Told]:
+    def read(self) -> Iterator[RankEvent]:
         """What has been added since the last time, line by whole line."""
         yield from self._read()
         while self._is_replaced():
@@ -62,7 +62,7 @@ class Tail:
             file.close()
             raise
 
-    def _read(self) -> Iterator[Told]:
+    def _read(self) -> Iterator[RankEvent]:
         *lines, self._torn = (self._torn + self._file.read()).split(b"\n")
         for line in lines:
             found = decode(line)
@@ -87,19 +87,19 @@ def replay(record: Record) -> Job:
     Raises:
         JobLostError: The journal can't be read.
     """
-    job = blank()
+    job = empty_job()
     with contextlib.closing(Tail(record)) as tail:
         for rank, event in tail.read():
             job.apply(rank, event)
     return job
 
 
-def blank() -> Job:
+def empty_job() -> Job:
     """A job that the first event of a journal makes another."""
     return Job("", 0, 0)
 
 
-def glance(record: Record) -> tuple[JobStarted, JobEnded | None]:
+def first_and_last(record: Record) -> tuple[JobStarted, JobEnded | None]:
     """How a job began and how it ended, if it has, without reading all between.
 
     Raises:
@@ -109,7 +109,7 @@ def glance(record: Record) -> tuple[JobStarted, JobEnded | None]:
         with open(record.journal, "rb") as file:
             Head.parse(file.readline())
             first = decode(file.readline())
-            file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - _GLANCE))
+            file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             last = decode(file.read().rstrip(b"\n").rpartition(b"\n")[2])
     except OSError as error:
         raise JobLostError(f"its journal can't be read: {error}") from error

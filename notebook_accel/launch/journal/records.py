@@ -16,11 +16,11 @@ from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.launch.journal.lines import Head
 
 VARIABLE = "NOTEBOOK_ACCEL_STATE"
-KEPT_JOBS = 20
-SIGN_OF_LIFE = 20.0
+MAX_JOBS = 20
+KEEPALIVE_INTERVAL = 20.0
 """Seconds between two signs that a job gives, for those on other machines that share the folder."""
-_SILENCE = 3 * SIGN_OF_LIFE
-_LONG_SILENCE = 24 * 3600.0
+_KEEPALIVE_TIMEOUT = 3 * KEEPALIVE_INTERVAL
+_ABANDONED_AFTER = 24 * 3600.0
 """Seconds after which a job that nothing else is known of is forgotten: clocks of machines may be far apart."""
 _NAME = re.compile(r"[0-9a-f]{12}-[0-9a-f]{6}")
 _OTHERS = 0o077
@@ -57,7 +57,7 @@ class Record:
         return self.path / "running"
 
     @property
-    def asked(self) -> Path:
+    def stack_requests(self) -> Path:
         """As long as the times that the job was asked where its ranks are."""
         return self.path / "asked"
 
@@ -85,7 +85,7 @@ class Record:
             owner = self.head().owner
         except (OSError, JobLostError):
             return False
-        return owner.is_alive() if owner.is_near else time.time() - heard < _SILENCE
+        return owner.is_alive() if owner.is_local else time.time() - heard < _KEEPALIVE_TIMEOUT
 
     def may_run(self) -> bool:
         """Whether the job may still run, for all that can be told from here: nobody must take its folder then."""
@@ -97,32 +97,32 @@ class Record:
             owner = self.head().owner
         except JobLostError:  # it has just begun, or is of another version of this package
             owner = None
-        if owner is not None and owner.is_near:
+        if owner is not None and owner.is_local:
             return owner.is_alive()
-        return time.time() - heard < _LONG_SILENCE
+        return time.time() - heard < _ABANDONED_AFTER
 
-    def last_heard(self) -> float:
+    def last_written(self) -> float:
         """When its journal was last written."""
         try:
             return self.journal.stat().st_mtime
         except OSError:
             return time.time()
 
-    def begin(self) -> None:
+    def mark_running(self) -> None:
         """The job runs, and may be asked to stop."""
         os.close(os.open(self.running, os.O_CREAT | os.O_WRONLY, 0o600))
 
-    def end(self) -> None:
+    def mark_ended(self) -> None:
         """The job runs no more."""
         with contextlib.suppress(OSError):
             self.running.unlink()
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """Asks the process that runs the job, whichever it is. A longer empty file needs no room on a full disk."""
         with contextlib.suppress(FileNotFoundError), open(self.running, "r+b") as file:  # it has just ended
             os.ftruncate(file.fileno(), os.fstat(file.fileno()).st_size + 1)
 
-    def requests(self) -> int:
+    def stop_requests(self) -> int:
         """How often the job was asked to stop."""
         try:
             return self.running.stat().st_size
@@ -150,16 +150,16 @@ def create(job_id: str, at: float) -> Record:
     return record
 
 
-def make_room() -> None:
+def prune() -> None:
     """Forgets the oldest jobs, so that with one more there are as many as are kept."""
     parent = folder()
-    for name in _names(parent)[: -(KEPT_JOBS - 1)]:
+    for name in _names(parent)[: -(MAX_JOBS - 1)]:
         old = Record(parent / name)
         if not old.may_run():
             old.remove()
 
 
-def found() -> list[Record]:
+def all_records() -> list[Record]:
     """All there are, the oldest first."""
     parent = folder()
     return [Record(parent / name) for name in _names(parent)]
@@ -178,7 +178,7 @@ def find(job_id: str | None, origin: str) -> Record:
     Raises:
         ConfigurationError: There is none, or more than one.
     """
-    every = found()
+    every = all_records()
     if not every:
         raise ConfigurationError(f"no job has been launched yet, as far as {folder()} tells")
     if job_id is None:

@@ -21,9 +21,9 @@ class Results:
     def __init__(self, path: Path, job: Job) -> None:
         self._path = path
         self._error: OSError | None = None
-        job.listen(self._hear)
+        job.listen(self._on_event)
 
-    def _hear(self, rank: int | None, event: Event) -> None:
+    def _on_event(self, rank: int | None, event: Event) -> None:
         try:
             if isinstance(event, AttemptStarted):
                 os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, 0o600))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from notebook_accel.events import Stacks, StacksWanted, ThreadStack
+from notebook_accel.events import Stacks, StacksRequested, ThreadStack
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.lines import decode, encode
 from notebook_accel.launch.journal.records import Record
@@ -24,7 +24,7 @@ _PATIENCE = 30.0
 """Seconds after which it is looked for no longer."""
 
 
-class Answerer:
+class StackRequestHandler:
     """Stands in the process that runs the job."""
 
     def __init__(self, job: Job) -> None:
@@ -33,13 +33,13 @@ class Answerer:
 
     def look(self, record: Record) -> None:
         """Has the ranks asked, if somebody wants it; the answer is written when they have told."""
-        asked = _times_asked(record)
+        asked = _request_count(record)
         if asked > self._heard:
             self._heard = asked
             self._job.runner.request_stacks(lambda told: _write(record, asked, told))
 
 
-def asking(job: Job, record: Record) -> Callable[[Callable[[StacksByRank], object]], object]:
+def stack_requester(job: Job, record: Record) -> Callable[[Callable[[StacksByRank], object]], object]:
     """What `Job.stacks` asks, for a job that runs in another process."""
 
     def ask(then: Callable[[StacksByRank], object]) -> None:
@@ -47,7 +47,7 @@ def asking(job: Job, record: Record) -> Callable[[Callable[[StacksByRank], objec
             then({})
             return
         try:
-            with open(record.asked, "ab", opener=_private) as file:
+            with open(record.stack_requests, "ab", opener=_private) as file:
                 file.write(b"?")
                 number = file.tell()
         except OSError:  # nobody can be asked any more
@@ -68,17 +68,19 @@ def _wait(job: Job, record: Record, number: int, then: Callable[[StacksByRank], 
     then(answer or {})
 
 
-def _times_asked(record: Record) -> int:
+def _request_count(record: Record) -> int:
     try:
-        return record.asked.stat().st_size
+        return record.stack_requests.stat().st_size
     except OSError:
         return 0
 
 
 def _write(record: Record, number: int, told: StacksByRank) -> None:
     """The number of the question, then what each rank has told, with the names that the notebook has for places."""
-    lines = [encode(None, StacksWanted(number))]
-    lines += [encode(rank, Stacks(number, [_placed(thread) for thread in threads])) for rank, threads in told.items()]
+    lines = [encode(None, StacksRequested(number))]
+    lines += [
+        encode(rank, Stacks(number, [_displayable(thread) for thread in threads])) for rank, threads in told.items()
+    ]
     new = record.stacks.with_suffix(".new")
     with contextlib.suppress(OSError):  # whoever asks waits in vain, then
         with open(new, "wb", opener=_private) as file:
@@ -92,15 +94,15 @@ def _read(record: Record, number: int) -> StacksByRank | None:
         question, *answers = map(decode, record.stacks.read_bytes().splitlines())
     except (OSError, ValueError):
         return None
-    if question is None or not isinstance(question[1], StacksWanted) or question[1].number < number:
+    if question is None or not isinstance(question[1], StacksRequested) or question[1].number < number:
         return None
     return {
         rank: event.threads for rank, event in filter(None, answers) if rank is not None and isinstance(event, Stacks)
     }
 
 
-def _placed(thread: ThreadStack) -> ThreadStack:
-    return replace(thread, frames=frames.placed(thread.frames))
+def _displayable(thread: ThreadStack) -> ThreadStack:
+    return replace(thread, frames=frames.with_sources(thread.frames))
 
 
 def _private(path: str, flags: int) -> int:

@@ -15,7 +15,7 @@ from notebook_accel.launch.journal.lines import Head, encode
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.pending import Pending
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.journal.stack_requests import Answerer
+from notebook_accel.launch.journal.stack_requests import StackRequestHandler
 from notebook_accel.launch.show import front_end
 
 _FIRST = 0.1
@@ -29,7 +29,7 @@ LONGEST = 4 * 2**20
 _GROWTH = 4
 """If that is long itself: how many times as long the journal becomes before it is written anew again."""
 
-_told = False
+_warned = False
 """Whether the user of this process knows already that nothing is recorded."""
 
 
@@ -44,14 +44,14 @@ class Journal:
         self._size = 0
         self._limit = LONGEST
         self._failed = False
-        self._is_all_heard = job.status is Status.STARTING
+        self._has_every_event = job.status is Status.STARTING
         """Whether all that was told of the job has come here."""
-        self._has_room = False
+        self._has_pruned = False
         self._due = time.monotonic() + _FIRST
-        self._signed = time.monotonic()
-        self._requests = 0
-        self._answerer = Answerer(job)
-        job.listen(self._hear)
+        self._last_keepalive = time.monotonic()
+        self._stop_requests = 0
+        self._stack_requests = StackRequestHandler(job)
+        job.listen(self._on_event)
 
     def open(self) -> Record:
         """Begins to write, so that the job can be found from now on.
@@ -59,11 +59,11 @@ class Journal:
         Raises:
             OSError: It cannot be written.
         """
-        self._make_room()
+        self._prune()
         self._record = records.create(self._job.id, self._job.started)
         try:
-            self._record.begin()
-            self._rewrite(self._beginning() if self._is_all_heard and not self._failed else self._snapshot())
+            self._record.mark_running()
+            self._rewrite(self._beginning() if self._has_every_event and not self._failed else self._snapshot())
         except OSError:
             self._record.remove()
             self._record = None
@@ -72,28 +72,28 @@ class Journal:
 
     def refresh(self) -> None:
         began = time.monotonic()
-        self._make_room()  # now, while the ranks start: it takes longer than all the rest
+        self._prune()  # now, while the ranks start: it takes longer than all the rest
         if began < self._due:
             return
         self._write()
         if self._record is not None:
-            self._look_for_requests(self._record)
-            self._answerer.look(self._record)
-            self._sign(self._record, began)
+            self._poll_stop_requests(self._record)
+            self._stack_requests.look(self._record)
+            self._keep_alive(self._record, began)
         ended = time.monotonic()
         self._due = ended + max(_INTERVAL, (ended - began) / _SHARE)
 
     def finish(self) -> None:
         """The end was heard, and all is written."""
 
-    def _hear(self, rank: int | None, event: Event) -> None:
+    def _on_event(self, rank: int | None, event: Event) -> None:
         last = isinstance(event, JobEnded)
         if last or not self._failed:
             self._pending.add(rank, event)
         if last:
             self._write(last=True)
             if self._record is not None:
-                self._record.end()
+                self._record.mark_ended()
 
     def _write(self, *, last: bool = False) -> None:
         if self._failed and not last:
@@ -108,10 +108,10 @@ class Journal:
         except OSError as error:
             self._fail(error)
 
-    def _make_room(self) -> None:
-        if not self._has_room:
-            self._has_room = True
-            records.make_room()
+    def _prune(self) -> None:
+        if not self._has_pruned:
+            self._has_pruned = True
+            records.prune()
 
     def _append(self) -> None:
         assert self._record is not None
@@ -147,24 +147,24 @@ class Journal:
         self._size = len(data)
         self._limit = max(LONGEST, _GROWTH * len(data))
 
-    def _look_for_requests(self, record: Record) -> None:
-        asked = record.requests()
-        for _ in range(self._requests, asked):
+    def _poll_stop_requests(self, record: Record) -> None:
+        asked = record.stop_requests()
+        for _ in range(self._stop_requests, asked):
             self._job.cancel()
-        self._requests = max(self._requests, asked)
+        self._stop_requests = max(self._stop_requests, asked)
 
-    def _sign(self, record: Record, now: float) -> None:
-        if now - self._signed > records.SIGN_OF_LIFE:
-            self._signed = now
+    def _keep_alive(self, record: Record, now: float) -> None:
+        if now - self._last_keepalive > records.KEEPALIVE_INTERVAL:
+            self._last_keepalive = now
             with contextlib.suppress(OSError):
                 os.utime(record.running)
 
     def _fail(self, error: OSError) -> None:
-        global _told  # one process has one user
+        global _warned  # one process has one user
         self._failed = True
         self._pending.take()
-        if not _told:
-            _told = True
+        if not _warned:
+            _warned = True
             front_end.current.notice(
                 f"{self._job.title} goes on, but is not recorded, and attach() won't find it later: {error}. "
                 f"{records.VARIABLE} names another folder."

@@ -30,7 +30,7 @@ def device(config: LaunchConfig, found: Sequence[Machine]) -> str:
     if config.device is not None:
         if config.device not in _DEVICES:
             raise ConfigurationError(
-                f"device={config.device!r}{config.told('device')} is not for a cluster: its ranks run on 'cpu' or "
+                f"device={config.device!r}{config.cite('device')} is not for a cluster: its ranks run on 'cpu' or "
                 "'cuda'"
             )
         return config.device
@@ -46,12 +46,12 @@ def size(config: LaunchConfig, device: str, found: Sequence[Machine]) -> int:
     for name, default in _WITHOUT_EFFECT.items():
         if getattr(config, name) != default:
             raise ConfigurationError(
-                f"{name}={getattr(config, name)!r}{config.told(name)} has no effect with cluster={config.cluster!r}: "
+                f"{name}={getattr(config, name)!r}{config.cite(name)} has no effect with cluster={config.cluster!r}: "
                 "the cluster's machines find each other, and it gives out their GPUs. Leave it out."
             )
     if config.insecure and config.cluster == "slurm":
         raise ConfigurationError(
-            f"insecure=True{config.told('insecure')} has no effect with cluster='slurm', whose agents always prove who "
+            f"insecure=True{config.cite('insecure')} has no effect with cluster='slurm', whose agents always prove who "
             "they are. Leave it out."
         )
     nodes = config.num_nodes
@@ -60,8 +60,8 @@ def size(config: LaunchConfig, device: str, found: Sequence[Machine]) -> int:
         return nodes * max(1, has[0] if has else 1)
     if config.num_processes % nodes:
         raise ConfigurationError(
-            f"num_processes={config.num_processes}{config.told('num_processes')} ranks can't be shared equally by "
-            f"num_nodes={nodes}{config.told('num_nodes')} machines: with cluster=, num_processes counts the ranks on "
+            f"num_processes={config.num_processes}{config.cite('num_processes')} ranks can't be shared equally by "
+            f"num_nodes={nodes}{config.cite('num_nodes')} machines: with cluster=, num_processes counts the ranks on "
             "all machines"
         )
     return config.num_processes

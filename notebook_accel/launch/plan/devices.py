@@ -52,7 +52,7 @@ def place(config: LaunchConfig, hardware: Hardware, device: str, engine: Engine)
 def _on_apple(config: LaunchConfig, hardware: Hardware) -> Placed:
     if not hardware.mps:
         raise HardwareError(
-            f"device='mps' was asked for{config.told('device')}, and this machine has no Apple GPU that torch can use"
+            f"device='mps' was asked for{config.cite('device')}, and this machine has no Apple GPU that torch can use"
         )
     if config.num_processes not in (None, 1):
         raise ConfigurationError("an Apple GPU runs a single rank: pass num_processes=1, or device='cpu' for more")
@@ -76,7 +76,7 @@ def _on_gpus(config: LaunchConfig, hardware: Hardware) -> Placed:
     found = len(hardware.gpus)
     if not found:
         hidden = f": {hardware.hidden_gpus}" if hardware.hidden_gpus else ""
-        told = config.told("gpus") or config.told("device")
+        told = config.cite("gpus") or config.cite("device")
         raise HardwareError(
             f"GPUs were asked for{told}, and torch can use none here{hidden}. Pass device='cpu' to run on the CPU."
         )
@@ -84,17 +84,17 @@ def _on_gpus(config: LaunchConfig, hardware: Hardware) -> Placed:
         size = config.num_processes or found
         if size > found:
             raise HardwareError(
-                f"asked for {size} GPUs{config.told('num_processes')}, found {found}: pass num_processes={found}, "
+                f"asked for {size} GPUs{config.cite('num_processes')}, found {found}: pass num_processes={found}, "
                 f"gpus={[index % found for index in range(size)]} to share them, or device='cpu'"
             )
         return Placed(size, notice="" if config.num_processes or found > 1 or config.num_nodes > 1 else _ONE_GPU)
     if max(config.gpus) >= found:
-        raise HardwareError(f"asked for GPU {max(config.gpus)}{config.told('gpus')}, found {found} (numbered from 0)")
+        raise HardwareError(f"asked for GPU {max(config.gpus)}{config.cite('gpus')}, found {found} (numbered from 0)")
     size = config.num_processes or len(config.gpus)
     if size != len(config.gpus):
         raise ConfigurationError(
-            f"gpus={list(config.gpus)}{config.told('gpus')} names {len(config.gpus)} GPUs for "
-            f"num_processes={size}{config.told('num_processes')} ranks"
+            f"gpus={list(config.gpus)}{config.cite('gpus')} names {len(config.gpus)} GPUs for "
+            f"num_processes={size}{config.cite('num_processes')} ranks"
         )
     distinct = list(dict.fromkeys(config.gpus))
     if len(distinct) < size and any(config.gpus[i] != distinct[i % len(distinct)] for i in range(size)):

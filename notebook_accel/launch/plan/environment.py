@@ -34,7 +34,7 @@ def of_ranks(plan: Plan, meeting: Meeting, environ: Mapping[str, str]) -> list[d
         **plan.told,
     }
     shared.setdefault("OMP_NUM_THREADS", str(plan.threads))
-    shared |= environment.for_ranks(config, environ)
+    shared |= environment.rank_environment(config, environ)
     if plan.device == "cpu":
         shared |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
     else:
@@ -45,7 +45,7 @@ def of_ranks(plan: Plan, meeting: Meeting, environ: Mapping[str, str]) -> list[d
     if not meeting.is_arranged:
         shared |= {"MASTER_ADDR": meeting.host, "MASTER_PORT": str(meeting.port)}
         here = meeting.num_nodes == 1
-        interface = interfaces.of(interfaces.LOOPBACK) if here else interfaces.towards(meeting.host, meeting.port)
+        interface = interfaces.of(interfaces.LOOPBACK) if here else interfaces.route_to(meeting.host, meeting.port)
         if interface:
             # Otherwise gloo takes whatever the host's name resolves to, and both listen beyond this machine.
             shared.setdefault("GLOO_SOCKET_IFNAME", interface)

@@ -95,28 +95,28 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
     if isinstance(engine, ClusterEngine):
         return _make_on_cluster(config, engine)
     if config.insecure:
-        raise ConfigurationError(f"insecure=True{config.told('insecure')} has no effect without cluster=")
+        raise ConfigurationError(f"insecure=True{config.cite('insecure')} has no effect without cluster=")
     if config.num_nodes > 1 and config.rdzv_backend != "static":
         raise ConfigurationError(
-            checks.no_rendezvous("rdzv_backend", config.rdzv_backend) + config.told("rdzv_backend")
+            checks.explain_unavailable_rendezvous("rdzv_backend", config.rdzv_backend) + config.cite("rdzv_backend")
         )
     device = devices.kind(config, hardware)
     tpus.check_engine(engine.name, device)
     if config.strategy == tpus.SPMD and device != "tpu":
         raise ConfigurationError(
-            f"strategy='spmd'{config.told('strategy')} is a TPU's, and these ranks run on device={device!r}: use 'ddp' "
+            f"strategy='spmd'{config.cite('strategy')} is a TPU's, and these ranks run on device={device!r}: use 'ddp' "
             "or 'fsdp'"
         )
     placed = devices.place(config, hardware, device, engine)
     size = placed.size
     if engine.max_ranks is not None and size > engine.max_ranks:
-        told = config.told("num_processes")
+        told = config.cite("num_processes")
         raise ConfigurationError(
             f"the {engine.name} engine runs at most {engine.max_ranks} rank, not {size}{told}: pass num_processes="
             f"{engine.max_ranks}, or choose another engine"
         )
     if engine.isolated:
-        capacity.check(size, engine.name, config.told("num_processes"))
+        capacity.check(size, engine.name, config.cite("num_processes"))
     _check_precision(config, device)
     return Plan(
         config=config,
@@ -167,6 +167,6 @@ def _notice(config: LaunchConfig, decided: str = "") -> str:
 def _check_precision(config: LaunchConfig, device: str) -> None:
     if device == "cpu" and config.mixed_precision in ("fp16", "fp8"):
         raise ConfigurationError(
-            f"mixed_precision={config.mixed_precision!r}{config.told('mixed_precision')} needs a GPU, and these ranks "
+            f"mixed_precision={config.mixed_precision!r}{config.cite('mixed_precision')} needs a GPU, and these ranks "
             "run on the CPU: use 'bf16' or 'no'"
         )

@@ -22,7 +22,7 @@ def place(config: LaunchConfig, hardware: Hardware, held: Callable[[int], list[s
         HardwareError: There is no TPU that the ranks could use, or this notebook holds it.
     """
     tpu = hardware.tpu
-    told = config.told("device")
+    told = config.cite("device")
     if tpu is None:
         raise HardwareError(
             f"a TPU was asked for{told}, and this machine has none. On Colab and Kaggle choose a TPU as the notebook's "
@@ -39,23 +39,23 @@ def place(config: LaunchConfig, hardware: Hardware, held: Callable[[int], list[s
         )
     if config.num_nodes > 1:
         raise ConfigurationError(
-            f"num_nodes={config.num_nodes}{config.told('num_nodes')}: ranks on TPUs run on one machine"
+            f"num_nodes={config.num_nodes}{config.cite('num_nodes')}: ranks on TPUs run on one machine"
         )
     if config.mixed_precision in ("fp16", "fp8"):
         raise ConfigurationError(
-            f"mixed_precision={config.mixed_precision!r}{config.told('mixed_precision')} needs a GPU, and a TPU "
+            f"mixed_precision={config.mixed_precision!r}{config.cite('mixed_precision')} needs a GPU, and a TPU "
             "computes in bfloat16: use 'bf16' or 'no'"
         )
     if config.strategy == "fsdp":
         raise ConfigurationError(
-            f"strategy='fsdp'{config.told('strategy')} shards by torch.distributed, which a TPU has no part in: use "
+            f"strategy='fsdp'{config.cite('strategy')} shards by torch.distributed, which a TPU has no part in: use "
             "'ddp' or 'spmd'"
         )
     return _size(config, tpu)
 
 
 def _size(config: LaunchConfig, tpu: Tpu) -> int:
-    told = config.told("num_processes")
+    told = config.cite("num_processes")
     asked = config.num_processes
     if config.strategy == SPMD:
         if asked not in (None, 1):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from notebook_accel.events import Bar, Event, Metrics
 from notebook_accel.events.emit import MetricsSink
 from notebook_accel.launch.rank.patches import rich, tqdm
-from notebook_accel.launch.wire.constants import PACE
+from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 
 _MOST_KEPT = 7
 
@@ -19,7 +19,7 @@ _MOST_KEPT = 7
 class Latest:
     """Holds metrics and the bars of loaders until they are told. Any thread adds; one takes."""
 
-    def __init__(self, pace: float = PACE) -> None:
+    def __init__(self, pace: float = REPORT_INTERVAL) -> None:
         self._pace = pace
         self.add_metrics, self._take_metrics = _metrics()
         """Takes in what the event `Metrics` tells, as `(values, step)`."""

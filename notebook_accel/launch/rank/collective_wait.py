@@ -22,7 +22,7 @@ from typing import Any
 from notebook_accel.events import Event, Phase, PhaseChanged
 from notebook_accel.launch.rank import flight_recorder, stack_sampler
 from notebook_accel.launch.wire import collective_frames, frames
-from notebook_accel.launch.wire.constants import PACE
+from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 
 MOMENT = 0.5
 """Seconds that a call lasts before it counts as a wait."""
@@ -48,7 +48,7 @@ class Waiting:
 
     def look(self, now: float) -> list[Event]:
         """What has changed since the last look, if anything: it waits, or does so no more."""
-        if now - self._at < PACE:
+        if now - self._at < REPORT_INTERVAL:
             return []
         frame = sys._current_frames().get(self._thread)
         name, is_same = ("", False) if frame is None else self._examine(frame, now)
@@ -62,7 +62,7 @@ class Waiting:
         self._told = True
         if name == _QUEUED:
             name = flight_recorder.name_of(self._under_way)
-        return [PhaseChanged(Phase.WAITING, name, frames.of_user(stack_sampler.of(frame)))]
+        return [PhaseChanged(Phase.WAITING, name, frames.innermost_user_frame(stack_sampler.of(frame)))]
 
     def forget(self) -> None:
         """The call has ended, and said so itself."""

@@ -54,10 +54,10 @@ class RankStart:
 
 def prepare() -> None:
     """Does, once and before the forks, what every rank would do."""
-    own_process.find_pools()
-    libc.print_by_line()
+    own_process.find_thread_pools()
+    libc.line_buffer_c_stdout()
     if "torch.distributed.rendezvous" in sys.modules:
-        resolver.keep_local(sys.modules["torch.distributed.rendezvous"])
+        resolver.patch_rendezvous(sys.modules["torch.distributed.rendezvous"])
     stdin.install()
     tqdm.install()
     rich.install()
@@ -65,7 +65,7 @@ def prepare() -> None:
     jax.install()
     trainers.install()
     importlib.invalidate_caches()  # imports what it needs for it, once
-    mirror.keep_listings()
+    mirror.remember_user_folders()
     # What the server's imports want done at the end is the server's affair: torch takes its libraries of operators
     # apart, which would take every rank 40 ms.
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
@@ -84,13 +84,13 @@ def stand_by(server: Channel, parent: int) -> NoReturn:
         os._exit(0)
     server.close()
     start = RankStart.from_message(message)
-    own_process.take_environment(start.environment)
+    own_process.set_environment(start.environment)
     _live(start)
 
 
 def _rehearse() -> None:
     """Runs an empty call, so that the pages that every call writes to are this process's own before one comes."""
-    own_process.take_threads()
+    own_process.limit_threads()
     ours, theirs = map(Channel, pair())
     with contextlib.suppress(ConfigurationError), payload.pack(_nothing, (), {}) as call:  # the folder may be gone
         payload.send(call, ours)
@@ -108,7 +108,7 @@ def _nothing() -> None:
 def become(start: RankStart, parent: int) -> NoReturn:
     """Turns a fork of the server into a rank."""
     settle(parent)
-    own_process.take_environment(start.environment)
+    own_process.set_environment(start.environment)
     _live(start)
 
 
@@ -117,13 +117,13 @@ def main(channel: int, out: int, err: int, options: Mapping[str, Any]) -> NoRetu
     environment = dict(os.environ)
     prepare()
     settle(os.getppid())
-    own_process.take_environment(environment)  # imports may have added to it
+    own_process.set_environment(environment)  # imports may have added to it
     _live(RankStart(options["rank"], environment, options["heartbeat"], options["pace"], (channel, out, err)))
 
 
 def settle(parent: int) -> None:
     """Makes a process one of ranks, as far as that does not depend on the launch."""
-    own_process.settle(parent)
+    own_process.initialize(parent)
     loader_workers.install()
     pickling.rank_device = _device
 
@@ -132,11 +132,11 @@ def _live(start: RankStart) -> NoReturn:
     code = 1
     try:
         channel = Channel(socket.socket(fileno=start.fds[0]))
-        own_process.take_streams(*start.fds[1:])
-        own_process.take_threads()
+        own_process.redirect_streams(*start.fds[1:])
+        own_process.limit_threads()
         # A worker that the user's code forks must not speak for the rank, nor keep its channel open.
         os.register_at_fork(after_in_child=channel.close)
-        os.register_at_fork(after_in_child=lambda: events.listen(None))
+        os.register_at_fork(after_in_child=lambda: events.set_sink(None))
         rank = Rank(channel, start.heartbeat, pace=start.pace)
         rank.serve()
         code = int(rank.failed)

@@ -35,7 +35,7 @@ from notebook_accel.events import (
     PhaseChanged,
     Returned,
     Stacks,
-    StacksWanted,
+    StacksRequested,
     from_wire,
     to_wire,
 )
@@ -44,7 +44,7 @@ from notebook_accel.launch.rank.coalescer import Latest
 from notebook_accel.launch.rank.collective_wait import Waiting
 from notebook_accel.launch.rank.memory import Memory, has_changed
 from notebook_accel.launch.wire import payload
-from notebook_accel.launch.wire.constants import PACE, STACKS_SIGNAL
+from notebook_accel.launch.wire.constants import REPORT_INTERVAL, STACKS_SIGNAL
 from notebook_accel.launch.wire.payload import Unpacked
 from notebook_accel.launch.wire.stream import Channel, Message
 
@@ -59,7 +59,9 @@ class Rank:
     process is alive. So an interrupt, which only ever hits the first thread, cannot tear a message.
     """
 
-    def __init__(self, channel: Channel, heartbeat: float, *, isolated: bool = True, pace: float = PACE) -> None:
+    def __init__(
+        self, channel: Channel, heartbeat: float, *, isolated: bool = True, pace: float = REPORT_INTERVAL
+    ) -> None:
         self._channel = channel
         self._heartbeat = heartbeat
         self._isolated = isolated
@@ -93,14 +95,14 @@ class Rank:
             interrupts.install()
         if self._isolated and sys.platform == "linux":  # elsewhere it is a signal that the user's code may use
             signal.pthread_sigmask(signal.SIG_BLOCK, {STACKS_SIGNAL})
-        events.listen(self._say, self._latest.add_metrics)
+        events.set_sink(self._say, self._latest.add_metrics)
         while (call := self._calls.get()) is not None:
             if not self.is_wanted:
                 break
             self.is_running = True
             self._answer(call)
             self.is_running = False
-        events.listen(None)
+        events.set_sink(None)
         self._done.set()
         os.write(self._wakeup[1], b"+")
         attendant.join()
@@ -136,7 +138,7 @@ class Rank:
         """Waits for something to do, and does it."""
         speaker, waker = self._channel.fileno(), self._wakeup[0]
         sources = [speaker, waker] if self._channel.is_open else [waker]
-        readable, _, _ = select.select(sources, [], [], min(self._heartbeat, PACE))
+        readable, _, _ = select.select(sources, [], [], min(self._heartbeat, REPORT_INTERVAL))
         if not readable:
             self._beat()
         if waker in readable:
@@ -178,19 +180,19 @@ class Rank:
         with contextlib.suppress(Exception):
             sys.stderr.write(f"notebook-accel: a {event.kind!r} message of this rank is left out: {error}\n")
         if isinstance(event, InputRequested):
-            events.answers().put(Answer(None))
+            events.input_answers().put(Answer(None))
 
     def _hear(self, messages: list[Message] | None) -> None:
         for message in messages or ():
             said = from_wire(message.header)
-            if isinstance(said, StacksWanted):
+            if isinstance(said, StacksRequested):
                 self._tell([Stacks(said.number, stack_sampler.threads(self._main, all_of_them=self._isolated))])
             elif isinstance(said, Disconnect):
                 connections.disconnect()
             elif isinstance(said, Interrupt):
                 self.interrupt()
             elif isinstance(said, Answer):
-                events.answers().put(said)
+                events.input_answers().put(said)
             else:
                 assert isinstance(said, Call)
                 self.submit(functools.partial(payload.receive, message, said.layout))

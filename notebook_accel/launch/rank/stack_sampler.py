@@ -51,7 +51,7 @@ def of(frame: FrameType) -> list[Frame]:
 def _innermost_call(frame: FrameType) -> str:
     at: FrameType | None = frame
     while at is not None:
-        if frames.is_users(at.f_code.co_filename):
+        if frames.is_user_file(at.f_code.co_filename):
             return called(at)
         at = at.f_back
     return ""

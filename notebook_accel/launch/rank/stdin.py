@@ -17,12 +17,12 @@ def install() -> None:
 
 
 def _input(prompt: object = "", /) -> str:
-    if not events.has_listener():  # a worker of the rank's
+    if not events.has_sink():  # a worker of the rank's
         return _builtin_input(prompt)
     sys.stdout.flush()
     sys.stderr.flush()
     label = f"[{os.environ['RANK']}] " if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
-    answer = events.ask("", f"{label}{prompt}")
+    answer = events.request_input("", f"{label}{prompt}")
     if answer is None:
         raise EOFError(
             "there is nobody to ask: input() needs a front end that takes input, and a cell that waits for the ranks. "

@@ -305,7 +305,7 @@ class Server:
             while self._wakeup[0].recv(4096):
                 pass
         ranks = {pid: (group, rank) for group in self._groups.values() for rank, pid in group.pids.items()}
-        while (pid := children.ended()) is not None:
+        while (pid := children.find_ended()) is not None:
             if pid in ranks:
                 # Not reaped yet, so the number still names this rank's process group and no other.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -340,8 +340,8 @@ class Server:
 
         def succeed(parent: int) -> None:
             # While it imports, it hears nobody: it goes with this server then.
-            libc.die_with(parent)
-            own_process.take_environment(wanted["env"])  # what the notebook's own imports have seen
+            libc.die_with_parent(parent)
+            own_process.set_environment(wanted["env"])  # what the notebook's own imports have seen
             forking.before_imports()
             serve(self._method, Channel(socket.socket(fileno=fd)), wanted["kernel"], wanted["modules"])
 

@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 from notebook_accel.launch.system import descriptors
-from notebook_accel.launch.system.libc import die_with
+from notebook_accel.launch.system.libc import die_with_parent
 from notebook_accel.launch.system.resolver import without_name_server
 from notebook_accel.launch.wire.stream import Channel
 
@@ -24,8 +24,8 @@ _CONNECT_PAUSE = 0.2
 
 def main(fd: int) -> None:
     """Serves until the other side closes: `open` takes over a listener and joins the machines, `close` ends a store."""
-    die_with(os.getppid())  # while it imports torch, it hears nobody
-    descriptors.allow_most()  # every rank of every machine connects
+    die_with_parent(os.getppid())  # while it imports torch, it hears nobody
+    descriptors.raise_to_hard_limit()  # every rank of every machine connects
     channel = Channel(socket.socket(fileno=fd))
     stores: dict[int, Any] = {}
     for message in channel.messages():

@@ -68,7 +68,7 @@ def draw(job: Job) -> RenderableType:
     if len(job.ranks) >= progress.COMPACT_FROM:
         return Text(describe.describe(job))
     rows = Table.grid(padding=(0, 2))
-    for host, states in progress.by_host(job, progress.in_order(job)):
+    for host, states in progress.by_host(job, progress.failed_first(job)):
         if host:
             rows.add_row(Text(host, style="dim"))
         for state in states:

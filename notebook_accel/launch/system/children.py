@@ -17,7 +17,7 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
-def ended() -> int | None:
+def find_ended() -> int | None:
     """A child that has ended and is not reaped, or `None`."""
     try:
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

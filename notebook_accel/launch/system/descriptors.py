@@ -12,7 +12,7 @@ _SPARE = 64
 """Beside those that ranks need."""
 
 
-def allow(count: int) -> None:
+def raise_limit(count: int) -> None:
     """Raises this process's soft limit of open files, which is often 1024, if so many more need it.
 
     Raises:
@@ -34,7 +34,7 @@ def allow(count: int) -> None:
         )
 
 
-def allow_most() -> None:
+def raise_to_hard_limit() -> None:
     """Raises the limit as far as it goes, for a process that does not know how many will connect to it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # macOS names a limit that it does not grant

@@ -23,7 +23,7 @@ def of(address: str) -> str | None:
     return "lo0" if os.uname().sysname == "Darwin" and address == LOOPBACK else None
 
 
-def towards(host: str, port: int) -> str | None:
+def route_to(host: str, port: int) -> str | None:
     """The interface through which this machine reaches another, if that can be told."""
     with contextlib.suppress(OSError):
         return of(own_address(host, port))

@@ -12,7 +12,7 @@ _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _LINE_BUFFERED = 1  # _IOLBF
 
 
-def die_with(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Has this process killed when its parent ends, which has one thread; at once, if it has ended already.
 
     What this process becomes through `exec` is killed too.
@@ -29,7 +29,7 @@ def outlive_parent() -> None:
         _library.prctl(_PARENT_DEATH_SIGNAL, 0, 0, 0, 0)
 
 
-def print_by_line() -> None:
+def line_buffer_c_stdout() -> None:
     """Has what C code prints appear line by line, although standard output is a pipe."""
     if sys.platform == "linux":
         _library.setvbuf(ctypes.c_void_p.in_dll(_library, "stdout"), None, _LINE_BUFFERED, 0)

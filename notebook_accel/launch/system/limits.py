@@ -23,14 +23,14 @@ def explain_refusal(error: OSError) -> str:
             why = "the system promises no more memory than it has (vm.overcommit_memory=2)"
         advice = "Launch fewer ranks, free memory in this notebook and others, or allow more (vm.overcommit_ratio)."
     elif error.errno == errno.EAGAIN:
-        why = next(_full(), "a limit of processes is reached")
+        why = next(_reached_limits(), "a limit of processes is reached")
         advice = "Launch fewer ranks, end processes that are no longer needed, or raise the limit."
     else:
         return str(error)
     return f"{error.strerror}: {why}. {advice}"
 
 
-def _full() -> Iterator[str]:
+def _reached_limits() -> Iterator[str]:
     """The limits of processes that are reached."""
     for folder in _cgroups():
         most = _number(folder / "pids.max")

@@ -18,7 +18,7 @@ from typing import Any
 from notebook_accel.launch.system import libc
 
 
-def find_pools() -> None:
+def find_thread_pools() -> None:
     """Looks, once and before the forks, for the thread pools of libraries, which `take_threads` limits."""
     global _blas
     with contextlib.suppress(ImportError):
@@ -30,11 +30,11 @@ def find_pools() -> None:
 _blas: Any = None
 
 
-def settle(parent: int) -> None:
+def initialize(parent: int) -> None:
     """Does what does not depend on the launch: a session, signals and a `__main__` of its own."""
     if os.getsid(0) != os.getpid():
         os.setsid()
-    libc.die_with(parent)
+    libc.die_with_parent(parent)
     gc.enable()
     _take_signals()
     _take_main()
@@ -48,7 +48,7 @@ def flush() -> None:
         ctypes.CDLL(None).fflush(None)
 
 
-def take_environment(environment: Mapping[str, str]) -> None:
+def set_environment(environment: Mapping[str, str]) -> None:
     """Makes the environment of this process the given one, with as few changes as that takes."""
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
@@ -57,7 +57,7 @@ def take_environment(environment: Mapping[str, str]) -> None:
             os.environ[name] = value
 
 
-def take_streams(out: int, err: int) -> None:
+def redirect_streams(out: int, err: int) -> None:
     """Everything that is written to descriptors 1 and 2 goes to the kernel, line by line, whoever writes it."""
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -71,7 +71,7 @@ def take_streams(out: int, err: int) -> None:
         setattr(sys, f"__{name}__", stream)
 
 
-def take_threads() -> None:
+def limit_threads() -> None:
     """Limits the thread pools that are loaded already; those loaded later read the environment."""
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # one number for each level of nesting
     threads = max(1, int(first)) if first.isdecimal() else 1

@@ -45,7 +45,7 @@ def has_process_group() -> bool:
     return distributed is not None and distributed.is_available() and distributed.is_initialized()
 
 
-def drop_names() -> None:
+def clear_main() -> None:
     """Lets go of what the names of `__main__` hold, as an interpreter does: files are closed, finalizers run."""
     sys.setswitchinterval(_NO_SWITCH)  # threads that are daemons are not to find their names gone
     names = vars(sys.modules["__main__"])

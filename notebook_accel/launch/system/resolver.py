@@ -21,7 +21,7 @@ _DEFAULT = "dns [!UNAVAIL=return] files"
 """Where glibc looks without a configuration, nsswitch.conf(5)."""
 
 
-def keep_local(rendezvous: Any) -> None:
+def patch_rendezvous(rendezvous: Any) -> None:
     """Has `torch.distributed.rendezvous` join a store on this machine without the name server."""
     create: Callable[..., Any] = rendezvous._create_c10d_store
 

@@ -49,7 +49,9 @@ class Process:
             rank_local.enter({})
             thread_output.take_slot(slot.out, slot.err)
         channel = Channel(socket.socket(fileno=slot.channel))
-        rank = Rank(channel, self._group.heartbeat, isolated=False, pace=constants.pace(len(self._group.slots)))
+        rank = Rank(
+            channel, self._group.heartbeat, isolated=False, pace=constants.report_interval(len(self._group.slots))
+        )
         try:
             rank.serve()
         finally:
@@ -67,18 +69,18 @@ class Process:
                 for fd in (slot.channel, slot.out, slot.err):
                     os.close(fd)
         first = slots[min(self._ordinals)]
-        own_process.take_threads()
+        own_process.limit_threads()
         if len(self._ordinals) > 1:
             thread_output.share(first.out, first.err)
         else:
-            own_process.take_streams(first.out, first.err)
+            own_process.redirect_streams(first.out, first.err)
             os.environ.update(first.environment)
         os.register_at_fork(after_in_child=self._forget)
         self._report({"pid": os.getpid(), "ranks": self._ordinals})
 
     def _forget(self) -> None:
         """A worker that the user's code forks must not speak for a rank, nor keep its channel open."""
-        events.listen(None)
+        events.set_sink(None)
         for ordinal in self._ordinals:
             with contextlib.suppress(OSError):
                 os.close(self._group.slots[ordinal].channel)

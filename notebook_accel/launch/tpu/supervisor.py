@@ -53,7 +53,7 @@ def _rehearse() -> None:
     fork = multiprocessing.get_context("fork")
     with (
         contextlib.suppress(OSError, BrokenProcessPool),
-        ProcessPoolExecutor(1, fork, initializer=libc.die_with, initargs=(os.getpid(),)) as pool,
+        ProcessPoolExecutor(1, fork, initializer=libc.die_with_parent, initargs=(os.getpid(),)) as pool,
     ):
         pool.submit(os.getpid).result()
 
@@ -68,9 +68,9 @@ def _live(start: RankStart) -> NoReturn:
     code = 1
     try:
         control = Channel(socket.socket(fileno=start.fds[0]))
-        own_process.take_streams(*start.fds[1:])
+        own_process.redirect_streams(*start.fds[1:])
         spmd = start.environment.get("NOTEBOOK_ACCEL_STRATEGY") == "spmd"
-        own_process.take_environment(cleaned(start.environment))
+        own_process.set_environment(cleaned(start.environment))
         _supervise(control, start.heartbeat, spmd=spmd)
         code = 0
     except BaseException:

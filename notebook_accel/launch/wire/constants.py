@@ -16,14 +16,14 @@ DESCRIPTORS = 6
 """Of each rank: its channel, twice, two pipes, its stacks, and one on its way to the kernel."""
 
 
-PACE = 0.1
+REPORT_INTERVAL = 0.1
 """Seconds between two times that it is told."""
-_ALL_AT_PACE = 10
+_RANKS_AT_FULL_RATE = 10
 """Up to so many ranks of one machine tell at `PACE`; more tell less often, and all of them together no more than these.
 
 One process hears them all."""
 
 
-def pace(ranks: int) -> float:
+def report_interval(ranks: int) -> float:
     """Seconds between two times that one of so many ranks tells."""
-    return PACE * max(1.0, ranks / _ALL_AT_PACE)
+    return REPORT_INTERVAL * max(1.0, ranks / _RANKS_AT_FULL_RATE)

@@ -22,7 +22,7 @@ _SHOWN_FRAMES = 20
 _DUMPED = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$', re.MULTILINE)
 
 
-def keep_cells(sources: Mapping[str, str]) -> None:
+def cache_cell_sources(sources: Mapping[str, str]) -> None:
     """Makes the text of cells, by file name, known to whatever shows a traceback or inspects a function here."""
     for filename, text in sources.items():
         # A cell is no file: with no time stamp, the entry is never checked against the disk.
@@ -46,18 +46,18 @@ def _begins(frame: Frame) -> bool:
     return frame.filename == threading.__file__ or "/IPython/core/" in frame.filename
 
 
-def of_user(frames: Iterable[Frame]) -> Frame | None:
+def innermost_user_frame(frames: Iterable[Frame]) -> Frame | None:
     """The innermost frame of what the user has written, else the innermost of all; they come the outermost first."""
     innermost = None
     for frame in reversed(list(frames)):
-        if is_users(frame.filename):
+        if is_user_file(frame.filename):
             return frame
         innermost = innermost or frame
     return innermost
 
 
 @functools.lru_cache(maxsize=1024)
-def is_users(filename: str) -> bool:
+def is_user_file(filename: str) -> bool:
     """Whether a file is the user's own: neither Python's nor installed, nor ours."""
     return not (filename.startswith("<frozen ") or installed.is_installed(filename) or is_ours(filename))
 
@@ -74,7 +74,7 @@ def source(frame: Frame) -> str:
     return frame.line or linecache.getline(frame.filename, frame.lineno).strip()
 
 
-def placed(stack: Iterable[Frame]) -> list[Frame]:
+def with_sources(stack: Iterable[Frame]) -> list[Frame]:
     """The frames with the names that the notebook has for places, and with their source: for who has neither."""
     return [replace(frame, filename=cell_names.name_of(frame.filename), line=source(frame)) for frame in stack]
 

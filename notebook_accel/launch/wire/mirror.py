@@ -32,23 +32,23 @@ class State:
     cwd: str
     path: list[str]
     argv: list[str]
-    numbers: Numbers | None
+    numbers: NumericState | None
     """`None` to leave the rank's alone."""
 
 
-_PLACES = "NOTEBOOK_ACCEL_PLACES"
+_FOLDERS_VARIABLE = "NOTEBOOK_ACCEL_PLACES"
 """Where the notebook's own folders are on a rank's machine, by their paths there; not set where they are the same."""
 _own_path: list[str] = []
 """The search path that this rank began with."""
 
 
-def told_places(places: Mapping[str, str]) -> dict[str, str]:
+def folders_environment(places: Mapping[str, str]) -> dict[str, str]:
     """What a rank on another machine is told, in its environment, of where the notebook's own folders are."""
-    return {_PLACES: json.dumps(dict(places))}
+    return {_FOLDERS_VARIABLE: json.dumps(dict(places))}
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumericState:
     """How random numbers, and all numbers of torch, come about."""
 
     random: Any
@@ -65,15 +65,15 @@ def capture() -> State:
     """
     numpy: Any = sys.modules.get("numpy.random")
     torch: Any = sys.modules.get("torch")
-    numbers = Numbers(
+    numbers = NumericState(
         random=random.getstate(),
         numpy=None if numpy is None else numpy.get_state(),
         torch=None if torch is None else _capture_torch(torch),
     )
-    return replace(capture_places(), numbers=numbers)
+    return replace(capture_paths(), numbers=numbers)
 
 
-def capture_places() -> State:
+def capture_paths() -> State:
     """Reads only where this process is, and where it finds modules.
 
     Raises:
@@ -88,18 +88,18 @@ def apply(state: State) -> None:
     Raises:
         FileNotFoundError: The working directory is gone.
     """
-    places = os.environ.get(_PLACES)
+    places = os.environ.get(_FOLDERS_VARIABLE)
     if places is None:
         os.chdir(state.cwd)
         sys.path[:] = state.path
     else:
-        _apply_elsewhere(state, json.loads(places))
+        _apply_on_other_node(state, json.loads(places))
     sys.argv[:] = state.argv
-    _forget_listings()
+    _invalidate_user_folders()
     sys.dont_write_bytecode = True
     importlib.machinery.SourceFileLoader.path_stats = _path_stats  # type: ignore[assignment,method-assign]
     if state.numbers is not None:
-        _apply_numbers(state.numbers)
+        _apply_numeric_state(state.numbers)
 
 
 _python_path_stats = importlib.machinery.SourceFileLoader.path_stats
@@ -121,7 +121,7 @@ def _path_stats(loader: importlib.machinery.SourceFileLoader, path: Any) -> Mapp
     return {**found, "mtime": -1} if os.stat(path).st_ctime_ns >= written else found
 
 
-def _apply_elsewhere(state: State, places: Mapping[str, str]) -> None:
+def _apply_on_other_node(state: State, places: Mapping[str, str]) -> None:
     """On another machine only the notebook's own folders are the notebook's; packages are where they are here."""
     global _own_path
     _own_path = _own_path or list(sys.path)
@@ -130,7 +130,7 @@ def _apply_elsewhere(state: State, places: Mapping[str, str]) -> None:
     sys.path[:] = [*users, *(folder for folder in _own_path if folder not in users)]
 
 
-def _apply_numbers(numbers: Numbers) -> None:
+def _apply_numeric_state(numbers: NumericState) -> None:
     random.setstate(numbers.random)
     if numbers.numpy is not None:
         import numpy as np
@@ -142,12 +142,12 @@ def _apply_numbers(numbers: Numbers) -> None:
         _apply_torch(numbers.torch)
 
 
-def _forget_listings() -> None:
+def _invalidate_user_folders() -> None:
     """Makes the import system list the user's folders anew: it may have done so within a tick of the last edit.
 
     The folders of Python and of its packages are large, and have not changed within a tick.
     """
-    for name in {*_own_folders, *_listed_since()}:
+    for name in {*_user_folders, *_folders_listed_since()}:
         finder: Any = sys.path_importer_cache.get(name)
         if finder is not None and not installed.is_installed(os.path.join(name, "")):
             finder.invalidate_caches()
@@ -156,22 +156,22 @@ def _forget_listings() -> None:
             meta.invalidate_caches()
 
 
-def keep_listings() -> None:
+def remember_user_folders() -> None:
     """Remembers, before the forks, which folders are the user's, so that no fork looks through all of them.
 
     There are hundreds; each looked at is a page of memory that the fork no longer shares.
     """
-    global _own_folders, _last_finder
+    global _user_folders, _last_finder
     known = list(sys.path_importer_cache)  # the first question may import something
-    _own_folders = [name for name in known if not installed.is_installed(os.path.join(name, ""))]
+    _user_folders = [name for name in known if not installed.is_installed(os.path.join(name, ""))]
     _last_finder = next((finder for finder in reversed(sys.path_importer_cache.values()) if finder is not None), None)
 
 
-_own_folders: Sequence[str] = ()
+_user_folders: Sequence[str] = ()
 _last_finder: object = None
 
 
-def _listed_since() -> list[str]:
+def _folders_listed_since() -> list[str]:
     """The folders that have been listed since then, the last first."""
     found: list[str] = []
     try:
@@ -204,7 +204,7 @@ def _capture_torch(torch: Any) -> dict[str, Any]:
 
 
 def _matmul(torch: Any) -> str:
-    with _unwarned():
+    with _without_warnings():
         return str(torch.get_float32_matmul_precision())
 
 
@@ -216,7 +216,7 @@ def _apply_torch(state: dict[str, Any]) -> None:
     torch.set_rng_state(torch.frombuffer(bytearray(state["rng"]), dtype=torch.uint8))
     torch.set_default_dtype(getattr(torch, state["dtype"]))
     if state["matmul"] != _matmul(torch):
-        with _unwarned():
+        with _without_warnings():
             torch.set_float32_matmul_precision(state["matmul"])
     if state["deterministic"] != _deterministic(torch):  # torch imports its whole compiler for this
         enabled, warn_only = state["deterministic"]
@@ -227,7 +227,7 @@ _filters = threading.Lock()
 
 
 @contextmanager
-def _unwarned() -> Iterator[None]:
+def _without_warnings() -> Iterator[None]:
     """Without what torch 2.9 has to say of names for one setting, old and new: all of it means the user's own code."""
     with _filters, warnings.catch_warnings():  # ranks may be threads, and the filters are the process's
         warnings.simplefilter("ignore")

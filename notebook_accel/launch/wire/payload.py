@@ -70,7 +70,7 @@ class Payload:
         self.close()
 
 
-def hold(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
+def wrap_in_process(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
     """A call for a rank in this very process: nothing is copied."""
     main = vars(sys.modules["__main__"])
     names = (name for name, value in main.items() if getattr(value, "__module__", None) == "__main__")
@@ -150,14 +150,14 @@ def receive(message: Message, layout: Sequence[int]) -> Unpacked:
     state, sources = pickle.loads(parts[0])
     if state is not None:
         mirror.apply(state)
-    frames.keep_cells(sources)
+    frames.cache_cell_sources(sources)
     (function, args, kwargs), *more, (definitions, sent) = load(parts[1], parts[2:])
     vars(sys.modules["__main__"]).update(definitions)
     # The launched function itself is no task for a worker, and may hold much data.
     name = getattr(function, "__name__", None)
-    pickling.received |= frozenset(definitions) - {name}
-    definitions_here.update(sent)
-    return Unpacked(function, (*args, *more), kwargs, definitions_here)
+    pickling.worker_definitions |= frozenset(definitions) - {name}
+    known_definitions.update(sent)
+    return Unpacked(function, (*args, *more), kwargs, known_definitions)
 
 
 def _mapped(fd: int, layout: Sequence[int]) -> list[memoryview]:
@@ -168,7 +168,7 @@ def _mapped(fd: int, layout: Sequence[int]) -> list[memoryview]:
     return [view[start : start + length] for start, length in zip(offsets[:-1], layout, strict=True)]
 
 
-definitions_here: set[str] = set()
+known_definitions: set[str] = set()
 """The qualified names of what this rank has been sent, by all calls."""
 
 

@@ -100,7 +100,7 @@ class _MainByValue(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, _MainNamespace):
             return _main_namespace, ()
-        if isinstance(obj, types.FunctionType) and not _is_of_file(obj):
+        if isinstance(obj, types.FunctionType) and not _is_from_file(obj):
             self.filenames.add(obj.__code__.co_filename)
         if isinstance(obj, (types.FunctionType, type, _Cached)) and obj.__module__ == "__main__":
             if find(obj.__qualname__) is obj:
@@ -117,7 +117,7 @@ class _MainByValue(cloudpickle.Pickler):  # type: ignore[misc]
         return {name: text for name, text in cells.items() if text}
 
 
-def _is_of_file(function: types.FunctionType) -> bool:
+def _is_from_file(function: types.FunctionType) -> bool:
     """Whether it comes from the file of its module, and so is no cell's. Costs less than to look for the file."""
     return getattr(sys.modules.get(function.__module__), "__file__", None) == function.__code__.co_filename
 
@@ -237,18 +237,18 @@ def dump_worker(process: Any) -> bytes:
     """
     pickler = WorkerPickler()
     pickler.dump(process)
-    for_tasks = {} if _loads_data(process) else _received()
+    for_tasks = {} if _loads_data(process) else _worker_definitions()
     pickler.dump({**for_tasks, **pickler.definitions})
     return pickler.stream.getvalue()
 
 
-received: frozenset[str] = frozenset()
+worker_definitions: frozenset[str] = frozenset()
 """The names that the notebook has put into this rank's `__main__`; set by the rank."""
 
 
-def _received() -> dict[str, Any]:
+def _worker_definitions() -> dict[str, Any]:
     main = sys.modules["__main__"].__dict__
-    return {name: main[name] for name in received if name in main}
+    return {name: main[name] for name in worker_definitions if name in main}
 
 
 def _loads_data(process: Any) -> bool:

@@ -289,7 +289,7 @@ class PersistentRanks:
 
     def news(self) -> mirror.State | None:
         """What the ranks are to mirror anew: the folder or the paths of the notebook have changed."""
-        now = mirror.capture_places()
+        now = mirror.capture_paths()
         before = self._mirrored
         if (now.cwd, now.path, now.argv) == (before.cwd, before.path, before.argv):
             return None

@@ -54,12 +54,12 @@ def run(words: Sequence[str]) -> None:
     if not given:
         status(None, [])
         return
-    before = resolve.notebook()
+    before = resolve.magic_layer()
     layer = (Layer("magic") if "reset" in given else before) + _layer(given)
     planned = _plan(layer, saving="save" in given)
     if "save" in given:
         _save(layer)
-    resolve.set_notebook(layer)
+    resolve.set_magic_layer(layer)
     print(preview(planned))  # noqa: T201  # the magic's answer
     changed = {*_layer(given).values, *(before.values.keys() - layer.values.keys())}
     _notify_session(changed)
@@ -113,7 +113,7 @@ def _plan(layer: Layer, *, saving: bool) -> Plan:
         saving: The file is about to be written, and may not be there yet.
     """
     is_new = saving and not file.location(os.environ).exists()
-    below = [environment.from_environment(os.environ)] if is_new else resolve.below(os.environ)
+    below = [environment.from_environment(os.environ)] if is_new else resolve.base_layers(os.environ)
     config = merge([*below, layer])
     found = hardware.detect({**os.environ, **config.env})
     return plan.make(config, found, plan.engine_for(config, found))

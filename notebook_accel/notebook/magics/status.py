@@ -85,7 +85,7 @@ def _devices(found: Hardware) -> list[list[str]]:
     if found.mps:
         return [["Apple GPU", "shared with the CPU", ""], host]
     rows = _tpu(found)
-    uses = hardware.use() if found.gpus else {}
+    uses = hardware.memory_use() if found.gpus else {}
     for index, gpu in enumerate(found.gpus):
         use = uses.get(gpu.uuid)
         shown = _share(use.used, gpu.total) if use else ""

@@ -122,7 +122,7 @@ _CHART_STYLE = f"display:inline-block;vertical-align:top;margin:0 14px 8px 0;wid
 
 
 def _ranks(job: Job, found: Overview, grid: bool) -> str:
-    ordered, wrap = progress.in_order(job), job.status.ended
+    ordered, wrap = progress.failed_first(job), job.status.ended
     if len(ordered) < progress.COMPACT_FROM:
         return _table(job, ordered, found, wrap=wrap)
     failed = [state for state in ordered[:_MOST_FAILED] if state.phase is Phase.FAILED]

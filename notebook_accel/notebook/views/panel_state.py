@@ -114,7 +114,7 @@ class StateMaker:
         self._stacks: dict[int, str] = {}
         """Of each rank of a job that has stalled so."""
         self._metrics: dict[str, Metric] = {}
-        self._progress = summary.Remembered()
+        self._progress = summary.CachedProgress()
         self._next_metric = 0
         self._metric_pacer = Pacer(_METRIC_SECONDS, _METRIC_SHARE)
 

@@ -23,7 +23,7 @@ _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 def shown(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
     """The batches as they come, told of where somebody listens."""
-    return _telling(loader, batches) if events.has_listener() else batches
+    return _telling(loader, batches) if events.has_sink() else batches
 
 
 def _telling(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:

@@ -97,7 +97,7 @@ class Logbook:
         """Logs values by name with each tracker, and tells the numbers to whoever watches this rank."""
         if not self._is_main:
             return
-        if events.has_listener():
+        if events.has_sink():
             numbers = scalars(values)
             if numbers:
                 events.emit(events.Metrics(numbers, step))

@@ -19,10 +19,10 @@ from notebook_accel.events import (
     Frame,
     Hello,
     Line,
+    Location,
     Metrics,
     Phase,
     PhaseChanged,
-    Place,
     Returned,
     Stalled,
     ThreadStack,
@@ -236,8 +236,8 @@ def test_the_call_that_a_frame_is_in_is_named_as_it_is_written(line: str, name: 
 
 
 def test_installed_files_and_pythons_own_are_not_the_users() -> None:
-    assert frames.is_users(__file__)
-    assert not any(map(frames.is_users, (threading.__file__, pytest.__file__, frames.__file__, "<frozen runpy>")))
+    assert frames.is_user_file(__file__)
+    assert not any(map(frames.is_user_file, (threading.__file__, pytest.__file__, frames.__file__, "<frozen runpy>")))
 
 
 # When a job has stalled
@@ -358,7 +358,7 @@ def test_ranks_in_the_same_place_are_told_together() -> None:
 )
 def test_why_all_wait_is_told_as_far_as_it_is_known(given: list[tuple[str, int]], expected: str) -> None:
     job = Job("train", 0, 2)
-    where = [Place(rank, Phase.WAITING, name, f"In[5] line {line}") for rank, (name, line) in enumerate(given)]
+    where = [Location(rank, Phase.WAITING, name, f"In[5] line {line}") for rank, (name, line) in enumerate(given)]
     job.apply(None, Stalled(where, since=job.started))
     assert expected in location.explain(job)
     job.apply(None, Stalled(where, since=job.started, elsewhere=6))
@@ -373,10 +373,10 @@ def test_who_has_returned_will_not_come() -> None:
 
 
 def test_a_place_without_a_call_shows_its_line() -> None:
-    place = Place(1, Phase.RUNNING, "", "In[5] line 12", [Frame(__file__, 12, "train", "for batch in loader:")])
+    place = Location(1, Phase.RUNNING, "", "In[5] line 12", [Frame(__file__, 12, "train", "for batch in loader:")])
     assert location.sentence([place]) == "rank 1 is at In[5] line 12 (`for batch in loader:`)"
-    assert location.sentence([Place(1, Phase.RUNNING)]) == "rank 1 does not say where it is"
-    assert location.sentence([Place(0, Phase.IDLE), Place(1, Phase.IDLE)]) == "ranks 0-1 have not begun"
+    assert location.sentence([Location(1, Phase.RUNNING)]) == "rank 1 does not say where it is"
+    assert location.sentence([Location(0, Phase.IDLE), Location(1, Phase.IDLE)]) == "ranks 0-1 have not begun"
 
 
 def test_a_rank_that_does_not_answer_is_where_it_said_it_waits() -> None:

@@ -22,7 +22,7 @@ from notebook_accel.events import (
     PhaseChanged,
     Returned,
     Stacks,
-    StacksWanted,
+    StacksRequested,
     to_wire,
 )
 from notebook_accel.launch import engines
@@ -341,7 +341,7 @@ def test_severing_leaves_the_connections_that_a_rank_has_made(isolated: Engine) 
 
 def wait_for_wait(group: Group) -> None:
     """Asks a rank where it is until it is in `calls.wait`; it may not have been entered yet."""
-    header, _ = to_wire(StacksWanted(1))
+    header, _ = to_wire(StacksRequested(1))
 
     def is_in_wait(answers: int) -> bool:
         group.ranks.channels[0].send(header)

@@ -88,7 +88,7 @@ _TOLD = (
     st.builds(events.Exited, code=st.none() | st.integers(0, 1), signal=st.none() | st.just(9), at=numbers),
 )
 of_a_rank = st.tuples(st.integers(0, SIZE - 1), st.one_of(*_TOLD).map(arrived))
-_PLACES = ([], [events.Place(0, Phase.WAITING, "all_reduce", "In[5] line 12", [])])
+_PLACES = ([], [events.Location(0, Phase.WAITING, "all_reduce", "In[5] line 12", [])])
 of_the_job = st.tuples(
     st.none(),
     st.builds(events.AttemptStarted, attempt=st.integers(0, 3))

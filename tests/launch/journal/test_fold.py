@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from notebook_accel.events import Failed, Line, Metrics, Phase, Raised, Signalled
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.fold import Status
-from notebook_accel.launch.job.history import KEPT_POINTS
+from notebook_accel.launch.job.history import MAX_POINTS
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import writing
-from notebook_accel.launch.journal.reading import Tail, blank, replay
+from notebook_accel.launch.journal.reading import Tail, empty_job, replay
 from notebook_accel.launch.journal.writing import Journal
 from tests.launch.journal.cases import SIZE, fold, told
 
@@ -27,7 +27,7 @@ steps = st.lists(st.one_of(told, told, st.sampled_from([WRITE, READ])), max_size
 @given(st.lists(told, max_size=120), st.sampled_from([None, *(each for each in Status if each.ended)]))
 @pytest.mark.smoke
 def test_a_job_is_the_fold_of_its_own_events(given_events: list[Any], ending: Status | None) -> None:
-    job, again = Job("train", 4, SIZE, "2 × GPU", world_size=8, label="${rank}"), blank()
+    job, again = Job("train", 4, SIZE, "2 × GPU", world_size=8, label="${rank}"), empty_job()
     for rank, event in given_events:
         job.apply(rank, event)
     if ending is not None:
@@ -43,7 +43,7 @@ def test_whoever_follows_a_journal_has_the_job(state: Path, monkeypatch: pytest.
     """However often it was written, made shorter and read in between."""
     monkeypatch.setattr(writing, "LONGEST", 300)
     monkeypatch.setattr(writing, "_GROWTH", 1)
-    job, followed = Job("train", 0, SIZE), blank()
+    job, followed = Job("train", 0, SIZE), empty_job()
     journal = Journal(job)
     record = journal.open()
     tail = Tail(record)
@@ -72,7 +72,7 @@ def test_a_long_job_has_a_short_journal(state: Path, job: Job, monkeypatch: pyte
     journal = Journal(job)
     record = journal.open()
     longest = 0
-    for step in range(20 * KEPT_POINTS):
+    for step in range(20 * MAX_POINTS):
         job.apply(0, Metrics({"loss": 1 / (step + 1)}, step, at=float(step)))
         job.apply(1, Line("stdout", str(step)))
         if step % 10 == 0:

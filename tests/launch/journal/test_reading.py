@@ -13,7 +13,7 @@ from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import writing
 from notebook_accel.launch.journal.lines import encode
-from notebook_accel.launch.journal.reading import Tail, glance, replay
+from notebook_accel.launch.journal.reading import Tail, first_and_last, replay
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.writing import Journal
 
@@ -44,7 +44,7 @@ LINE = encode(1, Line("stdout", "second"))
 def test_a_last_line_that_a_crash_has_cut_off_is_left_out(record: Record) -> None:
     add(record, LINE[:-5])
     assert said(replay(record)) == ["first"]
-    assert glance(record)[1] is None
+    assert first_and_last(record)[1] is None
 
 
 def test_a_line_that_is_half_there_is_read_once_it_is_whole(record: Record) -> None:
@@ -92,14 +92,14 @@ def test_a_line_of_a_rank_that_there_is_not_is_passed_over(record: Record, rank:
 )
 def test_a_journal_of_another_format_is_refused(record: Record, head: str, why: str) -> None:
     record.journal.write_text(head + "\n")
-    for read in (replay, glance):
+    for read in (replay, first_and_last):
         with pytest.raises(JobLostError, match=why):
             read(record)
 
 
 def test_a_journal_that_is_not_there_is_refused(record: Record) -> None:
     record.remove()
-    for read in (replay, glance):
+    for read in (replay, first_and_last):
         with pytest.raises(JobLostError, match=r"its journal can't be read: .*No such file"):
             read(record)
 
@@ -161,7 +161,7 @@ def test_a_glance_sees_how_a_long_job_began_and_ended(state: Path, job: Job) -> 
     for step in range(20_000):
         job.apply(0, Metrics({"loss": 1.0, "accuracy": 0.5}, step, at=1.0))
     job.finish(Status.FAILED, error=ValueError("no" * 50_000))
-    start, end = glance(record)
+    start, end = first_and_last(record)
     assert (start.id, start.name) == (job.id, "train")
     assert isinstance(end, JobEnded)
     assert (end.status, end.error_type) == ("failed", "ValueError")

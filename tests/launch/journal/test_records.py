@@ -19,7 +19,7 @@ from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import records, writing
 from notebook_accel.launch.journal.owner import Owner
-from notebook_accel.launch.journal.records import KEPT_JOBS, Record
+from notebook_accel.launch.journal.records import MAX_JOBS, Record
 from notebook_accel.launch.journal.writing import Journal
 
 
@@ -35,20 +35,20 @@ def recorded(name: str = "train", *, at: float = 0.0, ended: bool = True, origin
 
 
 def test_the_last_jobs_are_kept(state: Path) -> None:
-    made = [recorded(at=number) for number in range(KEPT_JOBS + 3)]
-    assert records.found() == made[3:]
+    made = [recorded(at=number) for number in range(MAX_JOBS + 3)]
+    assert records.all_records() == made[3:]
 
 
 def test_a_running_job_is_kept_however_old(state: Path) -> None:
     running = recorded(ended=False)
-    made = [recorded(at=1 + number) for number in range(KEPT_JOBS + 3)]
-    assert records.found() == [running, *made[3:]]
+    made = [recorded(at=1 + number) for number in range(MAX_JOBS + 3)]
+    assert records.all_records() == [running, *made[3:]]
 
 
 def test_what_is_not_ours_is_left_alone(state: Path) -> None:
     for name in ("notes", "0123456789ab-xyz"):
         (state / name).mkdir(parents=True)
-    for number in range(KEPT_JOBS + 1):
+    for number in range(MAX_JOBS + 1):
         recorded(at=number)
     assert (state / "notes").is_dir()
     assert (state / "0123456789ab-xyz").is_dir()
@@ -73,10 +73,10 @@ def another(monkeypatch: pytest.MonkeyPatch, **changes: object) -> Record:
         return recorded(ended=False)
 
 
-def make_room() -> list[Record]:
+def prune() -> list[Record]:
     """Records as many newer jobs as are kept; returns what is left of those before."""
-    before = records.found()
-    for number in range(KEPT_JOBS):
+    before = records.all_records()
+    for number in range(MAX_JOBS):
         recorded(at=10 + number)
     return [record for record in before if record.path.exists()]
 
@@ -95,7 +95,7 @@ def test_a_job_ends_with_its_process(
     assert not record.is_running()
     (listed,) = jobs()
     assert listed.status is Status.LOST
-    assert make_room() == []
+    assert prune() == []
 
 
 def test_a_job_outlives_a_step_of_the_clock(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,9 +108,9 @@ def test_a_job_outlives_a_step_of_the_clock(state: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(psutil._pslinux, "BOOT_TIME", now + 3600, raising=False)
         assert psutil.Process(process.pid).create_time() > began + 3000
         assert record.is_running()
-        assert make_room() == [record]
+        assert prune() == [record]
     assert not record.is_running()
-    assert record not in make_room()
+    assert record not in prune()
 
 
 def test_a_process_is_known_by_when_it_began_and_where_its_number_counts() -> None:
@@ -150,7 +150,7 @@ def test_a_job_that_nothing_is_known_of_is_kept_for_a_day(
     found = [elsewhere, foreign, begun]
     for record in found:
         os.utime(record.running, (time.time() - hours * 3600,) * 2)
-    assert make_room() == (found if kept else [])
+    assert prune() == (found if kept else [])
 
 
 def test_jobs_are_listed_the_newest_first(state: Path) -> None:

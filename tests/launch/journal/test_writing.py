@@ -59,7 +59,7 @@ def test_a_short_job_is_written_once(state: Path, job: Job, monkeypatch: pytest.
     journal.refresh()
     assert not state.exists()
     job.finish(Status.DONE)
-    (record,) = records.found()
+    (record,) = records.all_records()
     assert fold(reading.replay(record)) == fold(job)
     assert not record.is_running()
 
@@ -110,12 +110,12 @@ def test_a_job_is_asked_to_stop_through_its_folder(state: Path, job: Job) -> Non
     journal.refresh()
     assert asked == []
     with full_disk(room=16):
-        record.ask_to_stop()
+        record.request_stop()
     journal.refresh()
     journal.refresh()
     assert len(asked) == 1
-    record.ask_to_stop()
-    record.ask_to_stop()
+    record.request_stop()
+    record.request_stop()
     journal.refresh()
     assert len(asked) == 3
 
@@ -123,12 +123,12 @@ def test_a_job_is_asked_to_stop_through_its_folder(state: Path, job: Job) -> Non
 def test_asking_a_job_that_has_ended_does_nothing(state: Path, job: Job) -> None:
     record = Journal(job).open()
     job.finish(Status.DONE)
-    record.ask_to_stop()
+    record.request_stop()
     assert not record.running.exists()
 
 
 def test_a_job_tells_other_machines_that_it_lives(state: Path, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "SIGN_OF_LIFE", 0.0)
+    monkeypatch.setattr(records, "KEEPALIVE_INTERVAL", 0.0)
     journal = Journal(job)
     record = journal.open()
     os.utime(record.running, (0, 0))
@@ -172,7 +172,7 @@ def test_a_full_disk_harms_nothing_and_leaves_no_half_a_job(state: Path, job: Jo
         journal.refresh()
         job.finish(Status.DONE)
     assert len(notices) == 1
-    assert records.found() == []
+    assert records.all_records() == []
 
 
 def test_a_disk_that_was_full_for_a_while_has_the_whole_job_at_its_end(
@@ -198,4 +198,4 @@ def test_a_folder_that_is_removed_while_a_job_runs_harms_nothing(state: Path, jo
     journal.refresh()
     job.finish(Status.DONE)
     assert len(notices) == 1
-    assert records.found() == []
+    assert records.all_records() == []

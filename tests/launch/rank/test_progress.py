@@ -19,23 +19,23 @@ from notebook_accel import events
 from notebook_accel.events import Bar, Event, Failed, Heartbeat, Metrics, Phase, Raised, Signalled, from_wire, to_wire
 from notebook_accel.launch.job import history, progress, text
 from notebook_accel.launch.job.fold import Status
-from notebook_accel.launch.job.history import KEPT_POINTS, Point, Series, spread
+from notebook_accel.launch.job.history import MAX_POINTS, Point, Series, spread
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.rank_state import KEPT_BARS, RankState
+from notebook_accel.launch.job.rank_state import MAX_CLOSED_BARS, RankState
 from notebook_accel.launch.rank import coalescer
 from notebook_accel.launch.rank.coalescer import Latest, LoaderBars
 from notebook_accel.launch.rank.memory import Memory, has_changed
 from notebook_accel.launch.rank.patches import tqdm
 from notebook_accel.launch.wire import constants
-from notebook_accel.launch.wire.constants import PACE
+from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 
 
 @pytest.fixture
 def heard() -> Iterator[list[Event]]:
     found: list[Event] = []
-    events.listen(found.append)
+    events.set_sink(found.append)
     yield found
-    events.listen(None)
+    events.set_sink(None)
 
 
 def test_a_report_is_heard(heard: list[Event]) -> None:
@@ -148,13 +148,15 @@ def test_metrics_are_told_at_a_pace() -> None:
     latest.add(Metrics({"loss": 1.0}))
     assert latest.take(now=1.0)
     latest.add(Metrics({"loss": 2.0}))
-    assert not latest.take(now=1.0 + PACE / 2)
-    assert latest.take(now=1.0 + PACE)
+    assert not latest.take(now=1.0 + REPORT_INTERVAL / 2)
+    assert latest.take(now=1.0 + REPORT_INTERVAL)
 
 
-@pytest.mark.parametrize(("ranks", "seconds"), [(1, PACE), (10, PACE), (64, 6.4 * PACE)])
+@pytest.mark.parametrize(
+    ("ranks", "seconds"), [(1, REPORT_INTERVAL), (10, REPORT_INTERVAL), (64, 6.4 * REPORT_INTERVAL)]
+)
 def test_many_ranks_tell_no_more_than_a_few(ranks: int, seconds: float) -> None:
-    latest = Latest(constants.pace(ranks))
+    latest = Latest(constants.report_interval(ranks))
     latest.take(now=1.0)
     latest.add(Metrics({"loss": 1.0}))
     assert not latest.take(now=1.0 + 0.9 * seconds)
@@ -212,7 +214,7 @@ def test_a_series_keeps_points_evenly_and_the_last() -> None:
     for step in range(10_001):
         series.add(Point(step, float(step), float(step)))
     steps = [point.step for point in series.points()]
-    assert len(steps) <= KEPT_POINTS + 1
+    assert len(steps) <= MAX_POINTS + 1
     assert (steps[0], steps[-1]) == (0, 10_000)
     gaps = {after - before for before, after in itertools.pairwise(steps[:-1])}  # type: ignore[operator]
     assert len(gaps) == 1
@@ -264,9 +266,9 @@ def test_metrics_are_rows_where_pandas_is_not_installed(monkeypatch: pytest.Monk
 def test_a_rank_keeps_its_open_bars_and_the_last_closed_ones() -> None:
     state = RankState(0)
     state.apply(Bar(0, n=1, total=9))
-    for number in range(1, 2 * KEPT_BARS):
+    for number in range(1, 2 * MAX_CLOSED_BARS):
         state.apply(Bar(number, n=1, total=1, closed=True))
-    assert len(state.bars) == KEPT_BARS + 1
+    assert len(state.bars) == MAX_CLOSED_BARS + 1
     assert 0 in state.bars
 
 

@@ -23,18 +23,18 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_the_soft_limit_is_raised_as_far_as_ranks_need(limits: list[int]):
     soft, hard = limits
-    descriptors.allow(20)
+    descriptors.raise_limit(20)
     assert limits == [soft, hard]
-    descriptors.allow(1000)
+    descriptors.raise_limit(1000)
     assert soft + 900 <= limits[0] < hard
     assert limits[1] == hard
 
 
 def test_what_the_hard_limit_forbids_is_an_error_that_says_what_to_raise(limits: list[int]):
     with pytest.raises(LaunchError, match=r"open files in one process.*ulimit -Hn"):
-        descriptors.allow(5000)
+        descriptors.raise_limit(5000)
 
 
 def test_who_does_not_know_how_many_it_needs_may_have_all(limits: list[int]):
-    descriptors.allow_most()
+    descriptors.raise_to_hard_limit()
     assert limits[0] == limits[1]

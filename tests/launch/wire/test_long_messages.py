@@ -69,7 +69,7 @@ def say_too_much() -> str:
         events.emit(PhaseChanged(Phase.RUNNING, detail))
     report(**{"x" * 5000: 1.0})
     report(short=2.0)
-    assert events.ask("x" * 5000, "> ") is None
+    assert events.request_input("x" * 5000, "> ") is None
     return "returned"
 
 

@@ -21,10 +21,10 @@ from notebook_accel.events import (
     Frame,
     Heartbeat,
     Hello,
+    Location,
     Metrics,
     Phase,
     PhaseChanged,
-    Place,
     Raised,
     Returned,
     Stalled,
@@ -117,7 +117,7 @@ def a_hostile_job(size: int, *, ended: bool) -> Job:
         job.apply(rank, Bar(0, n=1, total=2, description=_HOSTILE, postfix=_HOSTILE, unit=_HOSTILE, rate=1.0))
         job.apply(rank, Metrics({_HOSTILE: 1.0 + rank}, 1))
     frames = [Frame(_HOSTILE, 7, _HOSTILE, _HOSTILE)]
-    places = [Place(rank, Phase.WAITING, _HOSTILE, _HOSTILE, frames) for rank in range(size)]
+    places = [Location(rank, Phase.WAITING, _HOSTILE, _HOSTILE, frames) for rank in range(size)]
     job.apply(None, Stalled(places, since=job.started))
     job.apply(0, Failed([Raised(_HOSTILE, _HOSTILE, [])], at=1.0))
     if ended:
@@ -195,7 +195,7 @@ def test_rows_keep_their_number_and_place_while_a_job_runs() -> None:
 
 def a_stall(job: Job) -> Stalled:
     frames = [Frame("In[5]", 7, "train", "dist.barrier(<)")]
-    places = [Place(rank, Phase.WAITING, "barrier<", f"In[5] line {rank}", frames) for rank in range(len(job.ranks))]
+    places = [Location(rank, Phase.WAITING, "barrier<", f"In[5] line {rank}", frames) for rank in range(len(job.ranks))]
     return Stalled(places, since=job.started)
 
 

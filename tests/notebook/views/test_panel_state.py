@@ -20,10 +20,10 @@ from notebook_accel.events import (
     Heartbeat,
     Hello,
     Line,
+    Location,
     Metrics,
     Phase,
     PhaseChanged,
-    Place,
     Raised,
     Stalled,
 )
@@ -215,7 +215,7 @@ def test_words_for_terminals_are_told_as_words_and_long_ones_say_that_they_are_c
 def a_stall(job: Job, depth: int) -> Stalled:
     frames = [Frame("In[3]", number, "train", f"call_{number}()") for number in range(depth)]
     ranks = range(len(job.ranks))
-    return Stalled([Place(rank, Phase.WAITING, "barrier", "In[3] line 5", frames) for rank in ranks], job.started)
+    return Stalled([Location(rank, Phase.WAITING, "barrier", "In[3] line 5", frames) for rank in ranks], job.started)
 
 
 def test_a_rank_of_a_job_that_has_stalled_tells_its_stack_until_it_goes_on() -> None:
@@ -230,7 +230,7 @@ def test_a_rank_of_a_job_that_has_stalled_tells_its_stack_until_it_goes_on() -> 
     assert state["head"]["note"].endswith("in another group. Unfold a rank to see its Python stack.")
     job.apply(None, Stalled(()))
     assert maker.make()["ranks"]["1"]["stack"] == ""
-    job.apply(None, Stalled([Place(0, Phase.WAITING), Place(1, Phase.WAITING)], job.started))
+    job.apply(None, Stalled([Location(0, Phase.WAITING), Location(1, Phase.WAITING)], job.started))
     assert "Unfold" not in maker.make()["head"]["note"]
 
 

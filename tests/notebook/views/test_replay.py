@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from notebook_accel.launch.job.fold import Status
-from notebook_accel.launch.journal.reading import Tail, blank, replay
+from notebook_accel.launch.journal.reading import Tail, empty_job, replay
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.notebook.views import html
 from tests.notebook.views.record import RECORDED
@@ -33,7 +33,7 @@ def test_a_recorded_job_is_what_it_was() -> None:
 
 def test_a_journal_can_be_drawn_at_each_of_its_lines() -> None:
     """As whoever follows it sees it."""
-    job, pictures = blank(), set()
+    job, pictures = empty_job(), set()
     with contextlib.closing(Tail(Record(RECORDED))) as tail:
         for rank, event in tail.read():
             job.apply(rank, event)

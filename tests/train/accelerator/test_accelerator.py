@@ -464,11 +464,11 @@ def test_another_accelerator_can_follow_the_end_of_training(end: Any, ranks: Ran
 
 def test_what_is_logged_is_told_to_whoever_listens() -> None:
     heard: list[events.Event] = []
-    events.listen(heard.append)
+    events.set_sink(heard.append)
     try:
         Accelerator().log({"loss": torch.tensor(0.5), "note": "text"}, step=3)
     finally:
-        events.listen(None)
+        events.set_sink(None)
     Accelerator().log({"loss": 0.1})
     assert [(told.values, told.step) for told in heard if isinstance(told, events.Metrics)] == [({"loss": 0.5}, 3)]
     assert len(heard) == 1
@@ -487,8 +487,8 @@ def test_the_notebook_sees_what_a_rank_logs() -> None:
 def heard_in_a_child() -> tuple[bool, int]:
     child = os.fork()
     if child == 0:
-        os._exit(int(events.has_listener()))
-    return events.has_listener(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os._exit(int(events.has_sink()))
+    return events.has_sink(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_what_a_rank_forks_does_not_speak_for_it(ranks: Ranks) -> None:

@@ -22,9 +22,9 @@ def heard() -> Iterator[list[Bar]]:
         assert isinstance(event, Bar)
         found.append(event)
 
-    events.listen(hear)
+    events.set_sink(hear)
     yield found
-    events.listen(None)
+    events.set_sink(None)
 
 
 def prepared(size: int = 5) -> DataLoader[torch.Tensor]:

@@ -187,7 +187,7 @@ class NodeAgent:
         arranged = {
             "MASTER_ADDR": header["host"],
             "MASTER_PORT": str(header["port"]),
-            **mirror.told_places(self._folders.places),
+            **mirror.folders_environment(self._folders.places),
         }
         group.start(header, meeting, self._environ, arranged)
 

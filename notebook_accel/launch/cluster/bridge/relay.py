@@ -76,7 +76,7 @@ class Relay:
             self._order = header
             for fd in message.fds:  # the machines meet elsewhere
                 os.close(fd)
-            descriptors.allow(DESCRIPTORS * header["size"])
+            descriptors.raise_limit(DESCRIPTORS * header["size"])
         elif operation == "rank":
             self._add_rank(message)
             if len(self._ranks) == self._order["size"]:

@@ -113,7 +113,7 @@ def _change_logger(module: Any) -> None:
 
         def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
             super().on_epoch_end(epoch, logs)
-            if events.has_listener():
+            if events.has_sink():
                 with contextlib.suppress(Exception):
                     values = {name: float(value) for name, value in (logs or {}).items()}
                     events.emit(Metrics(values, (epoch + 1) * int(self.target)))
@@ -141,7 +141,7 @@ def _change_logger(module: Any) -> None:
 
 
 def _is_told(bar: Any) -> bool:
-    return events.has_listener() and bar.verbose == _DRAWS
+    return events.has_sink() and bar.verbose == _DRAWS
 
 
 def _mean(value: Any) -> float:

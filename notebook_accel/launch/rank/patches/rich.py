@@ -111,7 +111,7 @@ def _change(module: Any) -> None:
 def _start(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def start(self: Any) -> None:
-        if not events.has_listener() or self.disable:
+        if not events.has_sink() or self.disable:
             original(self)
             return
         followed = _running().get(id(self)) or _Followed(self)  # it may go on before its end was told

@@ -138,7 +138,7 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         for name in _THEIR_OPTIONS:
             kwargs.pop(name, None)
-        if events.has_listener():
+        if events.has_sink():
             self._accel_number = new_number()
             file = args[_FILE] if len(args) > _FILE else kwargs.get("file")
             self._accel_draws = not is_terminal(file)

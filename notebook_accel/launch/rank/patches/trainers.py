@@ -60,7 +60,7 @@ def _told(method: Callable[..., Any], read: _Read) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def log(*args: Any, **kwargs: Any) -> Any:
-        if events.has_listener():
+        if events.has_sink():
             with contextlib.suppress(Exception):  # another version of the framework may log in another way
                 values, step = read(*args, **kwargs)
                 numbers = _numbers(values)
@@ -81,7 +81,7 @@ def _named(method: Callable[..., Any], bar: str, name: str) -> Callable[..., Any
     def make(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
         made = getattr(self, bar, None)
-        if events.has_listener() and made is not None and not getattr(made, "desc", name):
+        if events.has_sink() and made is not None and not getattr(made, "desc", name):
             made.set_description_str(name)
         return result
 

@@ -51,7 +51,7 @@ class Relay(pdb.Pdb):
         said = self._said.getvalue()
         self._said.seek(0)
         self._said.truncate()
-        answer = events.ask(said, self.prompt)
+        answer = events.request_input(said, self.prompt)
         if answer is None:
             self._said.write(_NOBODY)
         return "quit" if answer is None else answer

@@ -52,9 +52,9 @@ def test_a_module_that_is_not_installed_stays_an_import_error(imports: Path) -> 
 @pytest.fixture
 def heard() -> Any:
     found: list[Event] = []
-    events.listen(found.append)
+    events.set_sink(found.append)
     yield found
-    events.listen(None)
+    events.set_sink(None)
 
 
 def test_what_the_trainer_logs_is_told(imports: Path, heard: list[Event]) -> None:
@@ -268,12 +268,12 @@ def test_keras_draws_as_ever_where_nobody_listens_or_lines_were_asked_for(keras:
     logger.on_epoch_begin(0)
     logger.on_epoch_end(0)
     assert (logger.printed, logger.progbar.drawn) == ([0], 1)
-    events.listen(lambda event: None)
+    events.set_sink(lambda event: None)
     try:
         quiet = keras.ProgbarLogger(verbose=2)
         quiet.on_epoch_begin(0)
         quiet.on_epoch_end(0)
         assert quiet.printed == [0]
     finally:
-        events.listen(None)
+        events.set_sink(None)
     assert tqdm.take() == []
