@@ -31,7 +31,7 @@ class Layer:
 
 
 _MERGED_BY_KEY = ("env", "fsdp", "dynamo")
-"""Each of their entries is a setting of its own."""
+"""Fields that are mappings: a higher layer replaces single entries of them, not the whole."""
 _OVERRIDES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("device", lambda device: device != "cuda", ("gpus",)),
     ("gpus", lambda gpus: True, ("device", "num_processes")),
@@ -41,12 +41,12 @@ _OVERRIDES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("strategy", lambda strategy: strategy != "fsdp", ("fsdp", "notices")),
     ("dynamo_backend", lambda backend: backend == "no", ("dynamo",)),
 )
-"""A field, which of its values count, and the fields whose values from lower layers go with it: whoever says
-`device="cpu"` has not asked for the GPUs that a file names."""
+"""A field, a condition on its value, and the fields whose values from lower layers are then dropped: with
+`device="cpu"` in a call, the GPUs that a file names must not count."""
 
 
 def merge(layers: Iterable[Layer]) -> LaunchConfig:
-    """One configuration of several layers, the lowest first.
+    """Merges layers into one configuration, the lowest layer first.
 
     Raises:
         ConfigurationError: Settings that do not go together, or that would have no effect.
@@ -63,7 +63,7 @@ def merge(layers: Iterable[Layer]) -> LaunchConfig:
 
 
 def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """What counts of two layers' values, by field."""
+    """The values of two layers together, by field; those of `above` win."""
     gone = {
         name
         for decisive, counts, outdated in _OVERRIDES
@@ -72,7 +72,7 @@ def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     }
     values = {name: value for name, value in below.items() if name not in gone}
     if above.get("cluster") and not below.get("cluster") and "num_processes" in values:
-        values["num_processes"] *= below.get("num_nodes", 1)  # from now on it counts those of all machines
+        values["num_processes"] *= below.get("num_nodes", 1)  # with a cluster it counts the ranks on all nodes
     if "num_processes" in above and "gpus" in values:
         values["gpus"] = values["gpus"][: above["num_processes"]]  # the first of those to choose from
     joined = {name: {**values.get(name, {}), **above[name]} for name in _MERGED_BY_KEY if name in above}
@@ -80,7 +80,7 @@ def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def check_together(config: LaunchConfig) -> None:
-    """Checks what no value can tell alone.
+    """Checks that the values go together.
 
     Raises:
         ConfigurationError: Settings that do not go together, or that would have no effect.
