@@ -152,7 +152,7 @@ def test_a_header_is_refused_or_taken_as_it_is(header: dict[str, Any]) -> None:
             from_wire(header)
         return
     cls = encoding.EVENTS[header["kind"]]
-    apart = {*encoding._PARTS.get(cls, ()), encoding._BLOB_FIELDS.get(cls)}
+    apart = {*encoding._NESTED_FIELDS.get(cls, ()), encoding._BLOB_FIELDS.get(cls)}
     try:
         event = from_wire(header)
     except StreamError:
