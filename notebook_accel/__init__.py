@@ -214,7 +214,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what is asked for, when it is: the kernel needs no torch, and a rank nothing of the kernel's."""
+    """Imports a name at its first use: the kernel must not import torch, nor a rank the kernel's modules."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
@@ -227,7 +227,7 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """`%load_ext notebook_accel`: gets ready for a launch from here."""
+    """`%load_ext notebook_accel`: registers the magics, and starts the fork server in advance."""
     from notebook_accel.launch import engines
 
     engines.default().warm()  # before the rest is imported: it takes the longest, and goes on beside this process
@@ -237,14 +237,14 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """`%unload_ext notebook_accel`: takes the magics away; launches work on."""
+    """`%unload_ext notebook_accel`: removes the magics; launches still work."""
     from notebook_accel.notebook.magics import accelerate
 
     accelerate.unregister(shell)
 
 
 def _attach_to_shell() -> None:
-    """Gets ready when imported in a notebook's kernel; elsewhere nothing starts until it is used."""
+    """Loads the extension when imported in a notebook's kernel; elsewhere nothing starts before its first use."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is None:

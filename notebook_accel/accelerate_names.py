@@ -1,7 +1,7 @@
-"""Modules of the peer's under this package's name: a line that imports from one is ported by changing one word.
+"""Modules with the names of Accelerate's: an import from `accelerate.state` is ported by changing its first word.
 
-`notebook_accel.utils` is one such, and has a file of its own. These have not: they hold nothing, and look up each name
-where it is exported, once it is asked for.
+`notebook_accel.utils` has a file of its own. The others have none: they are empty, and look up each name in this
+package's exports when it is accessed.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _NAMES = {
     "utils.other": ("load", "save"),
     "utils.random": ("set_seed", "synchronize_rng_state", "synchronize_rng_states"),
 }  # fmt: skip
-"""The names in each that users import."""
+"""The names that users import from each module."""
 
 
 class AccelerateModule(ModuleType):
-    """One of them."""
+    """A module that looks up names in this package's exports."""
 
     def __getattr__(self, name: str) -> Any:
-        # Others than importers ask too, such as pickle, which looks for an object's home in all modules there are.
+        # Not only imports come here: pickle searches all modules for the one that defines an object.
         if name not in _NAMES[self.__name__.removeprefix(f"{_PACKAGE}.")]:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         exported = name in sys.modules[_PACKAGE].__all__
@@ -52,6 +52,6 @@ class AccelerateModule(ModuleType):
 
 
 def install() -> None:
-    """Has Python find them."""
+    """Adds the modules to `sys.modules`."""
     for name in _NAMES:
         sys.modules[f"{_PACKAGE}.{name}"] = AccelerateModule(f"{_PACKAGE}.{name}")

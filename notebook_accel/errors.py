@@ -85,7 +85,7 @@ class RankError(NotebookAccelError, RuntimeError):
         failures: One entry for each distinct failure, the cause first; ranks that failed alike share one.
         rank: The rank that failed first.
 
-    The original exception is the `__cause__` where it could be pickled, else a stand-in with its text.
+    The original exception is the `__cause__` where it could be pickled, otherwise a stand-in with its text.
     """
 
     def __init__(self, message: str, failures: Sequence[RankFailure] = ()) -> None:

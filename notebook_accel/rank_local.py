@@ -1,4 +1,4 @@
-"""What each rank has for itself, where several ranks may be threads of one process.
+"""State of each rank, also where several ranks are threads of one process.
 
 Usually a process is one rank, and all its threads share one space. Where torch_xla runs a rank for each core of a chip
 on a thread, each of these threads enters a space of its own, and the threads that it starts come along.
@@ -13,11 +13,11 @@ from typing import Any
 _of_process: dict[str, Any] = {}
 _here = threading.local()
 alone: dict[str, Any] | None = _of_process
-"""The space of the only rank of this process; `None` where it has several. `alone or space()` is what is fastest."""
+"""The space of the only rank of this process; `None` if it has several. `alone or space()` is the fastest access."""
 
 
 def space() -> dict[str, Any]:
-    """What belongs to the rank of this thread, by name; who puts something in names it after its own module."""
+    """The state of this thread's rank, by name. Callers prefix their names with that of their module."""
     if alone is not None:
         return alone
     found: dict[str, Any] = getattr(_here, "space", _of_process)
@@ -25,7 +25,7 @@ def space() -> dict[str, Any]:
 
 
 def enter(space: dict[str, Any]) -> None:
-    """Gives this thread, and those that it will start, a space of its own."""
+    """Gives this thread, and the threads that it starts, a space of their own."""
     global alone  # one process has ranks on threads, or is one rank
     _here.space = space
     alone = None
@@ -33,7 +33,7 @@ def enter(space: dict[str, Any]) -> None:
 
 
 def _inherit() -> None:
-    """Has each thread of this process begin in the space of the one that starts it."""
+    """Makes each new thread of this process use the space of the thread that starts it."""
     original = threading.Thread.start
     if hasattr(original, "__wrapped__"):
         return

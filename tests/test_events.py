@@ -41,7 +41,7 @@ FIELDS: dict[Any, Any] = {
     "Sequence[int]": st.lists(st.integers(), max_size=4),
     "Frame | None": st.none() | frames,
     "Sequence[ThreadStack]": st.lists(threads, max_size=3),
-    "Sequence[Place]": st.lists(places, max_size=3),
+    "Sequence[Location]": st.lists(places, max_size=3),
     "Sequence[Raised]": st.lists(raised, max_size=3),
     "Mapping[str, float]": st.dictionaries(text, finite, max_size=4),
 }
@@ -152,7 +152,7 @@ def test_a_header_is_refused_or_taken_as_it_is(header: dict[str, Any]) -> None:
             from_wire(header)
         return
     cls = encoding.EVENTS[header["kind"]]
-    apart = {*encoding._PARTS.get(cls, ()), encoding._BLOB_FIELDS.get(cls)}
+    apart = {*encoding._NESTED_FIELDS.get(cls, ()), encoding._BLOB_FIELDS.get(cls)}
     try:
         event = from_wire(header)
     except StreamError:

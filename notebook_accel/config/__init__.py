@@ -1,18 +1,19 @@
-"""The settings of a launch, merged once of defaults < file < environment < magic < call.
+"""The settings of a launch, merged from layers: defaults < file < environment < magic < call.
 
-What is in here, one file each:
+    settings.py       ─ LaunchConfig, and the table of settings: one row each, with all its names
+    checks.py         ─ the valid values of each kind of setting
+    layers.py         ─ merges layers into one configuration, which records where each value came from
+    call_arguments.py ─ the layer of a call: the arguments of notebook_launcher
+    environment.py    ─ the layer of the environment; and the variables that a launch sets for its ranks
+    file.py           ─ the layer of the YAML file
+    keys.py           ─ the keys of that file, which are Hugging Face Accelerate's
+    translation.py    ─ from those keys to fields of LaunchConfig, and back
+    resolve.py        ─ merges all layers; start reading here
 
-    settings.py  ─ LaunchConfig, and the table of what users may set, and by which names
-    checks.py    ─ what each kind of setting may be
-    layers.py    ─ several layers become one configuration, which knows where each value came from
-    call.py      ─ the arguments of notebook_launcher
-    variables.py ─ environment variables: those that users set, and those that a launch writes for its ranks
-    file.py      ─ the YAML file
-    keys.py      ─ its keys, which are the peer's
-    translation.py ─ from them to LaunchConfig, and back
-    resolve.py   ─ all layers together
+A YAML key such as `gradient_accumulation_steps` is checked by its row in `keys.KEYS`, becomes a field of LaunchConfig
+in `translation.to_fields`, and a variable in each rank's environment in `environment.rank_environment`.
 
-Nothing in here asks what the machine has: a plan does, when settings meet the hardware.
+Nothing in here looks at the hardware: `launch/plan/` does, when a launch begins.
 """
 
 from notebook_accel.config.settings import DEFAULT_PORT, PRECISIONS, LaunchConfig

@@ -1,4 +1,4 @@
-"""The arguments of `notebook_launcher` as a layer, and how those that were given are told from the others."""
+"""The arguments of `notebook_launcher` as a layer; `unset` marks defaults, so that only given arguments count."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T", str, int, float)
 
 
 class _Unset:
-    """A default: equal to the value that it stands for and shown as it, but known for not having been given."""
+    """A default value: equal to the plain value and shown as it, but recognizable as not given."""
 
 
 class _UnsetText(_Unset, str):
@@ -33,21 +33,21 @@ _KINDS: dict[type, Any] = {str: _UnsetText, int: _UnsetInteger, float: _UnsetNum
 
 
 def unset(value: T) -> T:
-    """A default of a parameter, which gives way to what the notebook, the environment and the file say."""
+    """A default for a parameter, overridden by the notebook's settings, the environment and the file."""
     marked: T = _KINDS[type(value)](value)
     return marked
 
 
-def from_call(arguments: Mapping[str, Any], place: str = "") -> Layer:
+def from_call(arguments: Mapping[str, Any], location: str = "") -> Layer:
     """The layer of a call.
 
     Args:
-        arguments: By the names that they have in `notebook_launcher`; those that are no settings are passed over.
-            `None`, and what `unset` has made, is not given.
-        place: Where they stand, if it is no call: an option of `%%accelerate` sets what an argument does.
+        arguments: By their names in `notebook_launcher`; those that are not settings are ignored. `None`, and a
+            default that `unset` made, count as not given.
+        location: Where they stand, if not in a call: an option of `%%accelerate` sets the same as an argument.
 
     Raises:
-        ConfigurationError: One of them cannot work.
+        ConfigurationError: One of them is not valid.
     """
     given = {
         name: value
@@ -55,11 +55,11 @@ def from_call(arguments: Mapping[str, Any], place: str = "") -> Layer:
         if not isinstance(value, _Unset) and (value is not None or name in _NONE_IS_A_VALUE)
     }
     values: dict[str, Any] = {}
-    places: dict[str, str] = {}
+    locations: dict[str, str] = {}
     for name, setting in BY_ARGUMENT.items():
         if name in given:
             values[setting.field] = setting.check(name, given[name])
-            places[setting.field] = place or name
+            locations[setting.field] = location or name
     if given.get("rdzv_endpoint"):
         address, port = checks.endpoint("rdzv_endpoint", given["rdzv_endpoint"])
         if values.get("master_addr", address) != address or values.get("port", port) != port:
@@ -68,9 +68,17 @@ def from_call(arguments: Mapping[str, Any], place: str = "") -> Layer:
                 f"use_port={values.get('port')!r}: give one of them"
             )
         values |= {"master_addr": address, "port": port}
-        places |= dict.fromkeys(("master_addr", "port"), "rdzv_endpoint")
-    return Layer("call", values, places)
+        locations |= dict.fromkeys(("master_addr", "port"), "rdzv_endpoint")
+    return Layer("call", values, locations)
 
 
-_NONE_IS_A_VALUE = ("mixed_precision", "use_port", "master_addr", "node_rank", "num_nodes", "max_restarts", "stall_after")
-"""Their default is not `None`, so who gives `None` means it, or is mistaken."""
+_NONE_IS_A_VALUE = (
+    "mixed_precision",
+    "use_port",
+    "master_addr",
+    "node_rank",
+    "num_nodes",
+    "max_restarts",
+    "stall_after",
+)
+"""Arguments whose default is not `None`: a `None` was given on purpose, or by mistake, and is checked."""

@@ -1,4 +1,4 @@
-"""What each kind of setting may be. A check takes the value's name and the value, and returns it as it is kept."""
+"""The valid values of each kind of setting. A check takes a name, for messages, and a value, and returns the value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from notebook_accel.errors import ConfigurationError
 LABEL_FIELDS = ("role_name", "rank", "local_rank")
 JOIN_TIMEOUT = 300.0
 Check = Callable[[str, Any], Any]
-"""Raises `ConfigurationError` for a value that cannot work."""
+"""Raises `ConfigurationError` for a value that is not valid."""
 
 
 def integer(least: int) -> Check:
@@ -30,7 +30,7 @@ def integer(least: int) -> Check:
 
 
 def choice(*choices: str) -> Check:
-    """One of these words, or a peer's enum of one."""
+    """One of these words, or a member of an enum of Accelerate's whose value is one."""
 
     def check(name: str, value: Any) -> str:
         value = getattr(value, "value", value)
@@ -59,7 +59,7 @@ def seconds(name: str, value: Any) -> float:
 
 
 def optional_seconds(name: str, value: Any) -> float | None:
-    """A time above 0, or `None` for ever."""
+    """A time above 0, or `None` for no limit."""
     return None if value is None else seconds(name, value)
 
 
@@ -102,14 +102,14 @@ def cluster(name: str, value: Any) -> str:
 
 
 def rendezvous(name: str, value: Any) -> str:
-    """How machines find each other, which in a notebook is `static`."""
+    """How nodes find each other, which in a notebook is `static`."""
     if value not in ("static", ""):
         raise ConfigurationError(explain_unavailable_rendezvous(name, value))
     return "static"
 
 
 def explain_unavailable_rendezvous(name: str, value: Any) -> str:
-    """Why machines find each other in no other way, and what to do."""
+    """The message for another rendezvous backend: why it is not available, and what to do."""
     return (
         f"{name}={value!r} is not available: machines meet at a point that is known beforehand. Leave it at "
         '"static", and give master_addr, use_port and node_rank.'
@@ -117,7 +117,7 @@ def explain_unavailable_rendezvous(name: str, value: Any) -> str:
 
 
 def join_timeout(name: str, value: Any) -> float:
-    """`{"timeout": seconds}`, how long to wait for other machines."""
+    """`{"timeout": seconds}`, how long to wait for other nodes."""
     if not isinstance(value, Mapping) or set(value) - {"timeout", "join_timeout"}:
         raise ConfigurationError(
             f"{name}={value!r} is not understood: its one setting here is {{'timeout': seconds}}, how long to "
@@ -198,7 +198,8 @@ def call(function: Any, args: Any, kwargs: Any) -> tuple[Callable[..., Any], tup
     return function, tuple(args), dict(kwargs or {})
 
 
-# From text, as variables and command lines have it. What is not of the kind stays text, for the check to refuse.
+# Conversions from text, as in variables and on command lines. A text that does not convert is returned as it is, and
+# the check rejects it.
 
 
 def read_number(text: str) -> Any:
@@ -215,7 +216,7 @@ def read_seconds(text: str) -> Any:
 
 
 def read_optional_seconds(text: str) -> Any:
-    """A number that may have decimals, or what switches it off."""
+    """A number that may have decimals, or a word for `None`: `0`, `off`, `none`."""
     return None if text.strip().lower() in ("0", "off", "none") else read_seconds(text)
 
 
@@ -225,7 +226,7 @@ def read_gpus(text: str) -> Any:
 
 
 def read_flag(text: str) -> Any:
-    """As the peer reads it."""
+    """True or false, by the words that Accelerate accepts."""
     words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
     return words.get(text.strip().lower(), text)
 

@@ -1,4 +1,4 @@
-"""Settings in environment variables: those that users set, and those that a launch writes for its ranks."""
+"""Settings in environment variables: those that users set, and those that a launch sets for its ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from notebook_accel.errors import ConfigurationError, closest
 PREFIX = "NOTEBOOK_ACCEL_"
 FILE_VARIABLE = "NOTEBOOK_ACCEL_CONFIG_FILE"
 _FLAG_VARIABLES = {"ACCELERATE_USE_CPU": ("device", "cpu"), "ACCELERATE_USE_FSDP": ("strategy", "fsdp")}
-"""The peer's variables that say yes or no, and what a yes sets."""
+"""Accelerate's variables that are flags, and the field and value that each sets."""
 FSDP_VARIABLES = {
     "fsdp_reshard_after_forward": "FSDP_RESHARD_AFTER_FORWARD",
     "fsdp_sharding_strategy": "FSDP_SHARDING_STRATEGY",
@@ -24,44 +24,44 @@ FSDP_VARIABLES = {
     "fsdp_state_dict_type": "FSDP_STATE_DICT_TYPE",
     "fsdp_activation_checkpointing": "FSDP_ACTIVATION_CHECKPOINTING",
 }
-"""How FSDP shards: what the peer's file calls it, and its variables."""
+"""How FSDP shards: the keys of Accelerate's file, and its environment variables."""
 DYNAMO_VARIABLES = {
     "dynamo_mode": "ACCELERATE_DYNAMO_MODE",
     "dynamo_use_fullgraph": "ACCELERATE_DYNAMO_USE_FULLGRAPH",
     "dynamo_use_dynamic": "ACCELERATE_DYNAMO_USE_DYNAMIC",
 }
-"""How models are compiled, likewise."""
+"""How models are compiled: likewise."""
 _OWN_VARIABLES = [variable for setting in SETTINGS for variable in setting.variables if variable.startswith(PREFIX)]
 _SIMILAR = 0.8
-"""Variables of ours that are no settings, such as NOTEBOOK_ACCEL_VIEW, are further from each."""
+"""Similarity from which on a name counts as misspelled. Other variables, such as NOTEBOOK_ACCEL_VIEW, are below it."""
 
 
 def from_environment(environ: Mapping[str, str]) -> Layer:
     """The layer of the environment.
 
     Raises:
-        ConfigurationError: A value cannot work, or a name is nearly that of a variable of ours.
+        ConfigurationError: A value is not valid, or a name is nearly that of a variable of this package.
     """
     _check_names(environ)
     values: dict[str, Any] = {}
-    places: dict[str, str] = {}
+    locations: dict[str, str] = {}
     for variable, (name, value) in _FLAG_VARIABLES.items():
         if environ.get(variable) and checks.flag(variable, checks.read_flag(environ[variable])):
-            values[name], places[name] = value, variable
+            values[name], locations[name] = value, variable
     for setting in SETTINGS:
         variable = next((each for each in setting.variables if environ.get(each)), "")
         if variable:
             values[setting.field] = setting.check(variable, setting.read(environ[variable]))
-            places[setting.field] = variable
+            locations[setting.field] = variable
     if values.get("strategy") == "fsdp":
-        values["fsdp"], places["fsdp"] = _section(environ, FSDP_VARIABLES), "FSDP_*"
+        values["fsdp"], locations["fsdp"] = _section(environ, FSDP_VARIABLES), "FSDP_*"
     if values.get("dynamo_backend", "no") != "no":
-        values["dynamo"], places["dynamo"] = _section(environ, DYNAMO_VARIABLES), "ACCELERATE_DYNAMO_*"
-    return Layer("environment", values, places)
+        values["dynamo"], locations["dynamo"] = _section(environ, DYNAMO_VARIABLES), "ACCELERATE_DYNAMO_*"
+    return Layer("environment", values, locations)
 
 
 def _section(environ: Mapping[str, str], table: Mapping[str, str]) -> dict[str, Any]:
-    """What the variables of a section of the file say, by its keys."""
+    """The values that variables give to a section of the file, by its keys."""
     found = {
         key: keys.check(key, keys.KEYS[key].read(environ[name]), name)
         for key, name in table.items()
@@ -71,44 +71,45 @@ def _section(environ: Mapping[str, str], table: Mapping[str, str]) -> dict[str, 
 
 
 def rank_environment(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, str]:
-    """What ranks are told about how to train; read there in one place, and understood by the peer too.
+    """The variables that hand training settings to ranks, such as `ACCELERATE_GRADIENT_ACCUMULATION_STEPS`.
+
+    `train/ranks/environment.py` reads them on the rank, and so does Hugging Face Accelerate.
 
     Args:
         config: The settings of the launch.
-        environ: What the ranks have anyway.
+        environ: The environment that the ranks inherit.
     """
-    told = {"ACCELERATE_MIXED_PRECISION": config.mixed_precision}
-    # Only where someone has asked: in the peer, these would overrule the arguments of the user's own code.
+    variables = {"ACCELERATE_MIXED_PRECISION": config.mixed_precision}
+    # Only if they were set: in Accelerate, these variables override the arguments in the user's own code.
     if config.gradient_accumulation_steps != 1 or "ACCELERATE_GRADIENT_ACCUMULATION_STEPS" in environ:
-        told["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] = str(config.gradient_accumulation_steps)
+        variables["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] = str(config.gradient_accumulation_steps)
     if config.dynamo_backend != "no" or "ACCELERATE_DYNAMO_BACKEND" in environ:
-        told["ACCELERATE_DYNAMO_BACKEND"] = config.dynamo_backend.upper()
-        told |= {DYNAMO_VARIABLES[key]: _text(value) for key, value in config.dynamo.items()}
+        variables["ACCELERATE_DYNAMO_BACKEND"] = config.dynamo_backend.upper()
+        variables |= {DYNAMO_VARIABLES[key]: _text(value) for key, value in config.dynamo.items()}
     if config.debug or "ACCELERATE_DEBUG_MODE" in environ:
-        told["ACCELERATE_DEBUG_MODE"] = _yes_or_no(config.debug)
-    return told | fsdp_environment(config.fsdp if config.strategy == "fsdp" else None, environ)
+        variables["ACCELERATE_DEBUG_MODE"] = _yes_or_no(config.debug)
+    return variables | fsdp_environment(config.fsdp if config.strategy == "fsdp" else None, environ)
 
 
 def fsdp_environment(fsdp: Mapping[str, Any] | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables from which ranks know how to shard models, whoever launches them: a notebook or the command line.
+    """The variables that configure FSDP on ranks, for launches from a notebook and from the command line.
 
     Args:
         fsdp: The settings, by the keys of the file; a value of `None` is not set. `None`: models are not sharded.
-        environ: What the ranks have anyway.
+        environ: The environment that the ranks inherit.
     """
     if fsdp is None:
         return {"ACCELERATE_USE_FSDP": "false"} if "ACCELERATE_USE_FSDP" in environ else {}
-    # Without a version, Accelerate takes the first FSDP, and so does the Trainer of transformers.
+    # Without a version, Accelerate and the Trainer of transformers use FSDP1.
     found = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}
     return found | {FSDP_VARIABLES[key]: _text(value) for key, value in fsdp.items() if value is not None}
 
 
 def _check_names(environ: Mapping[str, str]) -> None:
-    """A misspelt variable would have no effect, and nobody would know."""
+    """Rejects names that nearly match a setting: a misspelled variable would silently have no effect."""
     for name in environ:
         if name.startswith(PREFIX) and name not in _OWN_VARIABLES:
-            known = [each[len(PREFIX) :] for each in _OWN_VARIABLES]
-            close = closest(name[len(PREFIX) :], known, _SIMILAR)
+            close = closest(name[len(PREFIX) :], [each[len(PREFIX) :] for each in _OWN_VARIABLES], _SIMILAR)
             if close:
                 raise ConfigurationError(f"{name} in the environment is no setting; did you mean {PREFIX}{close}?")
 

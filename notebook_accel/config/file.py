@@ -1,4 +1,4 @@
-"""The configuration file: YAML with the keys of Hugging Face Accelerate's, read when it is there, written whole."""
+"""The configuration file: YAML with the keys of Hugging Face Accelerate's, optional to read, written atomically."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from notebook_accel.config.translation import to_fields
 from notebook_accel.errors import ConfigurationError
 
 _parsed: tuple[tuple[Path, int, int, int], Mapping[str, Any]] | None = None
-"""The file that was read last: which, and what it says."""
+"""A cache of the file that was read last: its identity, and its checked keys."""
 
 
 def location(environ: Mapping[str, str]) -> Path:
-    """Where the file is, or would be."""
+    """The path of the file, whether or not it exists."""
     if environ.get(FILE_VARIABLE):
         return Path(environ[FILE_VARIABLE]).expanduser()
     import platformdirs
@@ -29,14 +29,14 @@ def location(environ: Mapping[str, str]) -> Path:
 
 
 def from_file(environ: Mapping[str, str], path: Path | None = None) -> Layer:
-    """The layer of the file; empty if there is none.
+    """The layer of the file; empty if there is no file.
 
     Args:
-        environ: May name another file than the usual one, which must be there.
-        path: Another file than that, which must be there too.
+        environ: May name a file in place of the usual one; that file must exist.
+        path: A file in place of both; it must exist.
 
     Raises:
-        ConfigurationError: It cannot be read, or says what cannot work.
+        ConfigurationError: It cannot be read, or has settings that are not valid.
     """
     where = path or location(environ)
     found = read(where)
@@ -76,9 +76,9 @@ def read(path: Path) -> Mapping[str, Any] | None:
     """The checked keys of a file, those of its sections beside the others; `None` if there is no file.
 
     Raises:
-        ConfigurationError: It cannot be read, or a key or its value cannot work.
+        ConfigurationError: It cannot be read, or a key or its value is not valid.
     """
-    global _parsed  # a launch is not to parse again what has not changed
+    global _parsed  # a launch does not parse the file again unless it changed
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -93,7 +93,7 @@ def read(path: Path) -> Mapping[str, Any] | None:
 
 
 def write(path: Path, keys: Mapping[str, Any]) -> None:
-    """Writes a file, whole or not at all. Others may not read it: it may hold environment variables.
+    """Writes a file atomically. Only its user may read it: it may hold environment variables.
 
     Raises:
         ConfigurationError: It cannot be written.
@@ -119,7 +119,7 @@ def write(path: Path, keys: Mapping[str, Any]) -> None:
 
 
 def _write_atomically(path: Path, text: str) -> None:
-    target = path.resolve()  # a link stays one
+    target = path.resolve()  # write through a symbolic link, rather than replace it
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -149,7 +149,7 @@ def _checked(content: Any) -> dict[str, Any]:
         return {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise ConfigurationError("it must have lines such as `num_processes: 2`")
-    if "compute_environment" in content:  # another has keys that mean nothing here
+    if "compute_environment" in content:  # checked first: files for other environments have keys of their own
         table.check("compute_environment", content["compute_environment"], "compute_environment")
     version = content.pop(table.SCHEMA_KEY, table.SCHEMA)
     if not isinstance(version, int) or version < 1:
@@ -159,7 +159,7 @@ def _checked(content: Any) -> dict[str, Any]:
             f"a newer version of notebook-accel has written it ({table.SCHEMA_KEY}: {version}; this one reads "
             f"{table.SCHEMA}): upgrade with pip install -U notebook-accel, or name another file with {FILE_VARIABLE}"
         )
-    if content.pop("fp16", None):  # as old versions of the peer wrote it
+    if content.pop("fp16", None):  # as old versions of Accelerate wrote it
         content.setdefault("mixed_precision", "fp16")
     for group in table.GROUPS:
         inner = content.pop(group, None) or {}
@@ -176,7 +176,7 @@ def _checked(content: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _with_path(path: Path) -> Any:
-    """Has what is wrong with a file begin with its name."""
+    """Puts the path of the file in front of the message of an error."""
     try:
         yield
     except ConfigurationError as error:

@@ -1,7 +1,7 @@
-"""The keys of the configuration file: those of Hugging Face Accelerate's, and what becomes of each.
+"""The keys of the configuration file, which are those of Hugging Face Accelerate's.
 
-A key has an effect, or asks for nothing at the values that the peer writes unasked, or is an error that names the
-alternative.
+A key in `KEYS` has an effect. A key in `NEUTRAL` has none: it is accepted with the values that Accelerate writes by
+default, and any other value is an error that names the alternative.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ class Key:
 
     check: Check
     read: Callable[[str], Any] = checks.read_text
-    """Takes it from text, as `config set key=value` has it."""
+    """Converts it from text, as in `config set key=value`."""
     summary: str = ""
-    """What it is, for the options of `notebook-accel config`; empty for those that only the file has."""
+    """The help text of its option of `notebook-accel config`; empty for a key that only the file has."""
 
 
-def _unset_when(check: Check, *nothing: Any) -> Check:
-    """A check that takes these for nothing at all, which is `None`."""
-    return lambda name, value: None if _is_any(value, nothing) else check(name, value)
+def _unset_when(check: Check, *unset: Any) -> Check:
+    """A check that returns `None`, for not set, for any of these values."""
+    return lambda name, value: None if _is_any(value, unset) else check(name, value)
 
 
 def _is_any(value: Any, of: Iterable[Any]) -> bool:
-    """Whether it is one of these, where 0 is not false."""
+    """Whether the value is one of these, with 0 and `False` told apart."""
     return any(value == each and type(value) is type(each) for each in of)
 
 
 def _precision(name: str, value: Any) -> str:
-    """YAML takes an unquoted `no` for false."""
+    """A precision; YAML reads an unquoted `no` as false."""
     return str(checks.choice(*PRECISIONS)(name, "no" if value in (False, None) else checks.read_lower(str(value))))
 
 
@@ -81,12 +81,12 @@ def _compiler(name: str, value: Any) -> str:
 
 
 def _reshard(name: str, value: Any) -> Any:
-    """True or false, or the first FSDP's word for it."""
+    """True or false, or the name of an FSDP1 sharding strategy."""
     return value if isinstance(value, bool) else _sharding(name, value)
 
 
 def _sharding(name: str, value: Any) -> str:
-    """By name, or by the number that the peer gives it."""
+    """A sharding strategy, by name or by Accelerate's number for it."""
     kind = _SHARDING[int(value) - 1] if str(value) in map(str, range(1, len(_SHARDING) + 1)) else str(value).upper()
     if kind == "NO_SHARD":
         raise ConfigurationError(f"{name}: {value} keeps everything on every rank: use distributed_type: MULTI_GPU")
@@ -115,23 +115,23 @@ def _state_dict(name: str, value: Any) -> str:
 
 
 def _fsdp_version(name: str, value: Any) -> int | None:
-    """2 is the one that there is, and need not be said."""
+    """`None` for version 2, which is the only one, and 1 for a file that was written for FSDP1."""
     if str(value) not in ("None", "1", "2"):
         raise ConfigurationError(f"{name}: {value!r:.80} is unknown; write 2")
     return 1 if str(value) == "1" else None
 
 
 def _ignored(name: str, value: Any) -> None:
-    """It changes how weights are loaded, and nothing that comes of it."""
+    """Accepts any value: the key changes how weights are loaded in Accelerate, and not the result."""
 
 
 COMPILERS = ("no", "eager", "aot_eager", "inductor", "cudagraphs")
-"""Backends of torch.compile that all have; a file may name others."""
+"""Backends of torch.compile that every installation has; a file may name others."""
 COMPILER_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 WRAPPINGS = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
 STATE_DICTS = ("SHARDED_STATE_DICT", "FULL_STATE_DICT")
 RENDEZVOUS_BACKENDS = ("static", "c10d")
-"""How machines find each other."""
+"""How nodes find each other."""
 KEYS: dict[str, Key] = {
     "num_processes": Key(
         _unset_when(checks.integer(1), None, -1), checks.read_number, summary="Ranks, on all machines together."
@@ -183,7 +183,7 @@ KEYS: dict[str, Key] = {
 FSDP1_KEYS = (
     "fsdp_version", "fsdp_backward_prefetch", "fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_sync_module_states"
 )  # fmt: skip
-"""Keys that, when they say anything, ask for what only the first FSDP has. Files of the peer often do."""
+"""Keys that select what only FSDP1 has. Accelerate writes them into its files by default."""
 NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
     "compute_environment": (
         (None, "LOCAL_MACHINE"),
@@ -220,25 +220,25 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
         "use Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(ignored_modules=...))",
     ),
 }
-"""Keys without an effect: the values that ask for nothing, and what to do instead of any other."""
+"""Keys without an effect: the values that are accepted, and what to do in place of any other."""
 GROUPS = ("fsdp_config", "dynamo_config")
 
 
 def has_no_effect(key: str, text: str, called: str) -> bool:
-    """Whether a text is for a key what the peer writes unasked, or what has no effect.
+    """Whether a text is a value of a key that has no effect, such as those that Accelerate writes by default.
 
     Raises:
-        ConfigurationError: It asks for what nothing here can do.
+        ConfigurationError: The value is not available here.
     """
     read = KEYS[key].read if key in KEYS else checks.read_flag
     return check(key, read(text), called) is None
 
 
 def refuse_fsdp1_keys(keys: Mapping[str, Any]) -> None:
-    """For places where somebody asks for it now, and is not served by a file that was written for it.
+    """Rejects FSDP1 keys that a user sets now; in a file that was written for FSDP1 they only cause a notice.
 
     Raises:
-        ConfigurationError: Says which key has no effect.
+        ConfigurationError: One of the keys is set.
     """
     for key in FSDP1_KEYS:
         if keys.get(key) is not None:
@@ -247,10 +247,10 @@ def refuse_fsdp1_keys(keys: Mapping[str, Any]) -> None:
 
 
 def check(key: str, value: Any, called: str) -> Any:
-    """The value of one key, or `None` if it asks for nothing.
+    """Checks the value of one key and returns it; `None` if it has no effect.
 
     Raises:
-        ConfigurationError: There is no such key, or its value cannot work.
+        ConfigurationError: There is no such key, or its value is not valid.
     """
     if key in KEYS:
         return KEYS[key].check(called, value)

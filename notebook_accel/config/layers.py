@@ -1,4 +1,4 @@
-"""How settings from several places become one: defaults < file < environment < magic < call."""
+"""How settings from several layers become one configuration: defaults < file < environment < magic < call."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from notebook_accel.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Layer:
-    """What one place sets. Its values are checked one by one; whether they go together is seen when all are merged."""
+    """The settings of one source. Each value is checked alone; `merge` checks whether all of them go together."""
 
     name: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
     """By field of `LaunchConfig`."""
-    places: Mapping[str, str] = field(default_factory=dict)
+    locations: Mapping[str, str] = field(default_factory=dict)
     """By field: where exactly."""
 
     def __add__(self, later: Layer) -> Layer:
-        """What the same place says after it has said more."""
+        """This layer with the settings of a later one from the same source on top."""
         values = overlay(self.values, later.values)
-        places = {name: place for name, place in {**self.places, **later.places}.items() if name in values}
-        return Layer(self.name, values, places)
+        locations = {
+            name: location for name, location in {**self.locations, **later.locations}.items() if name in values
+        }
+        return Layer(self.name, values, locations)
 
 
 _MERGED_BY_KEY = ("env", "fsdp", "dynamo")
-"""Each of their entries is a setting of its own."""
+"""Fields that are mappings: a higher layer replaces single entries of them, not the whole."""
 _OVERRIDES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("device", lambda device: device != "cuda", ("gpus",)),
     ("gpus", lambda gpus: True, ("device", "num_processes")),
@@ -39,12 +41,12 @@ _OVERRIDES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("strategy", lambda strategy: strategy != "fsdp", ("fsdp", "notices")),
     ("dynamo_backend", lambda backend: backend == "no", ("dynamo",)),
 )
-"""A field, which of its values count, and the fields whose values from lower layers go with it: whoever says
-`device="cpu"` has not asked for the GPUs that a file names."""
+"""A field, a condition on its value, and the fields whose values from lower layers are then dropped: with
+`device="cpu"` in a call, the GPUs that a file names must not count."""
 
 
 def merge(layers: Iterable[Layer]) -> LaunchConfig:
-    """One configuration of several layers, the lowest first.
+    """Merges layers into one configuration, the lowest layer first.
 
     Raises:
         ConfigurationError: Settings that do not go together, or that would have no effect.
@@ -53,7 +55,7 @@ def merge(layers: Iterable[Layer]) -> LaunchConfig:
     sources: dict[str, Source] = {}
     for layer in layers:
         values = overlay(values, layer.values)
-        named = {name: Source(layer.name, place) for name, place in layer.places.items()}
+        named = {name: Source(layer.name, location) for name, location in layer.locations.items()}
         sources = {name: source for name, source in {**sources, **named}.items() if name in values}
     config = LaunchConfig(**values, sources=sources)
     check_together(config)
@@ -61,7 +63,7 @@ def merge(layers: Iterable[Layer]) -> LaunchConfig:
 
 
 def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """What counts of two layers' values, by field."""
+    """The values of two layers together, by field; those of `above` win."""
     gone = {
         name
         for decisive, counts, outdated in _OVERRIDES
@@ -70,7 +72,7 @@ def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     }
     values = {name: value for name, value in below.items() if name not in gone}
     if above.get("cluster") and not below.get("cluster") and "num_processes" in values:
-        values["num_processes"] *= below.get("num_nodes", 1)  # from now on it counts those of all machines
+        values["num_processes"] *= below.get("num_nodes", 1)  # with a cluster it counts the ranks on all nodes
     if "num_processes" in above and "gpus" in values:
         values["gpus"] = values["gpus"][: above["num_processes"]]  # the first of those to choose from
     joined = {name: {**values.get(name, {}), **above[name]} for name in _MERGED_BY_KEY if name in above}
@@ -78,7 +80,7 @@ def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def check_together(config: LaunchConfig) -> None:
-    """Checks what no value can tell alone.
+    """Checks that the values go together.
 
     Raises:
         ConfigurationError: Settings that do not go together, or that would have no effect.
@@ -86,40 +88,40 @@ def check_together(config: LaunchConfig) -> None:
     nodes, several = config.num_nodes, config.num_nodes > 1
     if several and config.port == 0:
         raise ConfigurationError(
-            f"use_port=0{config.told('port')} stands for any free port, which the other machines can't know: with "
-            f"num_nodes={nodes}{config.told('num_nodes')} give one that is free on the first machine"
+            f"use_port=0{config.cite('port')} stands for any free port, which the other machines can't know: with "
+            f"num_nodes={nodes}{config.cite('num_nodes')} give one that is free on the first machine"
         )
     if config.node_rank >= nodes:
         raise ConfigurationError(
-            f"node_rank={config.node_rank}{config.told('node_rank')} with num_nodes={nodes}{config.told('num_nodes')}: "
+            f"node_rank={config.node_rank}{config.cite('node_rank')} with num_nodes={nodes}{config.cite('num_nodes')}: "
             f"the ranks of the machines are 0 to {nodes - 1}"
         )
     if not several and config.master_addr not in LOOPBACK:
         raise ConfigurationError(
-            f"master_addr={config.master_addr!r}{config.told('master_addr')} has no effect with num_nodes=1: one "
+            f"master_addr={config.master_addr!r}{config.cite('master_addr')} has no effect with num_nodes=1: one "
             "machine talks to itself on the loopback interface. Leave it out, or give num_nodes."
         )
     if not several and config.join_timeout != JOIN_TIMEOUT:
         raise ConfigurationError(
-            f"rdzv_conf{config.told('join_timeout')} has no effect with num_nodes=1: there is no other machine to wait "
+            f"rdzv_conf{config.cite('join_timeout')} has no effect with num_nodes=1: there is no other machine to wait "
             "for"
         )
     if config.gpus is not None and config.device not in (None, "cuda"):
         raise ConfigurationError(
-            f"gpus={list(config.gpus)}{config.told('gpus')} contradicts device={config.device!r}{config.told('device')}"
+            f"gpus={list(config.gpus)}{config.cite('gpus')} contradicts device={config.device!r}{config.cite('device')}"
         )
     if config.device == "cpu" and config.mixed_precision in ("fp16", "fp8"):
         raise ConfigurationError(
-            f"mixed_precision={config.mixed_precision!r}{config.told('mixed_precision')} needs a GPU, and "
-            f"device='cpu'{config.told('device')}: use 'bf16' or 'no'"
+            f"mixed_precision={config.mixed_precision!r}{config.cite('mixed_precision')} needs a GPU, and "
+            f"device='cpu'{config.cite('device')}: use 'bf16' or 'no'"
         )
     if config.fsdp and config.strategy != "fsdp":
         raise ConfigurationError(
-            f"{', '.join(config.fsdp)}{config.told('fsdp')} would have no effect, since the strategy is "
-            f"{config.strategy!r}{config.told('strategy')}: leave them out, or choose strategy 'fsdp'"
+            f"{', '.join(config.fsdp)}{config.cite('fsdp')} would have no effect, since the strategy is "
+            f"{config.strategy!r}{config.cite('strategy')}: leave them out, or choose strategy 'fsdp'"
         )
     if config.dynamo and config.dynamo_backend == "no":
         raise ConfigurationError(
-            f"{', '.join(config.dynamo)}{config.told('dynamo')} would have no effect, since nothing is compiled: leave "
+            f"{', '.join(config.dynamo)}{config.cite('dynamo')} would have no effect, since nothing is compiled: leave "
             "them out, or choose a dynamo_backend such as inductor"
         )

@@ -1,4 +1,4 @@
-"""The configuration that counts now, merged of all that say something about it."""
+"""The configuration of a launch, merged from all layers."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ _magic_layer = Layer("magic")
 """What `%accelerate` has set in this process."""
 
 
-def notebook() -> Layer:
-    """What `%accelerate` has set."""
+def magic_layer() -> Layer:
+    """The layer that `%accelerate` has set."""
     return _magic_layer
 
 
 def set_magic_layer(layer: Layer) -> None:
-    """Makes this what `%accelerate` has set."""
+    """Replaces the layer that `%accelerate` has set."""
     global _magic_layer  # one kernel has one user
     _magic_layer = layer
 
 
-def resolve(arguments: Mapping[str, Any] | None = None, place: str = "") -> LaunchConfig:
+def resolve(arguments: Mapping[str, Any] | None = None, location: str = "") -> LaunchConfig:
     """The configuration of a launch from here.
 
     Args:
-        arguments: Those of the call, as in `from_call`.
-        place: Where they stand, if it is no call.
+        arguments: The arguments of the call, as in `from_call`.
+        location: Where the arguments stand, if not in a call.
 
     Raises:
-        ConfigurationError: Something in it cannot work; the message says where it stands.
+        ConfigurationError: A setting is not valid; the message says where it stands.
     """
-    called = from_call(arguments or {}, place)
-    return merge([*below(os.environ), _magic_layer, called])
+    called = from_call(arguments or {}, location)
+    return merge([*base_layers(os.environ), _magic_layer, called])
 
 
-def below(environ: Mapping[str, str], path: Path | None = None) -> list[Layer]:
+def base_layers(environ: Mapping[str, str], path: Path | None = None) -> list[Layer]:
     """The layers that hold for every process of this user: the file and the environment.
 
     Args:
         environ: The environment.
-        path: Another file than the usual one.
+        path: The file to read in place of the usual one.
 
     Raises:
-        ConfigurationError: Something in them cannot work.
+        ConfigurationError: A setting is not valid.
     """
     return [file.from_file(environ, path), environment.from_environment(environ)]

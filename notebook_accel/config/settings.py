@@ -1,4 +1,4 @@
-"""The settings of a launch: one frozen value, and the table of what users may set and by which names."""
+"""`LaunchConfig`, the settings of one launch; and `SETTINGS`, a row for each that users can set, with all its names."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Source:
 
     layer: str
     """`file`, `environment`, `magic` or `call`."""
-    place: str
-    """The place in it, as the user knows it: `mixed_precision in /home/me/.config/…`, `%accelerate --gpus`."""
+    location: str
+    """Where in that layer, as the user knows it: `mixed_precision in /home/me/.config/…`, `%accelerate --gpus`."""
 
     def __str__(self) -> str:
-        return self.place
+        return self.location
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,77 +34,77 @@ class LaunchConfig:
     """How to start the ranks of one launch."""
 
     num_processes: int | None = None
-    """Ranks on this machine; `None`: one for each accelerator, else one for each physical core up to 4."""
+    """Ranks on this machine; `None`: one per accelerator, otherwise one per physical core, up to 4."""
     mixed_precision: str = "no"
     port: int = DEFAULT_PORT
-    """With one machine, 29500 stands for any free port."""
+    """On a single node, 29500 stands for any free port."""
     master_addr: str = "127.0.0.1"
     node_rank: int = 0
     num_nodes: int = 1
     cluster: str = ""
-    """Where the machines come from: `auto`, `ray://host:port` or `host:port`; empty for this machine, or for machines
-    that each make the same call. On a cluster `num_processes` counts the ranks on all machines."""
+    """Where the nodes come from: `auto`, `slurm`, `ray://host:port` or `host:port`; empty for this machine, or for
+    nodes that each make the same call. With a cluster, `num_processes` counts the ranks on all nodes."""
     insecure: bool = False
-    """Whether a cluster that asks nobody for a token will do."""
+    """Whether to accept a cluster that requires no token."""
     rdzv_backend: str = "static"
-    """How several machines find each other: `static`; `c10d` where they are launched from the command line."""
+    """How several nodes find each other: `static`; from the command line also `c10d`."""
     run_id: str = "none"
-    """Machines join only with the same one."""
+    """Only nodes with the same ID join each other."""
     join_timeout: float = JOIN_TIMEOUT
-    """Seconds to wait for the other machines."""
+    """Seconds to wait for the other nodes."""
     max_restarts: int = 0
     heartbeat: float = 0.1
-    """Seconds between two signs of life of a rank."""
+    """Seconds between two heartbeats of a rank."""
     label: str | None = None
     """A template for the label of output lines."""
     gpus: tuple[int, ...] | None = None
-    """Indices as torch counts them in the notebook."""
+    """Indices, as torch numbers the GPUs in the notebook."""
     device: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
     """Seconds that the whole launch may take."""
     stall_after: float | None = 60.0
-    """Seconds without progress, while ranks wait for others, after which that is said; `None`: never."""
+    """Seconds without progress, while ranks wait for others, before a stall is reported; `None`: never."""
     gradient_accumulation_steps: int = 1
     strategy: str = "ddp"
-    """How an `Accelerator` on the ranks spreads models that it is given no plugin for."""
+    """How an `Accelerator` on the ranks distributes models for which it is given no plugin."""
     fsdp: Mapping[str, Any] = field(default_factory=dict)
-    """How FSDP shards, by the names that the peer's file has: `fsdp_offload_params`."""
+    """How FSDP shards, by the keys of Accelerate's file: `fsdp_offload_params`."""
     dynamo_backend: str = "no"
-    """What prepared models are compiled with."""
+    """The torch.compile backend for prepared models."""
     dynamo: Mapping[str, Any] = field(default_factory=dict)
-    """How they are, by the names that the peer's file has: `dynamo_mode`."""
+    """How they are compiled, by the keys of Accelerate's file: `dynamo_mode`."""
     debug: bool = False
     """Whether ranks compare shapes before each collective."""
     cpu_affinity: bool = False
-    """Whether each rank is kept on the cores next to its GPU, where torch's launcher starts it."""
+    """Whether each rank is pinned to the cores next to its GPU, where torch's launcher starts it."""
     notices: tuple[str, ...] = field(default=(), compare=False)
-    """What is to be told to who launches."""
+    """Lines to show to the user at launch."""
     sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
-    """Where each value that was set came from, by field; the others are defaults."""
+    """Where each value came from, by field; fields that are missing here have their defaults."""
 
-    def told(self, name: str) -> str:
-        """For messages: where a value came from, in brackets; empty where the user has it before their eyes."""
+    def cite(self, name: str) -> str:
+        """Where a value came from, in brackets, for messages; empty for an argument of the call."""
         source = self.sources.get(name)
         return "" if source is None or source.layer == "call" else f" (from {source})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One field of `LaunchConfig`, and what users call it."""
+    """One field of `LaunchConfig`, and its names for users."""
 
     field: str
     check: Check
     read: Callable[[str], Any] = checks.read_text
-    """Takes it from text."""
+    """Converts it from text."""
     argument: str = ""
-    """Of `notebook_launcher`."""
+    """Its name among the parameters of `notebook_launcher`."""
     variables: tuple[str, ...] = ()
-    """Environment variables, the first that is set counts: ours, and those that the peer's users set."""
+    """Environment variables, in order of precedence: this package's, then Accelerate's."""
     flags: tuple[str, ...] = ()
-    """Options of `%accelerate` and of `notebook-accel config`, the usual form last."""
+    """Options of `%accelerate` and `notebook-accel config`, the usual form last."""
     value: str = ""
-    """How help pages call its value."""
+    """The placeholder for its value on help pages."""
     choices: tuple[str, ...] = ()
     summary: str = ""
 
@@ -259,5 +259,4 @@ SETTINGS = (
         variables=("NOTEBOOK_ACCEL_STALL_AFTER",),
     ),
 )
-BY_FIELD = {setting.field: setting for setting in SETTINGS}
 BY_ARGUMENT = {setting.argument: setting for setting in SETTINGS if setting.argument}

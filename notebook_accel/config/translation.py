@@ -27,11 +27,11 @@ _DIRECT_KEYS = {
     "env": "env",
     "dynamo_backend": "dynamo_backend",
 }
-"""Keys whose value is that of a field."""
+"""Keys whose value is the value of a field, unchanged."""
 
 
 def to_fields(keys: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
-    """What keys set: the value of each field of `LaunchConfig`, and the key that has set it.
+    """The fields of `LaunchConfig` that keys of the file set: the value of each, and the key that set it.
 
     Raises:
         ConfigurationError: Keys that contradict each other.
@@ -50,24 +50,24 @@ def to_fields(keys: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
     if keys.get("gpu_ids") is not None:
         chosen = tuple(map(int, keys["gpu_ids"].split(",")))
         if "num_processes" in found:
-            chosen = chosen[: found["num_processes"][0]]  # the first of those that the peer makes visible
+            chosen = chosen[: found["num_processes"][0]]  # as in Accelerate, whose ranks use the first of them
         _set(found, "gpus", chosen, "gpu_ids")
-    asked = {key: value for key, value in keys.items() if key.startswith("fsdp_") and value is not None}
-    shards = {key: value for key, value in asked.items() if key not in FSDP1_KEYS}
-    if shards and kind in (None, "FSDP"):  # the peer ignores the section otherwise, too
-        found["fsdp"] = (shards, "fsdp_config")
-    if shards != asked and kind == "FSDP":
-        found["notices"] = ((_fsdp1_notice(asked),), "fsdp_config")
-    compiling = {key: keys[key] for key in keys if key.startswith("dynamo_") and key != "dynamo_backend"}
-    compiling = {key: value for key, value in compiling.items() if value is not None}
-    if compiling:
-        found["dynamo"] = (compiling, "dynamo_config")
+    fsdp_keys = {key: value for key, value in keys.items() if key.startswith("fsdp_") and value is not None}
+    fsdp = {key: value for key, value in fsdp_keys.items() if key not in FSDP1_KEYS}
+    if fsdp and kind in (None, "FSDP"):  # otherwise Accelerate ignores the section, too
+        found["fsdp"] = (fsdp, "fsdp_config")
+    if fsdp != fsdp_keys and kind == "FSDP":
+        found["notices"] = ((_fsdp1_notice(fsdp_keys),), "fsdp_config")
+    dynamo = {key: keys[key] for key in keys if key.startswith("dynamo_") and key != "dynamo_backend"}
+    dynamo = {key: value for key, value in dynamo.items() if value is not None}
+    if dynamo:
+        found["dynamo"] = (dynamo, "dynamo_config")
     return found
 
 
-def _fsdp1_notice(asked: Mapping[str, Any]) -> str:
-    """What is to be known by who has a file that was written for it."""
-    others = [key for key in FSDP1_KEYS if key in asked and key != "fsdp_version"]
+def _fsdp1_notice(fsdp_keys: Mapping[str, Any]) -> str:
+    """The notice for a file that was written for FSDP1."""
+    others = [key for key in FSDP1_KEYS if key in fsdp_keys and key != "fsdp_version"]
     passed_over = f" {', '.join(others)}, which it does not have, have no effect." if others else ""
     return (
         f"the settings are for FSDP1, and models are sharded by FSDP2, which needs no other code.{passed_over} Write "
@@ -76,15 +76,15 @@ def _fsdp1_notice(asked: Mapping[str, Any]) -> str:
 
 
 def _processes_per_launch(keys: Mapping[str, Any]) -> int:
-    """The file counts the processes of all machines, a launch those of this one, unless a cluster has the machines."""
+    """The file counts the ranks on all nodes; a launch counts those on its own node, or all of them with a cluster."""
     if keys.get("cluster"):
         return int(keys["num_processes"])
-    total, machines = int(keys["num_processes"]), int(keys.get("num_machines") or 1)
-    if total % machines:
+    total, nodes = int(keys["num_processes"]), int(keys.get("num_machines") or 1)
+    if total % nodes:
         raise ConfigurationError(
-            f"num_processes: {total} are to be shared by num_machines: {machines}, which does not come out even"
+            f"num_processes: {total} are to be shared by num_machines: {nodes}, which does not come out even"
         )
-    return total // machines
+    return total // nodes
 
 
 def _set(found: dict[str, tuple[Any, str]], name: str, value: Any, key: str) -> None:
@@ -96,17 +96,17 @@ def _set(found: dict[str, tuple[Any, str]], name: str, value: Any, key: str) -> 
 
 @dataclass(frozen=True)
 class SourcedValue:
-    """What a configuration says, as a key of the file."""
+    """The value of one key of the file, and where it came from."""
 
     value: Any
     field: str
     """The field of `LaunchConfig` that it comes from."""
     source: str
-    """Where that came from."""
+    """Where the field's value came from."""
 
 
 def from_config(config: LaunchConfig) -> dict[str, SourcedValue]:
-    """The keys that set what is set in a configuration."""
+    """The keys of a file that would set this configuration."""
     default = LaunchConfig()
     keys: dict[str, tuple[Any, str]] = {
         key: (getattr(config, name), name)
@@ -114,8 +114,8 @@ def from_config(config: LaunchConfig) -> dict[str, SourcedValue]:
         if name in config.sources or getattr(config, name) != getattr(default, name)
     }
     if config.num_processes is not None:
-        machines = 1 if config.cluster else config.num_nodes
-        keys["num_processes"] = (config.num_processes * machines, "num_processes")
+        nodes = 1 if config.cluster else config.num_nodes
+        keys["num_processes"] = (config.num_processes * nodes, "num_processes")
     if config.gpus is not None:
         keys["gpu_ids"] = (",".join(map(str, config.gpus)), "gpus")
     kind, name = _distributed_type(config)
@@ -127,11 +127,13 @@ def from_config(config: LaunchConfig) -> dict[str, SourcedValue]:
         keys.pop("device", None)
     for name in ("fsdp", "dynamo"):
         keys |= {key: (value, name) for key, value in getattr(config, name).items()}
-    return {key: SourcedValue(value, name, str(config.sources.get(name, "default"))) for key, (value, name) in keys.items()}
+    return {
+        key: SourcedValue(value, name, str(config.sources.get(name, "default"))) for key, (value, name) in keys.items()
+    }
 
 
 def _distributed_type(config: LaunchConfig) -> tuple[str, str]:
-    """The `distributed_type`, and the field that decides it."""
+    """The value of `distributed_type`, and the field that it is derived from."""
     if config.strategy == "fsdp":
         return "FSDP", "strategy"
     if config.strategy == "spmd":

@@ -1,17 +1,21 @@
-"""What a rank can say, and what can be seen of it and of its job: the one vocabulary of the package.
+"""Events: the messages between a rank and its driver, and the entries of a job's journal.
 
-Each event is a frozen dataclass. The stream, the journal, the job and the views all have these same objects.
+Each event is a frozen dataclass. The sockets, the journal, the fold of a job and the views all use these same objects.
 
-    base.py     ─ what all are made of
-    ranks.py    ─ what a rank says
-    jobs.py     ─ what is noted of a job by whoever runs it
-    requests.py ─ what is said to a rank
-    wire.py     ─ events as JSON objects with binary blobs, and back
-    emitting.py ─ how code that knows nothing of launches says something
+    base.py     ─ `Event`, and the types that events share
+    ranks.py    ─ what a rank reports: output, bars, metrics, phases, its result
+    jobs.py     ─ what the driver records about a job, or about a rank from outside
+    requests.py ─ what is sent to a rank
+    encoding.py ─ events as JSON objects with binary blobs, and back
+    emit.py     ─ how code on a rank emits an event without knowing how the rank was launched
+
+To add an event: write its class, with a new `kind`, in the file of its sender, and export it here. `encoding.py` finds
+it there; a field that JSON does not have needs a row in `_NESTED_FIELDS`. The fold of what it changes applies it:
+`launch/job/rank_state.py` for a rank, `launch/job/fold.py` for the whole job.
 """
 
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
-from notebook_accel.events.emit import answers, ask, emit, has_sink, listen
+from notebook_accel.events.emit import emit, has_sink, input_answers, request_input, set_sink
 from notebook_accel.events.encoding import from_wire, to_wire
 from notebook_accel.events.jobs import (
     AttemptStarted,
@@ -19,8 +23,8 @@ from notebook_accel.events.jobs import (
     JobEnded,
     JobStarted,
     LinesLeftOut,
-    Notice,
     Location,
+    Notice,
     Signalled,
     Stalled,
     StopRequested,
@@ -63,11 +67,11 @@ __all__ = [
     "JobStarted",
     "Line",
     "LinesLeftOut",
+    "Location",
     "Metrics",
     "Notice",
     "Phase",
     "PhaseChanged",
-    "Location",
     "Raised",
     "Returned",
     "Shown",
@@ -77,11 +81,11 @@ __all__ = [
     "Stalled",
     "StopRequested",
     "ThreadStack",
-    "answers",
-    "ask",
     "emit",
     "from_wire",
     "has_sink",
-    "listen",
+    "input_answers",
+    "request_input",
+    "set_sink",
     "to_wire",
 ]

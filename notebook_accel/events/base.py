@@ -1,4 +1,4 @@
-"""What all events are made of."""
+"""The base class of all events, and the types that several of them share."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 Blobs = Sequence[bytes | bytearray | memoryview]
-"""Binary parts, which go beside the JSON object of an event."""
+"""Binary parts, which are sent after the JSON object of an event."""
 
 
 class Phase(str, enum.Enum):
-    """Where a rank is in its life."""
+    """The stage of its life that a rank is in."""
 
-    STARTING = "starting"  # its process is not yet there, or has not spoken
+    STARTING = "starting"  # its process does not exist yet, or has not sent `Hello`
     IDLE = "idle"  # it waits for a call
     LOADING = "loading"  # it unpickles the function and imports what that needs
     RUNNING = "running"  # the user's function runs
-    WAITING = "waiting"  # it sits in a collective operation, waiting for other ranks
+    WAITING = "waiting"  # it is in a collective operation, waiting for other ranks
     DONE = "done"  # the function returned
     FAILED = "failed"  # the function raised, or the process died
-    STOPPED = "stopped"  # it was ended on request or because another rank failed
+    STOPPED = "stopped"  # it was ended on request, or because another rank failed
 
     @property
     def ended(self) -> bool:
@@ -30,7 +30,7 @@ class Phase(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Event:
-    """Anything in the vocabulary."""
+    """The base class of every event."""
 
     kind: ClassVar[str]
 

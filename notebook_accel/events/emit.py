@@ -1,4 +1,4 @@
-"""How code that knows nothing of launches says something: the rank that it runs in listens."""
+"""Emits events from code that does not know how its rank was launched; the rank sets the sink that receives them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from notebook_accel.events.requests import Answer
 MetricsSink = Callable[[dict[str, float], "int | None"], None]
 
 METRICS_SINK = f"{__name__}.metrics_sink"
-"""Under this name a rank's space has what hears its metrics: `(values, step)`, as the event `Metrics` has them.
+"""The key in `rank_local.space()` of the function that receives metrics: `(values, step)`, as in the event `Metrics`.
 
-The values are its own from then on. Loops report at every step: to make an event takes longer than all the rest, and
-even a function in between counts.
+The function owns `values` from then on. Loops report at every step, and creating an event takes longer than everything
+else in a report, so `report` calls the function itself; even one call in between would be measurable.
 """
 _SINK = f"{__name__}.sink"
 _ANSWERS = f"{__name__}.answers"
 
 
-def listen(sink: Callable[[Event], None] | None, metrics: MetricsSink | None = None) -> None:
-    """Has `sink(event)` called for each event emitted here, on the thread that emits; `None` ends it.
+def set_sink(sink: Callable[[Event], None] | None, metrics: MetricsSink | None = None) -> None:
+    """Has `sink(event)` called for each event emitted on this rank, on the thread that emits it; `None` removes it.
 
     Args:
-        sink: What hears the events.
-        metrics: What hears metrics instead; see `METRICS_SINK`.
+        sink: Receives the events.
+        metrics: Receives metrics in place of `sink`; see `METRICS_SINK`.
     """
     if metrics is None and sink is not None:
         metrics = _as_events(sink)
@@ -39,29 +39,34 @@ def _as_events(sink: Callable[[Event], None]) -> MetricsSink:
 
 
 def has_sink() -> bool:
-    """Whether somebody listens, for those to whom an event is dear."""
+    """Whether a sink is set, for callers whose events are expensive to create."""
     return rank_local.space().get(_SINK) is not None
 
 
 def emit(event: Event) -> None:
-    """Says something to whoever listens."""
+    """Passes an event to the sink; does nothing without one."""
     sink = rank_local.space().get(_SINK)
     if sink is not None:
         sink(event)
 
 
-def answers() -> queue.SimpleQueue[Answer]:
-    """What was answered to whom has `Asked`, on this rank's one channel."""
+def input_answers() -> queue.SimpleQueue[Answer]:
+    """The queue of the user's answers to `InputRequested`, filled by the thread that reads this rank's channel."""
     found: queue.SimpleQueue[Answer] = rank_local.space().setdefault(_ANSWERS, queue.SimpleQueue())
     return found
 
 
-def ask(said: str, prompt: str) -> str | None:
-    """Asks the user for a line, and waits for it; `None` where nobody can be asked."""
+def request_input(output: str, prompt: str) -> str | None:
+    """Requests a line of input from the user and waits for it; `None` where no user is connected.
+
+    Args:
+        output: What was written since the last request, to be shown above the prompt.
+        prompt: The prompt.
+    """
     if not has_sink():
         return None
-    given = answers()
-    while not given.empty():
-        given.get()  # an interrupt came before it, when something else was asked
-    emit(InputRequested(said, prompt))
-    return given.get().text
+    pending = input_answers()
+    while not pending.empty():
+        pending.get()  # the answer to an earlier request, which an interrupt ended before the answer came
+    emit(InputRequested(output, prompt))
+    return pending.get().text

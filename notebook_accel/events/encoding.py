@@ -1,4 +1,4 @@
-"""Events as they travel and as the journal keeps them: a JSON object, and binary blobs beside it."""
+"""Events as JSON objects with binary blobs, the form in which sockets and the journal carry them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVENTS: dict[str, type[Event]] = {
     for found in vars(module).values()
     if isinstance(found, type) and issubclass(found, Event) and found is not Event
 }
-"""Each by its kind."""
+"""Every event class, by its `kind`."""
 _BLOB_FIELDS: dict[type[Event], str] = {Failed: "exception", Returned: "value", Shown: "bundle"}
 _HEADER_FIELDS = {
     cls: tuple(item.name for item in fields(cls) if item.name != _BLOB_FIELDS.get(cls)) for cls in EVENTS.values()
@@ -27,7 +27,7 @@ _HEADER_FIELDS = {
 
 
 def to_wire(event: Event) -> tuple[dict[str, Any], Blobs]:
-    """Returns `(header, blobs)`: a JSON-ready object, and the binary parts that go beside it."""
+    """Returns `(header, blobs)`: a JSON-ready object, and the binary parts that follow it."""
     if type(event) in _PLAIN_FIELDS:
         return {"kind": event.kind, **vars(event)}, ()
     blob_field = _BLOB_FIELDS.get(type(event))
@@ -65,7 +65,7 @@ def _frames(values: Any) -> list[Frame]:
 
 
 def _list_of(cls: Callable[..., Any], **parts: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
-    """What rebuilds a list of a class's instances, and the parts of each."""
+    """Returns a function that rebuilds a list of `cls` instances; `parts` rebuild fields that are not plain JSON."""
 
     def rebuild(values: Any) -> list[Any]:
         return [
@@ -82,13 +82,13 @@ _NESTED_FIELDS: dict[type[Event], dict[str, Callable[[Any], Any]]] = {
     Stacks: {"threads": _list_of(ThreadStack, frames=_frames)},
     Stalled: {"places": _list_of(Location, phase=Phase, frames=_frames)},
 }
-"""The fields that are no plain JSON, and what makes them of it."""
+"""The fields that are not plain JSON, and the functions that rebuild them from it."""
 _PLAIN_FIELDS = {
     cls: frozenset(names)
     for cls, names in _HEADER_FIELDS.items()
     if cls not in _NESTED_FIELDS and cls not in _BLOB_FIELDS and not hasattr(cls, "__post_init__")
 }
-"""Those that are plain JSON as they are, and their fields; bars and metrics are among them, of which there are many."""
+"""The events that are plain JSON as they are, and their fields: a fast path for bars and metrics, which are many."""
 
 
 def _to_json(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is noted of a job, or of a rank from outside, by whoever runs it."""
+"""Events that the driver records about a job, or about a rank as seen from outside."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from notebook_accel.events.base import Event, Frame, Phase
 
 @dataclass(frozen=True)
 class JobStarted(Event):
-    """A job begins: what is known of it from the first."""
+    """A job begins. The first event of every journal."""
 
     kind = "job"
     id: str
     name: str
-    """The launched function's."""
+    """The name of the launched function."""
     first: int
-    """The global number of the first rank on this machine."""
+    """The global rank of the first rank that this driver runs."""
     size: int
-    """Ranks on this machine."""
+    """The number of ranks that this driver runs."""
     world_size: int
-    """Ranks on all machines."""
+    """The number of ranks on all nodes."""
     hardware: str
-    """What the ranks run on, in words."""
+    """The devices that the ranks run on, as text."""
     label: str | None
     """The template for the label of output lines, if not the usual one."""
     at: float
     """Seconds since the epoch."""
     local_size: int = 0
-    """Ranks on each machine of a cluster; 0 for all on this one."""
+    """Ranks on each node of a cluster; 0 if all of them are on this machine."""
 
 
 @dataclass(frozen=True)
 class AttemptStarted(Event):
-    """The whole group starts (again)."""
+    """The whole group of ranks starts, for the first time or after a failure."""
 
     kind = "attempt"
     attempt: int
@@ -44,7 +44,7 @@ class AttemptStarted(Event):
 
 @dataclass(frozen=True)
 class Signalled(Event):
-    """The rank was sent a signal that is to end it."""
+    """The rank was sent a signal to end it."""
 
     kind = "signalled"
     signal: int
@@ -52,43 +52,43 @@ class Signalled(Event):
 
 @dataclass(frozen=True)
 class StopRequested(Event):
-    """The job was asked to stop."""
+    """Somebody requested that the job stop."""
 
     kind = "stop"
     times: int
-    """How often by now. The second time kills its ranks."""
+    """How many requests there were so far. The second one kills the ranks."""
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where one rank is while its job makes no progress."""
+    """What one rank is doing, and at which line of the user's code."""
 
     rank: int
     phase: Phase
     doing: str = ""
-    """The collective or function that it is in, if that is known."""
+    """The collective or function that it is in, if known."""
     where: str = ""
-    """The user's line: `In[5] line 12`."""
+    """The line of the user's code: `In[5] line 12`."""
     frames: Sequence[Frame] = ()
-    """The stack of its main thread, the outermost frame first."""
+    """The stack of its main thread, outermost frame first."""
 
 
 @dataclass(frozen=True)
 class Stalled(Event):
-    """Of the whole job: ranks wait, and what they wait for has stood still for long. Without places: it goes on."""
+    """Ranks wait, and none has made progress for `stall_after` seconds. Without `places`: progress has resumed."""
 
     kind = "stalled"
     places: Sequence[Location]
-    """Of every rank on this machine."""
+    """The location of every rank that this driver runs."""
     since: float = 0.0
-    """When there was progress last, in seconds since the epoch."""
+    """When a rank last made progress, in seconds since the epoch."""
     elsewhere: int = 0
-    """The number of ranks on other machines, of which nothing is known here."""
+    """The number of ranks on other nodes, about which this driver knows nothing."""
 
 
 @dataclass(frozen=True)
 class Notice(Event):
-    """One line that is ours, for whoever watches the job."""
+    """A line of text from this package, shown to the user with the job's output."""
 
     kind = "notice"
     text: str
@@ -96,7 +96,7 @@ class Notice(Event):
 
 @dataclass(frozen=True)
 class LinesLeftOut(Event):
-    """The rank has written more lines than a journal tells of, before those that follow."""
+    """The rank wrote more lines than the journal stores; these were dropped before the lines that follow."""
 
     kind = "left out"
     count: int
@@ -104,16 +104,16 @@ class LinesLeftOut(Event):
 
 @dataclass(frozen=True)
 class History(Event):
-    """What is kept of one metric of a rank: stands in a shortened journal for all that the rank had reported of it."""
+    """The stored points of one metric of a rank: in a compacted journal it replaces the rank's `Metrics` events."""
 
     kind = "history"
     name: str
     stride: int
-    """Of so many points one is kept."""
+    """One of this many points is stored."""
     count: int
-    """How many points there were."""
+    """The number of points that were reported."""
     steps: Sequence[int | None]
-    """Of the kept points, and at the end of the very last; so are the times and the values."""
+    """The steps of the stored points, then of the very last point; `times` and `values` are in the same order."""
     times: Sequence[float]
     """Seconds since the epoch."""
     values: Sequence[float]
@@ -121,14 +121,14 @@ class History(Event):
 
 @dataclass(frozen=True)
 class JobEnded(Event):
-    """A job is over."""
+    """The job ended. The last event of its journal."""
 
     kind = "end"
     status: str
-    """What has become of it, as the job's `Status` has it."""
+    """The value of the job's `Status`."""
     at: float
     """Seconds since the epoch."""
     error: str = ""
-    """The text of what its result raises."""
+    """The text of the error that `Job.result` raises."""
     error_type: str = ""
-    """And the name of its class."""
+    """The name of that error's class."""

@@ -1,4 +1,4 @@
-"""What a rank says."""
+"""Events that a rank reports to its driver."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Hello(Event):
     pid: int
     host: str
     stacks: bool = False
-    """Whether a descriptor travels with this event: the file that the rank's Python stacks are written to."""
+    """Whether a descriptor is sent with this event: the file that the rank's Python stacks are written to."""
 
 
 @dataclass(frozen=True)
 class PhaseChanged(Event):
-    """The rank has gone on."""
+    """The rank entered another phase."""
 
     kind = "phase"
     phase: Phase
     detail: str = ""
-    """What it does in that phase, such as the collective it waits in; and once the notebook has it, from which line."""
+    """What it does in that phase, such as the collective it waits in; the driver adds the line of the user's code."""
     frame: Frame | None = None
-    """The line of the user's that it is at, where that matters."""
+    """The line of the user's code that it is at, sent with `Phase.WAITING`."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class Bar(Event):
     elapsed: float = 0.0
     """Seconds."""
     at: float = 0.0
-    """When it was told, in seconds on a clock of the rank's own."""
+    """When it was reported, in seconds on the rank's monotonic clock."""
     postfix: str = ""
     depth: int = 0
     """How many bars enclose this one."""
     closed: bool = False
     leave: bool = True
-    """Whether it is to be seen after its end."""
+    """Whether it stays visible after it is closed."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Line(Event):
 
 @dataclass(frozen=True)
 class Heartbeat(Event):
-    """The rank's process is alive, and this is what it holds."""
+    """The rank's process is alive and holds this much memory."""
 
     kind = "heartbeat"
     resident: int
@@ -108,13 +108,13 @@ class Failed(Event):
 
     kind = "failed"
     chain: Sequence[Raised]
-    """The exception last, those that led to it before."""
+    """The exception that was raised comes last, after those that led to it."""
     at: float
     """Seconds since the epoch."""
     stage: str = "running"
     """`loading` (the payload), `running` (the function) or `returning` (its value)."""
     from_peer: bool = False
-    """It only tells that another rank has gone: a collective whose connection was lost."""
+    """Whether another rank is the cause: a collective failed because its connection was lost."""
     exit_code: int | None = None
     """The code given to `sys.exit`."""
     exception: Blobs = field(default=(), repr=False)
@@ -132,7 +132,7 @@ class Returned(Event):
 
 @dataclass(frozen=True)
 class Exited(Event):
-    """The rank's process has ended, as its parent saw it; or does so now, as its own last word."""
+    """The rank's process ended, as its parent reports; or it is about to end, as it reports itself last of all."""
 
     kind = "exited"
     code: int | None
@@ -141,50 +141,51 @@ class Exited(Event):
     at: float = 0.0
     """Seconds since the epoch."""
     peak_resident: int | None = None
-    """The most memory that the process ever held resident, in bytes."""
+    """The peak resident memory of the process, in bytes."""
     lost: str = ""
-    """Which machine it was on, and why nothing more is heard of that; empty if it is known how the process ended."""
+    """The node it was on and why contact with it was lost; empty if it is known how the process ended."""
 
 
 @dataclass(frozen=True)
 class Shown(Event):
-    """The user's code has displayed something rich."""
+    """The user's code displayed a rich output, as `IPython.display.display` does."""
 
     kind = "shown"
     display_id: str | None = None
-    """By which it can be updated."""
+    """Identifies the output for later updates."""
     update: bool = False
     bundle: Blobs = field(default=(), repr=False)
-    """One JSON object: `data`, by type, and `metadata`."""
+    """One JSON object: `data`, by MIME type, and `metadata`."""
 
 
 @dataclass(frozen=True)
 class InputRequested(Event):
-    """The rank's debugger waits for a line of input."""
+    """The user's code, or the debugger, waits for a line of input."""
 
     kind = "asked"
     said: str
-    """What it has written since the last time."""
+    """What was written since the last request."""
     prompt: str
 
 
 @dataclass(frozen=True)
 class ThreadStack:
-    """Where one thread is."""
+    """The Python stack of one thread."""
 
     name: str
     frames: Sequence[Frame]
-    """The outermost first; none of this package."""
+    """Outermost first, without the frames of this package."""
     call: str = ""
-    """What the user's innermost line calls, as it is written: `time.sleep`. Empty where that is unknown."""
+    """What the user's innermost line calls, as written there: `time.sleep`. Empty if unknown."""
     main: bool = False
     """Whether it is the one that runs the user's function."""
 
 
 @dataclass(frozen=True)
 class Stacks(Event):
-    """Where each thread of the rank is, because that was asked."""
+    """The stack of each thread of the rank: the reply to `StacksRequested`."""
 
     kind = "stacks"
     number: int
+    """The number of the request."""
     threads: Sequence[ThreadStack]

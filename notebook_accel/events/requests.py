@@ -1,4 +1,4 @@
-"""What is said to a rank."""
+"""Events that the driver sends to a rank."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from notebook_accel.events.base import Event
 
 @dataclass(frozen=True)
 class Call(Event):
-    """Run this. The payload's parts travel with it, or the descriptor of a file that has them."""
+    """Run a function. The parts of its payload are sent with it, or the descriptor of a memory file that holds them."""
 
     kind = "call"
     layout: Sequence[int]
@@ -19,31 +19,31 @@ class Call(Event):
 
 @dataclass(frozen=True)
 class StacksRequested(Event):
-    """Tell where each of your threads is."""
+    """Report the stack of each thread, with the event `Stacks`."""
 
     kind = "stacks-wanted"
     number: int
-    """Of the question; the answer has the same."""
+    """Identifies the request; the reply carries the same number."""
 
 
 @dataclass(frozen=True)
 class Answer(Event):
-    """The line that the rank has asked for."""
+    """The line of input that the rank requested with `InputRequested`."""
 
     kind = "answer"
     text: str | None
-    """`None`: there is nobody who could be asked."""
+    """`None`: no user is connected who could type it."""
 
 
 @dataclass(frozen=True)
 class Interrupt(Event):
-    """Raise `KeyboardInterrupt` in the function: for a rank that is a thread, which no signal reaches."""
+    """Raise `KeyboardInterrupt` in the function. For a rank that is a thread: signals reach only whole processes."""
 
     kind = "interrupt"
 
 
 @dataclass(frozen=True)
 class Disconnect(Event):
-    """Cut your connections to the other ranks, whatever waits on them."""
+    """Close the connections to the other ranks, so that a collective that waits on them fails at once."""
 
     kind = "disconnect"

@@ -1,4 +1,4 @@
-"""What devices this machine has, found without opening one.
+"""Detects the devices of this machine without opening one.
 
 NVIDIA GPUs are listed through NVML, which creates no CUDA context, and numbered as torch would number them here: by
 `CUDA_VISIBLE_DEVICES`. Nothing imports torch; whether it was built for CUDA is read from its version file. TPUs have a
@@ -24,7 +24,7 @@ from notebook_accel.hardware import tpus
 from notebook_accel.hardware.tpus import Tpu
 
 DEFAULT_CPU_RANKS = 4
-"""The most CPU ranks that are started unasked."""
+"""The most CPU ranks that are started by default."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Probe(Protocol):
 
 
 class NvmlProbe:
-    """Asks the NVIDIA driver, once in the life of the process: it takes tens of milliseconds."""
+    """Queries the NVIDIA driver, once per process: a query takes tens of milliseconds."""
 
     def gpus(self) -> Sequence[Gpu]:
         return _query_nvml()
@@ -70,16 +70,16 @@ class GpuUse:
     used: int
     """Bytes."""
     holders: Mapping[int, int] = field(default_factory=dict)
-    """Bytes of each process, by its number; 0 where the driver does not tell."""
+    """Bytes held by each process, by its ID; 0 if the driver does not report them."""
 
 
-def use() -> dict[str, GpuUse]:
+def memory_use() -> dict[str, GpuUse]:
     """The use of each GPU now, by its UUID."""
     found: dict[str, GpuUse] = {}
     with _nvml() as nvml:
         for handle in _handles(nvml):
             running: Sequence[Any] = ()
-            with contextlib.suppress(nvml.NVMLError):  # not every container may ask
+            with contextlib.suppress(nvml.NVMLError):  # some containers are not permitted to
                 running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
             holders = {each.pid: each.usedGpuMemory or 0 for each in running}
             memory = nvml.nvmlDeviceGetMemoryInfo(handle)
@@ -89,7 +89,7 @@ def use() -> dict[str, GpuUse]:
 
 @contextlib.contextmanager
 def _nvml() -> Iterator[Any]:
-    """NVIDIA's library while it is asked; `None` where there is none."""
+    """NVIDIA's management library, initialized; `None` if it is not installed or finds no GPU."""
     try:
         ctypes.CDLL("libnvidia-ml.so.1")  # what pynvml would load; the import alone takes 20 ms
         import pynvml as nvml
@@ -142,14 +142,14 @@ class Hardware:
 
     @property
     def kind(self) -> str:
-        """The kind of device that is used unasked: `tpu`, `cuda`, `mps` or `cpu`."""
+        """The kind of device that is used by default: `tpu`, `cuda`, `mps` or `cpu`."""
         if self.tpu is not None and not self.tpu.emulated and not self.tpu.unusable:
             return "tpu"
         return "cuda" if self.gpus else "mps" if self.mps else "cpu"
 
 
 def detect(environ: Mapping[str, str] | None = None, probe: Probe | None = None) -> Hardware:
-    """Looks at this machine, as seen with the given environment."""
+    """Detects the devices that a process with the given environment could use."""
     environ = os.environ if environ is None else environ
     found = tuple((probe or NvmlProbe()).gpus())
     built = _torch_cuda()
@@ -164,7 +164,7 @@ def detect(environ: Mapping[str, str] | None = None, probe: Probe | None = None)
 
 def usable_cores() -> int:
     """Physical cores, within this process's affinity and its container's quota; at least 1."""
-    import psutil  # slow to import, as in other places: only who launches needs it
+    import psutil  # slow to import, and only launches need it
 
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
     cores = max(1, allowed // _threads_per_core())
@@ -201,7 +201,7 @@ def _visible(gpus: tuple[Gpu, ...], setting: str | None) -> tuple[tuple[Gpu, ...
 
 
 def _by_uuid(gpus: tuple[Gpu, ...], entry: str) -> Gpu | None:
-    """The one GPU whose UUID begins so. A slice of a GPU (MIG) is a device of its own."""
+    """The one GPU whose UUID begins with `entry`. A slice of a GPU (MIG) is a device of its own."""
     if entry.startswith("MIG-"):
         return Gpu("MIG device", entry, 0)
     named = [gpu for gpu in gpus if entry.startswith("GPU-") and gpu.uuid.startswith(entry)]

@@ -1,7 +1,7 @@
-"""What TPU chips this machine has, found without torch_xla: its calls that count devices also open them.
+"""Detects TPU chips without torch_xla, whose calls that count devices also open them.
 
 Chips are counted as torch_xla counts them before it starts processes: by Google's devices on the PCI bus. Which machine
-this is, and which generation the chips are, is told by variables that Colab, Kaggle and Cloud TPU VMs set.
+this is, and which generation the chips are, is given by variables that Colab, Kaggle and Cloud TPU VMs set.
 
 Sources: `torch_xla/_internal/tpu.py` and `torch_xla/__init__.py` of torch_xla 2.9.0.
 """
@@ -38,12 +38,12 @@ class Tpu:
     """The TPU chips of this machine, or the CPU that torch_xla uses in their place."""
 
     generation: str
-    """`v2` to `v7x`, as Google names them; empty where nothing tells."""
+    """`v2` to `v7x`, as Google names them; empty if unknown."""
     chips: int
     cores: int = 1
     """Devices that torch_xla makes of each chip; each is a rank."""
     host: str = ""
-    """`Colab`, `Kaggle` or `Cloud TPU VM`, where that can be told."""
+    """`Colab`, `Kaggle` or `Cloud TPU VM`, where known."""
     emulated: bool = False
     """torch_xla computes on the CPU, because `PJRT_DEVICE=CPU` asks for it."""
     unusable: str = ""
@@ -68,7 +68,7 @@ class Tpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where to look."""
+    """The root folder and package lookups that detection uses; tests replace them."""
 
     root: Path = Path("/")
     """Below it lie `sys`, `dev` and `proc`."""
@@ -108,7 +108,7 @@ def device_files(root: Path = Path("/")) -> Iterator[Path]:
 
 
 def held(pid: int, root: Path = Path("/")) -> list[str]:
-    """The device files of TPU chips that a process has open: what computes on a chip holds it until it ends."""
+    """The device files of TPU chips that a process has open: it holds a chip from its first computation to its end."""
     prefixes = ("/dev/accel", "/dev/vfio/")
     found: set[str] = set()
     with contextlib.suppress(OSError):  # it is another user's, or has ended
@@ -164,7 +164,7 @@ def _listed(root: Path) -> Iterator[str]:
 
 
 def _generation(environ: Mapping[str, str]) -> str:
-    """What the variable tells: `v5e` of `v5litepod-8`."""
+    """The generation that the variable names: `v5e` for `v5litepod-8`."""
     match = re.match(r"(?:v|tpu)(\d[a-z]*)", environ.get(ACCELERATOR_TYPE, ""))
     if match is None:
         return ""
@@ -192,7 +192,7 @@ def _installed(name: str) -> str | None:
         distribution = metadata.distribution(name)
     except metadata.PackageNotFoundError:
         return None
-    # Each launch asks: `version` would take milliseconds to parse all that a package tells about itself.
+    # Runs at each launch: `version` would take milliseconds to parse all metadata of the package.
     found = re.search(r"(?m)^Version: *(\S+)", distribution.read_text("METADATA") or "")
     return found[1] if found else distribution.version
 

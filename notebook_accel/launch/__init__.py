@@ -7,7 +7,7 @@
     engines/   the driver                       its hold on each way to start ranks: one contract, a file an engine
     journal/   the driver                       the disk
     show/      the driver                       the screen
-    job/       any                              nothing: the fold of a job's events, and the words for it
+    job/       any                              nothing: the fold of a job's events, and its description as text
     server/    the fork server                  no device, no thread; store.py runs in a process of its own
     tpu/       the supervisor of TPU ranks,     torch_xla
                and those ranks

@@ -13,7 +13,7 @@ from notebook_accel import hardware
 from notebook_accel.cli.config import questions
 from notebook_accel.config import LaunchConfig, file, keys
 from notebook_accel.config.layers import Layer, merge
-from notebook_accel.config.resolve import below
+from notebook_accel.config.resolve import base_layers
 from notebook_accel.config.translation import from_config
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.launch.plan import plan
@@ -102,7 +102,7 @@ def show(parent: Path | None, path: Path | None) -> None:
     named = path or parent
     where = named or file.location(os.environ)
     click.echo(f"{where}{'' if where.exists() else ' (not there)'}\n")
-    config = merge(below(os.environ, named))
+    config = merge(base_layers(os.environ, named))
     found = from_config(config)
     rows = [(name, *_value_and_source(found, name)) for name in dict.fromkeys([*_SHOWN, *found])]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
@@ -164,7 +164,7 @@ def _overlay(before: Mapping[str, Any], values: Mapping[str, Any], where: Path) 
     """The configuration from some keys, overridden by others."""
     machines = {key: before[key] for key in ("num_machines", "cluster") if key in before and "num_processes" in values}
     above = file.layer({**machines, **values}, where)  # processes are counted over all machines
-    return merge([file.layer(before, where), Layer("file", above.values, above.places)])
+    return merge([file.layer(before, where), Layer("file", above.values, above.locations)])
 
 
 def _without(found: Mapping[str, Any], removed: list[str], where: Path) -> dict[str, Any]:

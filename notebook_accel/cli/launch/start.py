@@ -18,7 +18,7 @@ from notebook_accel.cli.launch.elastic import Order
 from notebook_accel.cli.launch.monitor import Agent
 from notebook_accel.cli.launch.request import Request
 from notebook_accel.config.layers import merge
-from notebook_accel.config.resolve import below
+from notebook_accel.config.resolve import base_layers
 from notebook_accel.config.translation import from_config
 from notebook_accel.launch.show import front_end
 
@@ -53,7 +53,7 @@ def _choices(options: Mapping[str, Any]) -> Choices:
     """The options of the command line, over the settings below it."""
     given = {name: value for name, value in options.items() if value not in (None, ())}
     file = given.get("config_file")
-    config = merge(below(os.environ, None if file is None else Path(file)))
+    config = merge(base_layers(os.environ, None if file is None else Path(file)))
     settings = {_OPTION_BY_KEY.get(key, key): each.value for key, each in from_config(config).items()}
     if given.get("num_machines") == 1:
         settings = {name: value for name, value in settings.items() if name not in _MULTI_MACHINE_KEYS}

@@ -93,7 +93,7 @@ class Jobs(list[JobSummary]):
 def jobs() -> Jobs:
     """The last jobs of this user, the newest first, whichever notebook has launched them."""
     summaries = Jobs()
-    for record in reversed(records.found()):
+    for record in reversed(records.all_records()):
         try:
             summaries.append(_summary(record))
         except JobLostError:

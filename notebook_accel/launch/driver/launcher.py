@@ -114,7 +114,7 @@ def notebook_launcher(
         raise ConfigurationError(
             f"detach=True: a rank of the {engine.name} engine lives in this process, and ends with it"
         )
-    packed = payload.pack(*call) if engine.isolated else payload.hold(*call)
+    packed = payload.pack(*call) if engine.isolated else payload.wrap_in_process(*call)
     if detach:
         from notebook_accel.launch.driver import detach as detaching
 

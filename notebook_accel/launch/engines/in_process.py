@@ -90,8 +90,8 @@ class InProcessRanks:
         return [(0, Exited(code=int(self._rank.failed), at=time.time()))]
 
     def call(self, rank: int, payload: Payload) -> None:
-        assert payload.held is not None
-        held = payload.held
+        assert payload.unpacked is not None
+        held = payload.unpacked
         self._rank.submit(lambda: held)
 
     def signal(self, rank: int, signum: int) -> None:

@@ -29,7 +29,9 @@ def describe(job: Fold, *, metrics: bool = True) -> str:
     if len(job.ranks) < progress.COMPACT_FROM:
         lines += _rows(job, progress.failed_first(job))
     else:
-        lines += _rows(job, [state for state in progress.failed_first(job)[:_MAX_FAILED] if state.phase is Phase.FAILED])
+        lines += _rows(
+            job, [state for state in progress.failed_first(job)[:_MAX_FAILED] if state.phase is Phase.FAILED]
+        )
         lines += _grid(job)
     for ranks, stack in location.stalled_stacks(job)[:_MAX_STACKS]:
         lines += [f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}:", *stack.splitlines()]
@@ -37,7 +39,7 @@ def describe(job: Fold, *, metrics: bool = True) -> str:
 
 
 def heading(job: Fold, *, metrics: bool = True) -> list[str]:
-    """What stands above the ranks: the job, why it does not go on, and its metrics, in a line each."""
+    """The lines above the ranks: the job, why it is stalled if it is, and its metrics."""
     stall = location.explain(job)
     return [headline(job), *([stall] if stall else []), *(_metrics(job) if metrics else ())]
 
@@ -71,7 +73,7 @@ def memory(state: RankState) -> str:
 
 
 def between(job: Fold, name: str) -> str:
-    """A metric's latest value: the mean over ranks, and between which values they lie."""
+    """A metric's latest value: the mean over ranks, and their range."""
     mean, low, high = progress.latest(job, name)
     return value(mean) + (f" ({value(low)} to {value(high)} over ranks)" if low < high else "")
 
@@ -80,8 +82,8 @@ def _metrics(job: Fold) -> list[str]:
     lines = []
     names = progress.metric_names(job)
     for name in names[:_MAX_METRICS]:
-        places = progress.metric(job, name, _SPARK_WIDTH)
-        lines.append(f"{name}  {spark([place.mean for place in places])}  {between(job, name)}")
+        bins = progress.metric(job, name, _SPARK_WIDTH)
+        lines.append(f"{name}  {spark([each.mean for each in bins])}  {between(job, name)}")
     left_out = progress.left_out(names, _MAX_METRICS)
     if left_out:
         lines.append(left_out)

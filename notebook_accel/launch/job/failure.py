@@ -1,4 +1,4 @@
-"""Which failure is the cause, and how it reads: the user's frames with the source of their cells, nothing of ours."""
+"""The error of a failed job: the cause first, with the user's frames and cell sources, without this package's."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import replace
 from notebook_accel.errors import RankError, RankFailure, RankTimeoutError
 from notebook_accel.events import Exited, Failed, Phase, Raised, ThreadStack
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import spans
+from notebook_accel.launch.job.text import size, spans
 from notebook_accel.launch.wire import frames
 from notebook_accel.launch.wire.payload import unpack_value
 from notebook_accel.launch.wire.shortening import shortened
 
 _DEATH_REPORT_DELAY = 0.1
-"""Seconds. Other ranks may raise over a lost connection before the parent of a killed rank knows of its death."""
+"""Seconds. When a rank is killed, others may raise over their lost connections before its parent reports its death."""
 _MAX_HOSTS = 4
 _MAX_SUMMARY = 2000
-"""Characters of the line that tells how a rank failed; all that is known comes below it."""
+"""Characters of the line that summarizes how a rank failed; the full text follows below it."""
 _LINKS = {
     "cause": "The above exception was the direct cause of the following exception:",
     "context": "During handling of the above exception, another exception occurred:",
@@ -32,9 +32,9 @@ def error(
 
     Args:
         states: Every rank of the group.
-        stacks: For each, what it has written to its stacks file.
-        oom_killed: The system has ended a process for want of memory while the group ran.
-        world_size: The number of ranks on all machines; by default those given, if they begin with rank 0.
+        stacks: The text of each rank's stacks file.
+        oom_killed: Whether the system killed a process for lack of memory while the group ran.
+        world_size: The number of ranks on all nodes; by default those given, if they begin with rank 0.
     """
     found = [state for state in states if _has_failed(state)]
     found.sort(key=_order)
@@ -47,12 +47,12 @@ def error(
         ]
     )
     first = failures[0]
-    size = _size_of(states, world_size)
-    text = [_sentence(first, size)]
+    total = _size_of(states, world_size)
+    text = [_sentence(first, total)]
     if first.detail:
         text += ["", first.detail]
     for other in failures[1:]:
-        text += ["", _capital(_sentence(other, size))]
+        text += ["", _capital(_sentence(other, total))]
     stopped = [state.rank for state in states if state not in found and state.returned is None]
     if stopped:
         text += ["", f"{_capital(_who(stopped, 0))} {'were' if len(stopped) > 1 else 'was'} stopped."]
@@ -63,19 +63,19 @@ def error(
 
 def timeout(
     states: Sequence[RankState],
-    told: Mapping[int, Sequence[ThreadStack]],
+    stacks_by_rank: Mapping[int, Sequence[ThreadStack]],
     seconds: float,
     *,
     world_size: int | None = None,
 ) -> RankTimeoutError:
-    """The error for a group that did not finish in time, with where each rank was, as far as they have told."""
-    # When it was found to be late, a rank had not ended, whether or not its function had returned.
+    """The error for a group that did not finish in time, with the stacks of the ranks that reported them."""
+    # A rank whose function returned may be late too: its process has not ended.
     late = [state for state in states if not state.returned] or list(states)
     ranks = tuple(state.rank for state in late)
     text = [f"{_who(ranks, _size_of(states, world_size))} did not finish within {seconds:g} s."]
     places: dict[str, list[int]] = {}
     for state in late:
-        places.setdefault(_where(state, told.get(states.index(state), ())), []).append(state.rank)
+        places.setdefault(_where(state, stacks_by_rank.get(states.index(state), ())), []).append(state.rank)
     for place, there in places.items():
         text += ["", f"{_capital(_who(there, 0))} {'were' if len(there) > 1 else 'was'} here:", place]
     return RankTimeoutError("\n".join(text), [RankFailure(ranks, "did not finish in time")])
@@ -88,7 +88,7 @@ def _where(state: RankState, threads: Sequence[ThreadStack]) -> str:
 
 
 def lost_value(state: RankState, problem: BaseException) -> RankError:
-    """The error for a value that arrived and cannot be unpickled here."""
+    """The error for a returned value that cannot be unpickled in this process."""
     why = f"{type(problem).__name__}: {problem}"
     text = f"rank {state.rank} returned a value that can't be unpickled in the notebook: {why}"
     raised = RankError(text, [RankFailure((state.rank,), text)])
@@ -97,7 +97,7 @@ def lost_value(state: RankState, problem: BaseException) -> RankError:
 
 
 def format_stack(dump: str) -> str:
-    """The stack of the thread that runs the user's function, out of what faulthandler wrote."""
+    """The stack of the thread that runs the user's function, from a dump that faulthandler wrote."""
     return _format_main(frames.parse_dump(dump))
 
 
@@ -109,7 +109,7 @@ def _format_main(threads: Sequence[ThreadStack]) -> str:
 
 def _has_failed(state: RankState) -> bool:
     if _is_lost(state):
-        return True  # whatever it was told meanwhile
+        return True  # even if it was also sent a signal to end
     # A rank that was stopped on purpose has not failed by that.
     if state.failed is not None:
         return state.phase is not Phase.STOPPED
@@ -117,12 +117,12 @@ def _has_failed(state: RankState) -> bool:
 
 
 def _is_lost(state: RankState) -> bool:
-    """Whether its machine is, which is named then."""
+    """Whether contact with its node was lost."""
     return state.exited is not None and bool(state.exited.lost)
 
 
 def _order(state: RankState) -> tuple[int, float, int]:
-    """The cause first: a machine that was lost; what came first; last what merely tells that another rank has gone."""
+    """Sorts the cause first: lost nodes, then failures by time, then failures that another rank's end has caused."""
     if state.failed is not None:
         return 2 if state.failed.from_peer else 1, state.failed.at, state.rank
     assert state.exited is not None
@@ -154,9 +154,9 @@ def _raised(state: RankState, failed: Failed) -> RankFailure:
 def _died(state: RankState, exited: Exited, stack: str, oom_killed: bool) -> RankFailure:
     if exited.lost:
         return RankFailure((state.rank,), f"was lost with machine {exited.lost}")
-    memory = f"It held {_size(state.resident)} at last" if state.resident else "It had just started"
+    memory = f"It held {size(state.resident)} at last" if state.resident else "It had just started"
     if exited.peak_resident:
-        memory += f", {_size(exited.peak_resident)} at most"
+        memory += f", {size(exited.peak_resident)} at most"
     if exited.signal is None:
         summary = f"ended with status {exited.code} before the function returned (os._exit, or C code that exits)"
     else:
@@ -176,10 +176,10 @@ def _died(state: RankState, exited: Exited, stack: str, oom_killed: bool) -> Ran
 
 
 def _merge_alike(found: Iterable[tuple[RankState, RankFailure]]) -> list[RankFailure]:
-    """Joins the failures that differ in nothing but the rank."""
+    """Merges the failures that differ only in the rank."""
     joined: dict[object, RankFailure] = {}
     for state, failure in found:
-        # What a dead process held in memory differs between ranks that died alike.
+        # The detail of a death includes memory sizes, which differ between ranks that died in the same way.
         key = (failure.summary, failure.detail if state.failed is not None else None)
         if key in joined:
             first = joined[key]
@@ -212,32 +212,32 @@ def _format_chain(chain: Sequence[Raised]) -> str:
 
 
 def _size_of(states: Sequence[RankState], world_size: int | None) -> int:
-    """The number of all ranks; 0 if that is not known."""
+    """The number of all ranks; 0 if not known."""
     if world_size is not None:
         return world_size
     return len(states) if states[0].rank == 0 else 0
 
 
-def _sentence(failure: RankFailure, size: int) -> str:
+def _sentence(failure: RankFailure, total: int) -> str:
     summary = failure.summary
     if len(failure.ranks) > 1 and summary.startswith("was "):
         summary = "were " + summary.removeprefix("was ")
-    return f"{_who(failure.ranks, size)}{_on(failure.hosts)} {summary}"
+    return f"{_who(failure.ranks, total)}{_on(failure.hosts)} {summary}"
 
 
 def _on(hosts: Sequence[str]) -> str:
-    """` (on node-b)`; empty if there is nothing to tell apart."""
+    """` (on node-b)`; empty if all ranks are on one node."""
     if not hosts:
         return ""
-    return f" (on {', '.join(hosts[:_MOST_HOSTS])}{' and others' if len(hosts) > _MOST_HOSTS else ''})"
+    return f" (on {', '.join(hosts[:_MAX_HOSTS])}{' and others' if len(hosts) > _MAX_HOSTS else ''})"
 
 
-def _who(ranks: Sequence[int], size: int) -> str:
+def _who(ranks: Sequence[int], total: int) -> str:
     """`rank 1 of 4`, `ranks 0-1 of 4`, `all 4 ranks`."""
-    if size > 1 and len(ranks) == size:
-        return f"all {size} ranks" if size > 2 else "both ranks"
+    if total > 1 and len(ranks) == total:
+        return f"all {total} ranks" if total > 2 else "both ranks"
     name = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {spans(ranks)}"
-    return f"{name} of {size}" if size > 1 else name
+    return f"{name} of {total}" if total > 1 else name
 
 
 def _capital(text: str) -> str:
@@ -249,7 +249,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def size(count: int) -> str:
-    return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"

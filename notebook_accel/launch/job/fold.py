@@ -1,4 +1,4 @@
-"""The fold of a job's events: all that is known of a job, whoever runs it. The same events give the same fold."""
+"""The state of a job, as the fold of its events. The same events always give the same state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Listener = Callable[["int | None", Event], object]
 
 
 class Status(str, enum.Enum):
-    """What has become of a job. Only its runner moves it."""
+    """The status of a job. Only the process that runs the job changes it."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -40,26 +40,26 @@ class Status(str, enum.Enum):
 
 
 class Fold:
-    """What the events so far say of a job and of its ranks. Views read it and own nothing."""
+    """The state of a job and its ranks after the events so far. Views read it and have no state of their own."""
 
     def __init__(self, start: JobStarted) -> None:
         self._listeners: list[Listener] = []
-        self._take(start)
+        self._reset(start)
 
-    def _take(self, start: JobStarted) -> None:
-        """Starts from nothing but a job's first event."""
+    def _reset(self, start: JobStarted) -> None:
+        """Sets the state after a job's first event."""
         self._start = start
         self.id = start.id
-        """By which `attach` finds it."""
+        """The ID by which `attach` finds it."""
         self.name = start.name
-        """The launched function's."""
+        """The name of the launched function."""
         self.hardware = start.hardware
-        """What its ranks run on, in words."""
+        """The devices that its ranks run on, as text."""
         self.world_size = start.world_size
         self.label = start.label
         """The template for the label of output lines, if not the usual one."""
         self.local_size = start.local_size or start.size
-        """Ranks on each machine."""
+        """Ranks on each node."""
         self.started = start.at
         """Seconds since the epoch."""
         self.ended: float | None = None
@@ -67,9 +67,9 @@ class Fold:
         self.attempt = 0
         self.status = Status.STARTING
         self.stopping = 0
-        """How often its end has been asked for. The second time kills its ranks."""
+        """How often it was requested to stop. The second request kills its ranks."""
         self.stalled: Stalled | None = None
-        """Where each rank is, while they make no progress and wait; also of a job that has ended so."""
+        """The location of each rank while the job is stalled, or if it ended while stalled; otherwise `None`."""
         self._ranks = self._fresh_ranks()
 
     @property
@@ -79,20 +79,20 @@ class Fold:
 
     @property
     def ranks(self) -> list[RankState]:
-        """What is known of each rank, now."""
+        """The current state of each rank."""
         return self._ranks
 
     @property
     def seconds(self) -> float:
-        """How long it has run."""
+        """How long it has run, or ran."""
         return (self.ended or time.time()) - self.started
 
     def apply(self, rank: int | None, event: Event) -> None:
-        """Takes in one event of a rank, by its number on this machine, or of the whole job (`None`)."""
+        """Applies an event of one rank, by its index in this job, or of the whole job (`None`)."""
         if rank is not None:
             self._ranks[rank].apply(event)
         elif isinstance(event, JobStarted):
-            self._take(event)
+            self._reset(event)
         elif isinstance(event, AttemptStarted):
             self.attempt = event.attempt
             self.status = Status.RUNNING
@@ -110,7 +110,7 @@ class Fold:
             listener(rank, event)
 
     def events(self) -> Iterator[tuple[int | None, Event]]:
-        """The fewest events whose fold is this very job."""
+        """The shortest sequence of events whose fold equals this state."""
         yield None, replace(self._start, at=self.started)
         if self.status is not Status.STARTING:
             yield None, AttemptStarted(self.attempt)
@@ -124,11 +124,11 @@ class Fold:
             yield None, self.outcome
 
     def listen(self, listener: Listener) -> None:
-        """Has `listener(rank, event)` called for each event from now on, once the job has taken it in."""
+        """Calls `listener(rank, event)` for each event from now on, after the event was applied."""
         self._listeners.append(listener)
 
     def _lose_ranks(self) -> None:
-        """Ranks end with the process that has launched them."""
+        """Marks the ranks that still ran as stopped: ranks end with the process that launched them."""
         for state in self._ranks:
             if not state.phase.ended:
                 state.apply(PhaseChanged(Phase.STOPPED))

@@ -1,4 +1,4 @@
-"""What a metric was over time: bounded for each rank, and brought together over ranks."""
+"""The history of a metric: a bounded number of points for each rank, and their mean and range over ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from notebook_accel.events import History
 
 MAX_POINTS = 512
-"""How many points of a metric are kept of each rank, over the whole run."""
+"""The number of points that are stored for each metric and rank, over the whole run."""
 
 
 class Point(NamedTuple):
@@ -23,7 +23,7 @@ class Point(NamedTuple):
 
 
 class Series:
-    """A metric of one rank. Keeps every point, then every second, every fourth, and so on; always the last."""
+    """A metric of one rank. Stores every point, then every second, every fourth, and so on; always the last."""
 
     def __init__(self) -> None:
         self._steps: list[int | None] = []
@@ -38,42 +38,42 @@ class Series:
         if self._count % self._stride == 0:
             if len(self._values) == MAX_POINTS:
                 self._thin()
-            self._keep(point)
+            self._append(point)
         self._count += 1
 
     def points(self, most: int = MAX_POINTS) -> list[Point]:
-        """Those that are kept, in their order; or evenly about so many of them, and the last."""
+        """The stored points in order, thinned evenly to about `most` of them, and the last point."""
         every = max(1, len(self._values) // most)
-        kept = (self._steps[::every], self._times[::every], self._values[::every])
-        found = list(map(Point._make, zip(*kept, strict=False)))  # another thread may just add one
+        stored = (self._steps[::every], self._times[::every], self._values[::every])
+        found = list(map(Point._make, zip(*stored, strict=False)))  # not strict: another thread may be adding a point
         if self._last is not None and (not found or found[-1].at != self._last.at):
             found.append(self._last)
         return found
 
     def event(self, name: str) -> History:
-        """All of it, as one event."""
+        """The whole series as one event."""
         assert self._last is not None
-        steps, times, values = zip(*self._kept(), self._last, strict=True)
+        steps, times, values = zip(*self._stored(), self._last, strict=True)
         return History(name, self._stride, self._count, steps, times, values)
 
     @classmethod
     def from_event(cls, history: History) -> Series:
-        """The series of an event."""
+        """Restores a series from `event`."""
         series = cls()
         series._stride, series._count = history.stride, history.count
         *points, series._last = map(Point, history.steps, history.times, history.values)
         for point in points:
-            series._keep(point)
+            series._append(point)
         return series
 
     @property
     def last(self) -> Point | None:
         return self._last
 
-    def _kept(self) -> Iterator[Point]:
+    def _stored(self) -> Iterator[Point]:
         return map(Point, self._steps, self._times, self._values)
 
-    def _keep(self, point: Point) -> None:
+    def _append(self, point: Point) -> None:
         self._steps.append(point.step)
         self._times.append(point.at)
         self._values.append(point.value)
@@ -84,19 +84,19 @@ class Series:
 
 
 class Spread(NamedTuple):
-    """A metric at one place of its chart, over ranks."""
+    """The mean and range of a metric over ranks, at one position of its chart."""
 
     x: float
-    """The step, or the time where there are no steps."""
+    """The step, or the time if the points have no steps."""
     mean: float
     low: float
     high: float
 
 
-def spread(series: Iterable[Sequence[Point]], places: int) -> list[Spread]:
-    """Brings the ranks' points of one metric together at no more than so many places, evenly apart.
+def spread(series: Iterable[Sequence[Point]], bins: int) -> list[Spread]:
+    """Merges the ranks' points of one metric into at most `bins` positions, evenly apart.
 
-    At each place a rank counts with its mean there. Values that are no finite numbers are left out.
+    In each bin a rank counts with its mean there. Values that are not finite are ignored.
     """
     ranks = [[point for point in points if math.isfinite(point.value)] for points in series]
     by_step = all(point.step is not None for points in ranks for point in points)
@@ -105,7 +105,7 @@ def spread(series: Iterable[Sequence[Point]], places: int) -> list[Spread]:
     if not located:
         return []
     first = float(min(min(xs) for xs, _ in located))
-    width = (max(max(xs) for xs, _ in located) - first) / places
+    width = (max(max(xs) for xs, _ in located) - first) / bins
     at: dict[int, list[float]] = {}
     for xs, points in located:
         own: dict[int, list[float]] = {}
@@ -115,18 +115,18 @@ def spread(series: Iterable[Sequence[Point]], places: int) -> list[Spread]:
                 own[number].append(point[2])
             else:
                 own[number] = [point[2]]
-        if places in own:  # where the last place ends
-            own[places - 1] = own.get(places - 1, []) + own.pop(places)
-        for place, values in own.items():
-            at.setdefault(place, []).append(sum(values) / len(values))
+        if bins in own:  # the end of the last bin belongs to it
+            own[bins - 1] = own.get(bins - 1, []) + own.pop(bins)
+        for bin_, values in own.items():
+            at.setdefault(bin_, []).append(sum(values) / len(values))
     return [
-        Spread(first + (place + 0.5) * width, sum(means) / len(means), min(means), max(means))
-        for place, means in sorted(at.items())
+        Spread(first + (bin_ + 0.5) * width, sum(means) / len(means), min(means), max(means))
+        for bin_, means in sorted(at.items())
     ]
 
 
 def rows(histories: Iterable[tuple[int, dict[str, Series]]], began: float) -> list[dict[str, float | int | None]]:
-    """One row for each time that a rank has logged: its rank, step and seconds since `began`, and the values."""
+    """One row for each time that a rank logged: its rank, step and seconds since `began`, and the values."""
     found: list[dict[str, float | int | None]] = []
     for rank, history in histories:
         own: dict[tuple[float, int | None], dict[str, float | int | None]] = {}

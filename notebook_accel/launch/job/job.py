@@ -1,4 +1,4 @@
-"""The user's handle on one call on a group of ranks: what is known of it, and what can be asked of its runner."""
+"""The user's handle on one call on a group of ranks: its state, and requests to the process that runs it."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 
 
 _MAX_ERROR = 80_000
-"""Characters of an error's text that are told."""
+"""Characters of an error's text that the event `JobEnded` carries."""
 
 
 def no_stacks(then: Callable[[StacksByRank], object]) -> None:
-    """What `Runner.request_stacks` is while no rank can be asked."""
+    """The value of `Runner.request_stacks` while no rank can answer."""
     then({})
 
 
 @dataclass
 class Runner:
-    """What the user's handle on a job needs of whoever runs it. The runner sets the fields that it answers for."""
+    """What `Job` needs of the code that runs it, which sets these fields for the jobs that it runs."""
 
     cancel: Callable[[], object] = lambda: None
-    """Asks the ranks to stop."""
+    """Requests that the ranks stop."""
     show: Callable[[], object] = lambda: None
     """Shows the job below the current cell."""
     request_stacks: Callable[[Callable[[StacksByRank], object]], object] = no_stacks
     """Calls back, on any thread, with the stacks of the ranks."""
     values: Callable[[], Any] | None = None
-    """Fetches what the ranks returned, where `Job.finish` is not given it."""
+    """Fetches what the ranks returned, for jobs whose `finish` is not given the values."""
 
 
 class Job(Fold):
@@ -73,9 +73,9 @@ class Job(Fold):
             )
         )
         self.blocking = False
-        """A cell waits for it, so that an interrupt of the kernel is meant for it."""
+        """Whether a cell waits for it, so that an interrupt of the kernel is meant for it."""
         self.elsewhere = False
-        """Another process than this one runs it, which goes on when this one ends."""
+        """Whether another process runs it, which goes on when this one ends."""
         self._over = threading.Event()
         self._callbacks: list[Callable[[], object]] = []
         self._lock = threading.Lock()
@@ -140,14 +140,14 @@ class Job(Fold):
 
         answer: concurrent.futures.Future[StacksByRank] = concurrent.futures.Future()
         self.runner.request_stacks(answer.set_result)
-        told: StacksByRank = {}
+        stacks_by_rank: StacksByRank = {}
         with contextlib.suppress(concurrent.futures.TimeoutError):
-            told = answer.result(timeout)
-        if not told and self._over.is_set():
+            stacks_by_rank = answer.result(timeout)
+        if not stacks_by_rank and self._over.is_set():
             note = f"{self.title} has ended ({self.status.value}): its ranks are nowhere any more"
             return stacks.JobStacks((), {}, note)
-        where = [location.of(state, told.get(index, ())) for index, state in enumerate(self._ranks)]
-        return stacks.JobStacks(where, {self._ranks[index].rank: threads for index, threads in told.items()})
+        where = [location.of(state, stacks_by_rank.get(index, ())) for index, state in enumerate(self._ranks)]
+        return stacks.JobStacks(where, {self._ranks[index].rank: threads for index, threads in stacks_by_rank.items()})
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._result_async().__await__()
@@ -166,12 +166,10 @@ class Job(Fold):
         phases = ", ".join(f"{state.rank}: {state.phase.value}" for state in self._ranks[:16])
         return f"<Job {self.id}: {self.title} {self.status.value}, {self.seconds:.1f} s, ranks {{{phases}}}>"
 
-    # The fold
-
     # The runner's side
 
     def finish(self, status: Status, value: Any = None, error: BaseException | None = None) -> None:
-        """The end."""
+        """Ends the job: applies `JobEnded`, and wakes everything that waits for it."""
         at = time.time()
         if status is Status.CANCELLED:
             error = JobCancelledError(f"{self.title} was cancelled after {at - self.started:.1f} s")
@@ -181,7 +179,7 @@ class Job(Fold):
         self.settle()
 
     def settle(self) -> None:
-        """Lets go on whoever waits for the end, which has been applied."""
+        """Wakes everything that waits for the end; `JobEnded` has been applied."""
         with self._lock:
             self._over.set()
             callbacks = list(self._callbacks)

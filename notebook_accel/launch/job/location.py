@@ -1,4 +1,4 @@
-"""Where ranks are, in words: `ranks 0,2-3 wait in all_reduce at In[5] line 20`."""
+"""The locations of ranks as text: `ranks 0,2-3 wait in all_reduce at In[5] line 20`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from notebook_accel.events import Phase, Location, ThreadStack
+from notebook_accel.events import Location, Phase, ThreadStack
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import duration, spans
 from notebook_accel.launch.wire import collective_frames, frames
@@ -14,7 +14,7 @@ from notebook_accel.launch.wire import collective_frames, frames
 if TYPE_CHECKING:
     from notebook_accel.launch.job.fold import Fold
 
-# What a phase says of a rank, and of several; what it does and where follows, if it is told.
+# The phrase for each phase, for one rank and for several. What it does and where follows, if known.
 _PHRASES = {
     Phase.STARTING: ("has not started", "have not started"),
     Phase.IDLE: ("has not begun", "have not begun"),
@@ -29,7 +29,7 @@ _HAS_LOCATION = (Phase.RUNNING, Phase.WAITING)
 
 
 def of(state: RankState, threads: Sequence[ThreadStack]) -> Location:
-    """The place of one rank, of which the stacks are known, or not."""
+    """The location of one rank; from its stacks, or without them from what it last reported."""
     main = next((thread for thread in threads if thread.main), None)
     if main is None:
         doing, _, where = state.detail.partition(" at ")
@@ -37,58 +37,58 @@ def of(state: RankState, threads: Sequence[ThreadStack]) -> Location:
     at = frames.innermost_user_frame(main.frames)
     doing, _ = collective_frames.outermost((frame.filename, frame.name) for frame in reversed(main.frames))
     where = frames.where(at) if at else ""
-    return Location(state.rank, state.phase, doing or main.call, where, frames.placed(main.frames))
+    return Location(state.rank, state.phase, doing or main.call, where, frames.with_sources(main.frames))
 
 
-def groups(places: Iterable[Location]) -> list[list[Location]]:
-    """The places, those of ranks that are in the same together."""
+def groups(locations: Iterable[Location]) -> list[list[Location]]:
+    """Groups the locations of ranks that do the same at the same line."""
     found: dict[object, list[Location]] = {}
-    for place in places:
-        found.setdefault((place.phase, place.doing, place.where), []).append(place)
+    for each in locations:
+        found.setdefault((each.phase, each.doing, each.where), []).append(each)
     return list(found.values())
 
 
 def sentence(group: Sequence[Location]) -> str:
-    """What one group of ranks does."""
+    """The clause for one group of ranks."""
     first, several = group[0], len(group) > 1
-    ranks = f"ranks {spans(place.rank for place in group)}" if several else f"rank {first.rank}"
+    ranks = f"ranks {spans(each.rank for each in group)}" if several else f"rank {first.rank}"
     if first.phase is Phase.RUNNING and not (first.doing or first.where):
         return f"{ranks} {'do' if several else 'does'} not say where {'they are' if several else 'it is'}"
-    words = f"{ranks} {_SAYS[first.phase][several]}"
+    text = f"{ranks} {_PHRASES[first.phase][several]}"
     if first.phase not in _HAS_LOCATION:
-        return words
+        return text
     at = frames.innermost_user_frame(first.frames)
     if first.doing:
-        words += f" in {first.doing}"
+        text += f" in {first.doing}"
     if first.where:
-        words += f" at {first.where}"
+        text += f" at {first.where}"
     if not first.doing and at is not None and at.line:
-        words += f" (`{at.line}`)"
-    return words
+        text += f" (`{at.line}`)"
+    return text
 
 
-def stacks(places: Iterable[Location]) -> list[tuple[list[int], str]]:
-    """The stacks of their main threads, a line for each frame, with the ranks that have the same one."""
+def stacks(locations: Iterable[Location]) -> list[tuple[list[int], str]]:
+    """The stacks of main threads, a line for each frame, each with the ranks that share it."""
     found: dict[str, list[int]] = {}
-    for place in places:
-        if place.frames:
-            found.setdefault(frames.outline(place.frames), []).append(place.rank)
+    for each in locations:
+        if each.frames:
+            found.setdefault(frames.outline(each.frames), []).append(each.rank)
     return [(ranks, stack) for stack, ranks in found.items()]
 
 
 def explain(job: Fold) -> str:
-    """What a job that has stalled is to say of it in one paragraph; nothing for any other."""
+    """A paragraph that explains why a job is stalled; empty for a job that is not."""
     stalled = job.stalled
     if stalled is None:
         return ""
     found = groups(stalled.places)
     seconds = duration(max(0.0, (job.ended or time.time()) - stalled.since))
     text = "; ".join(sentence(group) for group in found)
-    return f"no progress for {seconds}: {text}{_verdict(found, stalled.elsewhere)}"
+    return f"no progress for {seconds}: {text}{_conclusion(found, stalled.elsewhere)}"
 
 
 def _conclusion(groups: Sequence[Sequence[Location]], elsewhere: int) -> str:
-    """Why it is so, where that can be told: when nobody does anything but wait."""
+    """Why the job is stalled, if that is certain: if every rank waits or has ended."""
     phases = {group[0].phase for group in groups}
     ranks = sum(map(len, groups))
     if any(not phase.ended and phase is not Phase.WAITING for phase in phases):
@@ -103,5 +103,5 @@ def _conclusion(groups: Sequence[Sequence[Location]], elsewhere: int) -> str:
 
 
 def stalled_stacks(job: Fold) -> list[tuple[list[int], str]]:
-    """Of a job that has stalled, the stacks of its ranks as text, each with the ranks that are there."""
+    """The stacks of a stalled job's ranks as text, each with the ranks that share it."""
     return [] if job.stalled is None else stacks(job.stalled.places)

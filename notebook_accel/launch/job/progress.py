@@ -1,4 +1,4 @@
-"""What views say of a job, worked out from its fold."""
+"""What views show about a job, computed from its fold: progress, metrics, failures."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from notebook_accel.launch.job.fold import Fold
 
 COMPACT_FROM = 17
-"""Ranks from which on a job is drawn as a grid."""
+"""The number of ranks from which on a job is drawn as a grid."""
 _BRIEF = 1.0
-"""Seconds that a job runs before its ranks are listed, unless they have something to tell: most need but a line."""
+"""Seconds before the ranks of a job are listed, unless they have bars or metrics: for most jobs one line is enough."""
 _BEHIND = 0.8
-"""A rank that has come less far than this part of the median is marked."""
+"""A rank below this fraction of the median progress is marked."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a rank has come, read from its bars."""
+    """The progress of a rank, read from its bars."""
 
     bars: Sequence[Bar]
-    """Those to show, from the outermost inwards."""
+    """The bars to show, outermost first."""
 
     @cached_property
     def fraction(self) -> float | None:
-        """Of the outermost bar, the parts of its current step that inner bars know of included."""
+        """The fraction of the outermost bar, including the part of its current step that inner bars show."""
         part: float | None = None
         for bar in reversed(self.bars):
             part = min(1.0, (bar.n + (part or 0.0)) / bar.total) if bar.total else part if bar.depth else None
@@ -42,13 +42,13 @@ class Progress:
 
     @cached_property
     def remaining(self) -> float | None:
-        """Seconds, as far as can be told."""
+        """The estimated seconds left; `None` if unknown."""
         if not self.bars or self.bars[0].closed:
             return None
         outer, part = self.bars[0], self.fraction
         if len(self.bars) == 1 and outer.total and outer.rate:
             return max(0.0, (outer.total - outer.n) / outer.rate)
-        # What has moved last may be an inner bar, long after the outer one was told.
+        # An inner bar may have moved long after the last report of the outer one.
         elapsed = outer.elapsed + max(bar.at for bar in self.bars) - outer.at
         return elapsed * (1 - part) / part if part else None
 
@@ -65,20 +65,20 @@ class Progress:
 
 
 def progress(state: RankState) -> Progress:
-    """What a rank's bars tell: those that are open, each with its last inner one, else the last that was closed."""
+    """The progress of a rank: its open bars, one for each depth, otherwise the last that was closed."""
     bars = list(state.bars.values())
-    still = [bar for bar in bars if not bar.closed]
-    if not still:
+    open_bars = [bar for bar in bars if not bar.closed]
+    if not open_bars:
         outer = [bar for bar in bars if not bar.depth] or bars
         return Progress(outer[-1:])
-    by_depth = {bar.depth: bar for bar in still}
+    by_depth = {bar.depth: bar for bar in open_bars}
     return Progress([by_depth[depth] for depth in sorted(by_depth)])
 
 
 def amount(bar: Bar) -> str:
-    """`57/100`, or as far as it is known."""
+    """`57/100`, or only `57` without a total."""
     words = f"{count(bar.n)}/{count(bar.total)}" if bar.total else count(bar.n)
-    # The rate tells the unit too.
+    # The rate shows the unit too.
     return words if bar.unit == "it" or bar.rate else f"{words} {bar.unit.strip()}"
 
 
@@ -88,12 +88,12 @@ def _bar_text(bar: Bar) -> str:
 
 @dataclass(frozen=True)
 class Overview:
-    """How far a job has come."""
+    """The progress of a job."""
 
     fractions: dict[int, float]
-    """By rank, where it is known."""
+    """By rank, where known."""
     remaining: float | None
-    """Seconds until the last rank is there."""
+    """Seconds until the last rank is done."""
 
     @cached_property
     def median(self) -> float:
@@ -110,11 +110,11 @@ class Overview:
         return len(self.fractions) > 1 and self.fractions.get(rank, 1.0) < _BEHIND * self.median
 
 
-def overview(job: Fold, look: Callable[[RankState], Progress] = progress) -> Overview:
-    """Brings the ranks' progress together."""
+def overview(job: Fold, progress_of: Callable[[RankState], Progress] = progress) -> Overview:
+    """Merges the progress of all ranks."""
     fractions, times = {}, []
     for state in job.ranks:
-        found = look(state)
+        found = progress_of(state)
         if found.fraction is not None:
             fractions[state.rank] = found.fraction
         if found.remaining is not None and not state.phase.ended and job.stalled is None:
@@ -123,7 +123,7 @@ def overview(job: Fold, look: Callable[[RankState], Progress] = progress) -> Ove
 
 
 class CachedProgress:
-    """`progress` for who looks often at many ranks, of which few have gone on since."""
+    """`progress` with a cache, for views that draw many ranks often, of which few have changed."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[list[Bar], Progress]] = {}
@@ -137,22 +137,22 @@ class CachedProgress:
 
 
 def failed_first(job: Fold) -> list[RankState]:
-    """The ranks, those that failed first, the first failure at the head."""
+    """All ranks, those that failed before the others, the first failure first."""
     return failed(job) + [state for state in job.ranks if state.phase is not Phase.FAILED]
 
 
 def failed(job: Fold) -> list[RankState]:
-    """The ranks that failed, the first failure at the head."""
+    """The ranks that failed, the first failure first."""
     return sorted((state for state in job.ranks if state.phase is Phase.FAILED), key=_failed_at)
 
 
 def is_spread(job: Fold) -> bool:
-    """Whether its ranks live on several machines."""
+    """Whether its ranks run on several nodes."""
     return len({state.host for state in job.ranks if state.host}) > 1
 
 
 def by_host(job: Fold, states: Sequence[RankState]) -> list[tuple[str, list[RankState]]]:
-    """The ranks in their order, those that follow each other on one machine together; all, if there is only one."""
+    """The ranks in order, grouped by host; a single group with no host if all are on one node."""
     if not is_spread(job):
         return [("", list(states))] if states else []
     return [(host, list(each)) for host, each in groupby(states, key=lambda state: state.host)]
@@ -183,24 +183,24 @@ def metric_names(job: Fold) -> list[str]:
 
 
 def left_out(names: Sequence[str], shown: int) -> str:
-    """Where those are that come after so many metrics; empty where there are none."""
+    """The line about metrics beyond the first `shown`; empty if there are none."""
     count = len(names) - shown
     return f"and {count} more; job.metrics has them all" if count > 0 else ""
 
 
-def metric(job: Fold, name: str, places: int) -> list[Spread]:
-    """One of them over the run, brought together over the ranks, at no more than so many places."""
-    return spread([state.history[name].points(places) for state in job.ranks if name in state.history], places)
+def metric(job: Fold, name: str, bins: int) -> list[Spread]:
+    """A metric over the run, merged over ranks, in at most `bins` positions."""
+    return spread([state.history[name].points(bins) for state in job.ranks if name in state.history], bins)
 
 
 def latest(job: Fold, name: str) -> tuple[float, float, float]:
-    """The mean, the least and the greatest of the ranks' latest values."""
+    """The mean, minimum and maximum of the ranks' latest values."""
     values = [state.metrics[name] for state in job.ranks if name in state.metrics]
     return sum(values) / len(values), min(values), max(values)
 
 
 def is_brief(job: Fold) -> bool:
-    """Whether one line says all that there is to say of a job."""
+    """Whether a single line is enough to show a job."""
     if job.seconds >= _BRIEF or job.stalled is not None or len(job.ranks) >= COMPACT_FROM:
         return False  # so many take longer than that to start
     return not any(state.bars or state.metrics for state in job.ranks)

@@ -1,4 +1,4 @@
-"""What is known of one rank: the fold of its events."""
+"""The state of one rank, as the fold of its events."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from notebook_accel.events import (
 from notebook_accel.launch.job.history import Point, Series
 
 MAX_LINES = 200
-"""How many of a rank's last lines are kept."""
+"""The number of a rank's last lines that are stored."""
 MAX_CLOSED_BARS = 32
-"""How many of a rank's closed bars are kept."""
+"""The number of a rank's closed bars that are stored."""
 
 
 @dataclass
 class RankState:
-    """What is known of one rank in the current attempt."""
+    """The state of one rank in the current attempt."""
 
     rank: int
     """Its global number."""
@@ -53,14 +53,14 @@ class RankState:
     history: dict[str, Series] = field(default_factory=dict)
     lines: deque[Line] = field(default_factory=lambda: deque(maxlen=MAX_LINES))
     written: int = 0
-    """How many lines it has written; those that are kept are the last of them."""
+    """The number of lines it has written; `lines` holds the last of them."""
     failed: Failed | None = None
     returned: Returned | None = None
     exited: Exited | None = None
     interrupted: bool = False
-    """It was asked to end."""
+    """It was sent SIGINT."""
     stopped: bool = False
-    """It was told to end, by a signal that leaves it no choice, before it had."""
+    """It was sent SIGTERM or SIGKILL before its call ended."""
 
     @property
     def answered(self) -> bool:
@@ -68,7 +68,7 @@ class RankState:
         return self.failed is not None or self.returned is not None
 
     def apply(self, event: Event) -> None:
-        """Takes in one event."""
+        """Applies one event."""
         if isinstance(event, Hello):
             self.pid, self.host, self.phase = event.pid, event.host, Phase.IDLE
         elif isinstance(event, PhaseChanged):
@@ -104,7 +104,7 @@ class RankState:
                 self.phase = Phase.STOPPED if self.stopped and not event.lost else Phase.FAILED
 
     def events(self) -> Iterator[Event]:
-        """The fewest events whose fold is this very state."""
+        """The shortest sequence of events whose fold equals this state."""
         if self.pid is not None:
             yield Hello(self.pid, self.host)
         if self.resident or self.device_used is not None:
@@ -139,5 +139,5 @@ class RankState:
 
 
 def _ended_by_interrupt(failed: Failed) -> bool:
-    """Whether a call that was interrupted ended for no other reason."""
+    """Whether the interrupt is the reason why an interrupted call failed."""
     return failed.from_peer or any(raised.type_name == KeyboardInterrupt.__name__ for raised in failed.chain[-1:])

@@ -10,26 +10,26 @@ from notebook_accel.launch.job import location
 from notebook_accel.launch.wire import frames
 
 StacksByRank = Mapping[int, Sequence[ThreadStack]]
-"""The threads of each rank that has told them, by its number on this machine."""
+"""The threads of each rank that reported them, by its index in the job."""
 
 
 @dataclass(frozen=True, repr=False)
 class JobStacks:
-    """Where each rank of a job was when it was asked; prints as text."""
+    """The stacks of a job's ranks at the time of the request; prints as text."""
 
     places: Sequence[Location]
-    """Of every rank, in one line each."""
+    """The location of every rank; prints as one line each."""
     threads: Mapping[int, Sequence[ThreadStack]]
-    """The stacks of each rank's threads, the main one first, by its global number. One that tells none is missing."""
+    """Each rank's threads, the main one first, by its global rank. A rank that reported none is missing."""
     note: str = ""
-    """Why there is nothing to tell."""
+    """Why there are no stacks."""
 
     def __repr__(self) -> str:
         parts = [self.note] if self.note else []
-        for place in self.places:
-            threads = self.threads.get(place.rank, ())
+        for each in self.places:
+            threads = self.threads.get(each.rank, ())
             shown = [_thread(thread) for thread in threads if thread.frames]
-            parts.append("\n".join([location.sentence([place]) + (":" if shown else ""), *shown]))
+            parts.append("\n".join([location.sentence([each]) + (":" if shown else ""), *shown]))
         return "\n\n".join(parts)
 
 

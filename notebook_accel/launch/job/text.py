@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _SPARKS = "▁▂▃▄▅▆▇█"
 _ZEROS = re.compile(r"(e-?)[+0]+")
-"""What an exponent of Python's has too much."""
+"""The sign and zeros of an exponent that people leave out: `3e-05` is `3e-5`."""
 _NO_FUNCTION = ("]", ".py", ".ipynb", "/")
-"""How the name ends of what is a cell, a script, a notebook or a folder."""
+"""Endings of names that are not functions: cells, scripts, notebooks, folders."""
 
 
 def title(name: str) -> str:
@@ -21,7 +21,7 @@ def title(name: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """No more than so many characters; where some are missing, the last is an ellipsis."""
+    """The text, cut to `most` characters with an ellipsis at its end."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """The same in whole seconds, for what is drawn again as it runs."""
+    """A duration in whole seconds, for views that are redrawn while a job runs."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -94,9 +94,9 @@ def label(template: str | None, first: int, local_size: int, world_size: int, ra
 
     Args:
         template: What the user has asked for, if not the usual one.
-        first: The first rank that this notebook has started.
-        local_size: Ranks on each machine.
-        world_size: Ranks on all machines.
+        first: The first rank that this driver runs.
+        local_size: Ranks on each node.
+        world_size: Ranks on all nodes.
         rank: Whose lines: a global rank, or several such as `0-3`.
     """
     if template is None:

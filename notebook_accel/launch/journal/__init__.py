@@ -1,13 +1,14 @@
-"""A job's events on disk: written while it runs, folded again by whoever wants to see it, then or later.
+"""A job's events on disk: appended while it runs, and read by any process that attaches to it, then or later.
 
-    writing.py ─ takes in the events of a job that runs here, and writes them now and then
-    pending.py ─ what it has yet to write: of a bar its last state, of a flood of lines the last
-    lines.py   ─ how an event stands in the file: one JSON object, one line
-    records.py ─ the folder of each job: which there are, whether they run, what to keep
-    owner.py   ─ which process runs a job, and whether it still does
-    reading.py ─ the events of a file, and what is added to it
-    results.py ─ what the ranks of a detached job return or raise, as they sent it
-    outcome.py ─ the result of a job that ran elsewhere, made of these
+    records.py        ─ the folder of each job: its files, which jobs exist and run, which are removed
+    lines.py          ─ the format of a journal: a head, then one JSON object a line for each event
+    writing.py        ─ writes the journal of a job that runs in this process; start reading here
+    pending.py        ─ the events that it has not written yet
+    reading.py        ─ reads a journal, and follows it while it grows
+    owner.py          ─ identifies the process that runs a job, and tells whether it still exists
+    results.py        ─ what the ranks of a detached job returned or raised, as they sent it
+    outcome.py        ─ the result of a job that ran in another process, made from these
+    stack_requests.py ─ requests the stacks of a job's ranks from the process that runs it
 
-The folds of a job that runs, of its journal, and of a journal that was made shorter are the same.
+A running job, its journal, and the journal after compaction all fold to the same state.
 """

@@ -11,9 +11,9 @@ from notebook_accel.events import Event, from_wire, to_wire
 from notebook_accel.launch.journal.owner import Owner
 
 FORMAT = 2
-"""Of the whole file; a change that older readers would misread gets the next number."""
+"""The version of the file format; a change that older readers would misread increments it."""
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode  # made once: it is most of the work
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # made once: creating it takes most of `dumps`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,22 +21,22 @@ class Head:
     """The first line."""
 
     owner: Owner
-    """The process that writes it."""
+    """The process that runs the job and writes the file."""
     origin: str = ""
-    """What the job was launched from: a notebook."""
+    """The notebook that the job was launched from."""
     detached: bool = False
-    """Whether the owner runs nothing but this job, whatever becomes of the notebook."""
+    """Whether the owner runs only this job, and goes on when the notebook ends."""
     generation: int = 0
-    """How often the file has been written anew, to be short."""
+    """How often the file was compacted."""
     kept: int = 0
-    """How many of the lines below stand for all that was in the file before."""
+    """How many of the lines below replace what was in the file before compaction."""
 
     def line(self) -> bytes:
         return _line({"format": FORMAT, **asdict(self)})
 
     @classmethod
     def parse(cls, line: bytes) -> Head:
-        """Reads it.
+        """Parses the first line of a journal.
 
         Raises:
             JobLostError: It was written by another version of this package, or is not such a line.
@@ -52,13 +52,13 @@ class Head:
 
 
 def encode(rank: int | None, event: Event) -> bytes:
-    """The line of an event; what is binary stays out of it."""
+    """The line of an event, without its binary blobs."""
     header, _ = to_wire(event)
     return _line(header if rank is None else {"rank": rank, **header})
 
 
 def decode(line: bytes) -> tuple[int | None, Event] | None:
-    """The event of a line, and its rank; `None` if the line is torn, or says what this version does not know."""
+    """The event of a line, and its rank; `None` if the line is torn, or of a later version of this package."""
     try:
         header = json.loads(line)
         rank = header.pop("rank", None)

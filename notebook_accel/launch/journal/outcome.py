@@ -1,4 +1,4 @@
-"""The result of a job that ran elsewhere, from what is on disk of it."""
+"""The result of a job that ran in another process, from its files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def result(job: Job, record: Record) -> Any:
         RankError: A rank failed, or its value can't be unpickled here.
         JobCancelledError: The job was cancelled or interrupted.
         JobLostError: It ended with its kernel, or its values went to that kernel alone.
-        NotebookAccelError: Whatever else the launch has raised.
+        NotebookAccelError: The launch raised another error.
     """
     if job.outcome is None:
         raise JobLostError(f"{job.title} could not be followed to its end")
@@ -53,7 +53,7 @@ def _values(job: Job, record: Record) -> list[Any] | None:
 
 
 def _error(job: Job, ended: JobEnded, record: Record) -> Exception:
-    """The error as it read where the job ran."""
+    """The error with the text that it had in the process that ran the job."""
     cls = getattr(errors, ended.error_type, None)
     raised: Exception = cls(ended.error) if cls is not None else RuntimeError(ended.error)
     if not isinstance(raised, RankError):
@@ -66,7 +66,7 @@ def _error(job: Job, ended: JobEnded, record: Record) -> Exception:
 
 
 def _with_exceptions(job: Job, record: Record) -> list[RankState]:
-    """The ranks, those that failed with what they raised, where that is to be had."""
+    """The ranks, with the pickled exceptions of those that failed, where these were stored."""
     try:
         sent = results.load(record)
     except JobLostError:

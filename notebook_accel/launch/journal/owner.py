@@ -1,4 +1,4 @@
-"""Which process runs a job, and whether it still does."""
+"""Identifies the process that runs a job, and tells whether it still exists."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, told apart from a later one of the same number, however the clock is set meanwhile."""
+    """A process, distinguished from a later one with the same ID, even if the clock was set in between."""
 
     pid: int
     began: int
-    """When it began, as its system counts: on Linux the ticks since the system has started."""
+    """When it began, on a clock of its system: on Linux in ticks since the boot."""
     system: str
-    """What gives processes their numbers: one start of a machine and, on Linux, one namespace there."""
+    """What its process ID is unique in: one boot of a machine and, on Linux, one PID namespace."""
 
     @classmethod
     def this(cls) -> Owner:
         return cls.of(os.getpid())
 
     @staticmethod
-    @functools.cache  # asked at each launch
+    @functools.cache  # called at each launch
     def of(pid: int) -> Owner:
-        """A process of this machine, which must be there."""
+        """A process of this machine, which must exist."""
         began = _began(pid)
         assert began is not None, f"there is no process {pid}"
         return Owner(pid, began, _system())
 
     @property
     def is_local(self) -> bool:
-        """Whether its number means here what it means there: of others nothing is known."""
+        """Whether it is of this system. Whether a process of another one exists cannot be known here."""
         return self.system == _system()
 
     def is_alive(self) -> bool:
-        """Whether the process has not ended; asked where it is near."""
+        """Whether the process exists; meaningful only if it is local."""
         return _began(self.pid) == self.began
 
 
 def _began(pid: int) -> int | None:
-    """When a process began; `None` if it has ended, or is hidden from us, and so is another user's."""
+    """When a process began; `None` if it has ended, or is another user's and hidden."""
     if os.path.exists("/proc/self/stat"):
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()  # its name may have blanks and brackets
+                fields = file.read().rpartition(b")")[2].split()  # its name may contain blanks and brackets
         except (FileNotFoundError, ProcessLookupError):
             return None
         return None if fields[0] in (b"Z", b"X") else int(fields[19])

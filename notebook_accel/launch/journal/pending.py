@@ -1,4 +1,4 @@
-"""What a journal has yet to write."""
+"""The events that a journal has not written yet."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from notebook_accel.events import AttemptStarted, Bar, Event, Heartbeat, Line, L
 from notebook_accel.launch.journal.lines import encode
 
 _MOST_LINES = 2000
-"""How many lines of a rank are written each time."""
+"""The most lines of a rank that are written at a time."""
 
 
 class Pending:
-    """What has yet to be written; of what only its latest state matters, that alone."""
+    """Events to write. Of a bar or a heartbeat only the latest is stored, and of a flood of lines only the last."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -23,7 +23,7 @@ class Pending:
     def add(self, rank: int | None, event: Event) -> None:
         self._count += 1
         if isinstance(event, Bar):
-            self._events[rank, event.bar] = rank, event  # stays where it began, as in the fold
+            self._events[rank, event.bar] = rank, event  # keeps the position of the first event, as the fold does
         elif isinstance(event, Heartbeat):
             self._events[rank, Heartbeat] = rank, event
         elif isinstance(event, LinesLeftOut):
@@ -33,18 +33,18 @@ class Pending:
             self._bound(rank)
         else:
             if isinstance(event, AttemptStarted):
-                self._drop_rank_events()  # it makes all of them new
+                self._drop_rank_events()  # the fold creates all ranks anew
             self._events[self._count] = rank, event
 
     def take(self) -> bytes:
-        """All of it, as lines."""
+        """Removes all events, and returns them as lines of the file."""
         dropped = ((rank, LinesLeftOut(count)) for rank, count in self._dropped.items())
         data = b"".join(encode(rank, event) for rank, event in (*dropped, *self._events.values()))
         self._clear()
         return data
 
     def _bound(self, rank: int | None) -> None:
-        """Of a flood of lines of a rank, the last."""
+        """Drops the oldest lines of a rank that has too many."""
         lines = self._lines.setdefault(rank, deque())
         lines.append(self._count)
         if len(lines) > _MOST_LINES:
@@ -52,9 +52,9 @@ class Pending:
             self._dropped[rank] += 1
 
     def _drop_rank_events(self) -> None:
-        ours = {key: told for key, told in self._events.items() if told[0] is None}
+        of_job = {key: entry for key, entry in self._events.items() if entry[0] is None}
         self._clear()
-        self._events = ours
+        self._events = of_job
 
     def _clear(self) -> None:
         self._events.clear()

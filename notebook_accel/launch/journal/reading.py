@@ -1,4 +1,4 @@
-"""Reads a journal: all of it, and then what is added to it, also while it is written anew."""
+"""Reads a journal, and follows it while it grows and is compacted."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from notebook_accel.launch.journal.records import Record
 
 RankEvent = tuple[int | None, Event]
 _TAIL_BYTES = 2**20
-"""Bytes at the end of a journal in which its last line is looked for."""
+"""Bytes at the end of a journal that are searched for its last line."""
 
 
 class Tail:
-    """The events of a journal that may grow."""
+    """Yields the events of a journal that may still grow, like `tail -F`."""
 
     def __init__(self, record: Record) -> None:
-        """Opens it.
+        """Opens the journal.
 
         Raises:
-            JobLostError: There is none, or it was written by another version of this package.
+            JobLostError: It does not exist, or it was written by another version of this package.
         """
         self._record = record
         self._torn = b""
         self._size = 0
-        """How many ranks there are."""
+        """The number of ranks."""
         self._file, self.head = self._open()
 
     def read(self) -> Iterator[RankEvent]:
-        """What has been added since the last time, line by whole line."""
+        """Yields the events that were added since the last call; a torn line waits until it is whole."""
         yield from self._read()
         while self._is_replaced():
-            yield from self._read()  # what came in between
+            yield from self._read()  # what was written before the file was replaced
             before = self.head
             self._file.close()
             self._file, self.head = self._open()
-            anew = self._read()
+            replacing = self._read()
             if self.head.generation == before.generation + 1:
-                for _ in range(self.head.kept):  # all of which was read from the file before
-                    next(anew, None)
-            yield from anew
+                for _ in range(self.head.kept):  # they replace events that were read before
+                    next(replacing, None)
+            yield from replacing
 
     def close(self) -> None:
         self._file.close()
@@ -78,11 +78,11 @@ class Tail:
         try:
             return os.stat(self._record.journal).st_ino != os.fstat(self._file.fileno()).st_ino
         except OSError:
-            return False  # somebody has removed it: nothing more comes
+            return False  # the folder was removed: nothing more comes
 
 
 def replay(record: Record) -> Job:
-    """The job as far as its journal tells.
+    """The job, folded from its journal.
 
     Raises:
         JobLostError: The journal can't be read.
@@ -95,12 +95,12 @@ def replay(record: Record) -> Job:
 
 
 def empty_job() -> Job:
-    """A job that the first event of a journal makes another."""
+    """A job without ranks; the first event of a journal resets it."""
     return Job("", 0, 0)
 
 
 def first_and_last(record: Record) -> tuple[JobStarted, JobEnded | None]:
-    """How a job began and how it ended, if it has, without reading all between.
+    """The first event of a job, and the last if it has ended, without reading those in between.
 
     Raises:
         JobLostError: The journal can't be read.

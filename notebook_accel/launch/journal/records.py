@@ -1,4 +1,4 @@
-"""The jobs on disk: a folder each, which only its user can read; the last 20 of them are kept."""
+"""The jobs on disk: a folder each, which only its user can read. The last 20 jobs are stored."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from notebook_accel.launch.journal.lines import Head
 VARIABLE = "NOTEBOOK_ACCEL_STATE"
 MAX_JOBS = 20
 KEEPALIVE_INTERVAL = 20.0
-"""Seconds between two signs that a job gives, for those on other machines that share the folder."""
+"""Seconds between two updates of a job's `running` file, for processes on other machines that share the folder."""
 _KEEPALIVE_TIMEOUT = 3 * KEEPALIVE_INTERVAL
 _ABANDONED_AFTER = 24 * 3600.0
-"""Seconds after which a job that nothing else is known of is forgotten: clocks of machines may be far apart."""
+"""Seconds without a keepalive after which a job may be removed; long, since clocks of machines may differ."""
 _NAME = re.compile(r"[0-9a-f]{12}-[0-9a-f]{6}")
 _OTHERS = 0o077
 
 
 def folder() -> Path:
-    """Where the jobs are."""
+    """The folder that holds the folders of all jobs."""
     state = os.environ.get(VARIABLE) or platformdirs.user_state_dir("notebook-accel", appauthor=False)
     return Path(os.path.expanduser(state), "jobs")
 
@@ -48,22 +48,22 @@ class Record:
 
     @property
     def results(self) -> Path:
-        """What the ranks have returned or raised, if it was a detached job."""
+        """What the ranks returned or raised; only for a detached job."""
         return self.path / "results"
 
     @property
     def running(self) -> Path:
-        """There while the job runs; its length is how often the job was asked to stop."""
+        """A file that exists while the job runs; its length is the number of stop requests."""
         return self.path / "running"
 
     @property
-    def asked(self) -> Path:
-        """As long as the times that the job was asked where its ranks are."""
+    def stack_requests(self) -> Path:
+        """A file whose length is the number of requests for stacks."""
         return self.path / "asked"
 
     @property
     def stacks(self) -> Path:
-        """The last answer to that."""
+        """The reply to the latest request for stacks."""
         return self.path / "stacks"
 
     def head(self) -> Head:
@@ -79,27 +79,27 @@ class Record:
             raise JobLostError(f"its journal can't be read: {error}") from error
 
     def is_running(self) -> bool:
-        """Whether the process that runs the job has not ended, nor said that the job has."""
+        """Whether the job runs: its process exists, and has not recorded the end."""
         try:
-            heard = self.running.stat().st_mtime
+            last_keepalive = self.running.stat().st_mtime
             owner = self.head().owner
         except (OSError, JobLostError):
             return False
-        return owner.is_alive() if owner.is_local else time.time() - heard < _KEEPALIVE_TIMEOUT
+        return owner.is_alive() if owner.is_local else time.time() - last_keepalive < _KEEPALIVE_TIMEOUT
 
     def may_run(self) -> bool:
-        """Whether the job may still run, for all that can be told from here: nobody must take its folder then."""
+        """Whether the job may still run, as far as this machine can know; then its folder must not be removed."""
         try:
-            heard = self.running.stat().st_mtime
+            last_keepalive = self.running.stat().st_mtime
         except FileNotFoundError:
             return False
         try:
             owner = self.head().owner
-        except JobLostError:  # it has just begun, or is of another version of this package
+        except JobLostError:  # it is just being created, or is of another version
             owner = None
         if owner is not None and owner.is_local:
             return owner.is_alive()
-        return time.time() - heard < _ABANDONED_AFTER
+        return time.time() - last_keepalive < _ABANDONED_AFTER
 
     def last_written(self) -> float:
         """When its journal was last written."""
@@ -108,22 +108,22 @@ class Record:
         except OSError:
             return time.time()
 
-    def begin(self) -> None:
-        """The job runs, and may be asked to stop."""
+    def mark_running(self) -> None:
+        """Creates the `running` file."""
         os.close(os.open(self.running, os.O_CREAT | os.O_WRONLY, 0o600))
 
-    def end(self) -> None:
-        """The job runs no more."""
+    def mark_ended(self) -> None:
+        """Removes the `running` file."""
         with contextlib.suppress(OSError):
             self.running.unlink()
 
     def request_stop(self) -> None:
-        """Asks the process that runs the job, whichever it is. A longer empty file needs no room on a full disk."""
+        """Requests that the job stop, by making `running` longer: a sparse file needs no room on a full disk."""
         with contextlib.suppress(FileNotFoundError), open(self.running, "r+b") as file:  # it has just ended
             os.ftruncate(file.fileno(), os.fstat(file.fileno()).st_size + 1)
 
-    def requests(self) -> int:
-        """How often the job was asked to stop."""
+    def stop_requests(self) -> int:
+        """The number of stop requests so far."""
         try:
             return self.running.stat().st_size
         except OSError:
@@ -134,10 +134,10 @@ class Record:
 
 
 def create(job_id: str, at: float) -> Record:
-    """Makes the folder of a job that began then.
+    """Creates the folder of a job that began at `at`.
 
     Raises:
-        OSError: It can't be made.
+        OSError: It can't be created.
     """
     parent = folder()
     if parent.parts[0].startswith("~"):
@@ -151,7 +151,7 @@ def create(job_id: str, at: float) -> Record:
 
 
 def prune() -> None:
-    """Forgets the oldest jobs, so that with one more there are as many as are kept."""
+    """Removes the oldest jobs, so that with one more there are `MAX_JOBS`."""
     parent = folder()
     for name in _names(parent)[: -(MAX_JOBS - 1)]:
         old = Record(parent / name)
@@ -159,8 +159,8 @@ def prune() -> None:
             old.remove()
 
 
-def found() -> list[Record]:
-    """All there are, the oldest first."""
+def all_records() -> list[Record]:
+    """The records of all jobs, oldest first."""
     parent = folder()
     return [Record(parent / name) for name in _names(parent)]
 
@@ -173,22 +173,22 @@ def _names(parent: Path) -> list[str]:
 
 
 def find(job_id: str | None, origin: str) -> Record:
-    """The job of that id, or of which that is the beginning; else the last one launched from there, else the last.
+    """The job whose ID begins with `job_id`; without one, the last that was launched from `origin`, or the last.
 
     Raises:
         ConfigurationError: There is none, or more than one.
     """
-    every = found()
+    every = all_records()
     if not every:
         raise ConfigurationError(f"no job has been launched yet, as far as {folder()} tells")
     if job_id is None:
         return next((record for record in reversed(every) if origin and _origin(record) == origin), every[-1])
-    fitting = [record for record in every if record.id.startswith(job_id)] if job_id else []
-    if len(fitting) != 1:
+    matches = [record for record in every if record.id.startswith(job_id)] if job_id else []
+    if len(matches) != 1:
         known = ", ".join(record.id for record in reversed(every[-5:]))
-        number = "several jobs begin" if fitting else "no job begins"
+        number = "several jobs begin" if matches else "no job begins"
         raise ConfigurationError(f"{number} with {job_id!r}; the last are {known}, and notebook_accel.jobs() lists all")
-    return fitting[0]
+    return matches[0]
 
 
 def is_private(path: Path) -> bool:

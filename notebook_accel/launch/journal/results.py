@@ -1,4 +1,4 @@
-"""What the ranks of a detached job return or raise, as they sent it: unpickled only by whoever asks for it."""
+"""What the ranks of a detached job returned or raised, as pickles; only the process that requests it unpickles it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from notebook_accel.launch.wire.stream import Decoder, encode
 
 
 class Results:
-    """Writes them, each as soon as it is there."""
+    """Writes the result of each rank as soon as it arrives."""
 
     def __init__(self, path: Path, job: Job) -> None:
         self._path = path
@@ -33,7 +33,7 @@ class Results:
             self._error = error
 
     def collect(self, ranks: Sequence[RankState]) -> tuple[None, Exception | None]:
-        """Lets go of the values, which are written; or says why they are not."""
+        """Frees the values, which are on disk; returns an error if they could not be written."""
         for state in ranks:
             state.returned = Returned()
         if self._error is None:
@@ -49,10 +49,10 @@ class Results:
 
 
 def load(record: Record) -> dict[int, Event]:
-    """What each rank has sent, pickles and all; nothing if the job was not detached.
+    """The event with the result of each rank, still pickled; empty if the job was not detached.
 
     Raises:
-        JobLostError: Somebody else may have written it, or it is not whole.
+        JobLostError: Another user may have written it, or it is damaged.
     """
     try:
         data = record.results.read_bytes()

@@ -1,4 +1,4 @@
-"""Asks the process that runs a job where its ranks are, by way of the job's folder, as others ask it to stop."""
+"""Requests the stacks of a job's ranks from the process that runs it, through files in the job's folder."""
 
 from __future__ import annotations
 
@@ -19,88 +19,91 @@ if TYPE_CHECKING:
     from notebook_accel.launch.job.stacks import StacksByRank
 
 _INTERVAL = 0.05
-"""Seconds between two looks for the answer."""
-_PATIENCE = 30.0
-"""Seconds after which it is looked for no longer."""
+"""Seconds between two checks for the reply."""
+_TIMEOUT = 30.0
+"""Seconds after which the requester gives up."""
 
 
 class StackRequestHandler:
-    """Stands in the process that runs the job."""
+    """Answers requests; used in the process that runs the job."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._heard = 0
+        self._handled = 0
 
-    def look(self, record: Record) -> None:
-        """Has the ranks asked, if somebody wants it; the answer is written when they have told."""
-        asked = _request_count(record)
-        if asked > self._heard:
-            self._heard = asked
-            self._job.runner.request_stacks(lambda told: _write(record, asked, told))
+    def poll(self, record: Record) -> None:
+        """Requests stacks from the ranks if there is a new request, and writes the reply once they have answered."""
+        number = _request_count(record)
+        if number > self._handled:
+            self._handled = number
+            self._job.runner.request_stacks(lambda stacks_by_rank: _write(record, number, stacks_by_rank))
 
 
 def stack_requester(job: Job, record: Record) -> Callable[[Callable[[StacksByRank], object]], object]:
-    """What `Job.stacks` asks, for a job that runs in another process."""
+    """The `Runner.request_stacks` of a job that runs in another process."""
 
-    def ask(then: Callable[[StacksByRank], object]) -> None:
+    def request_stacks(then: Callable[[StacksByRank], object]) -> None:
         if job.outcome is not None:
             then({})
             return
         try:
-            with open(record.asked, "ab", opener=_private) as file:
+            with open(record.stack_requests, "ab", opener=_private) as file:
                 file.write(b"?")
                 number = file.tell()
-        except OSError:  # nobody can be asked any more
+        except OSError:  # the job's folder is gone
             then({})
             return
         threading.Thread(target=_wait, args=(job, record, number, then), name="ask for stacks", daemon=True).start()
 
-    return ask
+    return request_stacks
 
 
 def _wait(job: Job, record: Record, number: int, then: Callable[[StacksByRank], object]) -> None:
     pause = threading.Event()
-    for _ in range(int(_PATIENCE / _INTERVAL)):
-        answer = _read(record, number)
-        if answer is not None or job.outcome is not None:
+    for _ in range(int(_TIMEOUT / _INTERVAL)):
+        reply = _read(record, number)
+        if reply is not None or job.outcome is not None:
             break
         pause.wait(_INTERVAL)
-    then(answer or {})
+    then(reply or {})
 
 
 def _request_count(record: Record) -> int:
     try:
-        return record.asked.stat().st_size
+        return record.stack_requests.stat().st_size
     except OSError:
         return 0
 
 
-def _write(record: Record, number: int, told: StacksByRank) -> None:
-    """The number of the question, then what each rank has told, with the names that the notebook has for places."""
+def _write(record: Record, number: int, stacks_by_rank: StacksByRank) -> None:
+    """Writes the number of the request, then the stacks, with the names that the user has for files: `In[3]`."""
     lines = [encode(None, StacksRequested(number))]
-    lines += [encode(rank, Stacks(number, [_displayable(thread) for thread in threads])) for rank, threads in told.items()]
+    lines += [
+        encode(rank, Stacks(number, [_displayable(thread) for thread in threads]))
+        for rank, threads in stacks_by_rank.items()
+    ]
     new = record.stacks.with_suffix(".new")
-    with contextlib.suppress(OSError):  # whoever asks waits in vain, then
+    with contextlib.suppress(OSError):  # without a reply the requester runs into its timeout
         with open(new, "wb", opener=_private) as file:
             file.writelines(lines)
         os.replace(new, record.stacks)
 
 
 def _read(record: Record, number: int) -> StacksByRank | None:
-    """The answer, if there is one to this question or a later one."""
+    """The reply to this request or a later one, if there is one."""
     try:
-        question, *answers = map(decode, record.stacks.read_bytes().splitlines())
+        request, *replies = map(decode, record.stacks.read_bytes().splitlines())
     except (OSError, ValueError):
         return None
-    if question is None or not isinstance(question[1], StacksRequested) or question[1].number < number:
+    if request is None or not isinstance(request[1], StacksRequested) or request[1].number < number:
         return None
     return {
-        rank: event.threads for rank, event in filter(None, answers) if rank is not None and isinstance(event, Stacks)
+        rank: event.threads for rank, event in filter(None, replies) if rank is not None and isinstance(event, Stacks)
     }
 
 
 def _displayable(thread: ThreadStack) -> ThreadStack:
-    return replace(thread, frames=frames.placed(thread.frames))
+    return replace(thread, frames=frames.with_sources(thread.frames))
 
 
 def _private(path: str, flags: int) -> int:

@@ -1,4 +1,4 @@
-"""Writes what a job folds, now and then and at its end. What goes wrong here never harms the launch."""
+"""Writes the journal of a job, at intervals and at its end. An error here never harms the launch."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from notebook_accel.launch.show import front_end
 _FIRST = 0.1
 """Seconds after which a job is written for the first time: most launches are over by then, and written once."""
 _INTERVAL = 0.3
-"""Seconds between two times, unless they take too long for that."""
+"""Seconds between two writes, unless they take too much time for that."""
 _SHARE = 0.01
-"""The most of a processor's time that writing takes."""
+"""The share of time that writing may take."""
 LONGEST = 4 * 2**20
-"""Bytes from which on a journal is written anew, with what its events have come to in their place."""
+"""Bytes from which on a journal is compacted: its events are replaced by the fewest that fold to the same state."""
 _GROWTH = 4
-"""If that is long itself: how many times as long the journal becomes before it is written anew again."""
+"""The factor by which a journal grows after a compaction before the next one, if it is long itself."""
 
 _warned = False
-"""Whether the user of this process knows already that nothing is recorded."""
+"""Whether the user was warned that nothing is recorded; once a process."""
 
 
 class Journal:
-    """The writer of one job; stands among its views, whose runner calls it."""
+    """Writes the journal of one job. The runner of the job refreshes it in turn with the views."""
 
     def __init__(self, job: Job, *, detached: bool = False) -> None:
         self._job = job
@@ -45,7 +45,7 @@ class Journal:
         self._limit = LONGEST
         self._failed = False
         self._has_every_event = job.status is Status.STARTING
-        """Whether all that was told of the job has come here."""
+        """Whether this object has received every event of the job."""
         self._has_pruned = False
         self._due = time.monotonic() + _FIRST
         self._last_keepalive = time.monotonic()
@@ -54,7 +54,7 @@ class Journal:
         job.listen(self._on_event)
 
     def open(self) -> Record:
-        """Begins to write, so that the job can be found from now on.
+        """Creates the job's folder, so that other processes find the job from now on.
 
         Raises:
             OSError: It cannot be written.
@@ -62,7 +62,7 @@ class Journal:
         self._prune()
         self._record = records.create(self._job.id, self._job.started)
         try:
-            self._record.begin()
+            self._record.mark_running()
             self._rewrite(self._beginning() if self._has_every_event and not self._failed else self._snapshot())
         except OSError:
             self._record.remove()
@@ -72,19 +72,19 @@ class Journal:
 
     def refresh(self) -> None:
         began = time.monotonic()
-        self._prune()  # now, while the ranks start: it takes longer than all the rest
+        self._prune()  # now, while the ranks start: removing folders takes longer than everything else here
         if began < self._due:
             return
         self._write()
         if self._record is not None:
             self._poll_stop_requests(self._record)
-            self._stack_requests.look(self._record)
+            self._stack_requests.poll(self._record)
             self._keep_alive(self._record, began)
         ended = time.monotonic()
         self._due = ended + max(_INTERVAL, (ended - began) / _SHARE)
 
     def finish(self) -> None:
-        """The end was heard, and all is written."""
+        """Does nothing: `_on_event` has written everything when the job ended."""
 
     def _on_event(self, rank: int | None, event: Event) -> None:
         last = isinstance(event, JobEnded)
@@ -93,7 +93,7 @@ class Journal:
         if last:
             self._write(last=True)
             if self._record is not None:
-                self._record.end()
+                self._record.mark_ended()
 
     def _write(self, *, last: bool = False) -> None:
         if self._failed and not last:
@@ -102,7 +102,7 @@ class Journal:
             if self._record is None:
                 self.open()
             elif self._failed:
-                self._rewrite(self._snapshot())  # perhaps there is room again: all of it, or nothing
+                self._rewrite(self._snapshot())  # the disk may have room again: write everything, or nothing
             else:
                 self._append()
         except OSError as error:
@@ -125,11 +125,11 @@ class Journal:
             self._rewrite(self._snapshot())
 
     def _beginning(self) -> bytes:
-        """All that was told so far."""
+        """All events so far, as lines."""
         return encode(*next(self._job.events())) + self._pending.take()
 
     def _snapshot(self) -> bytes:
-        """What that has come to."""
+        """The fewest events that fold to the state of the job, as lines."""
         self._pending.take()
         return b"".join(encode(rank, event) for rank, event in self._job.events())
 
@@ -148,10 +148,10 @@ class Journal:
         self._limit = max(LONGEST, _GROWTH * len(data))
 
     def _poll_stop_requests(self, record: Record) -> None:
-        asked = record.requests()
-        for _ in range(self._stop_requests, asked):
+        count = record.stop_requests()
+        for _ in range(self._stop_requests, count):
             self._job.cancel()
-        self._stop_requests = max(self._stop_requests, asked)
+        self._stop_requests = max(self._stop_requests, count)
 
     def _keep_alive(self, record: Record, now: float) -> None:
         if now - self._last_keepalive > records.KEEPALIVE_INTERVAL:

@@ -47,7 +47,9 @@ def of_ranks(plan: Plan, rendezvous: Rendezvous, environ: Mapping[str, str]) -> 
     if not rendezvous.opened_by_engine:
         shared |= {"MASTER_ADDR": rendezvous.host, "MASTER_PORT": str(rendezvous.port)}
         here = rendezvous.num_nodes == 1
-        interface = interfaces.of(interfaces.LOOPBACK) if here else interfaces.route_to(rendezvous.host, rendezvous.port)
+        interface = (
+            interfaces.of(interfaces.LOOPBACK) if here else interfaces.route_to(rendezvous.host, rendezvous.port)
+        )
         if interface:
             # Otherwise gloo takes whatever the host's name resolves to, and both listen beyond this machine.
             shared.setdefault("GLOO_SOCKET_IFNAME", interface)

@@ -60,7 +60,9 @@ class Rank:
     memory and collective waits. Python raises an interrupt only in the main thread, so it cannot cut a message in two.
     """
 
-    def __init__(self, channel: Channel, heartbeat: float, *, isolated: bool = True, pace: float = REPORT_INTERVAL) -> None:
+    def __init__(
+        self, channel: Channel, heartbeat: float, *, isolated: bool = True, pace: float = REPORT_INTERVAL
+    ) -> None:
         self._channel = channel
         self._heartbeat = heartbeat
         self._isolated = isolated

@@ -308,7 +308,7 @@ class Server:
             while self._wakeup[0].recv(4096):
                 pass
         ranks = {pid: (group, rank) for group in self._groups.values() for rank, pid in group.pids.items()}
-        while (pid := children.ended()) is not None:
+        while (pid := children.find_ended()) is not None:
             if pid in ranks:
                 # Not reaped yet, so the number still names this rank's process group and no other.
                 with contextlib.suppress(ProcessLookupError, PermissionError):

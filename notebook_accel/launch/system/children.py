@@ -17,8 +17,8 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
-def ended() -> int | None:
-    """A child that has ended and is not reaped, or `None`."""
+def find_ended() -> int | None:
+    """The ID of a child that has ended and is not reaped, or `None`."""
     try:
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -44,7 +44,7 @@ def shares_session(pid: int) -> bool:
 
 
 def kill_all() -> None:
-    """Kills and reaps them all. Whoever adopts orphans is then rid of all its descendants."""
+    """Kills and reaps all children, and with `adopt_orphans` all descendants."""
     while found := pids():
         for pid in found:
             with contextlib.suppress(ProcessLookupError):

@@ -12,7 +12,7 @@ _SPARE = 64
 """Beside those that ranks need."""
 
 
-def allow(count: int) -> None:
+def raise_limit(count: int) -> None:
     """Raises this process's soft limit of open files, which is often 1024, if so many more need it.
 
     Raises:

@@ -13,7 +13,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def of(address: str) -> str | None:
-    """The interface that has an IPv4 address, if that can be told."""
+    """The interface that has this IPv4 address; `None` if unknown."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):
@@ -24,7 +24,7 @@ def of(address: str) -> str | None:
 
 
 def route_to(host: str, port: int) -> str | None:
-    """The interface through which this machine reaches another, if that can be told."""
+    """The interface through which this machine reaches another; `None` if unknown."""
     with contextlib.suppress(OSError):
         return of(own_address(host, port))
     return None

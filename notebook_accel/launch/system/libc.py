@@ -13,9 +13,10 @@ _LINE_BUFFERED = 1  # _IOLBF
 
 
 def die_with_parent(parent: int) -> None:
-    """Has this process killed when its parent ends, which has one thread; at once, if it has ended already.
+    """Has the system kill this process when its parent ends; exits at once if the parent has ended already.
 
-    What this process becomes through `exec` is killed too.
+    The signal is sent when the parent's *thread* ends that forked, so the parent must have a single thread. It survives
+    `exec`.
     """
     if sys.platform == "linux":
         _library.prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
@@ -24,12 +25,12 @@ def die_with_parent(parent: int) -> None:
 
 
 def outlive_parent() -> None:
-    """Takes `die_with` back."""
+    """Undoes `die_with_parent`."""
     if sys.platform == "linux":
         _library.prctl(_PARENT_DEATH_SIGNAL, 0, 0, 0, 0)
 
 
 def line_buffer_c_stdout() -> None:
-    """Has what C code prints appear line by line, although standard output is a pipe."""
+    """Makes C code flush standard output at each line, although it is a pipe."""
     if sys.platform == "linux":
         _library.setvbuf(ctypes.c_void_p.in_dll(_library, "stdout"), None, _LINE_BUFFERED, 0)

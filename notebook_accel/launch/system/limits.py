@@ -16,7 +16,7 @@ _STRICT = 2
 
 
 def explain_refusal(error: OSError) -> str:
-    """Why the system has refused to start a process, as far as it can be told, and what to do about it."""
+    """Why the system refused to start a process, as far as can be determined, and what to do about it."""
     if error.errno == errno.ENOMEM:
         why = "there is no memory left for it"
         if _number(Path("/proc/sys/vm/overcommit_memory")) == _STRICT:
@@ -88,7 +88,7 @@ def _cgroups() -> list[Path]:
 
 
 def _number(file: Path, otherwise: float = math.inf) -> float:
-    """What a file of the system says; there is no limit where there is no such file."""
+    """The number in a file of the system; without that file there is no limit."""
     try:
         return float(file.read_text().strip().replace("max", "inf"))
     except (OSError, ValueError):

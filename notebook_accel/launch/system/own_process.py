@@ -1,6 +1,6 @@
-"""What a new process takes for its own: its parent's death, a session, signals, streams, threads, an environment.
+"""Sets up a new process: parent-death signal, session, signal handlers, streams, thread pools, environment.
 
-Ranks do so, and what starts ranks for them: a fork has all of this from the server, which is none of its affair.
+Ranks and supervisors call this first, because a fork inherits all of it from the fork server.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from notebook_accel.launch.system import libc
 
 
 def find_thread_pools() -> None:
-    """Looks, once and before the forks, for the thread pools of libraries, which `take_threads` limits."""
+    """Finds, once and before the forks, the thread pools of libraries that `limit_threads` limits."""
     global _blas
     with contextlib.suppress(ImportError):
         from threadpoolctl import ThreadpoolController
@@ -30,14 +30,14 @@ def find_thread_pools() -> None:
 _blas: Any = None
 
 
-def settle(parent: int) -> None:
-    """Does what does not depend on the launch: a session, signals and a `__main__` of its own."""
+def initialize(parent: int) -> None:
+    """Does what is the same for every launch: a session, default signal handlers, and an empty `__main__`."""
     if os.getsid(0) != os.getpid():
         os.setsid()
     libc.die_with_parent(parent)
     gc.enable()
-    _take_signals()
-    _take_main()
+    _reset_signals()
+    _replace_main()
 
 
 def flush() -> None:
@@ -58,7 +58,7 @@ def set_environment(environment: Mapping[str, str]) -> None:
 
 
 def redirect_streams(out: int, err: int) -> None:
-    """Everything that is written to descriptors 1 and 2 goes to the kernel, line by line, whoever writes it."""
+    """Redirects descriptors 1 and 2 to the pipes of the driver, so that it also gets output of C code and children."""
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
     for source, target in ((out, 1), (err, 2)):
@@ -72,7 +72,7 @@ def redirect_streams(out: int, err: int) -> None:
 
 
 def limit_threads() -> None:
-    """Limits the thread pools that are loaded already; those loaded later read the environment."""
+    """Limits the thread pools that are loaded; those that are loaded later read `OMP_NUM_THREADS`."""
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # one number for each level of nesting
     threads = max(1, int(first)) if first.isdecimal() else 1
     if _blas is not None:
@@ -82,14 +82,14 @@ def limit_threads() -> None:
         torch.set_num_threads(threads)
 
 
-def _take_signals() -> None:
+def _reset_signals() -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for signum in (signal.SIGTERM, signal.SIGCHLD):
         signal.signal(signum, signal.SIG_DFL)
 
 
-def _take_main() -> None:
+def _replace_main() -> None:
     """A `__main__` of its own, like a notebook's: empty, and without a file that workers could try to run."""
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__

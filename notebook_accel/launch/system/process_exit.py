@@ -46,7 +46,7 @@ def has_process_group() -> bool:
 
 
 def clear_main() -> None:
-    """Lets go of what the names of `__main__` hold, as an interpreter does: files are closed, finalizers run."""
+    """Clears the names of `__main__`, as an interpreter does: files are closed, finalizers run."""
     sys.setswitchinterval(_NO_SWITCH)  # threads that are daemons are not to find their names gone
     names = vars(sys.modules["__main__"])
     private = [name for name in names if name.startswith("_") and not name.startswith("__")]
@@ -79,7 +79,7 @@ def _flush(file: _io._IOBase) -> None:
 def _destroy_device_group() -> None:
     """Closes the group whose collectives run on a device: they would end with this process, and hang the others.
 
-    On the CPU none outlives its call, and gloo takes 20 ms to say goodbye.
+    On the CPU none outlives its call, and gloo takes 20 ms to shut down.
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized() and has_process_group():

@@ -1,4 +1,4 @@
-"""Starts a fresh Python process of ours, without the shadows of the user's folder."""
+"""Starts Python processes of this package that modules in the user's folder cannot shadow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ getattr(importlib.import_module(module), name)(*arguments)
 
 
 def command(entry: str, arguments: Sequence[Any], *, detached: bool = False) -> list[str]:
-    """The command line that calls `entry`, written `module:function`, with JSON arguments; detached: nobody's child."""
+    """The command line that calls `entry` (`module:function`) with JSON arguments; detached: it orphans itself."""
     try:
         here = os.getcwd()
     except FileNotFoundError:
@@ -55,11 +55,11 @@ def start(
 
     Args:
         entry: Written `module:function`.
-        channel: What it is to be told through.
-        log: Where it writes.
+        channel: The socket for messages to it.
+        log: The file for its output.
         arguments: JSON.
         environment: By default this process's own.
-        detached: It is to be nobody's child; the process that is returned ends at once.
+        detached: Whether to orphan it: it forks, and the process that is returned ends at once.
 
     Raises:
         OSError: It cannot be started.
@@ -77,9 +77,9 @@ def start(
 
 
 def why_it_ended(what: str, log: IO[bytes]) -> str:
-    """Tells that a process has ended, and what it wrote last."""
-    said = "" if log.closed else os.pread(log.fileno(), 2**20, 0).decode(errors="replace").strip()
-    return f"{what} has ended" + (f". It said:\n{said[-4000:]}" if said else ".")
+    """The message that a process has ended, with its last output."""
+    output = "" if log.closed else os.pread(log.fileno(), 2**20, 0).decode(errors="replace").strip()
+    return f"{what} has ended" + (f". It said:\n{output[-4000:]}" if output else ".")
 
 
 def spawn(entry: str, fds: Sequence[int], environment: Mapping[str, str], *arguments: Any) -> int:

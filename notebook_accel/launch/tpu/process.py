@@ -49,7 +49,9 @@ class Process:
             rank_local.enter({})
             thread_output.set_streams(slot.out, slot.err)
         channel = Channel(socket.socket(fileno=slot.channel))
-        rank = Rank(channel, self._group.heartbeat, isolated=False, pace=constants.report_interval(len(self._group.slots)))
+        rank = Rank(
+            channel, self._group.heartbeat, isolated=False, pace=constants.report_interval(len(self._group.slots))
+        )
         try:
             rank.serve()
         finally:

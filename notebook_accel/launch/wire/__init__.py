@@ -1,4 +1,4 @@
-"""What is the same at both ends of a socket: messages, a call's payload, its pickles, the state that ranks mirror.
+"""Code for both ends of a socket: messages, the payload of a call, its pickles, and the state that ranks mirror.
 
 Start reading at `stream.py`.
 """

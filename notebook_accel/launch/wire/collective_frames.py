@@ -1,4 +1,4 @@
-"""Tells from a stack whether it waits for other ranks, and in what.
+"""Finds the collective operation that a stack is in, if it is in one.
 
 By the names of torch's files, which a stack that faulthandler wrote has too; nothing of torch is imported or replaced.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _SHIMS = frozenset({"distributed/c10d_logger.py", "_ops.py", "utils/_contextlib.py"})
-"""What stands between a collective and its C code, or around it."""
+"""Files of wrappers around collectives."""
 _FILES = {
     "distributed/distributed_c10d.py": "",
     "distributed/rendezvous.py": "",
@@ -16,7 +16,7 @@ _FILES = {
     "distributed/utils.py": "",
     "nn/parallel/distributed.py": "DistributedDataParallel",
 }
-"""Where C code that a function calls talks to other ranks; and what to call that, if not by the function's own name."""
+"""Files whose functions communicate with other ranks, and the name to show; empty for the function's own name."""
 
 
 def outermost(stack: Iterable[tuple[str, str]]) -> tuple[str, int]:
@@ -40,5 +40,5 @@ def outermost(stack: Iterable[tuple[str, str]]) -> tuple[str, int]:
 
 
 def is_backward(filename: str, function: str) -> bool:
-    """Whether a frame has handed over to torch's C code that runs a backward pass, collectives and all."""
+    """Whether a frame called torch's C code that runs a backward pass, with its collectives."""
     return function == "_engine_run_backward" and filename.endswith("/torch/autograd/graph.py")

@@ -8,22 +8,21 @@ import sys
 STACKS_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
 """Makes a rank write the Python stack of each of its threads to its stacks file, whatever it is doing.
 
-Only for one that does not answer (see `looking`). Its second thread takes the signal, so that it interrupts no call of
-the user's code."""
+Only for a rank that does not answer a request (see `rank/stack_sampler.py`). The rank's second thread takes the signal,
+so that no system call of the user's code is interrupted."""
 
 
 DESCRIPTORS = 6
-"""Of each rank: its channel, twice, two pipes, its stacks, and one on its way to the kernel."""
+"""File descriptors per rank: two of its channel, two pipes, its stacks file, and one in transit to the kernel."""
 
 
 REPORT_INTERVAL = 0.1
-"""Seconds between two times that it is told."""
+"""Seconds between two reports of a rank's bars and metrics."""
 _RANKS_AT_FULL_RATE = 10
-"""Up to so many ranks of one machine tell at `PACE`; more tell less often, and all of them together no more than these.
+"""Up to this many ranks of one node report at `REPORT_INTERVAL`. More ranks report less often, so that the total rate
+stays the same: a single process receives all reports."""
 
-One process hears them all."""
 
-
-def pace(ranks: int) -> float:
-    """Seconds between two times that one of so many ranks tells."""
+def report_interval(ranks: int) -> float:
+    """Seconds between two reports of one of this many ranks."""
     return REPORT_INTERVAL * max(1.0, ranks / _RANKS_AT_FULL_RATE)

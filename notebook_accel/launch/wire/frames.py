@@ -1,4 +1,4 @@
-"""Frames of a stack: which are the user's, and how they read."""
+"""Frames of a stack: which are the user's, and how they are formatted."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _DUMPED = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*
 
 
 def cache_cell_sources(sources: Mapping[str, str]) -> None:
-    """Makes the text of cells, by file name, known to whatever shows a traceback or inspects a function here."""
+    """Adds the text of cells, by file name, to `linecache`, for tracebacks and `inspect` in this process."""
     for filename, text in sources.items():
-        # A cell is no file: with no time stamp, the entry is never checked against the disk.
+        # A cell is not a file: without a time stamp, `linecache` never checks the entry against the disk.
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
 
 
@@ -70,12 +70,12 @@ def where(frame: Frame) -> str:
 
 
 def source(frame: Frame) -> str:
-    """The line itself."""
+    """The source line of a frame."""
     return frame.line or linecache.getline(frame.filename, frame.lineno).strip()
 
 
-def placed(stack: Iterable[Frame]) -> list[Frame]:
-    """The frames with the names that the notebook has for places, and with their source: for who has neither."""
+def with_sources(stack: Iterable[Frame]) -> list[Frame]:
+    """The frames with display names, such as `In[3]`, and source lines, for processes that have neither."""
     return [replace(frame, filename=cell_names.name_of(frame.filename), line=source(frame)) for frame in stack]
 
 

@@ -1,4 +1,4 @@
-"""The state of the notebook that every rank takes on before it unpickles a call.
+"""The state of the notebook that every rank mirrors before it unpickles a call.
 
 Mirrored: working directory, `sys.path`, `sys.argv`; the random states of Python, NumPy and torch (the CPU's state, and
 the seed of the devices); torch's default dtype, float32 matmul precision and deterministic mode. The environment is
@@ -27,33 +27,33 @@ from notebook_accel.launch.system import installed
 
 @dataclass(frozen=True)
 class State:
-    """What is mirrored."""
+    """The mirrored state."""
 
     cwd: str
     path: list[str]
     argv: list[str]
     numbers: NumericState | None
-    """`None` to leave the rank's alone."""
+    """`None` to leave the rank's unchanged."""
 
 
 _FOLDERS_VARIABLE = "NOTEBOOK_ACCEL_PLACES"
-"""Where the notebook's own folders are on a rank's machine, by their paths there; not set where they are the same."""
+"""The variable that maps the notebook's folders to their paths on a rank's node; unset if the paths are equal."""
 _own_path: list[str] = []
-"""The search path that this rank began with."""
+"""The `sys.path` that this rank started with."""
 
 
-def folders_environment(places: Mapping[str, str]) -> dict[str, str]:
-    """What a rank on another machine is told, in its environment, of where the notebook's own folders are."""
-    return {_FOLDERS_VARIABLE: json.dumps(dict(places))}
+def folders_environment(folders: Mapping[str, str]) -> dict[str, str]:
+    """The variable that tells a rank on another node where the notebook's folders are there."""
+    return {_FOLDERS_VARIABLE: json.dumps(dict(folders))}
 
 
 @dataclass(frozen=True)
 class NumericState:
-    """How random numbers, and all numbers of torch, come about."""
+    """Random states, and torch's settings for numbers."""
 
     random: Any
     numpy: Any
-    """`None` when the notebook has not imported NumPy: the rank then draws a seed of its own."""
+    """`None` if the notebook has not imported NumPy: the rank then draws its own seed."""
     torch: dict[str, Any] | None
 
 
@@ -74,7 +74,7 @@ def capture() -> State:
 
 
 def capture_paths() -> State:
-    """Reads only where this process is, and where it finds modules.
+    """Reads only the working directory, `sys.path` and `sys.argv`.
 
     Raises:
         ConfigurationError: The working directory is gone.
@@ -83,17 +83,17 @@ def capture_paths() -> State:
 
 
 def apply(state: State) -> None:
-    """Takes the state on.
+    """Applies the state to this process.
 
     Raises:
         FileNotFoundError: The working directory is gone.
     """
-    places = os.environ.get(_FOLDERS_VARIABLE)
-    if places is None:
+    folders = os.environ.get(_FOLDERS_VARIABLE)
+    if folders is None:
         os.chdir(state.cwd)
         sys.path[:] = state.path
     else:
-        _apply_on_other_node(state, json.loads(places))
+        _apply_on_other_node(state, json.loads(folders))
     sys.argv[:] = state.argv
     _invalidate_user_folders()
     sys.dont_write_bytecode = True
@@ -106,7 +106,7 @@ _python_path_stats = importlib.machinery.SourceFileLoader.path_stats
 
 
 def _path_stats(loader: importlib.machinery.SourceFileLoader, path: Any) -> Mapping[str, Any]:
-    """What Python compares byte code with: the second of the source's last edit, and its length.
+    """The source's time of change, in seconds, and its length, which Python compares with those in byte code.
 
     That is too coarse for launches that take milliseconds. Byte code of the user's own modules that is older than its
     source, as the file system has noted the moments of both, is made to differ, so that the source is compiled again.
@@ -121,12 +121,12 @@ def _path_stats(loader: importlib.machinery.SourceFileLoader, path: Any) -> Mapp
     return {**found, "mtime": -1} if os.stat(path).st_ctime_ns >= written else found
 
 
-def _apply_on_other_node(state: State, places: Mapping[str, str]) -> None:
-    """On another machine only the notebook's own folders are the notebook's; packages are where they are here."""
+def _apply_on_other_node(state: State, folders: Mapping[str, str]) -> None:
+    """Sets the paths on another node: of the notebook's `sys.path` only its own folders, then this node's packages."""
     global _own_path
     _own_path = _own_path or list(sys.path)
-    os.chdir(places[state.cwd])
-    users = [places.get(folder, folder) for folder in state.path if folder == "" or folder in places]
+    os.chdir(folders[state.cwd])
+    users = [folders.get(folder, folder) for folder in state.path if folder == "" or folder in folders]
     sys.path[:] = [*users, *(folder for folder in _own_path if folder not in users)]
 
 
@@ -143,7 +143,7 @@ def _apply_numeric_state(numbers: NumericState) -> None:
 
 
 def _invalidate_user_folders() -> None:
-    """Makes the import system list the user's folders anew: it may have done so within a tick of the last edit.
+    """Makes the import system list the user's folders again: its listing may predate an edit within the same tick.
 
     The folders of Python and of its packages are large, and have not changed within a tick.
     """
@@ -157,12 +157,12 @@ def _invalidate_user_folders() -> None:
 
 
 def remember_user_folders() -> None:
-    """Remembers, before the forks, which folders are the user's, so that no fork looks through all of them.
+    """Records, before the forks, which folders are the user's, so that no fork examines all of them.
 
-    There are hundreds; each looked at is a page of memory that the fork no longer shares.
+    There are hundreds, and examining one costs a page of memory that the fork no longer shares.
     """
     global _user_folders, _last_finder
-    known = list(sys.path_importer_cache)  # the first question may import something
+    known = list(sys.path_importer_cache)  # a copy: `is_installed` may import something
     _user_folders = [name for name in known if not installed.is_installed(os.path.join(name, ""))]
     _last_finder = next((finder for finder in reversed(sys.path_importer_cache.values()) if finder is not None), None)
 
@@ -172,11 +172,11 @@ _last_finder: object = None
 
 
 def _folders_listed_since() -> list[str]:
-    """The folders that have been listed since then, the last first."""
+    """The folders that were listed since `remember_user_folders`, the last first."""
     found: list[str] = []
     try:
         for name, finder in reversed(sys.path_importer_cache.items()):
-            if finder is not None and finder is _last_finder:  # another one, if somebody has cleared them
+            if finder is not None and finder is _last_finder:  # never found if the cache was cleared
                 break
             found.append(name)
     except RuntimeError:  # another thread imports: the folders may have moved
@@ -228,7 +228,7 @@ _filters = threading.Lock()
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Without what torch 2.9 has to say of names for one setting, old and new: all of it means the user's own code."""
+    """Suppresses torch 2.9's warnings about old names of a setting, which are meant for the user's own code."""
     with _filters, warnings.catch_warnings():  # ranks may be threads, and the filters are the process's
         warnings.simplefilter("ignore")
         yield

@@ -1,6 +1,6 @@
-"""A call as it travels to the ranks: a small one in the message; a large one written once, to a memory file.
+"""The payload of a call: a small one is sent in the message; a large one is written once, to a memory file.
 
-Every rank maps the file copy-on-write.
+Every rank maps that file copy-on-write, so that ranks share its memory until they write to it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from notebook_accel.launch.wire.stream import Channel, Message
 
 _WRITE = 2**30
 _SMALL = 16 * 1024
-"""Bytes up to which a call is sent as it is: to make a file, and to map it in each rank, takes longer."""
+"""Bytes up to which a call is sent in the message: to create a file, and to map it in each rank, takes longer."""
 
 
 @dataclass(frozen=True)
 class Unpacked:
-    """A call as the rank has it."""
+    """A call as the rank runs it."""
 
     function: Callable[..., Any]
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     definitions: Set[str]
-    """The qualified names of what the notebook's `__main__` has sent to this rank's."""
+    """The qualified names of the definitions that the notebook's `__main__` has sent to this rank's."""
 
     def __call__(self) -> Any:
         return self.function(*self.args, **self.kwargs)
@@ -43,7 +43,7 @@ class Unpacked:
 
 @dataclass(frozen=True)
 class Payload:
-    """A call, ready for the ranks. Close it after the last launch of it."""
+    """A call, packed for the ranks. Close it after its last launch."""
 
     fd: int | None
     """The memory file, if there is one."""
@@ -51,12 +51,12 @@ class Payload:
     """Lengths in bytes of its parts: the mirrored state, the call, then the out-of-band buffers."""
     parts: Sequence[bytes] = ()
     """The parts themselves, of a small call."""
-    held: Unpacked | None = None
-    """The call itself, when it stays in this process."""
+    unpacked: Unpacked | None = None
+    """The call itself, for a rank in this process."""
 
     @property
     def fds(self) -> list[int]:
-        """What goes along as a descriptor."""
+        """The descriptors that are sent with it."""
         return [] if self.fd is None else [self.fd]
 
     def close(self) -> None:
@@ -70,11 +70,11 @@ class Payload:
         self.close()
 
 
-def hold(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
-    """A call for a rank in this very process: nothing is copied."""
+def wrap_in_process(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
+    """The payload for a rank in this process: nothing is pickled or copied."""
     main = vars(sys.modules["__main__"])
     names = (name for name, value in main.items() if getattr(value, "__module__", None) == "__main__")
-    return Payload(None, (), held=Unpacked(function, tuple(args), dict(kwargs), frozenset(names)))
+    return Payload(None, (), unpacked=Unpacked(function, tuple(args), dict(kwargs), frozenset(names)))
 
 
 def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
@@ -86,7 +86,7 @@ def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     pickler = CallPickler()
     try:
         pickler.dump((function, tuple(args), dict(kwargs)))
-        # Dumped last and by the same pickler: by now all that the call needs of `__main__` has been seen.
+        # Dumped last and by the same pickler, which by now has seen everything that the call needs of `__main__`.
         pickler.dump((dict(pickler.definitions), frozenset(pickler.sent)))
     except Exception as error:
         from notebook_accel.launch.wire import unpicklable
@@ -100,11 +100,11 @@ def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
 
 def write(pickler: CallPickler, state: mirror.State | None) -> Payload:
-    """Writes what was pickled: the call, what else there is for it, and last the definitions.
+    """Builds the payload from a pickler that dumped the call, then further arguments, and last the definitions.
 
     Args:
-        pickler: What has pickled it.
-        state: What the ranks mirror from now on; `None` to leave theirs alone.
+        pickler: The pickler.
+        state: The state that the ranks mirror from now on; `None` to leave theirs unchanged.
 
     Raises:
         PayloadError: There is no room for it.
@@ -142,9 +142,9 @@ def send(packed: Payload, channel: Channel) -> None:
 
 
 def receive(message: Message, layout: Sequence[int]) -> Unpacked:
-    """Takes on the notebook's state, and unpickles the call. Runs in the rank; closes the memory file.
+    """Applies the notebook's state, and unpickles the call. Runs in the rank; closes the memory file.
 
-    What was written between the call and the definitions is added to the function's arguments.
+    Objects that were dumped between the call and the definitions are appended to the function's arguments.
     """
     parts: Sequence[Any] = message.blobs or _mapped(message.fds[0], layout)
     state, sources = pickle.loads(parts[0])
@@ -153,7 +153,7 @@ def receive(message: Message, layout: Sequence[int]) -> Unpacked:
     frames.cache_cell_sources(sources)
     (function, args, kwargs), *more, (definitions, sent) = load(parts[1], parts[2:])
     vars(sys.modules["__main__"]).update(definitions)
-    # The launched function itself is no task for a worker, and may hold much data.
+    # Not the launched function: it is never the task of a worker, and may hold much data.
     name = getattr(function, "__name__", None)
     pickling.worker_definitions |= frozenset(definitions) - {name}
     known_definitions.update(sent)
@@ -169,7 +169,7 @@ def _mapped(fd: int, layout: Sequence[int]) -> list[memoryview]:
 
 
 known_definitions: set[str] = set()
-"""The qualified names of what this rank has been sent, by all calls."""
+"""The qualified names of the definitions that this rank has received, over all calls."""
 
 
 def pack_value(value: Any, sent: Set[str]) -> list[memoryview]:
@@ -222,7 +222,7 @@ def _write(parts: Sequence[memoryview]) -> int:
 
 
 def _memory_file() -> int:
-    """A file that has no name, and goes with its last descriptor."""
+    """An unnamed file, which is freed with its last descriptor."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("notebook-accel", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:

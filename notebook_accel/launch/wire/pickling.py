@@ -1,6 +1,6 @@
-"""Picklers for what goes to the ranks and for what comes back.
+"""Picklers for calls to the ranks, and for the values that they return.
 
-Both write protocol 5 with cloudpickle, and leave every CPU buffer of some size out of the stream. Tensors are reduced
+Both write protocol 5 with cloudpickle, and keep large CPU buffers out of the stream. Tensors are reduced
 at the level of their storage, so views and tied weights stay shared, and a parameter stays a parameter.
 """
 
@@ -28,10 +28,10 @@ _Cached = type(functools.lru_cache(len))
 
 
 class _OutOfBand(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
-    """Puts large buffers aside, and brings device tensors to the host."""
+    """Keeps large buffers out of the stream, and copies device tensors to the host."""
 
     storage_device = "cpu"
-    """Where tensors of a device are rebuilt: `cpu`, or `rank` for the device of the rank."""
+    """Where device tensors are rebuilt: `cpu`, or `rank` for the device of the rank."""
 
     def __init__(self) -> None:
         self.stream = io.BytesIO()
@@ -56,7 +56,7 @@ class _OutOfBand(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is u
             typed = isinstance(obj, torch.storage.TypedStorage)
             untyped = obj._untyped_storage if typed else obj
             if untyped.device.type != "meta":
-                # Tensors make a new storage object each time they are asked, so the memory itself is what is shared.
+                # A tensor returns a new storage object at each call, so sharing is detected by the memory itself.
                 where = (str(untyped.device), untyped.data_ptr() or id(untyped), untyped.nbytes())
                 memory = self._memories.setdefault(where, _Memory(untyped))
                 return _typed_storage, (memory, obj.dtype if typed else torch.uint8)
@@ -89,12 +89,12 @@ class _MainByValue(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.filenames: set[str] = set()
         self.definitions: dict[str, Any] = {}
-        """What must be found under these names in the other `__main__`."""
+        """The names and values that the other `__main__` must have."""
         self.sent: set[str] = set()
-        """The qualified names of the functions and classes that went."""
+        """The qualified names of the functions and classes that were pickled."""
         self._main = sys.modules["__main__"].__dict__
-        # Functions made from this mapping get the other `__main__` as their globals, rather than a namespace of
-        # their own: a class is then found again by whatever pickles it by reference over there.
+        # Functions with these globals get the other `__main__` as their globals, rather than a namespace of their own,
+        # so that code over there can pickle their classes by reference.
         self.globals_ref[id(self._main)] = _MainNamespace()
 
     def reducer_override(self, obj: Any) -> Any:
@@ -118,7 +118,7 @@ class _MainByValue(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _is_from_file(function: types.FunctionType) -> bool:
-    """Whether it comes from the file of its module, and so is no cell's. Costs less than to look for the file."""
+    """Whether it comes from the file of its module, not from a cell. Cheaper than checking that the file exists."""
     return getattr(sys.modules.get(function.__module__), "__file__", None) == function.__code__.co_filename
 
 
@@ -143,7 +143,7 @@ class WorkerPickler(_MainByValue):
 
 
 class ReturnPickler(_OutOfBand):
-    """Pickles a return value for the notebook: what it sent here itself goes back by name alone."""
+    """Pickles a return value for the notebook; definitions that the notebook sent are pickled by name."""
 
     def __init__(self, sent: Iterable[str]) -> None:
         super().__init__()
@@ -182,14 +182,14 @@ def _from_main(name: str) -> Any:
 
 
 def _fill_class(cls: type, state: Any) -> Any:
-    """Gives a class that was made from a pickle its contents; one that was known here already has its own."""
+    """Fills a class that was created from a pickle; a class that is known here already keeps its contents."""
     attributes, _ = state
-    names = attributes.keys() - {"__slotnames__"}  # pickle's own notes
+    names = attributes.keys() - {"__slotnames__"}  # a cache of pickle's
     return cls if names <= vars(cls).keys() else cloudpickle.cloudpickle._class_setstate(cls, state)
 
 
 def find(name: str) -> Any:
-    """What `__main__` has under a qualified name, or `None`."""
+    """The object in `__main__` with a qualified name, or `None`."""
     try:
         return _from_main(name)
     except AttributeError:
@@ -197,12 +197,12 @@ def find(name: str) -> Any:
 
 
 def _cached(function: Any, parameters: dict[str, Any]) -> Any:
-    """A `functools.lru_cache`, with nothing in it yet."""
+    """A `functools.lru_cache` with an empty cache."""
     return functools.lru_cache(**parameters)(function)
 
 
 def _torch() -> Any:
-    """Torch, without the types of its that are missing."""
+    """Imports torch, as `Any`: its types are incomplete."""
     import torch
 
     return torch
@@ -215,7 +215,7 @@ def _typed_storage(untyped: Any, dtype: Any) -> Any:
 
 
 rank_device: Callable[[], str] | None = None
-"""Says on which device this rank keeps the tensors that the notebook kept on one; set by the rank."""
+"""Returns the device for tensors that were on a device in the notebook; set by the rank."""
 
 
 def _storage(buffer: Any, where: str) -> Any:
@@ -232,8 +232,8 @@ def _storage(buffer: Any, where: str) -> Any:
 def dump_worker(process: Any) -> bytes:
     """Pickles a process object together with what `__main__` must hold for it.
 
-    A worker of a pool gets its tasks later, by name: it needs all that the notebook has sent here. A DataLoader's does
-    not, and must be spared the data that the launched function may use.
+    A worker of a pool gets its tasks later, by name, so it needs all definitions of the notebook. A DataLoader's worker
+    does not, and should not get the data that the launched function may use.
     """
     pickler = WorkerPickler()
     pickler.dump(process)
@@ -243,7 +243,7 @@ def dump_worker(process: Any) -> bytes:
 
 
 worker_definitions: frozenset[str] = frozenset()
-"""The names that the notebook has put into this rank's `__main__`; set by the rank."""
+"""The names in this rank's `__main__` that came from the notebook, for workers; set by the rank."""
 
 
 def _worker_definitions() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Messages on a socket: the format that the kernel, the fork server and the ranks speak.
+"""Messages on a socket: the format between the kernel, the fork server and the ranks.
 
 A frame is a 4-byte big-endian length, a JSON object of that length, and then its blobs back to back; the object's
 `"blobs"` key holds their lengths. File descriptors travel with the first byte of a frame (`"fds"` says how many).
@@ -39,7 +39,7 @@ class HasFileno(Protocol):
 
 
 class Message(NamedTuple):
-    """One that has arrived whole."""
+    """A message that has arrived completely."""
 
     header: dict[str, Any]
     blobs: list[bytearray]
@@ -47,7 +47,7 @@ class Message(NamedTuple):
 
 
 class Decoder:
-    """Turns bytes, torn in any way, into headers and blobs. Holds no more than what was fed to it."""
+    """Decodes bytes, split at any position, into headers and blobs. Buffers no more than what was fed to it."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
@@ -173,7 +173,7 @@ class Channel:
         """
         raw = encode({**header, "fds": len(fds)} if fds else header, blobs)
         if blobs and sum(memoryview(blob).nbytes for blob in blobs) < CHUNK:
-            raw, blobs = b"".join((raw, *blobs)), ()  # whoever waits for it is woken once
+            raw, blobs = b"".join((raw, *blobs)), ()  # one write, so that the receiver is woken once
         with self._sending:
             if fds:
                 sent = socket.send_fds(self._sock, [raw], list(fds))
@@ -218,7 +218,7 @@ class Channel:
                 messages.append(self._message(header, blobs))
         except StreamError:
             for message in messages:
-                self._fds.extend(message.fds)  # nobody will take them; closed with the channel
+                self._fds.extend(message.fds)  # the messages are dropped; their descriptors are closed with the channel
             raise
         return messages
 
@@ -229,7 +229,7 @@ class Channel:
 
     @property
     def is_open(self) -> bool:
-        """Whether the other side may still say something."""
+        """Whether the other side may still send."""
         return self._open
 
     def has_data(self) -> bool:
@@ -244,7 +244,7 @@ class Channel:
             yield from batch
 
     def finish(self) -> None:
-        """Tells the other side that nothing more comes; it can still speak."""
+        """Shuts down sending, so that the other side reads the end; it can still send."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_WR)
 
@@ -262,7 +262,7 @@ class Channel:
 
 
 def _receive(sock: socket.socket, flags: int) -> tuple[bytes, list[int]]:
-    """Python's own `recv_fds` takes flags, and drops them."""
+    """Like `socket.recv_fds`, which accepts flags and ignores them."""
     fds = array.array("i")
     data, ancillary, _, _ = sock.recvmsg(CHUNK, socket.CMSG_SPACE(_MAX_FDS * fds.itemsize), flags)
     for level, kind, payload in ancillary:

@@ -150,4 +150,4 @@ def existing() -> Session | None:
 
 
 def _settings(size: int | None) -> LaunchConfig:
-    return resolve({"num_processes": size}, place="%%accelerate -n")
+    return resolve({"num_processes": size}, location="%%accelerate -n")

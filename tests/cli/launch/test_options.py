@@ -64,7 +64,9 @@ def test_what_the_file_can_say_is_an_option_too() -> None:
 
 
 def test_ranks_are_told_under_the_names_that_launches_of_notebooks_use() -> None:
-    told = environment.rank_environment(LaunchConfig(mixed_precision="bf16", gradient_accumulation_steps=2, debug=True), {})
+    told = environment.rank_environment(
+        LaunchConfig(mixed_precision="bf16", gradient_accumulation_steps=2, debug=True), {}
+    )
     assert set(told) <= {option.variable for option in OPTIONS}
 
 

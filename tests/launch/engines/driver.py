@@ -95,7 +95,7 @@ class Group:
     # What it is told
 
     def call(self, function: Callable[..., Any], *args: Any) -> None:
-        make = payload.pack if self.engine.isolated else payload.hold
+        make = payload.pack if self.engine.isolated else payload.wrap_in_process
         self._payloads.append(make(function, args, {}))
         for rank in range(self.size):
             self.ranks.call(rank, self._payloads[-1])

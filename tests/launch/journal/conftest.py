@@ -31,7 +31,7 @@ def notices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the user is told."""
     front_end = Notices()
     monkeypatch.setattr(frontend, "current", front_end)
-    monkeypatch.setattr(writing, "_told", False)
+    monkeypatch.setattr(writing, "_warned", False)
     return front_end.told
 
 

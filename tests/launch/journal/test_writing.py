@@ -59,7 +59,7 @@ def test_a_short_job_is_written_once(state: Path, job: Job, monkeypatch: pytest.
     journal.refresh()
     assert not state.exists()
     job.finish(Status.DONE)
-    (record,) = records.found()
+    (record,) = records.all_records()
     assert fold(reading.replay(record)) == fold(job)
     assert not record.is_running()
 
@@ -172,7 +172,7 @@ def test_a_full_disk_harms_nothing_and_leaves_no_half_a_job(state: Path, job: Jo
         journal.refresh()
         job.finish(Status.DONE)
     assert len(notices) == 1
-    assert records.found() == []
+    assert records.all_records() == []
 
 
 def test_a_disk_that_was_full_for_a_while_has_the_whole_job_at_its_end(
@@ -198,4 +198,4 @@ def test_a_folder_that_is_removed_while_a_job_runs_harms_nothing(state: Path, jo
     journal.refresh()
     job.finish(Status.DONE)
     assert len(notices) == 1
-    assert records.found() == []
+    assert records.all_records() == []

@@ -152,7 +152,9 @@ def test_metrics_are_told_at_a_pace() -> None:
     assert latest.take(now=1.0 + REPORT_INTERVAL)
 
 
-@pytest.mark.parametrize(("ranks", "seconds"), [(1, REPORT_INTERVAL), (10, REPORT_INTERVAL), (64, 6.4 * REPORT_INTERVAL)])
+@pytest.mark.parametrize(
+    ("ranks", "seconds"), [(1, REPORT_INTERVAL), (10, REPORT_INTERVAL), (64, 6.4 * REPORT_INTERVAL)]
+)
 def test_many_ranks_tell_no_more_than_a_few(ranks: int, seconds: float) -> None:
     latest = Coalescer(constants.report_interval(ranks))
     latest.take(now=1.0)
@@ -223,18 +225,18 @@ def points(*values: float) -> list[Point]:
 
 
 def test_a_spread_is_the_mean_and_the_bounds_over_ranks() -> None:
-    found = spread([points(1, 2, 3), points(3, 2, 7)], places=3)
+    found = spread([points(1, 2, 3), points(3, 2, 7)], bins=3)
     assert [(each.mean, each.low, each.high) for each in found] == [(2, 1, 3), (2, 2, 2), (5, 3, 7)]
 
 
 def test_a_rank_counts_once_at_each_place_of_a_spread() -> None:
-    (found,) = spread([points(1, 1, 1, 1), points(5)], places=1)
+    (found,) = spread([points(1, 1, 1, 1), points(5)], bins=1)
     assert (found.mean, found.low, found.high) == (3, 1, 5)
 
 
 def test_a_spread_leaves_out_what_is_not_finite() -> None:
-    assert spread([points(math.nan, math.inf)], places=5) == []
-    assert [each.mean for each in spread([points(1, math.nan, 3)], places=3)] == [1, 3]
+    assert spread([points(math.nan, math.inf)], bins=5) == []
+    assert [each.mean for each in spread([points(1, math.nan, 3)], bins=3)] == [1, 3]
 
 
 def test_rows_bring_together_what_was_logged_at_once() -> None:

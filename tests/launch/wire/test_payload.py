@@ -89,7 +89,7 @@ def test_what_no_file_can_hold_says_how_large_it_is() -> None:
 
 def test_a_call_that_stays_here_is_not_copied() -> None:
     value = [1]
-    held = payload.hold(value.append, (2,), {}).held
+    held = payload.wrap_in_process(value.append, (2,), {}).unpacked
     assert held is not None
     held()
     assert value == [1, 2]

@@ -24,7 +24,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
         "GPU-1": GpuUse(2**20, {os.getppid(): 2**20}),
     }
     monkeypatch.setattr(hardware, "detect", lambda *_: GPUS)
-    monkeypatch.setattr(hardware, "use", lambda: uses)
+    monkeypatch.setattr(hardware, "memory_use", lambda: uses)
 
 
 @pytest.mark.usefixtures("machine")
@@ -58,7 +58,7 @@ def test_those_who_keep_ranks_tell_of_them(monkeypatch: pytest.MonkeyPatch) -> N
 def test_it_shows_nothing_that_a_shared_notebook_should_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, "-c", "input()", "--token", "secret"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "A": "b"}) as other:
-        monkeypatch.setattr(hardware, "use", lambda: {"GPU-0": GpuUse(2**20, {other.pid: 0})})
+        monkeypatch.setattr(hardware, "memory_use", lambda: {"GPU-0": GpuUse(2**20, {other.pid: 0})})
         layer = Layer("file", {"max_restarts": 1}, {"max_restarts": f"max_restarts in {Path.home()}/config.yaml"})
         monkeypatch.setattr(resolve, "_notebook", layer)
         shown = repr(status.collect())

@@ -47,7 +47,7 @@ def record() -> None:
             notebook_launcher(train, num_processes=4)
         except Exception as error:
             print(error)
-        (made,) = records.found()
+        (made,) = records.all_records()
         text = made.journal.read_text().replace(f'"host":"{socket.gethostname()}"', '"host":"host"')
         text = text.replace(Owner.this().system, "system")
         (RECORDED / "journal.jsonl").write_text(text.replace(str(Path(__file__).parents[3]) + os.sep, ""))

@@ -20,10 +20,10 @@ from notebook_accel.events import (
     Heartbeat,
     Hello,
     Line,
+    Location,
     Metrics,
     Phase,
     PhaseChanged,
-    Location,
     Raised,
     Stalled,
 )
