@@ -36,13 +36,13 @@ def recorded(name: str = "train", *, at: float = 0.0, ended: bool = True, origin
 
 def test_the_last_jobs_are_kept(state: Path) -> None:
     made = [recorded(at=number) for number in range(MAX_JOBS + 3)]
-    assert records.found() == made[3:]
+    assert records.all_records() == made[3:]
 
 
 def test_a_running_job_is_kept_however_old(state: Path) -> None:
     running = recorded(ended=False)
     made = [recorded(at=1 + number) for number in range(MAX_JOBS + 3)]
-    assert records.found() == [running, *made[3:]]
+    assert records.all_records() == [running, *made[3:]]
 
 
 def test_what_is_not_ours_is_left_alone(state: Path) -> None:
@@ -75,7 +75,7 @@ def another(monkeypatch: pytest.MonkeyPatch, **changes: object) -> Record:
 
 def prune() -> list[Record]:
     """Records as many newer jobs as are kept; returns what is left of those before."""
-    before = records.found()
+    before = records.all_records()
     for number in range(MAX_JOBS):
         recorded(at=10 + number)
     return [record for record in before if record.path.exists()]

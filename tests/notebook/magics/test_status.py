@@ -40,7 +40,7 @@ def test_it_tells_who_holds_the_memory_of_each_gpu() -> None:
 @pytest.mark.usefixtures("machine")
 def test_it_tells_what_a_launch_would_do_or_why_it_would_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert status.collect().preview == "a launch now: 3 ranks on 3 × H200 · nccl"
-    monkeypatch.setattr(resolve, "_notebook", Layer("magic", {"gpus": (4,)}, {"gpus": "%accelerate --gpus"}))
+    monkeypatch.setattr(resolve, "_magic_layer", Layer("magic", {"gpus": (4,)}, {"gpus": "%accelerate --gpus"}))
     assert status.collect().preview == (
         "a launch would be refused: asked for GPU 4 (from %accelerate --gpus), found 3 (numbered from 0)"
     )
@@ -60,7 +60,7 @@ def test_it_shows_nothing_that_a_shared_notebook_should_not_hold(monkeypatch: py
     with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "A": "b"}) as other:
         monkeypatch.setattr(hardware, "memory_use", lambda: {"GPU-0": GpuUse(2**20, {other.pid: 0})})
         layer = Layer("file", {"max_restarts": 1}, {"max_restarts": f"max_restarts in {Path.home()}/config.yaml"})
-        monkeypatch.setattr(resolve, "_notebook", layer)
+        monkeypatch.setattr(resolve, "_magic_layer", layer)
         shown = repr(status.collect())
         other.communicate(b"\n")
     assert f"started by this notebook (process {other.pid})" in shown
