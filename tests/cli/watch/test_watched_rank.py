@@ -131,7 +131,7 @@ class Shown(frontend.Terminal):
     def write(self, stream: str, text: str) -> None:
         self.text += text
 
-    def ask(self, said: str, prompt: str) -> str | None:
+    def request_input(self, said: str, prompt: str) -> str | None:
         self.text += prompt
         return "yes"
 
