@@ -150,7 +150,7 @@ def test_every_argument_is_documented() -> None:
 
 
 def test_every_error_has_one_base_and_one_of_pythons_own() -> None:
-    own = [each for each in vars(errors).values() if getattr(each, "__module__", "") == errors.__name__]
+    own = [each for each in vars(errors).values() if isinstance(each, type) and each.__module__ == errors.__name__]
     raised = [each for each in own if each is not RankFailure]
     assert all(issubclass(each, NotebookAccelError) for each in raised)
     pythons = {each.__name__: [base for base in each.__mro__ if base.__module__ == "builtins"] for each in raised}
