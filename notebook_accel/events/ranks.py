@@ -155,7 +155,7 @@ class Shown(Event):
     """Identifies the output for later updates."""
     update: bool = False
     bundle: Blobs = field(default=(), repr=False)
-    """One JSON object: `data`, by MIME type, and `metadata`."""
+    """One JSON object: `data`, by MIME type, and `metadata`. Empty if this rank's is not to be shown."""
 
 
 @dataclass(frozen=True)

@@ -243,9 +243,7 @@ class CallRunner:
     def _show_or_prompt(self, rank: int, event: Shown | InputRequested) -> None:
         """Shows rich output, or asks for input, in its order within the rank's output."""
         if isinstance(event, Shown):
-            content = json.loads(b"".join(map(bytes, event.bundle)))
-            show = partial(front_end.current.display, content["data"], content["metadata"], event.display_id)
-            self._pipes.interpose(rank, partial(show, update=event.update))
+            self._pipes.interpose(rank, partial(_show, event) if event.bundle else None)
         else:
             self._pipes.drain(rank)
             self._output.show(time.monotonic(), all_of_it=True)
@@ -333,3 +331,9 @@ def _with_cell_name(event: Event) -> Event:
     if isinstance(event, PhaseChanged) and event.frame is not None:
         return replace(event, detail=f"{event.detail} at {frames.where(event.frame)}")
     return event
+
+
+def _show(event: Shown) -> None:
+    """Shows a rich output in the front end."""
+    content = json.loads(b"".join(map(bytes, event.bundle)))
+    front_end.current.display(content["data"], content["metadata"], event.display_id, update=event.update)

@@ -58,8 +58,8 @@ class Pipes:
         """Treats an unfinished last line as a line, since nothing more comes."""
         self._record(rank, "stdout", self._output.end(self._global(rank), time.monotonic()))
 
-    def interpose(self, rank: int, show: Callable[[], object]) -> None:
-        """Shows something else, in its order within the rank's output."""
+    def interpose(self, rank: int, show: Callable[[], object] | None) -> None:
+        """Shows something else, in its order within the rank's output; `None` if it is not shown of this rank."""
         self.drain(rank)
         self._output.interpose(self._global(rank), show, time.monotonic())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import codecs
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -138,16 +138,17 @@ class LineMerger:
         self._last: dict[int, int] = {}
         """The number of each rank's last line."""
 
-    def add(self, rank: int, stream: str, lines: Sequence[str], now: float) -> None:
+    def add(self, rank: int, stream: str, lines: Sequence[str], now: float, *, hold: bool = True) -> None:
+        """Adds lines of a rank; without `hold` they are due at once, also where another rank's are held already."""
+        deadline = now + (MERGE_WINDOW if hold and not self._single else 0)
         for text in lines:
             held = None if self._single else self._joinable(rank, stream, text)
             if held is None:
                 self._count += 1
-                held = _Line(
-                    stream, text, self._count, now + (0 if self._single or stream == _INTERPOSED else MERGE_WINDOW)
-                )
+                held = _Line(stream, text, self._count, deadline)
                 self._held[held.number] = held
                 self._same.setdefault((stream, text), _SameLines()).append(held)
+            held.deadline = min(held.deadline, deadline)
             held.ranks.add(rank)
             self._last[rank] = held.number
 
@@ -188,6 +189,10 @@ _INTERPOSED = "interposed"
 """A pseudo-stream for what is shown between lines, such as figures."""
 
 
+def _show_nothing() -> None:
+    """Stands in for what is not shown of a rank."""
+
+
 class Output:
     """Shows the output of the ranks of one job."""
 
@@ -197,8 +202,8 @@ class Output:
         self._label = label
         self._write = write
         self._merger = LineMerger(ranks)
-        self._interposed: dict[str, Callable[[], object]] = {}
-        self._interposed_count = 0
+        self._interposed: dict[tuple[int, str], Callable[[], object]] = {}
+        self._interposed_counts: Counter[int] = Counter()
         self._readers = {(rank, stream): LineReader() for rank in ranks for stream in ("stdout", "stderr")}
         self._open: dict[tuple[int, str], LineReader] = {}
         """The readers with an unfinished line."""
@@ -213,12 +218,17 @@ class Output:
         self._merger.add(rank, stream, lines, now)
         return lines
 
-    def interpose(self, rank: int, show: Callable[[], object], now: float) -> None:
-        """Calls `show` between the lines that a rank has written before and those that it writes from now on."""
-        self._interposed_count += 1
-        name = str(self._interposed_count)
-        self._interposed[name] = show
-        self._merger.add(rank, _INTERPOSED, [name], now)
+    def interpose(self, rank: int, show: Callable[[], object] | None, now: float) -> None:
+        """Calls `show` between the lines that a rank has written before and those that it writes from now on.
+
+        `None` stands for something that is not shown of this rank. It counts all the same: the nth of each rank share a
+        place, so that equal lines before and after it are merged whichever rank comes first.
+        """
+        self._interposed_counts[rank] += 1
+        name = str(self._interposed_counts[rank])
+        if show is not None:
+            self._interposed[rank, name] = show
+        self._merger.add(rank, _INTERPOSED, [name], now, hold=show is None)
 
     def add(self, rank: int, stream: str, text: str, now: float) -> None:
         """Adds a whole line."""
@@ -256,7 +266,8 @@ class Output:
                 batch = []
             stream = shown
             if stream == _INTERPOSED:
-                self._interposed.pop(text)()
+                for rank in ranks:
+                    self._interposed.pop((rank, text), _show_nothing)()
                 continue
             label = self._label(ranks[0] if len(ranks) == 1 else spans(ranks))
             batch.append(f"{label}{text}\n")

@@ -1,3 +1,4 @@
+import functools
 import itertools
 import time
 from collections import Counter
@@ -335,3 +336,43 @@ def test_nothing_waits_at_the_end() -> None:
     assert screen.writes == [("stdout", "[0] x\n")]
     output.show(0.0, all_of_it=True)
     assert len(screen.writes) == 1
+
+
+# What is shown between lines
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([0, 1, 1, 0, 0, 1], 6))[::37], ids=str)
+def test_equal_lines_around_something_else_are_merged_whichever_rank_comes_first(order: tuple[int, ...]) -> None:
+    screen = Screen()
+    output = Output([0, 1], labelled, screen)
+    steps = {rank: iter(("a", None, "c")) for rank in (0, 1)}
+    for rank in order:
+        step = next(steps[rank])
+        if step is None:
+            show = functools.partial(screen, "display", "figure") if rank == 0 else None
+            output.interpose(rank, show, 0.0)
+        else:
+            output.feed(rank, "stdout", f"{step}\n".encode(), 0.0)
+    output.show(0.0)
+    assert screen.writes == [("stdout", "[0-1] a\n"), ("display", "figure"), ("stdout", "[0-1] c\n")]
+
+
+def test_what_is_shown_waits_for_nobody() -> None:
+    screen = Screen()
+    output = Output([0, 1], labelled, screen)
+    output.interpose(1, None, 0.0)
+    output.show(0.0)
+    assert output.next_due == MERGE_WINDOW
+    output.interpose(0, functools.partial(screen, "display", "figure"), 0.01)
+    output.show(0.01)
+    assert screen.writes == [("display", "figure")]
+    assert output.next_due is None
+
+
+def test_each_rank_that_shows_something_is_heard() -> None:
+    screen = Screen()
+    output = Output([0, 1], labelled, screen)
+    for rank in (1, 0):
+        output.interpose(rank, functools.partial(screen, "display", str(rank)), 0.0)
+    output.show(0.0)
+    assert screen.writes == [("display", "0"), ("display", "1")]

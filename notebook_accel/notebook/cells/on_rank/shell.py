@@ -64,10 +64,11 @@ class _Publisher(DisplayPublisher):
 
     def publish(self, data: Mapping[str, Any], metadata: Any = None, *args: Any, **options: Any) -> None:
         assert isinstance(self.shell, RankShell)
-        if not self.shell.is_shown:
-            return
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        if not self.shell.is_shown:
+            events.emit(Shown())
+            return
         content = json.dumps({"data": data, "metadata": metadata or {}}, default=_plain).encode()
         display_id = (options.get("transient") or {}).get("display_id")
         events.emit(Shown(display_id, bool(options.get("update")), [content]))
