@@ -1,5 +1,6 @@
 import inspect
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -8,10 +9,11 @@ import accelerate
 import pytest
 
 import notebook_accel
-from notebook_accel import errors
+from notebook_accel import errors, exports
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import NotebookAccelError, RankError, RankFailure
 
+STUBS = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "write_stubs.py"))
 KEYWORD_ONLY = {
     "kwargs": None,
     "gpus": None,
@@ -26,82 +28,25 @@ KEYWORD_ONLY = {
 }
 
 
-def test_these_names_are_public() -> None:
-    assert notebook_accel.__all__ == [
-        "SAFE_WEIGHTS_NAME",
-        "AORecipeKwargs",
-        "AcceleratedOptimizer",
-        "AcceleratedScheduler",
-        "Accelerator",
-        "AcceleratorState",
-        "AutocastKwargs",
-        "CheckpointError",
-        "ConfigurationError",
-        "DDPCommunicationHookType",
-        "DataLoaderConfiguration",
-        "DistributedDataParallelKwargs",
-        "DistributedOperationException",
-        "DistributedType",
-        "DynamoBackend",
-        "FullyShardedDataParallelPlugin",
-        "GeneralTracker",
-        "GradScalerKwargs",
-        "GradientAccumulationPlugin",
-        "GradientState",
-        "HardwareError",
-        "InitProcessGroupKwargs",
-        "Job",
-        "JobCancelledError",
-        "JobLostError",
-        "LaunchError",
-        "LocalSGD",
-        "LoggerType",
-        "NotebookAccelError",
-        "PartialState",
-        "PayloadError",
-        "PrecisionType",
-        "ProfileKwargs",
-        "ProjectConfiguration",
-        "RNGType",
-        "RankError",
-        "RankTimeoutError",
-        "SeedableRandomSampler",
-        "TorchDynamoPlugin",
-        "TorchTensorParallelPlugin",
-        "attach",
-        "broadcast",
-        "broadcast_object_list",
-        "concatenate",
-        "debug_launcher",
-        "find_batch_size",
-        "find_executable_batch_size",
-        "gather",
-        "gather_object",
-        "get_logger",
-        "jobs",
-        "load_checkpoint_in_model",
-        "notebook_launcher",
-        "on_main_process",
-        "pad_across_processes",
-        "prepare_data_loader",
-        "reduce",
-        "release_memory",
-        "report",
-        "send_to_device",
-        "set_seed",
-        "set_view",
-        "skip_first_batches",
-        "synchronize_rng_states",
-    ]
+def test_every_public_name_can_be_had() -> None:
+    assert notebook_accel.__all__ == sorted(exports.exported())
+    assert {"Accelerator", "Job", "attach", "notebook_launcher", "report"} <= {*notebook_accel.__all__}
     assert all(hasattr(notebook_accel, name) for name in notebook_accel.__all__)
+    assert {*notebook_accel.__all__} <= {*dir(notebook_accel)}
+    with pytest.raises(AttributeError, match="no attribute 'Acelerator'"):
+        notebook_accel.Acelerator  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_every_name_is_at_home_once() -> None:
-    homes = [name for names in notebook_accel._HOMES.values() for name in names]
-    assert sorted(homes) == sorted(notebook_accel.__all__)
-    assert set(notebook_accel.__all__) <= set(dir(notebook_accel))
-    with pytest.raises(AttributeError, match="no attribute 'Acelerator'"):
-        notebook_accel.Acelerator  # noqa: B018
+    homes = {(name, row.home) for row in exports.TABLE for name in row.names}
+    assert len({name for name, _ in homes}) == len(homes)
+    assert all(row.names == sorted(row.exported.split()) + sorted(row.more.split()) for row in exports.TABLE)
+
+
+def test_type_checkers_are_told_of_every_name() -> None:
+    stubs = STUBS["stubs"]()
+    told = {path: path.read_text(encoding="utf-8") for path in Path(notebook_accel.__file__).parent.rglob("*.pyi")}
+    assert told == stubs, "scripts/write-stubs writes them anew"
 
 
 @pytest.mark.smoke

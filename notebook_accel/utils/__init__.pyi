@@ -1,10 +1,15 @@
-"""What `accelerate.utils` has and is here too: a script that imports from there is ported by changing one word.
+# Written by scripts/write-stubs from notebook_accel/exports.py.
 
-Everything in here lives elsewhere, and most of it is exported from `notebook_accel` itself.
-"""
-
-from notebook_accel.train.checkpoints.contents import OPTIMIZER_NAME, RNG_STATE_NAME, SCALER_NAME, SCHEDULER_NAME
-from notebook_accel.train.checkpoints.serialization import load, save
+from notebook_accel.train.checkpoints.contents import (
+    OPTIMIZER_NAME,
+    RNG_STATE_NAME,
+    SCALER_NAME,
+    SCHEDULER_NAME,
+)
+from notebook_accel.train.checkpoints.serialization import (
+    load,
+    save,
+)
 from notebook_accel.train.checkpoints.weights import (
     MODEL_NAME,
     SAFE_MODEL_NAME,
@@ -22,17 +27,19 @@ from notebook_accel.train.models.batch_size import (
     release_memory,
     should_reduce_batch_size,
 )
-from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
+from notebook_accel.train.options.fsdp import (
+    FullyShardedDataParallelPlugin,
+)
 from notebook_accel.train.options.plugins import (
     AORecipeKwargs,
     AutocastKwargs,
-    DataLoaderConfiguration,
     DDPCommunicationHookType,
+    DataLoaderConfiguration,
     DistributedDataParallelKwargs,
     DistributedType,
     DynamoBackend,
-    GradientAccumulationPlugin,
     GradScalerKwargs,
+    GradientAccumulationPlugin,
     InitProcessGroupKwargs,
     KwargsHandler,
     LoggerType,
@@ -52,8 +59,14 @@ from notebook_accel.train.ranks.collectives import (
     pad_across_processes,
     reduce,
 )
-from notebook_accel.train.ranks.seeds import set_seed, synchronize_rng_state, synchronize_rng_states
-from notebook_accel.train.steps.profiling import PROFILE_PATTERN_NAME
+from notebook_accel.train.ranks.seeds import (
+    set_seed,
+    synchronize_rng_state,
+    synchronize_rng_states,
+)
+from notebook_accel.train.steps.profiling import (
+    PROFILE_PATTERN_NAME,
+)
 from notebook_accel.train.tensors.tree import (
     TensorInformation,
     concatenate,
@@ -67,19 +80,6 @@ from notebook_accel.train.tensors.tree import (
 )
 
 __all__ = [
-    "MODEL_NAME",
-    "OPTIMIZER_NAME",
-    "PROFILE_PATTERN_NAME",
-    "RNG_STATE_NAME",
-    "SAFE_MODEL_NAME",
-    "SAFE_WEIGHTS_INDEX_NAME",
-    "SAFE_WEIGHTS_NAME",
-    "SAFE_WEIGHTS_PATTERN_NAME",
-    "SCALER_NAME",
-    "SCHEDULER_NAME",
-    "WEIGHTS_INDEX_NAME",
-    "WEIGHTS_NAME",
-    "WEIGHTS_PATTERN_NAME",
     "AORecipeKwargs",
     "AutocastKwargs",
     "DDPCommunicationHookType",
@@ -94,13 +94,26 @@ __all__ = [
     "InitProcessGroupKwargs",
     "KwargsHandler",
     "LoggerType",
+    "MODEL_NAME",
+    "OPTIMIZER_NAME",
+    "PROFILE_PATTERN_NAME",
     "PrecisionType",
     "ProfileKwargs",
     "ProjectConfiguration",
     "RNGType",
+    "RNG_STATE_NAME",
+    "SAFE_MODEL_NAME",
+    "SAFE_WEIGHTS_INDEX_NAME",
+    "SAFE_WEIGHTS_NAME",
+    "SAFE_WEIGHTS_PATTERN_NAME",
+    "SCALER_NAME",
+    "SCHEDULER_NAME",
     "TensorInformation",
     "TorchDynamoPlugin",
     "TorchTensorParallelPlugin",
+    "WEIGHTS_INDEX_NAME",
+    "WEIGHTS_NAME",
+    "WEIGHTS_PATTERN_NAME",
     "broadcast",
     "broadcast_object_list",
     "clear_device_cache",

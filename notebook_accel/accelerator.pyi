@@ -1,0 +1,9 @@
+# Written by scripts/write-stubs from notebook_accel/exports.py.
+
+from notebook_accel.train.accelerator.accelerator import (
+    Accelerator,
+)
+
+__all__ = [
+    "Accelerator",
+]

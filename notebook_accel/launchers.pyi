@@ -1,0 +1,11 @@
+# Written by scripts/write-stubs from notebook_accel/exports.py.
+
+from notebook_accel.launch.driver.launcher import (
+    debug_launcher,
+    notebook_launcher,
+)
+
+__all__ = [
+    "debug_launcher",
+    "notebook_launcher",
+]

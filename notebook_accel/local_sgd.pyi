@@ -1,0 +1,9 @@
+# Written by scripts/write-stubs from notebook_accel/exports.py.
+
+from notebook_accel.train.accelerator.local_sgd import (
+    LocalSGD,
+)
+
+__all__ = [
+    "LocalSGD",
+]

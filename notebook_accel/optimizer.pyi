@@ -1,0 +1,9 @@
+# Written by scripts/write-stubs from notebook_accel/exports.py.
+
+from notebook_accel.train.steps.optimizer import (
+    AcceleratedOptimizer,
+)
+
+__all__ = [
+    "AcceleratedOptimizer",
+]

@@ -1,0 +1,19 @@
+# Written by scripts/write-stubs from notebook_accel/exports.py.
+
+from notebook_accel.train.options.plugins import (
+    DistributedType,
+)
+from notebook_accel.train.ranks.gradient_state import (
+    GradientState,
+)
+from notebook_accel.train.ranks.state import (
+    AcceleratorState,
+    PartialState,
+)
+
+__all__ = [
+    "AcceleratorState",
+    "DistributedType",
+    "GradientState",
+    "PartialState",
+]

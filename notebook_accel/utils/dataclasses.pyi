@@ -1,0 +1,51 @@
+# Written by scripts/write-stubs from notebook_accel/exports.py.
+
+from notebook_accel.train.options.fsdp import (
+    FullyShardedDataParallelPlugin,
+)
+from notebook_accel.train.options.plugins import (
+    AORecipeKwargs,
+    AutocastKwargs,
+    DDPCommunicationHookType,
+    DataLoaderConfiguration,
+    DistributedDataParallelKwargs,
+    DistributedType,
+    DynamoBackend,
+    GradScalerKwargs,
+    GradientAccumulationPlugin,
+    InitProcessGroupKwargs,
+    KwargsHandler,
+    LoggerType,
+    PrecisionType,
+    ProfileKwargs,
+    ProjectConfiguration,
+    RNGType,
+    TorchDynamoPlugin,
+    TorchTensorParallelPlugin,
+)
+from notebook_accel.train.tensors.tree import (
+    TensorInformation,
+)
+
+__all__ = [
+    "AORecipeKwargs",
+    "AutocastKwargs",
+    "DDPCommunicationHookType",
+    "DataLoaderConfiguration",
+    "DistributedDataParallelKwargs",
+    "DistributedType",
+    "DynamoBackend",
+    "FullyShardedDataParallelPlugin",
+    "GradScalerKwargs",
+    "GradientAccumulationPlugin",
+    "InitProcessGroupKwargs",
+    "KwargsHandler",
+    "LoggerType",
+    "PrecisionType",
+    "ProfileKwargs",
+    "ProjectConfiguration",
+    "RNGType",
+    "TensorInformation",
+    "TorchDynamoPlugin",
+    "TorchTensorParallelPlugin",
+]

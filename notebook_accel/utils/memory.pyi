@@ -1,0 +1,15 @@
+# Written by scripts/write-stubs from notebook_accel/exports.py.
+
+from notebook_accel.train.models.batch_size import (
+    clear_device_cache,
+    find_executable_batch_size,
+    release_memory,
+    should_reduce_batch_size,
+)
+
+__all__ = [
+    "clear_device_cache",
+    "find_executable_batch_size",
+    "release_memory",
+    "should_reduce_batch_size",
+]

@@ -1,0 +1,11 @@
+# Written by scripts/write-stubs from notebook_accel/exports.py.
+
+from notebook_accel.train.checkpoints.serialization import (
+    load,
+    save,
+)
+
+__all__ = [
+    "load",
+    "save",
+]

@@ -1,0 +1,13 @@
+# Written by scripts/write-stubs from notebook_accel/exports.py.
+
+from notebook_accel.train.ranks.seeds import (
+    set_seed,
+    synchronize_rng_state,
+    synchronize_rng_states,
+)
+
+__all__ = [
+    "set_seed",
+    "synchronize_rng_state",
+    "synchronize_rng_states",
+]

@@ -1,0 +1,27 @@
+"""Not run, but read by mypy: names must have types, also in modules that are made when the package is imported."""
+
+from __future__ import annotations
+
+import torch
+from typing_extensions import assert_type
+
+import notebook_accel
+from notebook_accel import Accelerator, Job, notebook_launcher
+from notebook_accel.logging import get_logger
+from notebook_accel.state import PartialState
+from notebook_accel.utils import WEIGHTS_NAME, set_seed
+from notebook_accel.utils.dataclasses import DistributedType
+
+
+def train(accelerator: Accelerator, state: PartialState) -> torch.device:
+    set_seed(0)
+    get_logger(__name__).info(WEIGHTS_NAME)
+    assert_type(accelerator.distributed_type, DistributedType)
+    assert_type(accelerator.num_processes, int)
+    return state.device
+
+
+def launch(shell: notebook_accel.Accelerator) -> None:
+    job: Job = notebook_launcher(train, (shell,), block=False)
+    assert_type(job.wait(), bool)
+    notebook_accel.no_such_name  # type: ignore[attr-defined]  # noqa: B018
