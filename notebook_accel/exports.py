@@ -1,7 +1,7 @@
 """What users import, and from where: one row for each module that holds public names, in the order of the folders.
 
 All of this is made from the table: `__all__` and the lazy imports of the package, the modules that are named as
-Accelerate's (`accelerate_names.py`), and the `.pyi` files that tell type checkers of both (`scripts/write-stubs`).
+Accelerate's (`accelerate_names.py`), and the `.pyi` files that tell type checkers of both (`scripts/generate`).
 """
 
 from __future__ import annotations

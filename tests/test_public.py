@@ -13,7 +13,7 @@ from notebook_accel import errors, exports
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import NotebookAccelError, RankError, RankFailure
 
-STUBS = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "write_stubs.py"))
+GENERATE = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "generate.py"))
 KEYWORD_ONLY = {
     "kwargs": None,
     "gpus": None,
@@ -44,9 +44,9 @@ def test_every_name_is_at_home_once() -> None:
 
 
 def test_type_checkers_are_told_of_every_name() -> None:
-    stubs = STUBS["stubs"]()
+    stubs = GENERATE["stubs"]()
     told = {path: path.read_text(encoding="utf-8") for path in Path(notebook_accel.__file__).parent.rglob("*.pyi")}
-    assert told == stubs, "scripts/write-stubs writes them anew"
+    assert told == stubs, "run scripts/generate"
 
 
 @pytest.mark.smoke

@@ -1,5 +1,6 @@
 import { interruptKernel, type Model, onKernelEnd } from "./host";
-import type { Acknowledgement, Delta, Keyframe, Patch } from "./model";
+import type { Acknowledgement, Delta, Patch } from "./messages";
+import type { Keyframe } from "./model";
 import { Panel } from "./panel";
 import { Stopper } from "./stopping";
 import { Store } from "./store";

@@ -1,13 +1,12 @@
 /**
- * What the kernel says of a job: the names here are those of `notebook_accel/notebook/views/panel_state.py`, and a test
- * of the package compares them. Words are made in the kernel, so that every view says the same; the browser draws.
+ * Written by scripts/generate from notebook_accel/notebook/views/panel_model.py.
  */
 
-/** Where a rank is in its life, as in `notebook_accel/events`. */
+/** Where a rank is in its life: the value of an `events.Phase`. */
 export const PHASES = ["starting", "idle", "loading", "running", "waiting", "done", "failed", "stopped"] as const;
 export type Phase = (typeof PHASES)[number];
 
-/** What has become of a job, as in `notebook_accel/launch/job/fold.py`. */
+/** What has become of a job: the value of a `job.fold.Status`. */
 export const STATUSES = [
   "starting",
   "running",
@@ -21,6 +20,9 @@ export type Status = (typeof STATUSES)[number];
 
 /** How much is done, in thousandths; -1 where that is not known. */
 export type Done = number;
+
+/** `[x, mean, low, high]` at a place of a chart, in thousandths of its width and height. */
+export type Point = [number, number, number, number];
 
 /** The whole job. */
 export interface Head {
@@ -48,6 +50,7 @@ export interface Head {
   unheard: string;
 }
 
+/** A progress bar of a rank. */
 export interface Bar {
   depth: number;
   description: string;
@@ -59,9 +62,10 @@ export interface Bar {
   closed: boolean;
 }
 
+/** A rank. */
 export interface Rank {
   phase: Phase;
-  /** Its machine; empty where all are on one. */
+  /** Its node; empty where all ranks are on one. */
   host: string;
   /** What it does in that phase. */
   detail: string;
@@ -84,36 +88,23 @@ export interface Rank {
   stack: string;
 }
 
+/** A metric over the run. */
 export interface Metric {
   now: string;
   /** Between which values the ranks lie. */
   range: string;
-  /** `[x, mean, low, high]` at each place of the chart, in thousandths of its width and height. */
-  points: [number, number, number, number][];
+  points: Point[];
 }
 
+/** All of it. */
 export interface State {
   head: Head;
   ranks: Record<string, Rank>;
   metrics: Record<string, Metric>;
 }
 
-/** The whole state, after `seq` messages. */
+/** The whole state, after `seq` messages. Each message after it holds a merge patch (RFC 7396), in `messages.ts`. */
 export interface Keyframe {
   seq: number;
   state: State;
-}
-
-/** What has changed since the message before: a merge patch (RFC 7396), as JSON in a buffer beside the number. */
-export interface Delta {
-  seq: number;
-  patch: Patch;
-}
-
-export type Json = string | number | boolean | null | Json[] | { [name: string]: Json };
-export type Patch = { [name: string]: Json };
-
-/** The kernel has heard: of the stop requested by this click, or with 0 that the panel is there. */
-export interface Acknowledgement {
-  ack: number;
 }

@@ -1,4 +1,4 @@
-import type { Json, Patch } from "./model";
+import type { Json, Patch } from "./messages";
 
 type Fields = { [name: string]: unknown };
 

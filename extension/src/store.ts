@@ -1,4 +1,5 @@
-import type { Delta, Keyframe, State } from "./model";
+import type { Delta } from "./messages";
+import type { Keyframe, State } from "./model";
 import { merge } from "./patch";
 import { isLive, withoutKernel } from "./unheard";
 

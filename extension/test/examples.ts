@@ -1,4 +1,5 @@
-import type { Bar, Head, Keyframe, Patch, Rank, State } from "../src/model";
+import type { Patch } from "../src/messages";
+import type { Bar, Head, Keyframe, Rank, State } from "../src/model";
 import { Stopper } from "../src/stopping";
 import { Store } from "../src/store";
 

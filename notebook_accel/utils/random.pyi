@@ -1,4 +1,4 @@
-# Written by scripts/write-stubs from notebook_accel/exports.py.
+# Written by scripts/generate from notebook_accel/exports.py.
 
 from notebook_accel.train.ranks.seeds import (
     set_seed,

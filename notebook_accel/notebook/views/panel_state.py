@@ -1,13 +1,6 @@
-"""The state of a job that is sent to the browser's panel.
-
-`extension/src/model.ts` has the same names; a test compares them.
-
-All text for people is made here, the same as in other views; the browser only draws.
-"""
+"""Makes the state of a job that is sent to the browser's panel."""
 
 from __future__ import annotations
-
-from typing import TypedDict
 
 from notebook_accel import events
 from notebook_accel.launch.driver.stopping import GRACE
@@ -19,6 +12,7 @@ from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import clock, percent, rate, shortened, size, spans, value
 from notebook_accel.launch.wire.terminal_codes import plain
 from notebook_accel.notebook.views.pacing import Pacer
+from notebook_accel.notebook.views.panel_model import Bar, Head, Metric, Rank, State
 
 _CHART_POINTS = 60
 _MOST_METRICS = 12
@@ -32,74 +26,6 @@ _LONGEST_STACK, _ALL_STACKS = 4000, 40_000
 _METRIC_SECONDS, _METRIC_SHARE = 0.2, 0.005
 _IN_FULL = 8
 """How many ranks are updated in full at a time."""
-
-
-class Head(TypedDict):
-    """The whole job."""
-
-    name: str
-    place: str
-    status: str
-    elapsed: str
-    left: str
-    done: int
-    summary: str
-    note: str
-    layout: str
-    brief: bool
-    blocking: bool
-    stopping: int
-    failed: list[int]
-    more: str
-    unheard: str
-
-
-class Bar(TypedDict):
-    """A progress bar of a rank."""
-
-    depth: int
-    description: str
-    done: int
-    amount: str
-    rate: str
-    left: str
-    postfix: str
-    closed: bool
-
-
-class Rank(TypedDict):
-    """A rank; `done` is in thousandths, or -1."""
-
-    phase: str
-    host: str
-    detail: str
-    done: int
-    text: str
-    left: str
-    behind: bool
-    error: str
-    memory: str
-    device: str
-    values: dict[str, str]
-    bars: dict[str, Bar]
-    lines: dict[str, str]
-    stack: str
-
-
-class Metric(TypedDict):
-    """A metric over the run; a point is `[x, mean, low, high]`, in thousandths of the chart."""
-
-    now: str
-    range: str
-    points: list[list[int]]
-
-
-class State(TypedDict):
-    """All of it."""
-
-    head: Head
-    ranks: dict[str, Rank]
-    metrics: dict[str, Metric]
 
 
 class StateMaker:
@@ -295,8 +221,12 @@ def _metric(job: Job, name: str) -> Metric:
         "now": value(mean),
         "range": f"{value(low)} to {value(high)}" if low < high else "",
         "points": [
-            [round(1000 * (place.x - left) / width)]
-            + [round(1000 * (each - bottom) / height) for each in (place.mean, place.low, place.high)]
+            (
+                round(1000 * (place.x - left) / width),
+                round(1000 * (place.mean - bottom) / height),
+                round(1000 * (place.low - bottom) / height),
+                round(1000 * (place.high - bottom) / height),
+            )
             for place in places
         ],
     }

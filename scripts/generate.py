@@ -1,0 +1,137 @@
+"""Write what is made of Python: stubs from the table of exports, the types of the panel from its TypedDicts."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from notebook_accel import exports  # noqa: E402
+from notebook_accel.events import Phase  # noqa: E402
+from notebook_accel.launch.job.fold import Status  # noqa: E402
+
+HEAD = "# Written by scripts/generate from notebook_accel/exports.py.\n"
+
+
+def stub(homes: Mapping[str, str], first: str = "") -> str:
+    """Return the text of the stub of a module that has these names from these modules."""
+    modules = defaultdict(list)
+    for name, home in sorted(homes.items()):
+        modules[home].append(name)
+    lines = [
+        f"from notebook_accel.{home} import (\n" + "".join(f"    {name},\n" for name in names) + ")\n"
+        for home, names in sorted(modules.items())
+    ]
+    listed = "".join(f'    "{name}",\n' for name in sorted(homes))
+    return f"{HEAD}\n{''.join(lines)}\n{first}__all__ = [\n{listed}]\n"
+
+
+PACKAGE = """from IPython.core.interactiveshell import InteractiveShell
+
+__version__: str
+
+def load_ipython_extension(shell: InteractiveShell) -> None: ...
+def unload_ipython_extension(shell: InteractiveShell) -> None: ...
+
+"""
+
+
+def stubs() -> dict[Path, str]:
+    """Return the path and the text of each stub."""
+    modules = exports.of_accelerate()
+    package = ROOT / "notebook_accel"
+    found = {package / "__init__.pyi": stub(exports.exported(), PACKAGE)}
+    for module, homes in modules.items():
+        is_folder = any(other.startswith(f"{module}.") for other in modules)
+        path = package.joinpath(*module.split("."))
+        found[path / "__init__.pyi" if is_folder else path.with_suffix(".pyi")] = stub(homes)
+    return found
+
+
+MODEL = ROOT / "notebook_accel" / "notebook" / "views" / "panel_model.py"
+TYPES = {"str": "string", "int": "number", "bool": "boolean", "PhaseName": "Phase", "StatusName": "Status"}
+MODEL_HEAD = "/**\n * Written by scripts/generate from notebook_accel/notebook/views/panel_model.py.\n */\n"
+
+
+def model() -> str:
+    """Return the text of extension/src/model.ts."""
+    enums = {"PhaseName": ("PHASES", "Phase", Phase), "StatusName": ("STATUSES", "Status", Status)}
+    body = ast.parse(MODEL.read_text(encoding="utf-8")).body
+    parts = [MODEL_HEAD]
+    for statement, comment in zip(body, [*map(_string, body[1:]), None], strict=True):
+        match statement:
+            case ast.AnnAssign(target=ast.Name(name)) if name in enums:
+                constant, type_name, enum = enums[name]
+                parts.append(
+                    f"{_comment(comment)}export const {constant} = {_array([each.value for each in enum])} as const;\n"
+                    f"export type {type_name} = (typeof {constant})[number];\n"
+                )
+            case ast.AnnAssign(target=ast.Name(name), value=ast.expr() as value):
+                parts.append(f"{_comment(comment)}export type {name} = {_type(value)};\n")
+            case ast.ClassDef(name=name, body=[_, *fields]):
+                parts.append(
+                    f"{_comment(ast.get_docstring(statement))}export interface {name} {{\n{_fields(fields)}}}\n"
+                )
+    return "\n".join(parts)
+
+
+def _fields(body: list[ast.stmt]) -> str:
+    lines = ""
+    for statement, comment in zip(body, [*map(_string, body[1:]), None], strict=True):
+        if isinstance(statement, ast.AnnAssign):
+            lines += f"{_comment(comment, '  ')}  {ast.unparse(statement.target)}: {_type(statement.annotation)};\n"
+    return lines
+
+
+def _type(annotation: ast.expr) -> str:
+    """Return a Python annotation as TypeScript."""
+    match annotation:
+        case ast.Name(name):
+            return TYPES.get(name, name)
+        case ast.Subscript(ast.Name("list"), element):
+            return f"{_type(element)}[]"
+        case ast.Subscript(ast.Name("tuple"), ast.Tuple(elements)):
+            return f"[{', '.join(map(_type, elements))}]"
+        case ast.Subscript(ast.Name("dict"), ast.Tuple([ast.Name("str"), element])):
+            return f"Record<string, {_type(element)}>"
+    raise ValueError(f"no TypeScript type is known for {ast.unparse(annotation)}")
+
+
+def _array(values: list[str]) -> str:
+    """Return an array on one line, or where that is too long on one a value, as the formatter has it."""
+    line = ", ".join(f'"{value}"' for value in values)
+    if len(line) <= 80:
+        return f"[{line}]"
+    return "[\n" + "".join(f'  "{value}",\n' for value in values) + "]"
+
+
+def _string(statement: ast.stmt) -> str | None:
+    """Return the text of a statement that is only a string: it documents the one before."""
+    match statement:
+        case ast.Expr(ast.Constant(str() as text)):
+            return text
+    return None
+
+
+def _comment(text: str | None, indent: str = "") -> str:
+    return "" if text is None else f"{indent}/** {text} */\n"
+
+
+def main() -> None:
+    """Write all stubs, and remove those that nothing stands for any more."""
+    written = stubs()
+    for path in {*(ROOT / "notebook_accel").rglob("*.pyi")} - {*written}:
+        path.unlink()
+    for path, text in written.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    (ROOT / "extension" / "src" / "model.ts").write_text(model(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
