@@ -57,6 +57,33 @@ def test_no_import_leads_back_to_where_it_came_from() -> None:
         pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
+def writes_elsewhere(file: Path) -> list[str]:
+    """The statements of a file that bind a name of another of our modules."""
+    known = {module(each) for each in FILES}
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    ours = {
+        name.asname or name.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+        if f"{node.module}.{name.name}" in known
+    }
+    targets = [
+        (node, target)
+        for node in ast.walk(tree)
+        for target in (node.targets if isinstance(node, (ast.Assign, ast.Delete)) else [getattr(node, "target", None)])
+    ]
+    return [
+        f"{module(file)}: {ast.unparse(node)}"
+        for node, target in targets
+        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id in ours
+    ]
+
+
+def test_no_module_writes_the_variables_of_another() -> None:
+    assert [each for file in FILES for each in writes_elsewhere(file)] == []
+
+
 def test_a_folder_can_be_read_at_a_glance() -> None:
     counts = Counter(file.parent for file in FILES if file.name != "__init__.py")
     assert {str(folder.relative_to(PACKAGE)): count for folder, count in counts.items() if count > MOST_FILES} == {}

@@ -39,7 +39,6 @@ class AttemptStarted(Event):
     kind = "attempt"
     attempt: int
     """0 for the first."""
-    reason: str = ""
 
 
 @dataclass(frozen=True)

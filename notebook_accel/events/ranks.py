@@ -16,8 +16,6 @@ class Hello(Event):
     kind = "hello"
     pid: int
     host: str
-    stacks: bool = False
-    """Whether a descriptor is sent with this event: the file that the rank's Python stacks are written to."""
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ def settle(parent: int) -> None:
     """Sets up the process of a rank as far as that does not depend on the launch."""
     own_process.initialize(parent)
     loader_workers.install()
-    pickling.rank_device = _device
+    pickling.set_rank_device(_device)
 
 
 def _run_to_exit(start: RankStart) -> NoReturn:

@@ -90,9 +90,7 @@ class Rank:
         self._main_ident = threading.get_ident()
         self._wait_detector = WaitDetector(self._main_ident)
         stacks_fd = _open_stacks_file() if self._isolated else None
-        self._emit(
-            Hello(os.getpid(), socket.gethostname(), stacks_fd is not None), () if stacks_fd is None else (stacks_fd,)
-        )
+        self._emit(Hello(os.getpid(), socket.gethostname()), () if stacks_fd is None else (stacks_fd,))
         channel_thread = threading.Thread(target=self._run_channel_thread, name="notebook-accel", daemon=True)
         channel_thread.start()
         if self._isolated:

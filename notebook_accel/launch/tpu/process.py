@@ -18,18 +18,23 @@ from notebook_accel.launch.tpu.slots import TpuGroup
 from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.stream import Channel
 
-group: TpuGroup | None = None
-"""Set by the supervisor for its forks to inherit: torch_xla passes them only what can be pickled."""
+_group: TpuGroup | None = None
 _process_lock = threading.Lock()
+
+
+def set_group(group: TpuGroup) -> None:
+    """Has the forks of this process inherit the group: torch_xla passes them only what can be pickled."""
+    global _group
+    _group = group
 
 
 def run_rank(ordinal: int) -> None:
     """The function that torch_xla calls, on a thread of its own for each device."""
-    assert group is not None
+    assert _group is not None
     with _process_lock:
-        if not group.process:
-            group.process.append(Process(group))
-    group.process[0].run_rank(ordinal)
+        if not _group.process:
+            _group.process.append(Process(_group))
+    _group.process[0].run_rank(ordinal)
 
 
 class Process:

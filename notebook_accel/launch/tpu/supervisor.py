@@ -96,7 +96,8 @@ def _supervise(control: Channel, heartbeat: float, *, spmd: bool) -> None:
     try:
         _refuse_mismatch()
         _repeat_import_setup()
-        process.group = group = TpuGroup(slots, heartbeat, remote, single=spmd or _is_single(len(slots)))
+        group = TpuGroup(slots, heartbeat, remote, single=spmd or _is_single(len(slots)))
+        process.set_group(group)
         _launch(group, spmd=spmd)
     except BrokenProcessPool:
         pass  # a process has died, which `Watch` reports

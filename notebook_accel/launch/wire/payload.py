@@ -155,9 +155,9 @@ def receive(message: Message, layout: Sequence[int]) -> Unpacked:
     vars(sys.modules["__main__"]).update(definitions)
     # Not the launched function: it is never the task of a worker, and may hold much data.
     name = getattr(function, "__name__", None)
-    pickling.worker_definitions |= frozenset(definitions) - {name}
-    known_definitions.update(sent)
-    return Unpacked(function, (*args, *more), kwargs, known_definitions)
+    pickling.add_worker_definitions(definitions.keys() - {name})
+    _known_definitions.update(sent)
+    return Unpacked(function, (*args, *more), kwargs, _known_definitions)
 
 
 def _mapped(fd: int, layout: Sequence[int]) -> list[memoryview]:
@@ -168,8 +168,13 @@ def _mapped(fd: int, layout: Sequence[int]) -> list[memoryview]:
     return [view[start : start + length] for start, length in zip(offsets[:-1], layout, strict=True)]
 
 
-known_definitions: set[str] = set()
+_known_definitions: set[str] = set()
 """The qualified names of the definitions that this rank has received, over all calls."""
+
+
+def forget_definitions(names: Set[str]) -> None:
+    """The rank has bound these names itself: what it has of them is no longer what the notebook has."""
+    _known_definitions.difference_update([each for each in _known_definitions if each.partition(".")[0] in names])
 
 
 def pack_value(value: Any, sent: Set[str]) -> list[memoryview]:

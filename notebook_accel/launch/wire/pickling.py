@@ -214,8 +214,13 @@ def _typed_storage(untyped: Any, dtype: Any) -> Any:
     return torch.storage.TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
 
 
-rank_device: Callable[[], str] | None = None
-"""Returns the device for tensors that were on a device in the notebook; set by the rank."""
+_rank_device: Callable[[], str] | None = None
+
+
+def set_rank_device(device: Callable[[], str]) -> None:
+    """Has tensors that were on a device in the notebook loaded to the one that `device` returns, in this rank."""
+    global _rank_device  # unpickling calls `_storage` by name, and has no other way to hand it something
+    _rank_device = device
 
 
 def _storage(buffer: Any, where: str) -> Any:
@@ -224,7 +229,7 @@ def _storage(buffer: Any, where: str) -> Any:
 
     view = memoryview(buffer)
     storage = torch.frombuffer(view, dtype=torch.uint8).untyped_storage() if view.nbytes else torch.UntypedStorage(0)
-    if where == "rank" and rank_device is not None and (device := rank_device()) != "cpu":
+    if where == "rank" and _rank_device is not None and (device := _rank_device()) != "cpu":
         return torch.empty(0, dtype=torch.uint8).set_(storage).to(device).untyped_storage()
     return storage
 
@@ -242,13 +247,18 @@ def dump_worker(process: Any) -> bytes:
     return pickler.stream.getvalue()
 
 
-worker_definitions: frozenset[str] = frozenset()
-"""The names in this rank's `__main__` that came from the notebook, for workers; set by the rank."""
+_from_notebook: set[str] = set()
+"""The names of functions and classes in this rank's `__main__` that came from the notebook."""
+
+
+def add_worker_definitions(names: Iterable[str]) -> None:
+    """Has workers that this rank starts get these names of its `__main__`: their tasks may need them."""
+    _from_notebook.update(names)
 
 
 def _worker_definitions() -> dict[str, Any]:
     main = sys.modules["__main__"].__dict__
-    return {name: main[name] for name in worker_definitions if name in main}
+    return {name: main[name] for name in _from_notebook if name in main}
 
 
 def _loads_data(process: Any) -> bool:

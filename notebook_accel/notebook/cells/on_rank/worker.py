@@ -98,7 +98,7 @@ def receive(*variables: Variable) -> None:
         main[name] = variable.value
         _given.add(name)
         if isinstance(variable.value, type) or callable(variable.value):
-            pickling.worker_definitions |= {name}  # workers of this rank need it for their tasks
+            pickling.add_worker_definitions([name])
 
 
 def debug(commands: str = "") -> None:
@@ -118,7 +118,7 @@ def _note_bound(names: set[str]) -> None:
     _given.difference_update(names)
     _unreported.update(name for name in names if not name.startswith("_"))
     # What goes back to the notebook is of its own class only as long as the rank has none of that name.
-    payload.known_definitions -= {name for name in payload.known_definitions if name.partition(".")[0] in names}
+    payload.forget_definitions(names)
 
 
 def _main() -> dict[str, Any]:
