@@ -92,9 +92,9 @@ if sys.version_info >= (3, 11):  # before, a recursion is one of C too
 def test_a_failure_of_any_length_is_told(way: str) -> None:
     function, said, left_out = WAYS[way]
     with pytest.raises(RankError) as raised:
-        notebook_launcher(function, (), 2, device="cpu")
+        notebook_launcher(function, (), 1, device="cpu")  # of several, one might be ended for the other's failure
     message = str(raised.value)
-    assert message.startswith("both ranks ")
+    assert message.startswith("rank 0 ")
     assert said in message
     assert left_out in message
     assert len(message) < 300_000
