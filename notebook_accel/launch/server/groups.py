@@ -6,10 +6,9 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from notebook_accel.launch.wire.stream import Channel, Message
+from notebook_accel.launch.wire.stream import Channel, Message, close_all
 
 
 @dataclass
@@ -75,9 +74,3 @@ class Group:
         for message in self.pending:
             close_all(message.fds)
         self.pending.clear()
-
-
-def close_all(fds: Sequence[int]) -> None:
-    """Closes every descriptor of a message."""
-    for fd in fds:
-        os.close(fd)

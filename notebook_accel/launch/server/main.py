@@ -31,7 +31,7 @@ from typing import Any
 from notebook_accel.launch.rank import main as rank_main
 from notebook_accel.launch.rank.main import RankStart
 from notebook_accel.launch.server import forking
-from notebook_accel.launch.server.groups import Group, close_all
+from notebook_accel.launch.server.groups import Group
 from notebook_accel.launch.server.preloading import import_all
 from notebook_accel.launch.server.store_link import StoreLink
 from notebook_accel.launch.server.warm_ranks import WarmRanks
@@ -40,7 +40,7 @@ from notebook_accel.launch.system.children import adopt_orphans
 from notebook_accel.launch.system.limits import explain_refusal
 from notebook_accel.launch.system.processes import spawn
 from notebook_accel.launch.tpu import supervisor
-from notebook_accel.launch.wire.stream import Channel, Message, pair
+from notebook_accel.launch.wire.stream import Channel, Message, close_all, pair
 
 _MODULES = ("torch", "torch.distributed", "numpy", "cloudpickle", "tqdm", "threadpoolctl")
 PRELOADED: Mapping[str, Sequence[str]] = {

@@ -16,7 +16,7 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from notebook_accel.errors import StreamError
@@ -278,3 +278,9 @@ def pair() -> tuple[socket.socket, socket.socket]:
         with contextlib.suppress(OSError):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, CHUNK)
     return ends
+
+
+def close_all(fds: Iterable[int]) -> None:
+    """Closes every descriptor, such as those of a message."""
+    for fd in fds:
+        os.close(fd)

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from notebook_accel.launch.wire.stream import close_all
+
 _Item = tuple[int, memoryview, Sequence[int]]
 
 
@@ -56,10 +58,10 @@ class Outlet:
         self._unblock()
         for item in self._queue:
             if not callable(item):
-                _close_all(item[2])
+                close_all(item[2])
         self._queue.clear()
         self._channel.close()
-        _close_all(list(self._pipes.values()))
+        close_all(list(self._pipes.values()))
         self._pipes.clear()
 
     def _shut(self) -> None:
@@ -93,7 +95,7 @@ class Outlet:
                 return False
             except OSError:  # the kernel listens no more
                 sent = view.nbytes
-            _close_all(fds)
+            close_all(fds)
             fds = ()
             view = view[sent:]
         return True
@@ -114,8 +116,3 @@ class Outlet:
         if self._stuck is not None:
             self._selector.unregister(self._stuck)
             self._stuck = None
-
-
-def _close_all(fds: Sequence[int]) -> None:
-    for fd in fds:
-        os.close(fd)
