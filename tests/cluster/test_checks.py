@@ -92,13 +92,13 @@ def test_a_client_server_that_does_not_serve_is_given_up_in_time(monkeypatch: py
     """Something listens, and says nothing. Each attempt is a process of its own, since Ray's may never come back."""
     told: list[str] = []
     monkeypatch.setattr(front_end.current, "notice", told.append)
-    monkeypatch.setattr(engine_module, "_JOIN_TIMEOUTS", (0.1, 0.2))
+    monkeypatch.setattr(engine_module, "JOIN_TIMEOUTS", (0.1, 0.2))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         engine = ClusterEngine(f"ray://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(LaunchError, match=r"not begun to serve.* within 0.2 s.*GRPC_ENABLE_FORK_SUPPORT=0"):
             engine.survey()
     assert ["within 0.1 s" in text for text in told] == [True]
-    assert engine._bridge is None
+    assert engine.bridge is None
 
 
 @pytest.mark.parametrize("text", ["Starting Ray client server failed. See x.err", "Initialization failure from server"])

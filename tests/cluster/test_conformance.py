@@ -72,8 +72,8 @@ def test_a_rank_has_what_its_spec_says_beside_what_its_machine_has(spread: Sprea
 
 
 def test_the_bridge_keeps_nothing_of_groups_that_have_ended(spread: Spread) -> None:
-    assert spread._bridge is not None
-    pid = spread._bridge._process.pid
+    assert spread.bridge is not None
+    pid = spread.bridge.process.pid
     with Group(spread, 4) as group:
         group.run(calls.add, 1, 1)
     assert wait_until(lambda: descriptors(pid) <= held, 5) if (held := descriptors(pid)) else False

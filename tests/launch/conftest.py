@@ -10,5 +10,5 @@ from notebook_accel.launch import engines
 @pytest.fixture(scope="session", autouse=True)
 def engines_end_with_the_session() -> Iterator[None]:
     yield
-    for engine in engines._running.values():
+    for engine in engines.running.values():
         engine.close()

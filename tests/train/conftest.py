@@ -28,7 +28,7 @@ def engines_live_as_long_as_the_session() -> Iterator[None]:
     engines.get().warm()
     engines.get().preload([*TRAINING, *_IMPORTED])
     yield
-    for engine in engines._running.values():
+    for engine in engines.running.values():
         engine.close()
 
 

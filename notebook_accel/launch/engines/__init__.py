@@ -52,7 +52,8 @@ ENGINES: dict[str, Callable[[], Engine]] = {
 }
 _ENGINE_OF_DEVICE = {"tpu": "xla"}
 """Devices on which only one engine can start ranks."""
-_running: dict[tuple[int, str], Engine] = {}
+running: dict[tuple[int, str], Engine] = {}
+"""The engines that have been made, by process and name: a forked process must not use the servers of its parent."""
 _clusters: dict[tuple[int, str], ClusterEngine] = {}
 _cluster_modules: dict[str, None] = {}
 """Modules to import on the nodes of any cluster, in order."""
@@ -89,11 +90,10 @@ def get(name: str | None = None, *, device: str | None = None) -> Engine:
     name = name or os.environ.get(VARIABLE) or _ENGINE_OF_DEVICE.get(device or "", fallback)
     if name not in ENGINES:
         raise ConfigurationError(f"{VARIABLE}={name!r} is no engine; choose one of {', '.join(ENGINES)}")
-    # A process that was forked from this one must not use the servers of its parent.
     key = (os.getpid(), name)
-    if key not in _running:
-        _running[key] = ENGINES[name]()
-    return _running[key]
+    if key not in running:
+        running[key] = ENGINES[name]()
+    return running[key]
 
 
 def default() -> Engine:

@@ -28,8 +28,10 @@ class ServerEngine:
         self._detached = detached
         """The server is not a child of this process, so that it survives it and its children, and ends the ranks."""
         self._lock = threading.RLock()
-        self._server: Server | None = None
-        self._next: Server | None = None
+        self.server: Server | None = None
+        """The server that starts ranks; `None` before the first launch."""
+        self.next: Server | None = None
+        """The server that will replace it, while that imports modules."""
         self._replaced: Server | None = None
         """The previous server. It is retired after the first launch that has used the current one."""
         self._next_modules: list[str] = []
@@ -63,7 +65,7 @@ class ServerEngine:
 
     def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
         log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the server
-        self._server = Server(control, log, load_time(environment))
+        self.server = Server(control, log, load_time(environment))
 
     def start(self, spec: GroupSpec) -> ServerRanks:
         return ServerRanks(*self._open_group(spec), spec)
@@ -91,45 +93,45 @@ class ServerEngine:
             self._discard()
 
     def _discard(self) -> None:
-        for server in (self._replaced, self._next, self._server):
+        for server in (self._replaced, self.next, self.server):
             if server is not None:
                 server.close()
-        self._replaced = self._server = self._next = None
+        self._replaced = self.server = self.next = None
         self._pending_modules = [name for name in self._all_modules if name.partition(".")[0] not in self._broken]
 
     def _current(self, environment: Mapping[str, str]) -> Server:
         """The server to use for ranks with this environment."""
-        if self._server is not None and self._server.settings != load_time(environment):
-            self._server.retire()  # its groups go on
-            self._server = None
+        if self.server is not None and self.server.settings != load_time(environment):
+            self.server.retire()  # its groups go on
+            self.server = None
             self._discard()
-        if self._server is not None:
+        if self.server is not None:
             self._switch_to_next()
-        if self._server is None:
-            self._server = Server.start(self._method, environment, detached=self._detached)
-        return self._server
+        if self.server is None:
+            self.server = Server.start(self._method, environment, detached=self._detached)
+        return self.server
 
     def _switch_to_next(self) -> None:
         """Makes the next server the current one if it is ready, and retires the one before."""
         if self._replaced is not None:
             self._replaced.retire()
             self._replaced = None
-        if self._next is None:
+        if self.next is None:
             return
         try:
-            report = self._next.poll()
+            report = self.next.poll()
         except LaunchError:
-            if self._server is None or not self._server.is_alive():
+            if self.server is None or not self.server.is_alive():
                 self._discard()  # it has ended together with the server
                 return
-            report = {"ready": False, "broken": self._next.importing}  # the import has ended it
+            report = {"ready": False, "broken": self.next.importing}  # the import has ended it
         if report is None:
             return
         if report["ready"]:
-            self._replaced, self._server, self._next = self._server, self._next, None
+            self._replaced, self.server, self.next = self.server, self.next, None
         else:
-            self._next.close()
-            self._next = None
+            self.next.close()
+            self.next = None
             self._broken.add(str(report["broken"]))
             # Without a name, something else than an import has ended it, and may do so again.
             self._pending_modules = self._next_modules + self._pending_modules if report["broken"] else []
@@ -137,9 +139,9 @@ class ServerEngine:
     def _request_successor(self, environment: Mapping[str, str]) -> None:
         """Requests a next server if modules are pending. Not while a launch starts: imports would slow it down."""
         self._pending_modules = [name for name in self._pending_modules if name.partition(".")[0] not in self._broken]
-        if self._pending_modules and self._server is not None and self._next is None:
+        if self._pending_modules and self.server is not None and self.next is None:
             try:
-                self._next = self._server.successor(self._pending_modules, environment)
+                self.next = self.server.successor(self._pending_modules, environment)
             except OSError:
                 self._discard()
                 return

@@ -24,7 +24,7 @@ from notebook_accel.launch.wire.stream import Channel, pair
 _ENTRY = "notebook_accel.launch.cluster.bridge.main:main"
 _WHAT = "the process that reaches the cluster"
 NAME = "cluster"
-_JOIN_TIMEOUTS = (15.0, 30.0, 60.0)
+JOIN_TIMEOUTS = (15.0, 30.0, 60.0)
 """Seconds for each attempt to join a cluster that may be stuck."""
 _SURVEY_LIFETIME = 30.0
 """Seconds for which the result of a survey is reused."""
@@ -46,7 +46,8 @@ class ClusterEngine:
         self.address = address
         self._insecure = insecure
         self._lock = threading.RLock()
-        self._bridge: _Bridge | None = None
+        self.bridge: Bridge | None = None
+        """The process that reaches the cluster; `None` while there is none."""
         self._surveyed: tuple[float, list[NodeInfo]] = (0.0, [])
         self._modules: dict[str, None] = {}
         """Modules that the nodes import for ranks, in order."""
@@ -59,8 +60,8 @@ class ClusterEngine:
         with self._lock:
             new = [name for name in modules if name not in self._modules]
             self._modules |= dict.fromkeys(new)
-            if self._bridge is not None and new:
-                self._bridge.preload(new)
+            if self.bridge is not None and new:
+                self.bridge.preload(new)
 
     def hand_over(self, successor: int, environment: Mapping[str, str]) -> None:
         pass  # each process requests nodes of its own
@@ -81,7 +82,7 @@ class ClusterEngine:
         return found
 
     def _survey(self) -> list[NodeInfo]:
-        *first, last = _JOIN_TIMEOUTS
+        *first, last = JOIN_TIMEOUTS
         for patience in first:
             answer = self._request_survey(patience)
             if not answer.get("again"):
@@ -117,12 +118,12 @@ class ClusterEngine:
 
     def close(self) -> None:
         with self._lock:
-            if self._bridge is not None:
-                self._bridge.close()
-            self._bridge = None
+            if self.bridge is not None:
+                self.bridge.close()
+            self.bridge = None
             self._surveyed = 0.0, []
 
-    def _send(self, header: Mapping[str, Any], fds: Sequence[int] = ()) -> _Bridge:
+    def _send(self, header: Mapping[str, Any], fds: Sequence[int] = ()) -> Bridge:
         with self._lock:
             bridge = self._current()
             try:
@@ -134,14 +135,14 @@ class ClusterEngine:
                 bridge.control.send(header, fds=fds)
             return bridge
 
-    def _current(self) -> _Bridge:
-        if self._bridge is None:
-            self._bridge = _Bridge(self.address, self._insecure)
-            self._bridge.preload(list(self._modules))
-        return self._bridge
+    def _current(self) -> Bridge:
+        if self.bridge is None:
+            self.bridge = Bridge(self.address, self._insecure)
+            self.bridge.preload(list(self._modules))
+        return self.bridge
 
 
-class _Bridge:
+class Bridge:
     """The driver's connection to the bridge."""
 
     def __init__(self, address: str, insecure: bool) -> None:
@@ -149,7 +150,7 @@ class _Bridge:
         self.control = Channel(own_end)
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the bridge
         try:
-            self._process: subprocess.Popen[bytes] = processes.start(
+            self.process: subprocess.Popen[bytes] = processes.start(
                 _ENTRY, bridge_end, self._log, address, insecure, os.getpid()
             )
         except OSError as error:
@@ -169,7 +170,7 @@ class _Bridge:
         """Ends the bridge, and everything that it has started."""
         self.control.close()
         self._log.close()
-        threading.Thread(target=self._process.wait, name="notebook-accel-reaper", daemon=True).start()
+        threading.Thread(target=self.process.wait, name="notebook-accel-reaper", daemon=True).start()
 
 
 class _ClusterRanks(ServerRanks):

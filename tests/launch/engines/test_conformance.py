@@ -571,13 +571,13 @@ def test_a_group_that_waits_for_another_can_be_ended(engine: Engine) -> None:
 def is_settled(engine: Engine) -> bool:
     """Whether no successor of the server is on its way."""
     engine.warm()
-    return getattr(engine, "_next", None) is None
+    return getattr(engine, "next", None) is None
 
 
 def test_descriptors_do_not_leak(engine: Engine) -> None:
     run(engine, calls.add, 1, 1)
     assert wait_until(lambda: is_settled(engine), 20)
-    server = getattr(engine, "_server", None)
+    server = getattr(engine, "server", None)
     process = server.process if server else None  # none for a successor, which is no child of ours
     held = [descriptors(), descriptors(process.pid) if process else 0]
     for number in range(20):

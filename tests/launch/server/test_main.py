@@ -90,8 +90,8 @@ def kill(pid: int) -> None:
 def preload(engine: ServerEngine, *names: str) -> None:
     """Waits until the engine has done what it can."""
     engine.preload(names)
-    while engine._next is not None:
-        assert select.select([engine._next.control], [], [], 20)[0], "the successor says nothing"
+    while engine.next is not None:
+        assert select.select([engine.next.control], [], [], 20)[0], "the successor says nothing"
         engine.preload([])
 
 
