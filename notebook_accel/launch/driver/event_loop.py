@@ -14,9 +14,9 @@ from notebook_accel.launch.wire.stream import HasFileno
 
 Source = int | HasFileno
 
-_THROTTLE, _MAX_THROTTLE = 0.002, 0.1
+THROTTLE, MAX_THROTTLE = 0.002, 0.1
 """Seconds between two reads of the throttled sources: so many for each of them, up to a maximum for all."""
-_UNTHROTTLED = 1.0
+UNTHROTTLED = 1.0
 """Seconds from the start in which nothing is throttled: most launches are over by then."""
 
 
@@ -26,14 +26,17 @@ class EventLoop:
     Uses `poll`, whose set-up costs nothing, unlike epoll's: each cell that the ranks run has a loop of its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, throttle: float = THROTTLE, max_throttle: float = MAX_THROTTLE, unthrottled: float = UNTHROTTLED
+    ) -> None:
+        self._throttle, self._max_throttle = throttle, max_throttle
         self._poll_all = select.poll()
         self._poll_immediate = select.poll()
         self._callbacks: dict[int, Callable[[], object]] = {}
         """By file descriptor."""
         self._descriptors: dict[Source, int] = {}
         self._throttled: set[int] = set()
-        self._unthrottled_until = time.monotonic() + _UNTHROTTLED
+        self._unthrottled_until = time.monotonic() + unthrottled
         self._throttled_until = 0.0
         """When the throttled sources are read next."""
 
@@ -71,7 +74,7 @@ class EventLoop:
         may_wait = self._dispatch(self._poll_all, timeout)
         now = time.monotonic()
         if now >= self._unthrottled_until and False not in may_wait:
-            self._throttled_until = now + min(_MAX_THROTTLE, _THROTTLE * len(self._throttled))
+            self._throttled_until = now + min(self._max_throttle, self._throttle * len(self._throttled))
 
     def _dispatch(self, poll: select.poll, timeout: float) -> list[object]:
         ready = poll.poll(timeout * 1000)

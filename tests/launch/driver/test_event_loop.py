@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from notebook_accel.launch.driver import event_loop
 from notebook_accel.launch.driver.event_loop import EventLoop
 
 
@@ -39,12 +38,9 @@ def sources() -> Iterator[list[Source]]:
 
 
 @pytest.fixture
-def loop(monkeypatch: pytest.MonkeyPatch, sources: list[Source]) -> EventLoop:
+def loop(sources: list[Source]) -> EventLoop:
     """The first source is not throttled; the others are read once an hour."""
-    monkeypatch.setattr(event_loop, "_UNTHROTTLED", 0.0)
-    monkeypatch.setattr(event_loop, "_THROTTLE", 3600.0)
-    monkeypatch.setattr(event_loop, "_MAX_THROTTLE", 3600.0)
-    found = EventLoop()
+    found = EventLoop(throttle=3600.0, max_throttle=3600.0, unthrottled=0.0)
     found.register(sources[0], sources[0].read)
     for source in sources[1:]:
         found.register_throttled(source, source.read)
@@ -76,11 +72,8 @@ def test_whoever_cannot_wait_is_heard_at_once_the_next_time(loop: EventLoop, sou
     assert sources[1].times == sources[2].times == 2
 
 
-def test_all_are_heard_at_once_in_the_beginning(
-    loop: EventLoop, sources: list[Source], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(event_loop, "_UNTHROTTLED", 3600.0)
-    beginning = EventLoop()
+def test_all_are_heard_at_once_in_the_beginning(sources: list[Source]) -> None:
+    beginning = EventLoop(throttle=3600.0, max_throttle=3600.0, unthrottled=3600.0)
     beginning.register_throttled(sources[1], sources[1].read)
     for _ in range(2):
         sources[1].write()

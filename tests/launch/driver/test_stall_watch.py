@@ -32,7 +32,7 @@ from notebook_accel.events import (
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.job import describe, location
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.rank import collective_wait, flight_recorder, stack_sampler
+from notebook_accel.launch.rank import flight_recorder, stack_sampler
 from notebook_accel.launch.rank.collective_wait import WAIT_THRESHOLD, WaitDetector
 from notebook_accel.launch.show.front_end import Terminal
 from notebook_accel.launch.wire import collective_frames, frames
@@ -164,7 +164,7 @@ def elsewhere(
     counts: list[flight_recorder.Outstanding] = []
     monkeypatch.setattr(flight_recorder, "outstanding", lambda: counts.pop(0) if len(counts) > 1 else counts[0])
     monkeypatch.setattr(flight_recorder, "name_of", lambda counts: f"number {counts[0][1]}")
-    monkeypatch.setattr(collective_wait, "_is_distributed", lambda: True)
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
     with Sitting(__file__) as sitting:
         yield sitting, WaitDetector(sitting.thread.ident or 0, itertools.count().__next__), counts
 
