@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 
 from notebook_accel.launch.cluster.protocol import LEASE, Frame
 
-_PATIENCE = 10
+TIMEOUT = 10
 """Seconds within which each side answers during authentication."""
 _MOST = 16 * 2**20
 """Bytes of the part of a message that holds its objects; what is large is in blobs."""
@@ -100,7 +100,7 @@ def call(host: str, port: int, secret: bytes) -> FrameConnection:
         AuthenticationError: It is not the one that knows the secret.
         OSError: It can't be reached. (EOFError too.)
     """
-    connection, address = _connection(socket.create_connection((host, port), _PATIENCE))
+    connection, address = _connection(socket.create_connection((host, port), TIMEOUT))
     try:
         answer_challenge(connection, secret)
         deliver_challenge(connection, secret)
@@ -113,7 +113,7 @@ def call(host: str, port: int, secret: bytes) -> FrameConnection:
 def _connection(link: socket.socket) -> tuple[Connection, str]:
     link.settimeout(None)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    _set_receive_timeout(link, _PATIENCE)
+    _set_receive_timeout(link, TIMEOUT)
     address = str(link.getsockname()[0])
     return Connection(link.detach()), address
 

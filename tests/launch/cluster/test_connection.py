@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -98,7 +99,7 @@ def test_the_bridge_does_not_trust_who_only_takes_its_answer(listener: socket.so
 
 
 def test_who_says_nothing_is_not_waited_for(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_PATIENCE", 1)
+    monkeypatch.setattr(connection, "TIMEOUT", 1)
     with socket.create_connection(listener.getsockname()), pytest.raises(BlockingIOError):
         connection.answer(listener.accept()[0], SECRET)
 
@@ -121,6 +122,7 @@ def test_hanging_up_ends_the_wait_of_both(listener: socket.socket) -> None:
 
 def test_nothing_is_unpickled(listener: socket.socket) -> None:
     ours, theirs = both(listener)
-    theirs._connection.send({"op": "said"})  # pickled, as `Connection.send` does
+    with Connection(os.dup(theirs.fileno())) as pickling:
+        pickling.send({"op": "said"})
     with pytest.raises((UnicodeDecodeError, json.JSONDecodeError)):
         ours.receive()

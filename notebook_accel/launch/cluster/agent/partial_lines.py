@@ -10,16 +10,21 @@ import time
 
 Stream = tuple[int, str]
 """A rank, by its number on this machine, and the name of one of its streams."""
-_WINDOW = 0.02
+WINDOW = 0.02
 """Seconds that a beginning is held. A prompt, which has no line end, is sent after this time."""
 _MOST = 2**16
 """Bytes from which a line goes its way in pieces."""
 
 
 class PartialLines:
-    """One for each stream of output."""
+    """One for each stream of output.
 
-    def __init__(self) -> None:
+    Args:
+        window: Seconds that a beginning is held.
+    """
+
+    def __init__(self, window: float = WINDOW) -> None:
+        self._window = window
         self._held: dict[Stream, tuple[bytes, float]] = {}
 
     def add(self, stream: Stream, data: bytes) -> bytes:
@@ -39,8 +44,8 @@ class PartialLines:
     def due(self) -> list[Stream]:
         """The streams whose lines have waited long enough."""
         now = time.monotonic()
-        return [stream for stream, (_, since) in self._held.items() if now - since >= _WINDOW]
+        return [stream for stream, (_, since) in self._held.items() if now - since >= self._window]
 
     def pause(self, otherwise: float) -> float:
         """Seconds until there may be some."""
-        return _WINDOW if self._held else otherwise
+        return self._window if self._held else otherwise

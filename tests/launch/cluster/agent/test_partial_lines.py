@@ -1,9 +1,6 @@
 """Lines that have not ended, on their way."""
 
-import pytest
-
-from notebook_accel.launch.cluster.agent import partial_lines
-from notebook_accel.launch.cluster.agent.partial_lines import PartialLines
+from notebook_accel.launch.cluster.agent.partial_lines import WINDOW, PartialLines
 
 OUT = (0, "stdout")
 
@@ -18,11 +15,14 @@ def test_whole_lines_go_and_a_beginning_waits_for_its_end() -> None:
     assert held.take(OUT) == b""
 
 
-def test_a_beginning_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = PartialLines()
+def test_a_beginning_does_not_wait_for_ever() -> None:
+    assert 0 < WINDOW < 1
+    held = PartialLines(window=3600.0)
     held.add(OUT, b"answer: ")
-    assert 0 < held.pause(60.0) < 1
-    monkeypatch.setattr(partial_lines, "_WINDOW", 0.0)
+    assert held.due() == []
+    assert held.pause(10_000.0) == 3600.0
+    held = PartialLines(window=0.0)
+    held.add(OUT, b"answer: ")
     assert held.due() == [OUT]
     held.take(OUT)
     assert held.pause(60.0) == 60.0
