@@ -18,18 +18,18 @@ from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.stack_requests import StackRequestHandler
 from notebook_accel.launch.show import front_end
 
-_FIRST = 0.1
+FIRST_WRITE = 0.1
 """Seconds after which a job is written for the first time: most launches are over by then, and written once."""
-_INTERVAL = 0.3
+WRITE_INTERVAL = 0.3
 """Seconds between two writes, unless they take too much time for that."""
-_SHARE = 0.01
+WRITE_SHARE = 0.01
 """The share of time that writing may take."""
 LONGEST = 4 * 2**20
 """Bytes from which on a journal is compacted: its events are replaced by the fewest that fold to the same state."""
-_GROWTH = 4
+GROWTH = 4
 """The factor by which a journal grows after a compaction before the next one, if it is long itself."""
 
-_warned = False
+warned = False
 """Whether the user was warned that nothing is recorded; once a process."""
 
 
@@ -47,7 +47,7 @@ class Journal:
         self._has_every_event = job.status is Status.STARTING
         """Whether this object has received every event of the job."""
         self._has_pruned = False
-        self._due = time.monotonic() + _FIRST
+        self._due = time.monotonic() + FIRST_WRITE
         self._last_keepalive = time.monotonic()
         self._stop_requests = 0
         self._stack_requests = StackRequestHandler(job)
@@ -81,7 +81,7 @@ class Journal:
             self._stack_requests.poll(self._record)
             self._keep_alive(self._record, began)
         ended = time.monotonic()
-        self._due = ended + max(_INTERVAL, (ended - began) / _SHARE)
+        self._due = ended + max(WRITE_INTERVAL, (ended - began) / WRITE_SHARE)
 
     def finish(self) -> None:
         """Does nothing: `_on_event` has written everything when the job ended."""
@@ -145,7 +145,7 @@ class Journal:
                 new.unlink()
             raise
         self._size = len(data)
-        self._limit = max(LONGEST, _GROWTH * len(data))
+        self._limit = max(LONGEST, GROWTH * len(data))
 
     def _poll_stop_requests(self, record: Record) -> None:
         count = record.stop_requests()
@@ -160,11 +160,11 @@ class Journal:
                 os.utime(record.running)
 
     def _fail(self, error: OSError) -> None:
-        global _warned  # one process has one user
+        global warned  # one process has one user
         self._failed = True
         self._pending.take()
-        if not _warned:
-            _warned = True
+        if not warned:
+            warned = True
             front_end.current.notice(
                 f"{self._job.title} goes on, but is not recorded, and attach() won't find it later: {error}. "
                 f"{records.VARIABLE} names another folder."

@@ -21,9 +21,9 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def at_each_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "_FIRST", 0.0)
-    monkeypatch.setattr(writing, "_INTERVAL", 0.0)
-    monkeypatch.setattr(writing, "_SHARE", 1e9)
+    monkeypatch.setattr(writing, "FIRST_WRITE", 0.0)
+    monkeypatch.setattr(writing, "WRITE_INTERVAL", 0.0)
+    monkeypatch.setattr(writing, "WRITE_SHARE", 1e9)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def notices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the user is told."""
     front_end = Notices()
     monkeypatch.setattr(frontend, "current", front_end)
-    monkeypatch.setattr(writing, "_warned", False)
+    monkeypatch.setattr(writing, "warned", False)
     return front_end.told
 
 

@@ -42,7 +42,7 @@ def test_a_job_is_the_fold_of_its_own_events(given_events: list[Any], ending: St
 def test_whoever_follows_a_journal_has_the_job(state: Path, monkeypatch: pytest.MonkeyPatch, given_steps: Any) -> None:
     """However often it was written, made shorter and read in between."""
     monkeypatch.setattr(writing, "LONGEST", 300)
-    monkeypatch.setattr(writing, "_GROWTH", 1)
+    monkeypatch.setattr(writing, "GROWTH", 1)
     job, followed = Job("train", 0, SIZE), empty_job()
     journal = Journal(job)
     record = journal.open()

@@ -108,7 +108,7 @@ def test_a_journal_that_is_not_there_is_refused(record: Record) -> None:
 def test_a_reader_is_told_each_line_once(state: Path, job: Job, monkeypatch: pytest.MonkeyPatch, pause: int) -> None:
     """Also those that were kept while the journal was made shorter."""
     monkeypatch.setattr(writing, "LONGEST", 1000)
-    monkeypatch.setattr(writing, "_GROWTH", 2)
+    monkeypatch.setattr(writing, "GROWTH", 2)
     journal = Journal(job)
     record = journal.open()
     told: list[str] = []
@@ -128,7 +128,7 @@ def test_what_is_written_while_a_reader_reads_is_not_missed(
 ) -> None:
     """Between its last look at a file and the file that takes its place."""
     monkeypatch.setattr(writing, "LONGEST", 0)
-    monkeypatch.setattr(writing, "_GROWTH", 0)
+    monkeypatch.setattr(writing, "GROWTH", 0)
     journal = Journal(job)
     with contextlib.closing(Tail(journal.open())) as tail:
         reading = tail.read()
@@ -142,7 +142,7 @@ def test_a_reader_that_was_away_while_the_journal_was_made_shorter_twice_begins_
     state: Path, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "LONGEST", 0)
-    monkeypatch.setattr(writing, "_GROWTH", 0)
+    monkeypatch.setattr(writing, "GROWTH", 0)
     journal = Journal(job)
     tail = Tail(journal.open())
     followed = Job("", 0, 0)

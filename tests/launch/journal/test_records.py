@@ -21,14 +21,13 @@ from notebook_accel.launch.journal import records, writing
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.records import MAX_JOBS, Record
 from notebook_accel.launch.journal.writing import Journal
+from notebook_accel.launch.show import front_end
 
 
-def recorded(name: str = "train", *, at: float = 0.0, ended: bool = True, origin: str = "") -> Record:
+def recorded(name: str = "train", *, at: float = 0.0, ended: bool = True) -> Record:
     job = Job(name, 0, 2)
     job.started += at
-    journal = Journal(job)
-    journal._head = replace(journal._head, origin=origin)
-    record = journal.open()
+    record = Journal(job).open()
     if ended:
         job.finish(Status.DONE)
     return record
@@ -187,8 +186,11 @@ def test_a_job_is_found_by_the_beginning_of_its_id(state: Path) -> None:
             assert records.find(record.id[:2], "") == record
 
 
-def test_without_an_id_the_last_job_of_the_notebook_is_found(state: Path) -> None:
-    mine, theirs = recorded(origin="mine.ipynb"), recorded(at=1, origin="theirs.ipynb")
+def test_without_an_id_the_last_job_of_the_notebook_is_found(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front_end.current, "origin", lambda: "mine.ipynb")
+    mine = recorded()
+    monkeypatch.setattr(front_end.current, "origin", lambda: "theirs.ipynb")
+    theirs = recorded(at=1)
     assert records.find(None, "mine.ipynb") == mine
     assert records.find(None, "new.ipynb") == theirs
     assert records.find(None, "") == theirs

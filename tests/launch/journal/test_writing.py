@@ -53,7 +53,7 @@ def test_a_folder_that_others_could_read_is_closed_to_them(state: Path, job: Job
 
 
 def test_a_short_job_is_written_once(state: Path, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "_FIRST", 3600.0)
+    monkeypatch.setattr(writing, "FIRST_WRITE", 3600.0)
     journal = Journal(job)
     job.apply(None, AttemptStarted(0))
     journal.refresh()
@@ -67,7 +67,7 @@ def test_a_short_job_is_written_once(state: Path, job: Job, monkeypatch: pytest.
 def test_writing_waits_for_its_time(state: Path, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(job)
     record = journal.open()
-    monkeypatch.setattr(writing, "_INTERVAL", 3600.0)
+    monkeypatch.setattr(writing, "WRITE_INTERVAL", 3600.0)
     journal.refresh()
     size = record.journal.stat().st_size
     job.apply(0, Metrics({"loss": 1.0}))

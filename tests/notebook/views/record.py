@@ -42,7 +42,7 @@ def record() -> None:
     """Runs the job, and keeps its journal but for what names this machine."""
     with tempfile.TemporaryDirectory() as state:
         os.environ[records.VARIABLE] = state
-        writing._FIRST = 0.0
+        writing.FIRST_WRITE = 0.0
         try:
             notebook_launcher(train, num_processes=4)
         except Exception as error:
