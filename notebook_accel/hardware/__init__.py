@@ -167,13 +167,14 @@ def usable_cores() -> int:
     import psutil  # slow to import, and only launches need it
 
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
-    cores = max(1, allowed // _threads_per_core())
-    quota = _container_quota()
+    cores = max(1, allowed // threads_per_core())
+    quota = container_quota()
     return max(1, min(cores, int(quota))) if quota else cores
 
 
 @functools.cache
-def _threads_per_core() -> int:
+def threads_per_core() -> int:
+    """Logical cores to each physical one; 1 where that is not known."""
     import psutil
 
     logical = psutil.cpu_count() or 1
@@ -230,7 +231,7 @@ def _has_mps() -> bool:
     return sys.platform == "darwin" and os.uname().machine == "arm64"
 
 
-def _container_quota() -> float | None:
+def container_quota() -> float | None:
     """The number of CPUs that the control group allows, if it limits them."""
     try:
         limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()

@@ -124,12 +124,12 @@ def test_cores_outside_the_affinity_do_not_count() -> None:
 def test_cores_are_physical_and_within_what_is_allowed(
     logical: int, physical: int | None, allowed: int, quota: float | None, cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hardware._threads_per_core.cache_clear()
+    hardware.threads_per_core.cache_clear()
     monkeypatch.setattr(psutil, "cpu_count", lambda logical=True, *, _all=logical: _all if logical else physical)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(allowed)), raising=False)
-    monkeypatch.setattr(hardware, "_container_quota", lambda: quota)
+    monkeypatch.setattr(hardware, "container_quota", lambda: quota)
     assert usable_cores() == cores
-    hardware._threads_per_core.cache_clear()
+    hardware.threads_per_core.cache_clear()
 
 
 ONE_THAT_LOOKS = """

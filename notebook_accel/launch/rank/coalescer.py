@@ -13,7 +13,8 @@ from notebook_accel.events.emit import MetricsSink
 from notebook_accel.launch.rank.patches import rich, tqdm
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 
-_MOST_SEPARATE = 7
+MOST_SEPARATE = 7
+"""Metrics that are sent one by one; those that are added after so many are merged, the latest of each name."""
 
 
 class Coalescer:
@@ -64,7 +65,7 @@ class _Batch:
     def add(self, values: dict[str, float], step: int | None) -> None:
         """Adds metrics that are sent as they are."""
         self._separate.append((values, step, time.time()))
-        if len(self._separate) >= _MOST_SEPARATE:
+        if len(self._separate) >= MOST_SEPARATE:
             self.merged = self._rest
 
     def take_back(self) -> _Sample | None:

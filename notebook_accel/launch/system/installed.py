@@ -14,7 +14,7 @@ _MARKS = tuple(os.path.join(os.sep, name, "") for name in ("site-packages", "dis
 
 def is_package(path: str) -> bool:
     """Whether a file, or a folder whose path ends in a separator, lies where packages are installed."""
-    return any(mark in path for mark in _MARKS) or path.startswith(_packages())
+    return any(mark in path for mark in _MARKS) or path.startswith(package_folders())
 
 
 def is_installed(path: str) -> bool:
@@ -26,12 +26,13 @@ def short(path: str) -> str:
     """The path of what is installed, from where that is."""
     for mark in _MARKS:
         path = path.rpartition(mark)[2]
-    roots = [root for root in (*_packages(), *_python()) if path.startswith(root)]
+    roots = [root for root in (*package_folders(), *_python()) if path.startswith(root)]
     return path.removeprefix(max(roots, key=len)) if roots else path
 
 
 @functools.cache
-def _packages() -> tuple[str, ...]:
+def package_folders() -> tuple[str, ...]:
+    """The folders that this Python's packages are installed in, by all names that links give them."""
     paths = sysconfig.get_paths()
     return _ended(paths["purelib"], paths["platlib"], site.getusersitepackages())
 

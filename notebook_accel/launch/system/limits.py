@@ -11,15 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
+OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
+"""Whether the system promises more memory than it has."""
 _STRICT = 2
-"""Of `vm.overcommit_memory`."""
+"""In that file: it does not."""
 
 
 def explain_refusal(error: OSError) -> str:
     """Why the system refused to start a process, as far as can be determined, and what to do about it."""
     if error.errno == errno.ENOMEM:
         why = "there is no memory left for it"
-        if _number(Path("/proc/sys/vm/overcommit_memory")) == _STRICT:
+        if _number(OVERCOMMIT) == _STRICT:
             why = "the system promises no more memory than it has (vm.overcommit_memory=2)"
         advice = "Launch fewer ranks, free memory in this notebook and others, or allow more (vm.overcommit_ratio)."
     elif error.errno == errno.EAGAIN:
@@ -32,7 +34,7 @@ def explain_refusal(error: OSError) -> str:
 
 def _reached_limits() -> Iterator[str]:
     """The limits of processes that are reached."""
-    for folder in _cgroups():
+    for folder in cgroups():
         most = _number(folder / "pids.max")
         if _number(folder / "pids.current", 0) >= most:
             yield (
@@ -59,13 +61,13 @@ def free_memory() -> int:
 
     free = psutil.virtual_memory().available
     # What a control group has used says little: files that are only kept in memory are part of it.
-    limits = (_number(folder / name) for folder in _cgroups() for name in ("memory.max", "memory.limit_in_bytes"))
+    limits = (_number(folder / name) for folder in cgroups() for name in ("memory.max", "memory.limit_in_bytes"))
     return int(min([free, *limits]))
 
 
 def free_tasks() -> float:
     """How many more processes and threads the system and its control groups allow this user."""
-    found = [_number(folder / "pids.max") - _number(folder / "pids.current", 0) for folder in _cgroups()]
+    found = [_number(folder / "pids.max") - _number(folder / "pids.current", 0) for folder in cgroups()]
     if sys.platform == "linux":
         found += [_number(Path("/proc/sys/kernel") / name) - _tasks() for name in ("pid_max", "threads-max")]
     if os.geteuid():  # it does not hold for the superuser
@@ -74,7 +76,7 @@ def free_tasks() -> float:
     return max(0.0, min([math.inf, *found]))
 
 
-def _cgroups() -> list[Path]:
+def cgroups() -> list[Path]:
     """The folders of the control groups that this process is in."""
     try:
         groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]

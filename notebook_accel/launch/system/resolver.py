@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-_CONFIGURATION = Path("/etc/nsswitch.conf")
+CONFIGURATION = Path("/etc/nsswitch.conf")
+"""Where the system's order of look-ups is configured."""
 _DEFAULT = "dns [!UNAVAIL=return] files"
 """Where glibc looks without a configuration, nsswitch.conf(5)."""
 
@@ -48,7 +49,7 @@ def without_name_server(host: str) -> Iterator[None]:
 
 def _configured() -> str:
     try:
-        found = re.search(r"^hosts:([^#\n]*)", _CONFIGURATION.read_text(), re.MULTILINE)
+        found = re.search(r"^hosts:([^#\n]*)", CONFIGURATION.read_text(), re.MULTILINE)
     except OSError:
         found = None
     return found[1].strip() if found else _DEFAULT

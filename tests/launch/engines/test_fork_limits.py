@@ -133,8 +133,9 @@ def test_spares_that_are_refused_are_wanted_again_by_the_next_launch(monkeypatch
 
 
 @pytest.mark.parametrize(("strict", "why"), [("2\n", "vm.overcommit_memory=2"), ("0\n", "there is no memory left")])
-def test_memory_that_is_refused_is_told(strict: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_number", lambda file: float(strict) if file.name == "overcommit_memory" else 0.0)
+def test_memory_that_is_refused_is_told(strict: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "OVERCOMMIT", tmp_path / "overcommit_memory")
+    limits.OVERCOMMIT.write_text(strict)
     said = limits.explain_refusal(OSError(errno.ENOMEM, "Cannot allocate memory"))
     assert said.startswith("Cannot allocate memory: ")
     assert why in said

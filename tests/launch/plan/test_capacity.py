@@ -31,7 +31,7 @@ def test_the_scarcest_resource_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_control_group_limits_memory_and_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(limits, "_cgroups", lambda: [tmp_path, tmp_path / "none"])
+    monkeypatch.setattr(limits, "cgroups", lambda: [tmp_path, tmp_path / "none"])
     (tmp_path / "memory.max").write_text("500000000\n")
     with pytest.raises(ConfigurationError, match=r"0\.5 GB of memory"):
         capacity.check(51, "forkserver", "")

@@ -7,6 +7,7 @@ import json
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,7 +90,7 @@ def test_several_machines_are_told_no_ports() -> None:
 
 
 def test_nothing_is_set_for_what_is_not_installed(rendezvous: Rendezvous, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = [other_frameworks.Framework("no_such_package_here", frozenset(), other_frameworks._for_jax)]
+    missing = [replace(each, package="no_such_package_here") for each in other_frameworks.FRAMEWORKS]
     monkeypatch.setattr(other_frameworks, "FRAMEWORKS", missing)
     assert other_frameworks.variables(2, "cpu", rendezvous, {}) == [{}, {}]
     assert other_frameworks.is_installed("json")

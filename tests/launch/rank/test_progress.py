@@ -136,7 +136,7 @@ def test_metrics_that_are_added_while_others_are_taken_are_told_once(
     if when == "before it is kept":
         monkeypatch.setattr(coalescer, "time", TakingClock())
     else:
-        monkeypatch.setattr(coalescer, "_MOST_SEPARATE", TakingLimit())
+        monkeypatch.setattr(coalescer, "MOST_SEPARATE", TakingLimit())
     latest.add_metrics({"loss": 0.5}, 3)
     latest.add_metrics({"loss": 0.4}, 4)
     told += latest.take_all(now=1.0)

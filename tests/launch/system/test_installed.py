@@ -40,12 +40,12 @@ def test_a_folder_may_be_reached_by_a_link(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "link").symlink_to("real")
     paths = {**sysconfig.get_paths(), "purelib": str(tmp_path / "link")}
     monkeypatch.setattr(sysconfig, "get_paths", lambda: paths)
-    installed._packages.cache_clear()
+    installed.package_folders.cache_clear()
     try:
         assert installed.is_package(str(tmp_path / "real" / "module.py"))
         assert installed.is_package(str(tmp_path / "link" / "module.py"))
     finally:
-        installed._packages.cache_clear()
+        installed.package_folders.cache_clear()
 
 
 @pytest.mark.parametrize(

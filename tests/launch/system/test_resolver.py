@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,5 +80,10 @@ def test_the_order_of_look_ups_is_read_from_the_system(
     path = tmp_path / "nsswitch.conf"
     if text is not None:
         path.write_text(text)
-    monkeypatch.setattr(resolver, "_CONFIGURATION", path)
-    assert resolver._configured() == found
+    monkeypatch.setattr(resolver, "CONFIGURATION", path)
+    configured: list[tuple[bytes, bytes]] = []
+    libc = SimpleNamespace(__nss_configure_lookup=lambda *given: configured.append(given))
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: libc)
+    with resolver.without_name_server("127.0.0.1"):
+        assert configured == [(b"hosts", b"files")]
+    assert configured[1:] == [(b"hosts", found.encode())]

@@ -359,18 +359,23 @@ def test_a_descriptor_travels_with_a_message_that_takes_many_reads(ends: tuple[C
     os.close(fd)
 
 
+def beneath(channel: Channel) -> socket.socket:
+    """The socket of a channel, for bytes that a channel would not send."""
+    return socket.socket(fileno=os.dup(channel.fileno()))
+
+
 def test_descriptors_that_nobody_took_are_closed_with_the_channel(ends: tuple[Channel, Channel]) -> None:
     left, right = ends
-    with open(os.devnull) as file:
+    with open(os.devnull) as file, beneath(left) as raw:
         # They come with the first byte, and the frame never ends.
-        socket.send_fds(left._sock, [lengthy(b'{"fds": 2, "blobs": [100]}')], [file.fileno()] * 2)
+        socket.send_fds(raw, [lengthy(b'{"fds": 2, "blobs": [100]}')], [file.fileno()] * 2)
     assert right.receive(wait=True) == []
 
 
 def test_descriptors_that_came_before_a_broken_frame_are_closed(ends: tuple[Channel, Channel]) -> None:
     left, right = ends
-    with open(os.devnull) as file:
-        socket.send_fds(left._sock, [lengthy(b'{"fds": 1}') + lengthy(b"nonsense")], [file.fileno()])
+    with open(os.devnull) as file, beneath(left) as raw:
+        socket.send_fds(raw, [lengthy(b'{"fds": 1}') + lengthy(b"nonsense")], [file.fileno()])
     with pytest.raises(StreamError):
         right.receive(wait=True)
 
@@ -378,7 +383,8 @@ def test_descriptors_that_came_before_a_broken_frame_are_closed(ends: tuple[Chan
 @pytest.mark.parametrize("count", [1, 32, HUGE, -1, True, 1.0, "1", None, []])
 def test_descriptors_that_did_not_arrive_are_missed(ends: tuple[Channel, Channel], count: object) -> None:
     left, right = ends
-    left._sock.sendall(lengthy(json.dumps({"fds": count}).encode()))
+    with beneath(left) as raw:
+        raw.sendall(lengthy(json.dumps({"fds": count}).encode()))
     with pytest.raises(StreamError, match="descriptors"):
         right.receive(wait=True)
 

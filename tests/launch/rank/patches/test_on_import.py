@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +25,13 @@ def imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
     return tmp_path
+
+
+def imported(name: str, **content: Any) -> ModuleType:
+    """A module of another library, as if it had been imported."""
+    module = sys.modules[name] = ModuleType(name)
+    vars(module).update(content)
+    return module
 
 
 def test_a_module_is_changed_when_it_is_imported(imports: Path) -> None:
@@ -75,7 +82,7 @@ def test_what_the_trainer_logs_is_told(imports: Path, heard: list[Event]) -> Non
 
 
 @pytest.mark.parametrize(("step", "expected"), [(None, 9), (3, 3)])
-def test_what_lightning_logs_is_told(heard: list[Event], step: int | None, expected: int) -> None:
+def test_what_lightning_logs_is_told(imports: Path, heard: list[Event], step: int | None, expected: int) -> None:
     class Connector:
         trainer = SimpleNamespace(global_step=9)
         logged: list[Any] = []  # noqa: RUF012
@@ -83,9 +90,9 @@ def test_what_lightning_logs_is_told(heard: list[Event], step: int | None, expec
         def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
             self.logged.append(metrics)
 
-    module = SimpleNamespace(_LoggerConnector=Connector)
+    imported("lightning.pytorch.trainer.connectors.logger_connector.logger_connector", _LoggerConnector=Connector)
     for _ in range(2):  # for the second time without effect
-        trainers._patch_lightning(module)
+        trainers.install()
     Connector().log_metrics({"loss": 1}, step=step)
     assert Connector.logged == [{"loss": 1}]
     (event,) = heard
@@ -111,10 +118,9 @@ def test_a_bar_that_the_trainer_leaves_without_a_name_gets_one(imports: Path, he
         def on_prediction_step(self) -> None:
             self.prediction_bar = None
 
-    module = SimpleNamespace(
-        CallbackHandler=type("CallbackHandler", (), {"on_log": lambda *_, **__: None}), ProgressCallback=Progress
-    )
-    trainers._patch_transformers(module)
+    handler = type("CallbackHandler", (), {"on_log": lambda *_, **__: None})
+    imported("transformers.trainer_callback", CallbackHandler=handler, ProgressCallback=Progress)
+    trainers.install()
     for name, expected in (("", "Training"), ("mine", "mine")):
         progress = Progress(name)
         progress.on_train_begin()
@@ -142,7 +148,7 @@ def test_jax_knows_the_launch_before_all_other_surroundings(imports: Path, monke
         del sys.modules[name]
     jax.install()
     cluster = importlib.import_module("jax._src.clusters.cluster")
-    jax._register(cluster)  # for the second time without effect
+    jax.install()  # for the second time without effect
     launch, slurm = cluster.ClusterEnv._cluster_types
     assert slurm.name == "slurm"
     monkeypatch.delenv("JAX_COORDINATOR_PORT", raising=False)
@@ -211,14 +217,14 @@ class ProgbarLogger:
 
 
 @pytest.fixture
-def keras(monkeypatch: pytest.MonkeyPatch) -> Any:
+def keras(imports: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     tqdm.take()  # what others have left
     monkeypatch.setattr(Progbar, "update", Progbar.update)
-    module = SimpleNamespace(Progbar=Progbar, ProgbarLogger=ProgbarLogger)
+    imported("keras.src.utils.progbar", Progbar=Progbar)
+    logger = imported("keras.src.callbacks.progbar_logger", ProgbarLogger=ProgbarLogger)
     for _ in range(2):  # for the second time without effect
-        keras_bars._patch_progbar(module)
-        keras_bars._patch_logger(module)
-    return module
+        keras_bars.install()
+    return SimpleNamespace(Progbar=Progbar, ProgbarLogger=logger.ProgbarLogger)
 
 
 def test_the_epochs_of_keras_are_one_bar(keras: Any, heard: list[Event]) -> None:
