@@ -124,12 +124,19 @@ def test_who_comes_late_is_told_the_whole(prepared: Notebook, go_on: Path):
 
 def test_a_browser_that_answers_before_the_panel_is_displayed_sees_it(prepared: Notebook, go_on: Path):
     prepared.check("""
-    from notebook_accel.notebook.views import browsers, html
+    import threading
+    from notebook_accel.notebook.views import html
+    from notebook_accel.notebook.views.browsers import Browsers
+
+    has_answered, answered = threading.Event(), Browsers.answered
+    def answer(self, shown):
+        answered(self, shown)
+        has_answered.set()
+    Browsers.answered = answer
 
     drawn = html.draw
     def draw(*arguments, **options):  # on a slow machine
-        while browsers.current._awaited:
-            time.sleep(0.01)
+        has_answered.wait()
         html.draw = drawn
         return drawn(*arguments, **options)
     html.draw = draw

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib import util
 from typing import Any
 
-_SILENCE = 1.5
+SILENCE = 1.5
 """Seconds without an answer while the kernel is idle, after which none is expected."""
 
 
@@ -46,7 +46,7 @@ class Browsers:
         """Whether all browsers could have answered, and none has."""
         since = self._awaited.get(shown)
         if since is not None and self._free_since is not None:
-            self._silent |= time.monotonic() - max(since, self._free_since) > _SILENCE
+            self._silent |= time.monotonic() - max(since, self._free_since) > SILENCE
         return since is not None and self._silent
 
     def when_settled(self, shown: object, do: Callable[[], object]) -> None:

@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from notebook_accel.launch.job.text import shortened
 
 _TEXT_LIMIT = 300
-_EDGE = "#808080"
+EDGE = "#808080"
 BLUE, GREEN, RED, AMBER = "#2f81d0", "#2e8b57", "#b3261e", "#f2b84b"
-_INK = {RED: "#ffffff", AMBER: "#1a1a1a"}
+INK = {RED: "#ffffff", AMBER: "#1a1a1a"}
+"""The colour of text, by the colour that it stands on."""
 
 
 def text(words: str, most: int = _TEXT_LIMIT) -> str:
@@ -31,14 +32,14 @@ def element(name: str, content: str, style: str = "", **attributes: str) -> str:
 
 def badge(words: str, colour: str) -> str:
     """A word that is to be seen first."""
-    style = f"background-color:{colour};color:{_INK[colour]};padding:0 0.4em;border-radius:3px;font-weight:bold"
+    style = f"background-color:{colour};color:{INK[colour]};padding:0 0.4em;border-radius:3px;font-weight:bold"
     return element("span", text(words), style)
 
 
 def bar(fraction: float, colour: str = BLUE, height: str = "0.6em") -> str:
     """How much is done."""
     inner = element("div", "", f"width:{100 * min(1.0, max(0.0, fraction)):.1f}%;height:100%;background-color:{colour}")
-    style = f"height:{height};border:1px solid {_EDGE};border-radius:2px;overflow:hidden;box-sizing:border-box"
+    style = f"height:{height};border:1px solid {EDGE};border-radius:2px;overflow:hidden;box-sizing:border-box"
     return element("div", inner, f"{style};margin:3px 0 2px")
 
 

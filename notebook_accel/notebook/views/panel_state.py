@@ -29,9 +29,14 @@ _IN_FULL = 8
 
 
 class StateMaker:
-    """Makes the state of a job again and again, anew only in parts where ranks or metrics are many."""
+    """Makes the state of a job again and again, anew only in parts where ranks or metrics are many.
 
-    def __init__(self, job: Job) -> None:
+    Args:
+        job: The job.
+        metric_pacer: Limits how often charts are drawn.
+    """
+
+    def __init__(self, job: Job, metric_pacer: Pacer | None = None) -> None:
         self._job = job
         self._ranks: dict[str, Rank] = {}
         self._next_rank = 0
@@ -44,7 +49,7 @@ class StateMaker:
         self._metrics: dict[str, Metric] = {}
         self._progress = summary.CachedProgress()
         self._next_metric = 0
-        self._metric_pacer = Pacer(_METRIC_SECONDS, _METRIC_SHARE)
+        self._metric_pacer = metric_pacer or Pacer(_METRIC_SECONDS, _METRIC_SHARE)
 
     def whole(self) -> State:
         """The job now, every rank and metric in full."""

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -27,6 +28,14 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "memory_use", lambda: uses)
 
 
+@pytest.fixture
+def set_magic_layer() -> Iterator[Callable[[Layer], None]]:
+    """Sets what `%accelerate` would, until the end of the test."""
+    before = resolve.magic_layer()
+    yield resolve.set_magic_layer
+    resolve.set_magic_layer(before)
+
+
 @pytest.mark.usefixtures("machine")
 def test_it_tells_who_holds_the_memory_of_each_gpu() -> None:
     first, second, third, cpu = status.collect().devices
@@ -38,9 +47,11 @@ def test_it_tells_who_holds_the_memory_of_each_gpu() -> None:
 
 
 @pytest.mark.usefixtures("machine")
-def test_it_tells_what_a_launch_would_do_or_why_it_would_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_tells_what_a_launch_would_do_or_why_it_would_be_refused(
+    set_magic_layer: Callable[[Layer], None],
+) -> None:
     assert status.collect().preview == "a launch now: 3 ranks on 3 × H200 · nccl"
-    monkeypatch.setattr(resolve, "_magic_layer", Layer("magic", {"gpus": (4,)}, {"gpus": "%accelerate --gpus"}))
+    set_magic_layer(Layer("magic", {"gpus": (4,)}, {"gpus": "%accelerate --gpus"}))
     assert status.collect().preview == (
         "a launch would be refused: asked for GPU 4 (from %accelerate --gpus), found 3 (numbered from 0)"
     )
@@ -55,15 +66,20 @@ def test_those_who_keep_ranks_tell_of_them(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("machine")
-def test_it_shows_nothing_that_a_shared_notebook_should_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_shows_nothing_that_a_shared_notebook_should_not_hold(
+    monkeypatch: pytest.MonkeyPatch, set_magic_layer: Callable[[Layer], None]
+) -> None:
     command = [sys.executable, "-c", "input()", "--token", "secret"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "A": "b"}) as other:
-        monkeypatch.setattr(hardware, "memory_use", lambda: {"GPU-0": GpuUse(2**20, {other.pid: 0})})
+        uses = {"GPU-0": GpuUse(2**20, {other.pid: 0}), "GPU-1": GpuUse(2**20, {os.getppid(): 0})}
+        monkeypatch.setattr(hardware, "memory_use", lambda: uses)
         layer = Layer("file", {"max_restarts": 1}, {"max_restarts": f"max_restarts in {Path.home()}/config.yaml"})
-        monkeypatch.setattr(resolve, "_magic_layer", layer)
-        shown = repr(status.collect())
+        set_magic_layer(layer)
+        collected = status.collect()
+        shown = repr(collected)
         other.communicate(b"\n")
     assert f"started by this notebook (process {other.pid})" in shown
     assert "max_restarts in ~/config.yaml" in shown
-    assert status._who(os.getppid()).count("/") == 0
+    assert f"(process {os.getppid()})" in collected.devices[1][2]
+    assert "/" not in collected.devices[1][2]
     assert "secret" not in shown

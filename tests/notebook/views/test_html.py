@@ -294,12 +294,12 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize(("paper", "ink"), elements._INK.items())
+@pytest.mark.parametrize(("paper", "ink"), elements.INK.items())
 def test_words_on_a_colour_can_be_read(paper: str, ink: str) -> None:
     assert contrast(paper, ink) >= 4.5
 
 
-@pytest.mark.parametrize("colour", [elements.BLUE, elements.GREEN, elements._EDGE])
+@pytest.mark.parametrize("colour", [elements.BLUE, elements.GREEN, elements.EDGE])
 @pytest.mark.parametrize("theme", ["#ffffff", "#111111"])
 def test_bars_can_be_seen_in_light_and_dark(colour: str, theme: str) -> None:
     assert contrast(colour, theme) >= 3

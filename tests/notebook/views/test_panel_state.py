@@ -230,8 +230,7 @@ def test_what_is_no_number_can_be_told() -> None:
 
 def test_new_metrics_are_charted_at_once_and_the_others_in_their_turn() -> None:
     job = a_job(2)
-    maker = StateMaker(job)
-    maker._metric_pacer = Pacer(0.0, 1e9)
+    maker = StateMaker(job, Pacer(0.0, 1e9))
     before = maker.whole()
     told = []
     for step in (100, 101):

@@ -23,13 +23,11 @@ class Told:
     def __init__(self, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(IPython.display, "display", lambda *args, **kwargs: _Handle())
         monkeypatch.setattr(Panel, "update", self._update)
+        monkeypatch.setattr(widget, "Pacer", lambda *limits: Pacer(math.inf))
         self._found: list[list[int]] = []
         self._job = job
         self._view = WidgetView(job)
         self._view.refresh()
-        self._view._pacer = self._view._spare_pacer = self._view._html_pacer = Pacer(math.inf)
-        with self._view._pacer:
-            self._found.clear()
 
     def after(self, rank: int | None, event: Event) -> list[list[int]]:
         """What is told of this, and at once."""
@@ -77,5 +75,5 @@ def test_a_browser_that_answers_as_soon_as_it_hears_of_the_panel_is_not_awaited(
     monkeypatch.setattr(IPython.display, "display", lambda *args, **kwargs: _Handle())
     view = WidgetView(Job("train", 0, 2))
     shown.cell_ends()
-    monkeypatch.setattr(browsers, "_SILENCE", -1.0)
+    monkeypatch.setattr(browsers, "SILENCE", -1.0)
     assert not shown.is_silent(view)
