@@ -98,8 +98,8 @@ class Stepping(AcceleratorBase):
         steps = self.gradient_state.num_steps
         if steps != 1:
             loss = loss / steps
-        if self._precision.scaler is not None:
-            loss = self._precision.scaler.scale(loss)
+        if self.scaler is not None:
+            loss = self.scaler.scale(loss)
         loss.backward(**kwargs)  # type: ignore[no-untyped-call]
         self.strategy.after_backward()
 
@@ -109,7 +109,7 @@ class Stepping(AcceleratorBase):
         Args:
             optimizer: One or several prepared optimizers; `None`: all.
         """
-        scaler = self._precision.scaler
+        scaler = self.scaler
         if scaler is None:
             return
         chosen = self._optimizers if optimizer is None else optimizer

@@ -253,9 +253,9 @@ def test_clipping_gives_the_norm_before() -> None:
     torch.testing.assert_close(model.weight.grad, torch.tensor([[0.6, 0.7]]))
 
 
-def test_clipping_measures_gradients_without_the_scale_of_fp16() -> None:
+def test_clipping_measures_gradients_without_the_scale_of_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Accelerator, "scaler", Overflow())  # which a GPU has under fp16, and the CPU never
     accelerator = Accelerator()
-    accelerator._precision.scaler = Overflow()  # which the CPU has no use for, and a GPU has under fp16
     for clip in (
         lambda weights: accelerator.clip_grad_norm_(weights, 1.0),
         lambda weights: accelerator.clip_grad_value_(weights, 0.5),

@@ -43,8 +43,8 @@ def test_a_checkpoint_without_random_states_warns(tmp_path: Path, caplog: pytest
 def test_a_rank_that_is_not_the_writer_writes_only_its_own(tmp_path: Path) -> None:
     accelerator = Accelerator(cpu=True)
     model = nn.Linear(2, 2)
-    model, _ = accelerator.prepare(model, torch.optim.SGD(model.parameters()))
-    parts = accelerator._contents()
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters()))
+    parts = Contents(accelerator.strategy, [model], [optimizer.optimizer], [], [], scaler=None, step=0)
     parts.write(tmp_path, [model.state_dict()], SaveOptions(writes=False))
     assert [path.name for path in tmp_path.iterdir()] == ["random_states_0.pkl"]
 

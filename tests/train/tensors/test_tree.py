@@ -85,9 +85,7 @@ def test_trees_are_joined_cut_and_moved(name: str) -> None:
 
 
 def _leaves(data: Any) -> list[Any]:
-    found: list[Any] = []
-    tree.recursively_apply(found.append, data, test_type=lambda value: tree._children(value) is None)
-    return found
+    return tree.leaves(data, lambda value: tree.with_children(value, lambda _, child: child) is None)
 
 
 def test_what_is_no_tensor_is_left_alone_or_refused() -> None:
