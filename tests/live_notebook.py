@@ -214,18 +214,18 @@ class Notebook:
 
     def finish(self, cell: Cell, *, timeout: float = CELL_TIMEOUT) -> Cell:
         """Waits for the end of a cell."""
-        self._read(lambda: cell.ended, timeout)
+        self.wait_until(lambda: cell.ended, timeout)
         return cell
 
     def read_until(self, cell: Cell, text: str, *, timeout: float = CELL_TIMEOUT) -> Cell:
         """Waits until a text stands below a cell, which may have ended (a job may go on)."""
-        self._read(lambda: text in cell.text or (cell.error is not None and cell.ended), timeout)
+        self.wait_until(lambda: text in cell.text or (cell.error is not None and cell.ended), timeout)
         assert text in cell.text, cell.traceback
         return cell
 
     def read_until_ranks_wrote(self, cell: Cell, words: str, ranks: int, *, timeout: float = CELL_TIMEOUT) -> Cell:
         """Waits until each of so many ranks has written a line with these words."""
-        self._read(
+        self.wait_until(
             lambda: len(cell.ranks_that_wrote(words)) == ranks or (cell.error is not None and cell.ended), timeout
         )
         assert len(cell.ranks_that_wrote(words)) == ranks, cell
@@ -237,9 +237,9 @@ class Notebook:
 
     def read_while(self, condition: Callable[[], bool], *, timeout: float = CELL_TIMEOUT) -> None:
         """Takes in what the kernel says while a condition holds."""
-        self._read(lambda: not condition(), timeout)
+        self.wait_until(lambda: not condition(), timeout)
 
-    def _read(self, condition: Callable[[], bool], timeout: float) -> None:
+    def wait_until(self, condition: Callable[[], bool], timeout: float) -> None:
         """Takes in what the kernel says until a condition holds."""
         deadline = time.monotonic() + timeout
         while not condition():

@@ -127,7 +127,7 @@ def fits(header: dict[str, Any]) -> bool:
         field.name
         for field in dataclasses.fields(cls)
         if (field.default, field.default_factory) == (dataclasses.MISSING, dataclasses.MISSING)
-    } - {encoding._BLOB_FIELDS.get(cls)}
+    } - {encoding.BLOB_FIELDS.get(cls)}
     return needed <= header.keys() - {"kind"} <= {field.name for field in dataclasses.fields(cls)}
 
 
@@ -152,7 +152,7 @@ def test_a_header_is_refused_or_taken_as_it_is(header: dict[str, Any]) -> None:
             from_wire(header)
         return
     cls = encoding.EVENTS[header["kind"]]
-    apart = {*encoding._NESTED_FIELDS.get(cls, ()), encoding._BLOB_FIELDS.get(cls)}
+    apart = {*encoding.NESTED_FIELDS.get(cls, ()), encoding.BLOB_FIELDS.get(cls)}
     try:
         event = from_wire(header)
     except StreamError:

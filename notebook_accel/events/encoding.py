@@ -20,9 +20,10 @@ EVENTS: dict[str, type[Event]] = {
     if isinstance(found, type) and issubclass(found, Event) and found is not Event
 }
 """Every event class, by its `kind`."""
-_BLOB_FIELDS: dict[type[Event], str] = {Failed: "exception", Returned: "value", Shown: "bundle"}
+BLOB_FIELDS: dict[type[Event], str] = {Failed: "exception", Returned: "value", Shown: "bundle"}
+"""The field of an event that travels as binary blobs, beside the JSON object."""
 _HEADER_FIELDS = {
-    cls: tuple(item.name for item in fields(cls) if item.name != _BLOB_FIELDS.get(cls)) for cls in EVENTS.values()
+    cls: tuple(item.name for item in fields(cls) if item.name != BLOB_FIELDS.get(cls)) for cls in EVENTS.values()
 }
 
 
@@ -30,7 +31,7 @@ def to_wire(event: Event) -> tuple[dict[str, Any], Blobs]:
     """Returns `(header, blobs)`: a JSON-ready object, and the binary parts that follow it."""
     if type(event) in _PLAIN_FIELDS:
         return {"kind": event.kind, **vars(event)}, ()
-    blob_field = _BLOB_FIELDS.get(type(event))
+    blob_field = BLOB_FIELDS.get(type(event))
     header = {"kind": event.kind, **{name: _to_json(getattr(event, name)) for name in _HEADER_FIELDS[type(event)]}}
     return header, getattr(event, blob_field) if blob_field else ()
 
@@ -49,10 +50,10 @@ def from_wire(header: Mapping[str, Any], blobs: Blobs = ()) -> Event:
         event = object.__new__(cls)
         vars(event).update(values)  # what `cls(**values)` comes to, in a third of the time: each field is set by a call
         return event
-    if cls in _BLOB_FIELDS:
-        values[_BLOB_FIELDS[cls]] = blobs
+    if cls in BLOB_FIELDS:
+        values[BLOB_FIELDS[cls]] = blobs
     try:
-        for name, rebuild in _NESTED_FIELDS.get(cls, {}).items():
+        for name, rebuild in NESTED_FIELDS.get(cls, {}).items():
             if name in values:
                 values[name] = rebuild(values[name])
         return cls(**values)
@@ -76,7 +77,7 @@ def _list_of(cls: Callable[..., Any], **parts: Callable[[Any], Any]) -> Callable
     return rebuild
 
 
-_NESTED_FIELDS: dict[type[Event], dict[str, Callable[[Any], Any]]] = {
+NESTED_FIELDS: dict[type[Event], dict[str, Callable[[Any], Any]]] = {
     PhaseChanged: {"phase": Phase, "frame": lambda value: None if value is None else Frame(**value)},
     Failed: {"chain": _list_of(Raised, frames=_frames)},
     Stacks: {"threads": _list_of(ThreadStack, frames=_frames)},
@@ -86,7 +87,7 @@ _NESTED_FIELDS: dict[type[Event], dict[str, Callable[[Any], Any]]] = {
 _PLAIN_FIELDS = {
     cls: frozenset(names)
     for cls, names in _HEADER_FIELDS.items()
-    if cls not in _NESTED_FIELDS and cls not in _BLOB_FIELDS and not hasattr(cls, "__post_init__")
+    if cls not in NESTED_FIELDS and cls not in BLOB_FIELDS and not hasattr(cls, "__post_init__")
 }
 """The events that are plain JSON as they are, and their fields: a fast path for bars and metrics, which are many."""
 

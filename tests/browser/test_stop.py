@@ -35,7 +35,8 @@ from notebook_accel import attach
 from notebook_accel.launch.driver import stopping
 
 # Nothing but a second click kills them.
-stopping._ESCALATION[stopping.StopReason.INTERRUPT] = ((0.0, stopping.signal.SIGINT), (600.0, stopping.signal.SIGKILL))
+steps = (0.0, stopping.signal.SIGINT), (600.0, stopping.signal.SIGKILL)
+stopping.ONE_CALL.steps[stopping.StopReason.INTERRUPT] = steps
 
 def train():
     for step in tqdm(range(1000), desc="step"):

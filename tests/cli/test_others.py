@@ -111,7 +111,7 @@ GOOD = {
     ],
 )
 def test_what_one_rank_finds_counts_for_all(finding: dict[str, object], name: str, grade: str) -> None:
-    found = {each.name: each for each in probes._of_ranks([GOOD, {**GOOD, **finding}])}
+    found = {each.name: each for each in probes.judge_ranks([GOOD, {**GOOD, **finding}])}
     assert found[name].grade == grade
     assert found[name].advice
     assert all(each.grade == "ok" for other, each in found.items() if other != name)

@@ -23,7 +23,7 @@ def started(notebook: Notebook) -> tuple[Cell, list[int]]:
     """Has every rank start a process in a session of its own; returns the cell, which runs, and those."""
     notebook.check(LEAVE)
     cell = notebook.begin("notebook_launcher(leave)")
-    notebook._read(lambda: cell.stdout.count("has started") == 4 or cell.ended, 30)
+    notebook.wait_until(lambda: cell.stdout.count("has started") == 4 or cell.ended, 30)
     assert not cell.ended, cell
     return cell, [int(line.split()[-1]) for line in cell.lines if "has started" in line]
 

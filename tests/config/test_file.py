@@ -258,9 +258,9 @@ def test_what_is_written_reads_the_same(path: Path, text: str) -> None:
 
 
 def test_a_change_is_seen_and_nothing_else_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed: list[Path] = []
-    parse = file._parse
-    monkeypatch.setattr(file, "_parse", lambda path: parsed.append(path) or parse(path))
+    parsed: list[str] = []
+    parse = yaml.safe_load
+    monkeypatch.setattr(yaml, "safe_load", lambda text: parsed.append(text) or parse(text))
     assert [load(path, "num_processes: 2").num_processes, file.read(path)["num_processes"]] == [2, 2]
     assert len(parsed) == 1
     file.write(path, {"num_processes": 3})

@@ -52,17 +52,17 @@ class Host:
         subprocess.run(["ip", "link", "add", "eth0", *ends[0], "type", "veth", "peer", "eth0", *ends[1]], check=True)
         for host, address in ((self, "10.98.0.1/24"), (other, "10.98.0.2/24")):
             for words in (["addr", "add", address, "dev", "eth0"], ["link", "set", "eth0", "up"]):
-                host._run("ip", *words)
+                host.run("ip", *words)
 
     def mute(self) -> None:
         """Loses all that it sends, without a word, as where a cable is pulled out."""
-        self._run("tc", "qdisc", "replace", "dev", "eth0", "root", "pfifo", "limit", "0")
+        self.run("tc", "qdisc", "replace", "dev", "eth0", "root", "pfifo", "limit", "0")
 
     def unmute(self) -> None:
         """Puts the cable in again."""
-        self._run("tc", "qdisc", "del", "dev", "eth0", "root")
+        self.run("tc", "qdisc", "del", "dev", "eth0", "root")
 
-    def _run(self, *command: str) -> None:
+    def run(self, *command: str) -> None:
         subprocess.run(["nsenter", "-t", str(self.pid), "-n", *command], check=True)
 
     def inside(self, folder: str | os.PathLike[str]) -> list[str]:

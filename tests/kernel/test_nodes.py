@@ -164,10 +164,16 @@ def test_a_rank_of_a_machine_that_is_taken_is_refused(nodes: list[Notebook]):
     nodes[0].check(f"""
     common = dict(num_processes=1, num_nodes=3, use_port={port}, rdzv_conf={{"timeout": 4}}, block=False)
     jobs = [notebook_launcher(add, node_rank=node, **common) for node in (0, 1)]
+
+    def error(job):
+        try:
+            return job.result(10)
+        except Exception as error:
+            return str(error)
     """)
     cell = launch(nodes[1], 1, port, num_nodes=3, num_processes=1, rdzv_conf={"timeout": 4})
     nodes[1].finish(cell, timeout=10)
-    errors = [cell.error_text, *nodes[0].value("[job.wait(10) and str(job._error) for job in jobs]")]
+    errors = [cell.error_text, *nodes[0].value("[error(job) for job in jobs]")]
     assert cell.error == "LaunchError"
     assert any("another machine has joined with node_rank=1 already" in error for error in errors), errors
 

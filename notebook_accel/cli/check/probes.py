@@ -120,10 +120,10 @@ def launches(ranks: int) -> Iterator[Finding]:
     advice = "other work fills the cores, or a file system that packages lie on is slow"
     text = f"{ranks} ranks by {engine.name} in {duration(middle - began)}, then in {duration(warm)}"
     yield Finding("launch", "slow" if warm > _WARM else "ok", text, advice)
-    yield from _of_ranks(results)
+    yield from judge_ranks(results)
 
 
-def _of_ranks(results: list[Mapping[str, Any]]) -> Iterator[Finding]:
+def judge_ranks(results: list[Mapping[str, Any]]) -> Iterator[Finding]:
     """Findings from what all ranks measured."""
     first = results[0]
     wrong = next((each["collectives"] for each in results if each["collectives"]), "")

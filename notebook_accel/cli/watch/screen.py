@@ -179,10 +179,11 @@ class Screen:
         self._output.show(time.monotonic(), all_of_it=True)
 
     def _open_view(self) -> front_end.LateView:
-        return front_end.LateView(self._job, _draw)
+        return front_end.LateView(self._job, draw)
 
 
-def _draw(job: Job) -> TerminalView:
+def draw(job: Job) -> TerminalView:
+    """Opens the view of a job."""
     from notebook_accel.launch.show.terminal import TerminalView  # with rich, once there is something to draw
 
     return TerminalView(job)

@@ -157,7 +157,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 
         finish = refresh
 
-    monkeypatch.setattr(screen, "_draw", View)
+    monkeypatch.setattr(screen, "draw", View)
     return drawn
 
 
