@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
+from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from tests.live_notebook import Notebook
 
 PACKAGE = Path(notebook_accel.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
+TESTS = Path(__file__).parent
 MOST_FILES = 15
 """Side by side in one folder, `__init__` apart."""
 MEANS_THE_SAME = {
@@ -29,6 +33,20 @@ MEANS_THE_SAME = {
 """Names of files that occur more than once, and mean the same thing in each place."""
 DRIVER = ("driver", "plan", "engines", "journal", "show", "job")
 OTHERS = ("server", "tpu", "rank", "cluster")
+PRIVATE = re.compile(r"(?:^|\w\.)(_[A-Za-z]\w*)")
+"""In a string: a name by itself, as `setattr` takes it, or an attribute, as code has it."""
+NOT_OURS = {
+    **dict.fromkeys(("_models", "_optimizers", "_schedulers", "_dataloaders"), "Accelerate's users read them"),
+    **dict.fromkeys(("_reset_state", "_add_dataloader", "_remove_dataloader"), "Accelerate's users call them"),
+    "_repr_html_": "IPython calls it",
+    "_private": "a package of Ray's",
+}
+"""Private names that tests may reach for though the package has them too, and why."""
+
+
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def module(file: Path) -> str:
@@ -42,7 +60,7 @@ def graph() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for file in FILES:
         mine = found[module(file)] = set()
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(file)):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(PACKAGE.name):
                 full = {f"{node.module}.{each.name}" for each in node.names}
                 mine |= {name if name in known else node.module for name in full}
@@ -60,7 +78,7 @@ def test_no_import_leads_back_to_where_it_came_from() -> None:
 def writes_elsewhere(file: Path) -> list[str]:
     """The statements of a file that bind a name of another of our modules."""
     known = {module(each) for each in FILES}
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    tree = parsed(file)
     ours = {
         name.asname or name.name
         for node in ast.walk(tree)
@@ -84,6 +102,49 @@ def test_no_module_writes_the_variables_of_another() -> None:
     assert [each for file in FILES for each in writes_elsewhere(file)] == []
 
 
+def bound(tree: ast.Module) -> set[str]:
+    """The private names that a file gives to something."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                found.add(name)
+    return {name for name in found if name.startswith("_") and not name.startswith("__")}
+
+
+def reached_for(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """What a file imports, the attributes it uses, and the same in its strings, each with its line.
+
+    What the classes of the file give to themselves is left out.
+    """
+    own = bound(tree)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name) if name in own:
+                pass
+            case ast.Attribute(attr=name):
+                yield node.lineno, name
+            case ast.alias(name=name) | ast.ImportFrom(module=str(name)):
+                yield from ((node.lineno, part) for part in name.split("."))
+            case ast.Constant(value=str(text)):
+                yield from ((node.lineno, name) for name in PRIVATE.findall(text))
+
+
+def test_tests_reach_for_no_private_name() -> None:
+    ours = {name for file in FILES for name in bound(parsed(file))}
+    assert ours > NOT_OURS.keys(), "some names need no exception any more"
+    found = [
+        f"{file.relative_to(TESTS)}:{line}: {name}"
+        for file in sorted(TESTS.rglob("*.py"))
+        for line, name in reached_for(parsed(file))
+        if name in ours - NOT_OURS.keys()
+    ]
+    advice = "test what the public names do, hand the value in, or make the name public:"
+    assert not found, "\n".join([advice, *found])
+
+
 def test_a_folder_can_be_read_at_a_glance() -> None:
     counts = Counter(file.parent for file in FILES if file.name != "__init__.py")
     assert {str(folder.relative_to(PACKAGE)): count for folder, count in counts.items() if count > MOST_FILES} == {}
@@ -91,7 +152,7 @@ def test_a_folder_can_be_read_at_a_glance() -> None:
 
 def test_each_folder_says_what_it_is() -> None:
     folders = {file.parent for file in FILES}
-    silent = [folder for folder in folders if not ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))]
+    silent = [folder for folder in folders if not ast.get_docstring(parsed(folder / "__init__.py"))]
     assert silent == []
 
 
