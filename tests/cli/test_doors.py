@@ -29,7 +29,6 @@ fsdp_config:
   fsdp_cpu_ram_efficient_loading: false
 """
 FILES = {
-    "two ranks": "num_processes: 2\nuse_cpu: true\n",
     "what there is": "mixed_precision: 'no'\n",
     "as Accelerate writes it": """
 compute_environment: LOCAL_MACHINE
@@ -57,7 +56,14 @@ dynamo_config:
   dynamo_mode: max-autotune
   dynamo_use_dynamic: true
 """,
-    "debugged, with variables": "num_processes: 2\nuse_cpu: true\ndebug: true\nenv:\n  OMP_NUM_THREADS: '1'\n  MINE: x\n",
+    "debugged, with variables": """
+num_processes: 2
+use_cpu: true
+debug: true
+env:
+  OMP_NUM_THREADS: '1'
+  MINE: x
+""",
     "sharded": FSDP,
 }
 SCRIPT = """
