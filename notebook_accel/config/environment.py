@@ -88,6 +88,8 @@ def rank_environment(config: LaunchConfig, environ: Mapping[str, str]) -> dict[s
         variables |= {DYNAMO_VARIABLES[key]: _text(value) for key, value in config.dynamo.items()}
     if config.debug or "ACCELERATE_DEBUG_MODE" in environ:
         variables["ACCELERATE_DEBUG_MODE"] = _yes_or_no(config.debug)
+    if config.debug and "TORCH_DISTRIBUTED_DEBUG" not in environ:
+        variables["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"  # the same for the collectives of plain torch
     return variables | fsdp_environment(config.fsdp if config.strategy == "fsdp" else None, environ)
 
 

@@ -30,11 +30,13 @@ class Layer:
         return Layer(self.name, values, locations)
 
 
+COMMAND_LINE = "command line"
+"""The name of the layer that the options of `notebook-accel launch` make."""
 _MERGED_BY_KEY = ("env", "fsdp", "dynamo")
 """Fields that are mappings: a higher layer replaces single entries of them, not the whole."""
 _OVERRIDES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("device", lambda device: device != "cuda", ("gpus",)),
-    ("gpus", lambda gpus: True, ("device", "num_processes")),
+    ("gpus", lambda gpus: gpus is not None, ("device", "num_processes")),
     ("num_nodes", lambda count: count == 1, ("node_rank", "master_addr", "port", "join_timeout", "rdzv_backend")),
     ("cluster", bool, ("gpus", "node_rank", "master_addr", "port", "join_timeout", "rdzv_backend", "run_id")),
     ("cluster", lambda address: not address, ("insecure",)),
@@ -53,11 +55,13 @@ def merge(layers: Iterable[Layer]) -> LaunchConfig:
     """
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}
+    names = set()
     for layer in layers:
+        names.add(layer.name)
         values = overlay(values, layer.values)
         named = {name: Source(layer.name, location) for name, location in layer.locations.items()}
         sources = {name: source for name, source in {**sources, **named}.items() if name in values}
-    config = LaunchConfig(**values, sources=sources)
+    config = LaunchConfig(**values, sources=sources, on_command_line=COMMAND_LINE in names)
     check_together(config)
     return config
 
@@ -73,7 +77,7 @@ def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     values = {name: value for name, value in below.items() if name not in gone}
     if above.get("cluster") and not below.get("cluster") and "num_processes" in values:
         values["num_processes"] *= below.get("num_nodes", 1)  # with a cluster it counts the ranks on all nodes
-    if "num_processes" in above and "gpus" in values:
+    if "num_processes" in above and values.get("gpus"):
         values["gpus"] = values["gpus"][: above["num_processes"]]  # the first of those to choose from
     joined = {name: {**values.get(name, {}), **above[name]} for name in _MERGED_BY_KEY if name in above}
     return {**values, **above, **joined}
@@ -110,11 +114,7 @@ def check_together(config: LaunchConfig) -> None:
         raise ConfigurationError(
             f"gpus={list(config.gpus)}{config.cite('gpus')} contradicts device={config.device!r}{config.cite('device')}"
         )
-    if config.device == "cpu" and config.mixed_precision in ("fp16", "fp8"):
-        raise ConfigurationError(
-            f"mixed_precision={config.mixed_precision!r}{config.cite('mixed_precision')} needs a GPU, and "
-            f"device='cpu'{config.cite('device')}: use 'bf16' or 'no'"
-        )
+    check_precision(config, config.device)
     if config.fsdp and config.strategy != "fsdp":
         raise ConfigurationError(
             f"{', '.join(config.fsdp)}{config.cite('fsdp')} would have no effect, since the strategy is "
@@ -124,4 +124,17 @@ def check_together(config: LaunchConfig) -> None:
         raise ConfigurationError(
             f"{', '.join(config.dynamo)}{config.cite('dynamo')} would have no effect, since nothing is compiled: leave "
             "them out, or choose a dynamo_backend such as inductor"
+        )
+
+
+def check_precision(config: LaunchConfig, device: str | None) -> None:
+    """Checks that the ranks' device can compute in the precision.
+
+    Raises:
+        ConfigurationError: It can't.
+    """
+    if device == "cpu" and config.mixed_precision in ("fp16", "fp8"):
+        raise ConfigurationError(
+            f"mixed_precision={config.mixed_precision!r}{config.cite('mixed_precision')} needs a GPU, and these ranks "
+            f"run on the CPU{config.cite('device')}: use 'bf16' or 'no'"
         )

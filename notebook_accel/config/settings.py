@@ -82,11 +82,25 @@ class LaunchConfig:
     """Lines to show to the user at launch."""
     sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
     """Where each value came from, by field; fields that are missing here have their defaults."""
+    on_command_line: bool = field(default=False, compare=False)
+    """Whether the launch is one of `notebook-accel launch`, so that messages name its options."""
 
     def cite(self, name: str) -> str:
         """Where a value came from, in brackets, for messages; empty for an argument of the call."""
         source = self.sources.get(name)
         return "" if source is None or source.layer == "call" else f" (from {source})"
+
+    def spell(self, name: str, value: Any = None) -> str:
+        """How the user sets a field to a value where this launch was asked for; without a value, the name alone."""
+        if not self.on_command_line:
+            argument = next(each.argument for each in SETTINGS if each.field == name)
+            return argument if value is None else f"{argument}={value!r}"
+        if name == "device":
+            return f"--{value}"
+        option = f"--{_OPTIONS[name]}"
+        if name == "num_processes" and value is not None:
+            value *= self.num_nodes  # the option counts the ranks on all nodes
+        return option if value is None else f"{option} {value}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +123,8 @@ class Setting:
     summary: str = ""
 
 
+_OPTIONS = {"num_processes": "num_processes", "mixed_precision": "mixed_precision"}
+"""The options of `notebook-accel launch` that messages suggest, by field."""
 SETTINGS = (
     Setting(
         field="num_processes",

@@ -1,4 +1,4 @@
-"""A configuration file means the same to ranks of a notebook and of the command line."""
+"""A configuration means the same to ranks of a notebook and of the command line."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 from notebook_accel import notebook_launcher
 from notebook_accel.config.environment import FILE_VARIABLE
 
-FILE = """
+FSDP = """
 num_processes: 2
 use_cpu: true
 distributed_type: FSDP
@@ -28,32 +28,89 @@ fsdp_config:
   fsdp_activation_checkpointing: true
   fsdp_cpu_ram_efficient_loading: false
 """
+FILES = {
+    "what there is": "mixed_precision: 'no'\n",
+    "as Accelerate writes it": """
+compute_environment: LOCAL_MACHINE
+debug: false
+distributed_type: MULTI_CPU
+downcast_bf16: 'no'
+enable_cpu_affinity: false
+machine_rank: 0
+main_training_function: main
+mixed_precision: bf16
+num_machines: 1
+num_processes: 2
+rdzv_backend: static
+same_network: true
+tpu_env: []
+tpu_use_cluster: false
+tpu_use_sudo: false
+use_cpu: true
+""",
+    "compiled": """
+num_processes: 2
+use_cpu: true
+dynamo_config:
+  dynamo_backend: INDUCTOR
+  dynamo_mode: max-autotune
+  dynamo_use_dynamic: true
+""",
+    "debugged, with variables": """
+num_processes: 2
+use_cpu: true
+debug: true
+env:
+  OMP_NUM_THREADS: '1'
+  MINE: x
+""",
+    "sharded": FSDP,
+}
 SCRIPT = """
 import json, os, sys
-name = f"{sys.argv[1]}/{os.environ['RANK']}.json"
-found = {name: value for name, value in os.environ.items() if name.startswith(("ACCELERATE_", "FSDP_"))}
-json.dump(found, open(name, "w"))
+json.dump(dict(os.environ), open(f"{sys.argv[1]}/{os.environ['RANK']}.json", "w"))
 """
+OF_ONE_LAUNCH = {"MASTER_PORT"}
+OF_THE_COMMAND = {
+    *("COLUMNS", "LINES"),  # the size of its terminal
+    *(
+        "TORCHELASTIC_ERROR_FILE",
+        "TORCHELASTIC_SIGNALS_TO_HANDLE",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+    ),  # torch's launcher
+}
+OF_THE_TEST = {FILE_VARIABLE}
 
 
 def of_this_rank() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith(("ACCELERATE_", "FSDP_"))}
+    return dict(os.environ)
 
 
-def test_a_file_has_models_sharded_alike_in_a_cell_and_by_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_gives_ranks_the_same_environment_in_a_cell_and_by_the_command(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, script = tmp_path / "settings.yaml", tmp_path / "train.py"
-    settings.write_text(FILE)
+    settings.write_text(FILES[name])
     script.write_text(SCRIPT)
     command = [sys.executable, "-m", "notebook_accel", "launch", "--config_file", settings, script, tmp_path]
     subprocess.run(command, check=True, timeout=100)
-    of_command = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     monkeypatch.setenv(FILE_VARIABLE, str(settings))
-    of_cell = notebook_launcher(of_this_rank)
-    assert of_command == of_cell
-    assert of_cell[0]["FSDP_VERSION"] == "2"
-    for name, value in of_cell[0].items():
+    for rank, of_cell in enumerate(notebook_launcher(of_this_rank)):
+        of_command = json.loads((tmp_path / f"{rank}.json").read_text())
+        found = {key: (of_cell.get(key), of_command.get(key)) for key in of_cell.keys() | of_command.keys()}
+        differing = {key: values for key, values in found.items() if values[0] != values[1]}
+        assert {key: differing[key] for key in differing.keys() - OF_ONE_LAUNCH - OF_THE_COMMAND - OF_THE_TEST} == {}
+        assert "NOTEBOOK_ACCEL_DEVICE" in of_cell
+
+
+def test_accelerate_reads_what_ranks_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(FSDP)
+    monkeypatch.setenv(FILE_VARIABLE, str(settings))
+    given = notebook_launcher(of_this_rank)[0]
+    assert given["FSDP_VERSION"] == "2"
+    for name, value in given.items():
         monkeypatch.setenv(name, value)
     accelerates = accelerate.utils.FullyShardedDataParallelPlugin()
     assert (accelerates.fsdp_version, accelerates.transformer_cls_names_to_wrap) == (2, ["Block"])

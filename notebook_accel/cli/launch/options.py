@@ -1,7 +1,7 @@
 """The options of `notebook-accel launch`, one row each, under the names of Hugging Face's `accelerate launch`.
 
-A row is the only place that describes an option: the parser, the help page, the ranks' environment and the command line
-of torch's launcher are made from it.
+A row is the only place that describes an option: the parser, the help page and the command line of torch's launcher are
+made from it. Those that are settings, by the names that the file has for them, become a layer (`settings.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from notebook_accel.config import PRECISIONS
-from notebook_accel.config.environment import DYNAMO_VARIABLES, FSDP_VARIABLES
 from notebook_accel.config.keys import COMPILER_MODES, COMPILERS, RENDEZVOUS_BACKENDS, STATE_DICTS, WRAPPINGS
 
 GENERAL = "General"
@@ -36,8 +35,6 @@ class Option:
     """`FLAG` takes no value, `TRUTH` takes true or false; a tuple lists the choices."""
     metavar: str | None = None
     short: str = ""
-    variable: str = ""
-    """The variable of the ranks' environment that its value goes to."""
     torch: str = ""
     """The option of torch's launcher that its value goes to."""
     only_with: str = ""
@@ -57,13 +54,12 @@ def _fsdp(
     moot: bool = False,
 ) -> Option:
     """One that says how to shard."""
-    variable = FSDP_VARIABLES.get(name, "")
-    return Option(name, FSDP, help, type, metavar=metavar, variable=variable, only_with="use_fsdp", moot=moot)
+    return Option(name, FSDP, help, type, metavar=metavar, only_with="use_fsdp", moot=moot)
 
 
 def _dynamo(name: str, help: str, type: str | tuple[str, ...]) -> Option:
     """One that says how to compile."""
-    return Option(name, RESOURCES, help, type, variable=DYNAMO_VARIABLES[name], only_with="dynamo_backend")
+    return Option(name, RESOURCES, help, type, only_with="dynamo_backend")
 
 
 OPTIONS = (
@@ -76,7 +72,6 @@ OPTIONS = (
         GENERAL,
         "Check before each collective operation that all ranks bring the same shapes. Slower.",
         FLAG,
-        variable="ACCELERATE_DEBUG_MODE",
     ),
     Option("cpu", HARDWARE, "Use the CPU, whatever else there is.", FLAG),
     Option("multi_gpu", HARDWARE, "Fail unless there are several GPUs.", FLAG),
@@ -85,7 +80,6 @@ OPTIONS = (
         RESOURCES,
         "What the ranks' Accelerators compute in.",
         PRECISIONS,
-        variable="ACCELERATE_MIXED_PRECISION",
     ),
     Option(
         "num_processes",
@@ -101,14 +95,12 @@ OPTIONS = (
         RESOURCES,
         "Batches for each step of the ranks' Accelerators.",
         int,
-        variable="ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
     ),
     Option(
         "dynamo_backend",
         RESOURCES,
         "Compile prepared models with this backend of torch.compile.",
         COMPILERS,
-        variable="ACCELERATE_DYNAMO_BACKEND",
     ),
     _dynamo("dynamo_mode", "How much torch.compile tries.", COMPILER_MODES),
     _dynamo("dynamo_use_fullgraph", "Fail where a model would be compiled in pieces.", FLAG),
@@ -138,7 +130,7 @@ OPTIONS = (
     ),
     Option("log_dir", DISTRIBUTED, "Folder for what --tee shows.", metavar="FOLDER", torch="log_dir", only_with="tee"),
     Option("role", DISTRIBUTED, "A name of the ranks, in labels and messages.", torch="role"),
-    Option("use_fsdp", FSDP, "Shard models over the ranks (FSDP2).", FLAG, variable="ACCELERATE_USE_FSDP"),
+    Option("use_fsdp", FSDP, "Shard models over the ranks (FSDP2).", FLAG),
     _fsdp("fsdp_version", "2 is the only one.", int),
     _fsdp(
         "fsdp_reshard_after_forward",

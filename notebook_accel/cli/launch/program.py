@@ -5,36 +5,35 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from notebook_accel.cli.launch.choices import Choices
 from notebook_accel.cli.launch.notebooks import Notebook
 from notebook_accel.errors import ConfigurationError, closest
 
 
-def program(target: str, arguments: Sequence[str], choices: Choices) -> tuple[str, ...]:
+def program(target: str, arguments: Sequence[str], options: Mapping[str, Any]) -> tuple[str, ...]:
     """The end of the launcher's command line: what to run, and how.
 
     Raises:
         ConfigurationError: There is no such script, module, program or notebook.
     """
-    if choices.get("module"):
+    if options.get("module"):
         _find_module(target)
         return ("--module", target, *arguments)
-    if choices.get("no_python"):
+    if options.get("no_python"):
         if shutil.which(target) is None:
             raise ConfigurationError(f"there is no program {target}: give its path, or one that is on PATH")
         return ("--no-python", target, *arguments)
     _find_script(target)
     if Path(target).suffix == ".ipynb":
-        how = _cells(Path(target), choices)
+        how = _cells(Path(target), options)
         return ("--module", "notebook_accel.cli.launch.notebook_rank", json.dumps(how), target, *arguments)
     for name in ("cells", "output"):
-        if choices.get(name):
+        if options.get(name):
             raise ConfigurationError(f"--{name} has no effect on {target}: only notebooks (.ipynb) have cells")
     return (target, *arguments)
 
@@ -62,17 +61,17 @@ def _find_module(name: str) -> None:
         raise ConfigurationError(f"there is no module {name} (looked in {Path.cwd()} and on sys.path).{hint}")
 
 
-def _cells(path: Path, choices: Choices) -> dict[str, Any]:
+def _cells(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Which cells to run, and where the outputs go; the notebook is read here once, to refuse it early."""
     if find_spec("IPython") is None:
         raise ConfigurationError('notebooks need IPython: pip install "notebook-accel[notebook]"')
-    cells = choices.get("cells") or ()
+    cells = options.get("cells") or ()
     for each in cells:
         if not each.startswith("tag:") or each == "tag:":
             raise ConfigurationError(f"--cells {each}: write tag:NAME for the cells with that tag")
     tags = [each.removeprefix("tag:") for each in cells]
     Notebook(path).chosen(tags)
-    output = choices.get("output")
+    output = options.get("output")
     if output and Path(output).is_dir():
         raise ConfigurationError(f"--output {output} is a folder: give the name of the notebook to write in it")
     if output and not os.access(Path(output).parent, os.W_OK):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from notebook_accel.cli.launch.choices import Choices
-from notebook_accel.config import DEFAULT_PORT
-from notebook_accel.config.settings import LOOPBACK
+from notebook_accel.config import DEFAULT_PORT, LaunchConfig
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.system import interfaces
 
@@ -24,68 +21,58 @@ class Rendezvous:
 
     options: tuple[str, ...]
     """Options of torch's launcher."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables for the ranks, unless they are set already."""
+    interface: str | None
+    """The network interface on which the ranks reach each other, where it is known."""
 
 
-def rendezvous(choices: Choices, machines: int) -> Rendezvous:
-    """The rendezvous that the options ask for.
+def rendezvous(config: LaunchConfig, conf: str | None) -> Rendezvous:
+    """The rendezvous that the settings ask for.
+
+    Args:
+        config: The settings.
+        conf: More for torch's launcher, as `--rdzv_conf` has it.
 
     Raises:
         ConfigurationError: The ranks cannot meet there.
     """
-    port, address = choices.get("main_process_port"), choices.get("main_process_ip")
-    if port is not None and port > 65535:
-        raise ConfigurationError(f"--main_process_port {port}: ports are 0 to 65535")
-    if machines == 1:
-        return _one_machine(choices, address, port)
-    if not address:
+    port = config.port if "port" in config.sources else None
+    if config.num_nodes == 1:
+        if conf:
+            raise ConfigurationError("--rdzv_conf has no effect on one machine, which waits for no other: leave it out")
+        return _one_machine(port)
+    if "master_addr" not in config.sources:
         raise ConfigurationError(
-            f"--num_machines {machines} needs --main_process_ip: the address of the machine with rank 0"
+            f"--num_machines {config.num_nodes} needs --main_process_ip: the address of the machine with rank 0"
         )
-    if port == 0:
-        raise ConfigurationError(
-            "--main_process_port 0 stands for any free port, which the other machines can't know: give one that is "
-            "free on the first machine"
-        )
-    return _several_machines(choices, machines, address, port or DEFAULT_PORT)
+    return _several_machines(config, conf, port or DEFAULT_PORT)
 
 
-def _one_machine(choices: Choices, address: str | None, port: int | None) -> Rendezvous:
-    if address not in (None, *LOOPBACK):
-        raise ConfigurationError(
-            f"--main_process_ip {address} has no effect on one machine, which talks to itself on the loopback "
-            "interface: leave it out, or give --num_machines"
-        )
-    if choices.given.get("rdzv_conf"):
-        raise ConfigurationError("--rdzv_conf has no effect on one machine, which waits for no other: leave it out")
-    if not port:
-        return Rendezvous((f"--rdzv-backend={ONE_NODE}", f"--rdzv-endpoint={LOOPBACK_HOST}"))  # at a port that is free
+def _one_machine(port: int | None) -> Rendezvous:
+    loopback = interfaces.of(interfaces.LOOPBACK)
+    if not port:  # at a port that is free
+        return Rendezvous((f"--rdzv-backend={ONE_NODE}", f"--rdzv-endpoint={LOOPBACK_HOST}"), loopback)
     _refuse_taken(LOOPBACK_HOST, port)
-    return Rendezvous((f"--master-addr={LOOPBACK_HOST}", f"--master-port={port}"))
+    return Rendezvous((f"--master-addr={LOOPBACK_HOST}", f"--master-port={port}"), loopback)
 
 
-def _several_machines(choices: Choices, machines: int, address: str, port: int) -> Rendezvous:
-    rank, by_name = choices.get("machine_rank"), choices.get("rdzv_backend") == "c10d"
-    if rank is None and not by_name:
+def _several_machines(config: LaunchConfig, more: str | None, port: int) -> Rendezvous:
+    nodes, address, by_name = config.num_nodes, config.master_addr, config.rdzv_backend == "c10d"
+    if "node_rank" not in config.sources and not by_name:
         raise ConfigurationError(
-            f"--num_machines {machines} needs --machine_rank, a different one on each machine, from 0; or "
+            f"--num_machines {nodes} needs --machine_rank, a different one on each machine, from 0; or "
             "--rdzv_backend c10d, which needs none"
         )
     own = _own_address(address, port)
-    interface = interfaces.of(own)
-    # Otherwise gloo takes whatever the host's name resolves to, if it does.
-    environment = {"GLOO_SOCKET_IFNAME": interface} if interface else {}
-    conf = [choices.get("rdzv_conf")]
+    conf = [more] if more else []
     if by_name:
         where = ("--rdzv-backend=c10d", f"--rdzv-endpoint={address}:{port}", f"--local-addr={own}")
         conf += _host_options(own, address)
     else:
-        if rank == 0:
+        if config.node_rank == 0:
             _refuse_taken("", port)
-        where = (f"--node-rank={rank}", f"--master-addr={address}", f"--master-port={port}")
-    more = ",".join(filter(None, conf))
-    return Rendezvous((f"--nnodes={machines}", *where, *([f"--rdzv-conf={more}"] if more else [])), environment)
+        where = (f"--node-rank={config.node_rank}", f"--master-addr={address}", f"--master-port={port}")
+    options = [f"--nnodes={nodes}", *where, *([f"--rdzv-conf={','.join(conf)}"] if conf else [])]
+    return Rendezvous(tuple(options), interfaces.of(own))
 
 
 def _own_address(address: str, port: int) -> str:

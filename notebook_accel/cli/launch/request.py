@@ -6,21 +6,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from notebook_accel.cli.launch import placement
-from notebook_accel.cli.launch.choices import Choices, refuse_contradictions
-from notebook_accel.cli.launch.options import BY_NAME, FSDP, OPTIONS
-from notebook_accel.cli.launch.placement import Placement
+from notebook_accel.cli.launch import settings
+from notebook_accel.cli.launch.options import OPTIONS
 from notebook_accel.cli.launch.program import program
 from notebook_accel.cli.launch.rendezvous import rendezvous
-from notebook_accel.config import environment as variables
-from notebook_accel.config.environment import FSDP_VARIABLES
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.config import LaunchConfig
+from notebook_accel.config.layers import COMMAND_LINE, Layer
+from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import Hardware
+from notebook_accel.launch.plan import plan
+from notebook_accel.launch.plan.environment import of_launch
+from notebook_accel.launch.plan.plan import Plan
 
 _WRAPPER = Path(__file__).parents[1] / "watch" / "wrapper.py"
-_NEEDS_ELASTIC = ("tee", "max_restarts")
-"""Options that only torch's launcher can follow, even for one rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +33,9 @@ class Request:
     """Options of torch's launcher; `None`: a single rank, which needs no launcher."""
     environment: Mapping[str, str]
     """What is added to the ranks' environment."""
-    placement: Placement
-    world_size: int = 1
+    plan: Plan
+    """Where the ranks of this node run."""
     quiet: bool = False
-    debug: bool = False
     notices: Sequence[str] = ()
     """What was decided for the user."""
 
@@ -59,7 +58,8 @@ class Request:
 def make(
     target: str,
     arguments: Sequence[str],
-    choices: Choices,
+    options: Mapping[str, Any],
+    below: Sequence[Layer],
     hardware: Hardware,
     environ: Mapping[str, str],
 ) -> Request:
@@ -68,7 +68,8 @@ def make(
     Args:
         target: The script, module, program or notebook.
         arguments: Its own arguments.
-        choices: The options.
+        options: Those of the command line that are given, by name.
+        below: The layers of the file and the environment.
         hardware: What is here.
         environ: The environment that the ranks inherit.
 
@@ -76,82 +77,51 @@ def make(
         ConfigurationError: An option, or a combination, cannot work.
         HardwareError: There are fewer devices than were asked for.
     """
-    refuse_contradictions(choices)
-    launched = program(target, arguments, choices)
-    machines = placement.machines(choices)
-    placed = placement.place_ranks(choices, hardware, machines)
-    environment = _environment(choices, placed, hardware, environ)
-    options = None
-    binding, binding_notices = _cpu_binding(choices, placed)
-    if placed.size * machines > 1 or binding or any(choices.get(name) for name in _NEEDS_ELASTIC):
-        rdzv = rendezvous(choices, machines)
-        options = (f"--nproc-per-node={placed.size}", *rdzv.options, *_torch_options(choices), *binding)
-        environment = {
-            **{name: value for name, value in rdzv.environment.items() if name not in environ},
-            **environment,
-        }
-    notices = (*choices.notices, *placed.notices, *binding_notices)
-    if machines > 1 and choices.get("rdzv_backend") == "c10d" and choices.given.get("machine_rank") is not None:
-        notices = (*notices, "machine_rank has no effect with rdzv_backend c10d, which numbers the machines itself")
+    config = settings.merged(options, below)
+    launched = program(target, arguments, options)
+    planned = plan.make_for_torchrun(config, hardware)
+    if options.get("multi_gpu") and planned.world_size < 2:
+        raise HardwareError(f"--multi_gpu asks for several GPUs, and this is {planned.size} rank: leave it out")
+    meeting = rendezvous(config, options.get("rdzv_conf"))
+    binding, binding_notice = _cpu_binding(planned)
+    arguments_of_torch = None
+    if planned.world_size > 1 or binding or config.max_restarts or options.get("tee"):
+        arguments_of_torch = (
+            f"--nproc-per-node={planned.size}",
+            *meeting.options,
+            *_torch_options(options, config),
+            *binding,
+        )
+    notices = [*planned.notice.splitlines(), binding_notice]
+    if config.num_nodes > 1 and config.rdzv_backend == "c10d" and "machine_rank" in options:
+        notices.append("machine_rank has no effect with rdzv_backend c10d, which numbers the machines itself")
     return Request(
         launched=launched,
-        options=options,
-        environment=environment,
-        placement=placed,
-        world_size=placed.size * machines,
-        quiet=bool(choices.get("quiet")),
-        debug=bool(choices.get("debug")),
-        notices=notices,
+        options=arguments_of_torch,
+        environment=of_launch(planned, environ, meeting.interface),
+        plan=planned,
+        quiet=bool(options.get("quiet")),
+        notices=[each for each in notices if each],
     )
 
 
-def _torch_options(choices: Choices) -> list[str]:
-    found = []
-    for option in OPTIONS:
-        value = choices.get(option.name)
-        if option.torch and value is not None:
-            found.append(f"--{option.torch.replace('_', '-')}={value}")
-    return found
+def _torch_options(options: Mapping[str, Any], config: LaunchConfig) -> list[str]:
+    values = {**options, "max_restarts": config.max_restarts or None}
+    return [
+        f"--{option.torch.replace('_', '-')}={values[option.name]}"
+        for option in OPTIONS
+        if option.torch and values.get(option.name) is not None
+    ]
 
 
-def _cpu_binding(choices: Choices, placed: Placement) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _cpu_binding(planned: Plan) -> tuple[tuple[str, ...], str]:
     """The option of torch's launcher that binds ranks to cores, and a notice where it would have no effect."""
-    if not choices.get("enable_cpu_affinity"):
-        return (), ()
-    if placed.device == "cuda":
-        return ("--numa-binding=node",), ()
-    why = f"enable_cpu_affinity keeps ranks on the cores next to their GPUs, and these run on {placed.description}"
-    if choices.given.get("enable_cpu_affinity"):
+    config = planned.config
+    if not config.cpu_affinity:
+        return (), ""
+    if planned.device == "cuda":
+        return ("--numa-binding=node",), ""
+    why = f"enable_cpu_affinity keeps ranks on the cores next to their GPUs, and these run on {planned.device_text}"
+    if config.sources["cpu_affinity"].layer == COMMAND_LINE:
         raise ConfigurationError(f"--{why}: leave it out")
-    return (), (f"{why}: it has no effect",)
-
-
-def _environment(choices: Choices, placed: Placement, hardware: Hardware, environ: Mapping[str, str]) -> dict[str, str]:
-    """What is added to the ranks' environment; options that neither line nor file gives leave it as it is."""
-    fsdp = {name: choices.get(name) for name in FSDP_VARIABLES} if choices.get("use_fsdp") else None
-    found = variables.fsdp_environment(fsdp, environ)
-    for name, option in BY_NAME.items():
-        value = choices.get(name)
-        if not option.variable or option.group == FSDP or value is None:
-            continue
-        if option.only_with and not choices.get(option.only_with):
-            continue
-        found[option.variable] = str(value).lower() if isinstance(value, bool) else str(value)
-    if choices.get("debug"):
-        found["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"  # the same for collective operations of plain torch
-    device, size, visible = placed.device, placed.size, placed.visible
-    found["NOTEBOOK_ACCEL_DEVICE"] = device
-    if size > 1:
-        found["NOTEBOOK_ACCEL_BACKEND"] = "nccl" if device == "cuda" else "gloo"
-    if device == "cpu":
-        found |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
-    if visible is not None:
-        found["CUDA_VISIBLE_DEVICES"] = visible
-        if "CUDA_DEVICE_ORDER" not in environ:
-            found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    threads = choices.get("num_cpu_threads_per_process")
-    if threads is not None:
-        found["OMP_NUM_THREADS"] = str(threads)
-    elif size > 1 and "OMP_NUM_THREADS" not in environ:
-        found["OMP_NUM_THREADS"] = str(max(1, hardware.cores // size))
-    return {**found, **(choices.get("env") or {})}
+    return (), f"{why}: it has no effect"

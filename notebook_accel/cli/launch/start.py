@@ -13,13 +13,10 @@ import click
 from notebook_accel import hardware
 from notebook_accel.cli.exit_codes import USER_ERROR
 from notebook_accel.cli.launch import request
-from notebook_accel.cli.launch.choices import Choices
 from notebook_accel.cli.launch.elastic import Order
 from notebook_accel.cli.launch.monitor import Agent
 from notebook_accel.cli.launch.request import Request
-from notebook_accel.config.layers import merge
 from notebook_accel.config.resolve import base_layers
-from notebook_accel.config.translation import from_config
 from notebook_accel.launch.show import front_end
 
 if TYPE_CHECKING:
@@ -39,7 +36,10 @@ def start(agent: Agent, target: str, arguments: Sequence[str], options: Mapping[
         ConfigurationError: An option, or a combination, cannot work.
         HardwareError: There are fewer devices than were asked for.
     """
-    wanted = request.make(target, arguments, _choices(options), hardware.detect(), os.environ)
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    file = given.get("config_file")
+    below = base_layers(os.environ, None if file is None else Path(file))
+    wanted = request.make(target, arguments, given, below, hardware.detect(), os.environ)
     for notice in () if wanted.quiet else wanted.notices:
         click.echo(notice, err=True)
     if wanted.options is None:
@@ -49,33 +49,10 @@ def start(agent: Agent, target: str, arguments: Sequence[str], options: Mapping[
     sys.exit(agent.run(_order(wanted), watcher))
 
 
-def _choices(options: Mapping[str, Any]) -> Choices:
-    """The options of the command line, over the settings below it."""
-    given = {name: value for name, value in options.items() if value not in (None, ())}
-    file = given.get("config_file")
-    config = merge(base_layers(os.environ, None if file is None else Path(file)))
-    settings = {_OPTION_BY_KEY.get(key, key): each.value for key, each in from_config(config).items()}
-    if given.get("num_machines") == 1:
-        settings = {name: value for name, value in settings.items() if name not in _MULTI_MACHINE_KEYS}
-    return Choices(given, settings, config.notices)
-
-
-_OPTION_BY_KEY = {"use_cpu": "cpu"}
-"""Options whose key in the file has another name."""
-_MULTI_MACHINE_KEYS = (
-    "machine_rank",
-    "main_process_ip",
-    "main_process_port",
-    "rdzv_backend",
-    "rdzv_conf",
-    "same_network",
-)
-"""Keys that are about several machines: they are ignored where the command line says that there is one."""
-
-
 def _order(wanted: Request) -> Order:
     arguments = wanted.elastic()
-    return Order(arguments, wanted.environment, wanted.quiet, wanted.debug, wanted.world_size)
+    debug, size = wanted.plan.config.debug, wanted.plan.world_size
+    return Order(arguments, wanted.environment, wanted.quiet, debug, size)
 
 
 def _watcher(target: str, wanted: Request) -> Watcher:
@@ -86,7 +63,8 @@ def _watcher(target: str, wanted: Request) -> Watcher:
     is_module = wanted.launched[0] == "--module" and not target.endswith(".ipynb")
     path = Path(target).resolve()
     name = f"-m {target}" if is_module else path.name + "/" * path.is_dir()
-    return Watcher(Subject(name, wanted.placement.description, wanted.placement.size, wanted.world_size))
+    planned = wanted.plan
+    return Watcher(Subject(name, planned.device_text, planned.size, planned.world_size))
 
 
 def _can_watch(wanted: Request) -> bool:

@@ -16,7 +16,7 @@ _DESCRIPTORS, _OWN_DESCRIPTORS = 4, 64
 """Open files of this process: for each rank its channel, its output and its stacks file, and a reserve for the rest."""
 _TASKS = 2
 """Threads of an idle rank."""
-_MEMORY = {"spawn": 150 * 10**6}
+_MEMORY = {"spawn": 150 * 10**6, "torchrun": 150 * 10**6}
 _MEMORY_OF_FORK = 10 * 10**6
 """Private memory of an idle rank, in bytes: a forked one shares what the server has imported."""
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
-from notebook_accel.launch.engines.contract import Engine
 from notebook_accel.launch.plan import tpus
 
 _ONE_GPU = "one GPU found: launching on 1 process (gpus=[0, 0] has two share it)"
@@ -33,8 +32,14 @@ def kind(config: LaunchConfig, hardware: Hardware) -> str:
     return config.device or ("cuda" if config.gpus else hardware.kind)
 
 
-def choose(config: LaunchConfig, hardware: Hardware, device: str, engine: Engine) -> DeviceChoice:
+def choose(config: LaunchConfig, hardware: Hardware, device: str, max_ranks: int | None = None) -> DeviceChoice:
     """Chooses among the devices of the given kind.
+
+    Args:
+        config: The settings.
+        hardware: What is here.
+        device: The kind.
+        max_ranks: The most ranks that can be started; `None` if there is no limit.
 
     Raises:
         ConfigurationError: The settings contradict each other or the device.
@@ -46,7 +51,7 @@ def choose(config: LaunchConfig, hardware: Hardware, device: str, engine: Engine
         return DeviceChoice(tpus.count_ranks(config, hardware))
     if device == "mps":
         return _on_apple(config, hardware)
-    return _on_cpu(config, hardware, engine)
+    return _on_cpu(config, hardware, max_ranks)
 
 
 def _on_apple(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
@@ -55,21 +60,25 @@ def _on_apple(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
             f"device='mps' was asked for{config.cite('device')}, and this machine has no Apple GPU that torch can use"
         )
     if config.num_processes not in (None, 1):
-        raise ConfigurationError("an Apple GPU runs a single rank: pass num_processes=1, or device='cpu' for more")
+        raise ConfigurationError(
+            f"an Apple GPU runs a single rank: pass {config.spell('num_processes', 1)}, or "
+            f"{config.spell('device', 'cpu')} for more"
+        )
     return DeviceChoice(1)
 
 
-def _on_cpu(config: LaunchConfig, hardware: Hardware, engine: Engine) -> DeviceChoice:
+def _on_cpu(config: LaunchConfig, hardware: Hardware, max_ranks: int | None) -> DeviceChoice:
     if config.num_processes is not None:
         return DeviceChoice(config.num_processes)
-    limit = min(hardware.cores, DEFAULT_CPU_RANKS, engine.max_ranks or DEFAULT_CPU_RANKS)
-    why = "no accelerator found" if config.device is None else "device='cpu'"
+    limit = min(hardware.cores, DEFAULT_CPU_RANKS, max_ranks or DEFAULT_CPU_RANKS)
+    why = "no accelerator found" if config.device is None else config.spell("device", "cpu")
     if config.device is None and hardware.hidden_gpus:
         why = f"GPUs found, but {hardware.hidden_gpus}"
     if config.device is None and hardware.tpu is not None and hardware.tpu.unusable and not hardware.tpu.emulated:
         why = f"{hardware.tpu} found, but {hardware.tpu.unusable}"
     processes = f"{limit} process" + ("es" if limit > 1 else "")
-    return DeviceChoice(limit, notice=f"{why}: launching on {processes} of the CPU (num_processes sets the number)")
+    option = config.spell("num_processes")
+    return DeviceChoice(limit, notice=f"{why}: launching on {processes} of the CPU ({option} sets the number)")
 
 
 def _on_gpus(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
@@ -78,16 +87,19 @@ def _on_gpus(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
         hidden = f": {hardware.hidden_gpus}" if hardware.hidden_gpus else ""
         source = config.cite("gpus") or config.cite("device")
         raise HardwareError(
-            f"GPUs were asked for{source}, and torch can use none here{hidden}. Pass device='cpu' to run on the CPU."
+            f"GPUs were asked for{source}, and torch can use none here{hidden}. Pass "
+            f"{config.spell('device', 'cpu')} to run on the CPU."
         )
     if config.gpus is None:
         size = config.num_processes or found
         if size > found:
             raise HardwareError(
-                f"asked for {size} GPUs{config.cite('num_processes')}, found {found}: pass num_processes={found}, "
-                f"gpus={[index % found for index in range(size)]} to share them, or device='cpu'"
+                f"asked for {size} GPUs{config.cite('num_processes')}, found {found}: pass "
+                f"{config.spell('num_processes', found)}, {_shared(config, size, found)}or "
+                f"{config.spell('device', 'cpu')}"
             )
-        return DeviceChoice(size, notice="" if config.num_processes or found > 1 or config.num_nodes > 1 else _ONE_GPU)
+        decided = not (config.num_processes or found > 1 or config.num_nodes > 1 or config.on_command_line)
+        return DeviceChoice(size, notice=_ONE_GPU if decided else "")
     if max(config.gpus) >= found:
         raise HardwareError(f"asked for GPU {max(config.gpus)}{config.cite('gpus')}, found {found} (numbered from 0)")
     size = config.num_processes or len(config.gpus)
@@ -103,6 +115,11 @@ def _on_gpus(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
             f"gpus={[distinct[i % len(distinct)] for i in range(size)]}"
         )
     return DeviceChoice(size, ",".join(hardware.cuda_ids[index] for index in distinct), len(distinct) < size)
+
+
+def _shared(config: LaunchConfig, size: int, found: int) -> str:
+    """A call that has ranks share GPUs, for a message; the command line cannot."""
+    return "" if config.on_command_line else f"gpus={[index % found for index in range(size)]} to share them, "
 
 
 def describe(config: LaunchConfig, hardware: Hardware, device: str) -> str:

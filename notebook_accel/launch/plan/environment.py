@@ -1,4 +1,4 @@
-"""The environment of each rank: RANK, WORLD_SIZE, MASTER_ADDR and the rest."""
+"""The environment of each rank: `of_ranks` has all of it, `of_launch` what does not depend on who starts the ranks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ def of_ranks(plan: Plan, rendezvous: Rendezvous, environ: Mapping[str, str]) -> 
     Variables that only some frameworks read come from the table in `other_frameworks.py`, and override none of these.
     """
     config = plan.config
-    shared = nodes.shared_environment(environ) if plan.node_request else dict(environ)
-    shared |= {
+    inherited = nodes.shared_environment(environ) if plan.node_request else dict(environ)
+    interface = None if rendezvous.opened_by_engine else _interface(rendezvous)
+    shared = {
+        **inherited,
         "WORLD_SIZE": str(plan.world_size),
         "LOCAL_WORLD_SIZE": str(plan.local_size),
         "GROUP_WORLD_SIZE": str(config.num_nodes),
@@ -29,32 +31,10 @@ def of_ranks(plan: Plan, rendezvous: Rendezvous, environ: Mapping[str, str]) -> 
         "TORCHELASTIC_RESTART_COUNT": str(rendezvous.attempt),
         "TORCHELASTIC_MAX_RESTARTS": str(config.max_restarts),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store already listens, so rank 0 must not open one
-        "NOTEBOOK_ACCEL_DEVICE": plan.device,
-        "NOTEBOOK_ACCEL_BACKEND": plan.backend,
-        **plan.device_environ,
     }
-    shared.setdefault("OMP_NUM_THREADS", str(plan.threads))
-    shared |= environment.rank_environment(config, environ)
-    if plan.device == "cpu":
-        shared |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
-    else:
-        shared.pop(
-            "ACCELERATE_USE_CPU", None
-        )  # the notebook's own, which a setting of higher precedence has overridden
-    if plan.visible_gpus:
-        shared["CUDA_VISIBLE_DEVICES"] = plan.visible_gpus
-        shared.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     if not rendezvous.opened_by_engine:
         shared |= {"MASTER_ADDR": rendezvous.host, "MASTER_PORT": str(rendezvous.port)}
-        here = rendezvous.num_nodes == 1
-        interface = (
-            interfaces.of(interfaces.LOOPBACK) if here else interfaces.route_to(rendezvous.host, rendezvous.port)
-        )
-        if interface:
-            # Otherwise gloo takes whatever the host's name resolves to, and both listen beyond this machine.
-            shared.setdefault("GLOO_SOCKET_IFNAME", interface)
-            shared.setdefault("NCCL_SOCKET_IFNAME", interface)
-    shared |= config.env
+    shared |= of_launch(plan, inherited, interface)
     return [
         {
             **shared,
@@ -66,3 +46,35 @@ def of_ranks(plan: Plan, rendezvous: Rendezvous, environ: Mapping[str, str]) -> 
         }
         for number, own in enumerate(other_frameworks.variables(plan.size, plan.device, rendezvous, shared))
     ]
+
+
+def of_launch(plan: Plan, environ: Mapping[str, str], interface: str | None) -> dict[str, str]:
+    """What all ranks of a launch are given, whoever starts them: an engine, or torch's elastic launcher.
+
+    Args:
+        plan: Where they run.
+        environ: The environment that they inherit. What the user has set there stays, unless a setting overrides it.
+        interface: The network interface on which they reach each other, where it is known.
+    """
+    found = {"OMP_NUM_THREADS": str(plan.threads)}
+    if interface:
+        # Otherwise gloo takes whatever the host's name resolves to, and both listen beyond this machine.
+        found |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    if plan.visible_gpus:
+        found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    found = {name: value for name, value in found.items() if name not in environ}
+    found |= {"NOTEBOOK_ACCEL_DEVICE": plan.device, "NOTEBOOK_ACCEL_BACKEND": plan.backend, **plan.device_environ}
+    found |= environment.rank_environment(plan.config, environ)
+    if plan.device == "cpu":
+        found |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+    elif "ACCELERATE_USE_CPU" in environ:
+        found["ACCELERATE_USE_CPU"] = "false"  # a setting of higher precedence has overridden it
+    if plan.visible_gpus:
+        found["CUDA_VISIBLE_DEVICES"] = plan.visible_gpus
+    return found | dict(plan.config.env)
+
+
+def _interface(rendezvous: Rendezvous) -> str | None:
+    if rendezvous.num_nodes == 1:
+        return interfaces.of(interfaces.LOOPBACK)
+    return interfaces.route_to(rendezvous.host, rendezvous.port)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from notebook_accel.config import LaunchConfig, checks
+from notebook_accel.config.layers import check_precision
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import Hardware
 from notebook_accel.launch import engines
@@ -61,6 +62,10 @@ class Plan:
         return text.label(self.config.label, self.first_rank, self.local_size, self.world_size, rank)
 
 
+TORCHRUN = "torchrun"
+"""Stands for an engine where torch's elastic launcher starts the ranks."""
+_PYTHON_ALONE = ("timeout", "stall_after")
+"""Settings that users have in their environment, and that torch's launcher can't follow."""
 _NO_AFFINITY = (
     "enable_cpu_affinity holds for notebook-accel launch; ranks that are launched from Python run on any core"
 )
@@ -100,36 +105,64 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
         raise ConfigurationError(
             checks.explain_unavailable_rendezvous("rdzv_backend", config.rdzv_backend) + config.cite("rdzv_backend")
         )
+    tpus.check_engine(engine.name, devices.kind(config, hardware))
+    planned = _make_here(config, hardware, engine.name, engine.max_ranks)
+    if engine.isolated:
+        capacity.check(planned.size, engine.name, config.cite("num_processes"))
+    return replace(planned, notice=_joined(planned.notice, _NO_AFFINITY if config.cpu_affinity else ""))
+
+
+def make_for_torchrun(config: LaunchConfig, hardware: Hardware) -> Plan:
+    """Decides where the ranks of this node run that torch's elastic launcher starts, in place of an engine.
+
+    Raises:
+        ConfigurationError: The settings contradict each other or the device, or only a launch from Python follows them.
+        HardwareError: There are fewer devices than were asked for.
+    """
+    if config.cluster:
+        raise ConfigurationError(
+            f"the settings name machines of the cluster {config.cluster!r}{config.cite('cluster')}, which only a "
+            "notebook's launches use. Pass --num_machines 1 for this machine alone, or run the same command on each "
+            "machine with --num_machines and --machine_rank."
+        )
+    if hardware.tpu is not None:
+        why = "this command starts no ranks on a TPU, which notebook_launcher does"
+        hardware = replace(hardware, tpu=replace(hardware.tpu, unusable=hardware.tpu.unusable or why))
+    planned = _make_here(config, hardware, TORCHRUN)
+    capacity.check(planned.size, TORCHRUN, config.cite("num_processes"))
+    left = [f"{name}{config.cite(name)}" for name in _PYTHON_ALONE if name in config.sources]
+    unheard = f"{' and '.join(left)}: only launches from Python follow it, so it has no effect here" if left else ""
+    return replace(planned, notice=_joined(planned.notice, unheard))
+
+
+def _make_here(config: LaunchConfig, hardware: Hardware, engine: str, max_ranks: int | None = None) -> Plan:
+    """Decides where ranks run on this node."""
     device = devices.kind(config, hardware)
-    tpus.check_engine(engine.name, device)
     if config.strategy == tpus.SPMD and device != "tpu":
         raise ConfigurationError(
             f"strategy='spmd'{config.cite('strategy')} is a TPU's, and these ranks run on device={device!r}: use 'ddp' "
             "or 'fsdp'"
         )
-    choice = devices.choose(config, hardware, device, engine)
+    choice = devices.choose(config, hardware, device, max_ranks)
     size = choice.size
-    if engine.max_ranks is not None and size > engine.max_ranks:
-        told = config.cite("num_processes")
+    if max_ranks is not None and size > max_ranks:
         raise ConfigurationError(
-            f"the {engine.name} engine runs at most {engine.max_ranks} rank, not {size}{told}: pass num_processes="
-            f"{engine.max_ranks}, or choose another engine"
+            f"the {engine} engine runs at most {max_ranks} rank, not {size}{config.cite('num_processes')}: pass "
+            f"{config.spell('num_processes', max_ranks)}, or choose another engine"
         )
-    if engine.isolated:
-        capacity.check(size, engine.name, config.cite("num_processes"))
-    _check_precision(config, device)
+    check_precision(config, device)
     return Plan(
         config=config,
         size=size,
         device=device,
         backend="xla" if device == "tpu" else "nccl" if device == "cuda" and not choice.shared else "gloo",
-        engine=engine.name,
+        engine=engine,
         threaded=device == "tpu" and hardware.tpu is not None and hardware.tpu.threaded and size > 1,
         device_environ=tpus.environment(config, hardware.tpu, size) if device == "tpu" and hardware.tpu else {},
         visible_gpus=choice.visible_gpus,
         threads=max(1, hardware.cores // size),
         device_text=devices.describe(config, hardware, device),
-        notice=_notice(config, choice.notice),
+        notice=_joined(*config.notices, choice.notice),
     )
 
 
@@ -138,7 +171,7 @@ def _make_on_cluster(config: LaunchConfig, engine: ClusterEngine) -> Plan:
     device = cluster_nodes.device(config, found)
     size = cluster_nodes.size(config, device, found)
     node_request = cluster_nodes.request(config, device, size, found)
-    _check_precision(config, device)
+    check_precision(config, device)
     return Plan(
         config=config,
         size=size,
@@ -149,18 +182,9 @@ def _make_on_cluster(config: LaunchConfig, engine: ClusterEngine) -> Plan:
         visible_gpus=None,
         threads=1,
         device_text=cluster_nodes.describe(node_request),
-        notice=_notice(config),
+        notice=_joined(*config.notices, _NO_AFFINITY if config.cpu_affinity else ""),
     )
 
 
-def _notice(config: LaunchConfig, decided: str = "") -> str:
-    lines = [*config.notices, _NO_AFFINITY if config.cpu_affinity else "", decided]
+def _joined(*lines: str) -> str:
     return "\n".join(line for line in lines if line)
-
-
-def _check_precision(config: LaunchConfig, device: str) -> None:
-    if device == "cpu" and config.mixed_precision in ("fp16", "fp8"):
-        raise ConfigurationError(
-            f"mixed_precision={config.mixed_precision!r}{config.cite('mixed_precision')} needs a GPU, and these ranks "
-            "run on the CPU: use 'bf16' or 'no'"
-        )

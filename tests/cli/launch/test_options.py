@@ -11,8 +11,7 @@ from notebook_accel.cli.launch.command import command
 from notebook_accel.cli.launch.options import BY_NAME, OPTIONS
 from notebook_accel.cli.launch.refusals import alternative
 from notebook_accel.cli.main import main
-from notebook_accel.config import environment, keys
-from notebook_accel.config.settings import LaunchConfig
+from notebook_accel.config import keys
 
 
 def peers() -> list[str]:
@@ -61,13 +60,6 @@ def test_what_the_file_can_say_is_an_option_too() -> None:
     elsewhere = {"distributed_type", "use_cpu", "device", "env"}  # --use_fsdp, --cpu; the others need no option
     elsewhere |= {"cluster", "insecure"}  # of a notebook alone
     assert set(keys.KEYS) - set(BY_NAME) == elsewhere
-
-
-def test_ranks_are_told_under_the_names_that_launches_of_notebooks_use() -> None:
-    told = environment.rank_environment(
-        LaunchConfig(mixed_precision="bf16", gradient_accumulation_steps=2, debug=True), {}
-    )
-    assert set(told) <= {option.variable for option in OPTIONS}
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from notebook_accel.cli.launch import request
-from notebook_accel.cli.launch.choices import Choices
 from notebook_accel.cli.launch.request import Request
 from notebook_accel.cli.watch import wrapper
+from notebook_accel.config import file
+from notebook_accel.config.environment import from_environment
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import FixedProbe, Gpu, Hardware, detect
 from notebook_accel.launch.system import interfaces
@@ -35,7 +36,8 @@ def make(
     environ: dict[str, str] | None = None,
     **given: Any,
 ) -> Request:
-    return request.make(target, ["--lr", "1"], Choices(given, below or {}), hardware, environ or {})
+    layers = [file.layer(below or {}, Path("config.yaml")), from_environment(environ or {})]
+    return request.make(target, ["--lr", "1"], given, layers, hardware, environ or {})
 
 
 def test_one_rank_runs_as_python_would_run_it(train: str) -> None:
@@ -103,7 +105,7 @@ def test_machines_share_the_processes(
     monkeypatch.setattr(interfaces, "of", {"10.0.0.2": "eth7"}.get)
     made = make(train, num_processes=8, num_machines=2, main_process_ip="10.0.0.1", **given)
     assert made.elastic() == ("--nproc-per-node=4", *meeting, wrapper.__file__, "train.py", "--lr", "1")
-    assert made.world_size == 8
+    assert made.plan.world_size == 8
     assert made.environment["GLOO_SOCKET_IFNAME"] == "eth7"
 
 
@@ -122,7 +124,7 @@ def test_ranks_run_on_what_there_is(
     train: str, hardware: Hardware, given: dict[str, Any], size: int, device: str
 ) -> None:
     made = make(train, hardware, **given)
-    assert (made.world_size, made.environment["NOTEBOOK_ACCEL_DEVICE"]) == (size, device)
+    assert (made.plan.world_size, made.environment["NOTEBOOK_ACCEL_DEVICE"]) == (size, device)
 
 
 def test_chosen_gpus_are_the_only_visible_ones(train: str) -> None:
@@ -145,7 +147,7 @@ def test_ranks_are_told_what_the_options_say(train: str) -> None:
     )
     assert made.environment == {
         "ACCELERATE_DEBUG_MODE": "true",
-        "ACCELERATE_DYNAMO_BACKEND": "inductor",
+        "ACCELERATE_DYNAMO_BACKEND": "INDUCTOR",
         "ACCELERATE_DYNAMO_USE_DYNAMIC": "true",
         "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4",
         "ACCELERATE_MIXED_PRECISION": "bf16",
@@ -155,6 +157,8 @@ def test_ranks_are_told_what_the_options_say(train: str) -> None:
         "FSDP_AUTO_WRAP_POLICY": "SIZE_BASED_WRAP",
         "FSDP_OFFLOAD_PARAMS": "false",
         "FSDP_VERSION": "2",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
         "NOTEBOOK_ACCEL_BACKEND": "gloo",
         "NOTEBOOK_ACCEL_DEVICE": "cpu",
         "OMP_NUM_THREADS": "3",
@@ -166,7 +170,7 @@ def test_ranks_are_told_what_the_options_say(train: str) -> None:
     ("environ", "given", "threads"),
     [
         ({}, {"num_processes": 2}, "3"),
-        ({}, {"num_processes": 1}, None),
+        ({}, {"num_processes": 1}, "6"),
         ({"OMP_NUM_THREADS": "5"}, {"num_processes": 2}, None),  # it is left as it is
         ({"OMP_NUM_THREADS": "5"}, {"num_processes": 2, "num_cpu_threads_per_process": 4}, "4"),
     ],
@@ -180,7 +184,7 @@ def test_ranks_share_the_cores_unless_the_user_says_more(
 def test_the_command_line_counts_more_than_the_file(train: str) -> None:
     below = {"num_processes": 3, "mixed_precision": "bf16", "distributed_type": "FSDP", "fsdp_offload_params": True}
     made = make(train, below=below, num_processes=2)
-    assert made.world_size == 2
+    assert made.plan.world_size == 2
     assert made.environment["ACCELERATE_MIXED_PRECISION"] == "bf16"
     assert made.environment["FSDP_OFFLOAD_PARAMS"] == "true"
 
@@ -189,7 +193,7 @@ def test_the_file_can_ask_for_gpus_and_for_variables(train: str) -> None:
     assert make(train, below={"env": {"NCCL_DEBUG": "INFO"}}).environment["NCCL_DEBUG"] == "INFO"
     with pytest.raises(HardwareError, match="torch can use none here"):
         make(train, below={"distributed_type": "MULTI_GPU"})
-    assert make(train, below={"distributed_type": "MULTI_GPU"}, cpu=True).world_size == 4
+    assert make(train, below={"distributed_type": "MULTI_GPU"}, cpu=True).plan.world_size == 4
 
 
 def test_ranks_are_kept_next_to_their_gpus(train: str) -> None:
@@ -251,8 +255,8 @@ def test_what_is_no_notebook_is_refused(tmp_path: Path, content: str, says: str)
             {"num_machines": 2, "main_process_ip": "a", "machine_rank": 1, "main_process_port": 0},
             "any free port",
         ),
-        ("train.py", {"main_process_ip": "10.0.0.1"}, "no effect on one machine"),
-        ("train.py", {"main_process_port": 70000}, "ports are 0 to 65535"),
+        ("train.py", {"main_process_ip": "10.0.0.1"}, r"\(from --main_process_ip\) has no effect with num_nodes=1"),
+        ("train.py", {"main_process_port": 70000}, "--main_process_port.* to 65535"),
         ("train.py", {"mixed_precision": "fp16"}, "needs a GPU"),
         ("train.py", {"tee": "9"}, "--tee 9: write 1 for stdout"),
         ("train.py", {"num_processes": 2, "rdzv_conf": "timeout=9"}, "--rdzv_conf has no effect on one machine"),
@@ -271,8 +275,8 @@ def test_what_cannot_work_is_refused(train: str, target: str, given: dict[str, A
 @pytest.mark.parametrize(
     ("hardware", "given", "says"),
     [
-        (FOUR_GPUS, {"num_processes": 5}, "use --num_processes 4, or --cpu"),
-        (FOUR_GPUS, {"gpu_ids": "4"}, "there are 4 GPUs here, numbered from 0"),
+        (FOUR_GPUS, {"num_processes": 5}, "found 4: pass --num_processes 4, or --cpu"),
+        (FOUR_GPUS, {"gpu_ids": "4"}, r"asked for GPU 4 \(from --gpu_ids\), found 4 \(numbered from 0\)"),
         (FOUR_GPUS, {"multi_gpu": True, "num_processes": 1}, "--multi_gpu asks for several GPUs"),
         (SIX_CORES, {"gpu_ids": "0"}, "torch can use none here"),
         (SIX_CORES, {"multi_gpu": True}, "torch can use none here"),
@@ -287,7 +291,7 @@ def test_machines_of_a_cluster_are_left_to_notebooks(train: str) -> None:
     below = {"cluster": "ray://10.0.0.1:10001", "num_machines": 2, "num_processes": 4}
     with pytest.raises(ConfigurationError, match=r"the cluster 'ray://.*--num_machines 1 for this machine alone"):
         make(train, below=below)
-    assert make(train, below=below, num_machines=1).world_size == 4
+    assert make(train, below=below, num_machines=1).plan.world_size == 4
 
 
 def test_a_port_in_use_is_refused(train: str) -> None:

@@ -83,7 +83,8 @@ def test_gpus_that_nobody_chose_are_left_as_they_are() -> None:
 
 
 def test_the_device_is_the_one_that_was_asked_for() -> None:
-    assert "ACCELERATE_USE_CPU" not in environment(make(machine(1), device="cuda"), ACCELERATE_USE_CPU="true")
+    told = environment(make(machine(1), device="cuda"), ACCELERATE_USE_CPU="true")
+    assert told["ACCELERATE_USE_CPU"] == "false"
 
 
 def test_ranks_are_told_how_to_train() -> None:
