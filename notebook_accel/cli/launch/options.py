@@ -1,7 +1,7 @@
 """The options of `notebook-accel launch`, one row each, under the names of Hugging Face's `accelerate launch`.
 
 A row is the only place that describes an option: the parser, the help page and the command line of torch's launcher are
-made from it. Those that are settings, by the names that the file has for them, become a layer (`settings.py`).
+made from it. Those that are settings, by the names that the file has for them, become a layer (`option_layer.py`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from notebook_accel.cli.launch import settings
+from notebook_accel.cli.launch import option_layer
 from notebook_accel.cli.launch.options import OPTIONS
 from notebook_accel.cli.launch.program import program
 from notebook_accel.cli.launch.rendezvous import rendezvous
@@ -77,7 +77,7 @@ def make(
         ConfigurationError: An option, or a combination, cannot work.
         HardwareError: There are fewer devices than were asked for.
     """
-    config = settings.merged(options, below)
+    config = option_layer.merged(options, below)
     launched = program(target, arguments, options)
     planned = plan.make_for_torchrun(config, hardware)
     if options.get("multi_gpu") and planned.world_size < 2:
