@@ -40,7 +40,7 @@ def work(rounds, steps, batches):
         return (time.perf_counter() - began) / count
 
     def counted(is_heard):
-        from notebook_accel.train.data.showing import with_progress
+        from notebook_accel.train.data.loader_progress import with_progress
         events.set_sink(*(listeners if is_heard else (None,)))
         began = time.perf_counter()
         for _ in with_progress(loader, iter(ready)): pass

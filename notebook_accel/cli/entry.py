@@ -13,7 +13,7 @@ def run() -> NoReturn:
     """
     agent = None
     if sys.argv[1:2] == ["launch"]:
-        from notebook_accel.cli.launch.monitor import Agent
+        from notebook_accel.cli.launch.agent_process import Agent
 
         agent = Agent()
     try:

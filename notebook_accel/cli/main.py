@@ -14,7 +14,7 @@ from notebook_accel.cli.exit_codes import INTERRUPTED, USER_ERROR
 from notebook_accel.errors import NotebookAccelError, did_you_mean
 
 if TYPE_CHECKING:
-    from notebook_accel.cli.launch.monitor import Agent
+    from notebook_accel.cli.launch.agent_process import Agent
 
 COMMANDS = {
     "config": ("config.command.command", "Ask for the settings of this machine, show them, change them."),

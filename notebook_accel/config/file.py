@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from notebook_accel.config import keys as table
-from notebook_accel.config.environment import FILE_VARIABLE
+from notebook_accel.config.environment_variables import FILE_VARIABLE
 from notebook_accel.config.layers import Layer
 from notebook_accel.config.translation import to_fields
 from notebook_accel.errors import ConfigurationError

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from notebook_accel.config import environment, file
+from notebook_accel.config import environment_variables, file
 from notebook_accel.config.call_arguments import from_call
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.settings import LaunchConfig
@@ -51,4 +51,4 @@ def base_layers(environ: Mapping[str, str], path: Path | None = None) -> list[La
     Raises:
         ConfigurationError: A setting is not valid.
     """
-    return [file.from_file(environ, path), environment.from_environment(environ)]
+    return [file.from_file(environ, path), environment_variables.from_environment(environ)]

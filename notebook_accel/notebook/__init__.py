@@ -1,4 +1,4 @@
-"""What knows IPython and Jupyter. Everything here runs in the kernel, except `cells/on_rank/`, which runs in the ranks.
+"""All code that depends on IPython or Jupyter. It runs in the kernel, except `cells/on_rank/`, which runs in the ranks.
 
     magics/  ─ `%accelerate`: settings, status, and the table of its subcommands (magics/subcommands.py)
     cells/   ─ `%%accelerate`: cells on persistent ranks
@@ -26,7 +26,7 @@ from notebook_accel.notebook.ipython.front_end import IPythonTerminal, Kernel
 from notebook_accel.notebook.ipython.preload import Preloader
 from notebook_accel.notebook.ipython.tracebacks import install
 from notebook_accel.notebook.magics import accelerate
-from notebook_accel.notebook.views import browsers
+from notebook_accel.notebook.views import widget_support
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -41,8 +41,8 @@ def attach(shell: InteractiveShell) -> None:
     install()
     preloader = Preloader(engines.default())
     shell.events.register("post_run_cell", lambda *_: preloader.update())
-    shell.events.register("pre_run_cell", lambda *_: browsers.current.cell_begins())
-    shell.events.register("post_run_cell", lambda *_: browsers.current.cell_ends())
+    shell.events.register("pre_run_cell", lambda *_: widget_support.current.cell_begins())
+    shell.events.register("post_run_cell", lambda *_: widget_support.current.cell_ends())
     context = contextvars.copy_context()  # has the cell's header, which says who sent it
     threading.Thread(target=context.run, args=(_warm_up,), name="notebook-accel-ready", daemon=True).start()
 

@@ -32,7 +32,7 @@ def test_stop_ends_a_launch_that_its_cell_waits_for(page: Page) -> None:
 
 STUBBORN = """
 from notebook_accel import attach
-from notebook_accel.launch.driver import stopping
+from notebook_accel.launch.driver import stop_policy as stopping
 
 # Nothing but a second click kills them.
 steps = (0.0, stopping.signal.SIGINT), (600.0, stopping.signal.SIGKILL)

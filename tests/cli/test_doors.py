@@ -10,7 +10,7 @@ import accelerate.utils
 import pytest
 
 from notebook_accel import notebook_launcher
-from notebook_accel.config.environment import FILE_VARIABLE
+from notebook_accel.config.environment_variables import FILE_VARIABLE
 
 FSDP = """
 num_processes: 2

@@ -15,9 +15,9 @@ from notebook_accel.launch.cluster import versions as software
 from notebook_accel.launch.cluster.transport import ClusterError
 from notebook_accel.launch.cluster.transports import ray_advice
 from notebook_accel.launch.cluster.versions import versions
-from notebook_accel.launch.engines import nodes as engine_module
+from notebook_accel.launch.engines import cluster_engine as engine_module
+from notebook_accel.launch.engines.cluster_engine import ClusterEngine
 from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest
-from notebook_accel.launch.engines.nodes import ClusterEngine
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.show import front_end
 from tests.cluster.conftest import Cluster

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from notebook_accel.events import Hello
+from notebook_accel.launch.engines.cluster_engine import ClusterEngine
 from notebook_accel.launch.engines.contract import GroupSpec, NodeRequest
-from notebook_accel.launch.engines.nodes import ClusterEngine
 from notebook_accel.launch.engines.server_ranks import ServerRanks
 from tests.cluster.conftest import Cluster
 from tests.launch.engines import calls

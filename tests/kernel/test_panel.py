@@ -125,8 +125,8 @@ def test_who_comes_late_is_told_the_whole(prepared: Notebook, go_on: Path):
 def test_a_browser_that_answers_before_the_panel_is_displayed_sees_it(prepared: Notebook, go_on: Path):
     prepared.check("""
     import threading
-    from notebook_accel.notebook.views import html
-    from notebook_accel.notebook.views.browsers import Browsers
+    from notebook_accel.notebook.views import html_view as html
+    from notebook_accel.notebook.views.widget_support import Browsers
 
     has_answered, answered = threading.Event(), Browsers.answered
     def answer(self, shown):

@@ -12,7 +12,7 @@ import click
 
 from notebook_accel import hardware
 from notebook_accel.cli.check.probes import CHECKS, Finding
-from notebook_accel.config.environment import FILE_VARIABLE
+from notebook_accel.config.environment_variables import FILE_VARIABLE
 
 _MARKS = {"ok": ("ok", "green"), "slow": ("slow", "yellow"), "wrong": ("WRONG", "red")}
 

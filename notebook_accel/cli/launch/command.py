@@ -6,9 +6,9 @@ from typing import Any, NoReturn
 
 import click
 
-from notebook_accel.cli.launch.monitor import Agent
+from notebook_accel.cli.launch.agent_process import Agent
 from notebook_accel.cli.launch.options import FLAG, GROUPS, OPTIONS, TRUTH, Option
-from notebook_accel.cli.launch.refusals import alternative
+from notebook_accel.cli.launch.unsupported_options import alternative
 
 
 class _Launch(click.Command):

@@ -1,4 +1,4 @@
-"""PROCESS agent: forked by `monitor.py`, runs torch's elastic launcher (`torch.distributed.run`)."""
+"""PROCESS agent: forked by `agent_process.py`, runs torch's elastic launcher (`torch.distributed.run`)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from notebook_accel.config import DEFAULT_PORT, LaunchConfig
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch.system import interfaces
+from notebook_accel.launch.system import network_interfaces
 
 ONE_NODE = "one-node"
 """The rendezvous of ranks that have this machine to themselves; see `loopback_rendezvous.py`."""
@@ -48,7 +48,7 @@ def rendezvous(config: LaunchConfig, conf: str | None) -> Rendezvous:
 
 
 def _one_machine(port: int | None) -> Rendezvous:
-    loopback = interfaces.of(interfaces.LOOPBACK)
+    loopback = network_interfaces.of(network_interfaces.LOOPBACK)
     if not port:  # at a port that is free
         return Rendezvous((f"--rdzv-backend={ONE_NODE}", f"--rdzv-endpoint={LOOPBACK_HOST}"), loopback)
     _refuse_taken(LOOPBACK_HOST, port)
@@ -72,13 +72,13 @@ def _several_machines(config: LaunchConfig, more: str | None, port: int) -> Rend
             _refuse_taken("", port)
         where = (f"--node-rank={config.node_rank}", f"--master-addr={address}", f"--master-port={port}")
     options = [f"--nnodes={nodes}", *where, *([f"--rdzv-conf={','.join(conf)}"] if conf else [])]
-    return Rendezvous(tuple(options), interfaces.of(own))
+    return Rendezvous(tuple(options), network_interfaces.of(own))
 
 
 def _own_address(address: str, port: int) -> str:
     """This machine's address, as the first machine sees it."""
     try:
-        return interfaces.own_address(address, port)
+        return network_interfaces.own_address(address, port)
     except OSError as error:
         raise ConfigurationError(
             f"--main_process_ip {address} cannot be reached from this machine: {error.strerror}. Give the address of "

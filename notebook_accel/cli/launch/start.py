@@ -13,8 +13,8 @@ import click
 from notebook_accel import hardware
 from notebook_accel.cli.exit_codes import USER_ERROR
 from notebook_accel.cli.launch import request
+from notebook_accel.cli.launch.agent_process import Agent
 from notebook_accel.cli.launch.elastic import Order
-from notebook_accel.cli.launch.monitor import Agent
 from notebook_accel.cli.launch.request import Request
 from notebook_accel.config.resolve import base_layers
 from notebook_accel.launch.show import front_end

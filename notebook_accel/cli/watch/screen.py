@@ -27,12 +27,12 @@ from notebook_accel.events import (
 )
 from notebook_accel.launch.driver.request_stacks import Reachable, StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
-from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.reducer import Status
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import LineReader, Output
-from notebook_accel.launch.wire import frames
+from notebook_accel.launch.wire import stack_frames
 
 if TYPE_CHECKING:
     from notebook_accel.launch.show.terminal import TerminalView
@@ -81,7 +81,7 @@ class Screen:
             self._final_notices.append(event.text)
         else:
             if isinstance(event, PhaseChanged) and event.frame is not None:
-                event = replace(event, detail=f"{event.detail} at {frames.where(event.frame)}")
+                event = replace(event, detail=f"{event.detail} at {stack_frames.where(event.frame)}")
             self._apply(rank, event)
 
     def write(self, rank: int, stream: str, data: bytes) -> None:

@@ -15,7 +15,9 @@ Under each agent the ranks run as they do anywhere.
     transport.py        the contract of a transport
     connection.py       an authenticated connection that carries frames
     shared_folders.py   the notebook's own folders on other nodes
+    select_once.py      one turn of an event loop
     versions.py         what must be the same on all nodes
 
-Start reading at `protocol.py`, then `bridge/main.py` and `agent/agent.py`. The kernel's side is `engines/nodes.py`.
+Start reading at `protocol.py`, then `bridge/main.py` and `agent/agent.py`; `engines/cluster_engine.py` is the
+driver's side.
 """

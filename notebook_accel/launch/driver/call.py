@@ -1,7 +1,7 @@
 """One call on a group of ranks: sends it to them, and dispatches their events until it is over on all of them.
 
 This is the loop of the kernel's thread while a launch or a cell runs. It applies events to the job, shows output, and
-checks the timers of the timeout, of stalls (`stall_watch.py`) and of the escalation of signals (`shutdown.py`).
+checks the timers of the timeout, of stalls (`stall_watch.py`) and of the escalation of signals (`escalation.py`).
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from notebook_accel.events import (
     StopRequested,
     from_wire,
 )
-from notebook_accel.launch.driver.attempt import Attempt, Ending
+from notebook_accel.launch.driver.attempt_outcome import Attempt, Ending
+from notebook_accel.launch.driver.escalation import Shutdown
 from notebook_accel.launch.driver.event_loop import EventLoop
 from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.pipes import Pipes
 from notebook_accel.launch.driver.request_stacks import StackRequests
-from notebook_accel.launch.driver.shutdown import Shutdown
 from notebook_accel.launch.driver.stall_watch import StallWatch
-from notebook_accel.launch.driver.stopping import ONE_CALL, StopPolicy, StopReason, StopRequests, raise_on_sigint
+from notebook_accel.launch.driver.stop_policy import ONE_CALL, StopPolicy, StopReason, StopRequests, raise_on_sigint
 from notebook_accel.launch.job.job import Job, no_stacks
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.stacks import StacksByRank
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
-from notebook_accel.launch.wire import frames
+from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Message
 
@@ -329,7 +329,7 @@ class CallRunner:
 def _with_cell_name(event: Event) -> Event:
     """Adds the location to the detail of a phase, with the cell's name: only the kernel knows it."""
     if isinstance(event, PhaseChanged) and event.frame is not None:
-        return replace(event, detail=f"{event.detail} at {frames.where(event.frame)}")
+        return replace(event, detail=f"{event.detail} at {stack_frames.where(event.frame)}")
     return event
 
 

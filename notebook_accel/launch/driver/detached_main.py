@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from notebook_accel.events import Notice
-from notebook_accel.launch.driver.attempts import Launch
-from notebook_accel.launch.driver.stopping import StopReason
+from notebook_accel.launch.driver.restarts import Launch
+from notebook_accel.launch.driver.stop_policy import StopReason
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.results import Results
@@ -19,7 +19,7 @@ from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.front_end import NoView, Terminal, View
-from notebook_accel.launch.wire import frames
+from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel
 
@@ -75,7 +75,7 @@ def main(fd: int) -> None:
     order: JobOrder = pickle.loads(first)
     journal_front_end = JournalFrontEnd(order)
     front_end.use(journal_front_end)
-    frames.cache_cell_sources({filename: text for filename, (_, text) in order.cells.items()})
+    stack_frames.cache_cell_sources({filename: text for filename, (_, text) in order.cells.items()})
     payload = Payload(next(iter(message.fds), None), order.layout, [bytes(part) for part in parts])
     engine = plan.engine_of(order.plan)
     launch = Launch(engine, order.plan, order.environ, payload, order.name, NoView, detached=True)

@@ -16,7 +16,7 @@ from typing import Protocol
 from notebook_accel.events import Stacks, StacksRequested, ThreadStack, to_wire
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.stacks import StacksByRank
-from notebook_accel.launch.wire import frames
+from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.constants import STACKS_SIGNAL
 from notebook_accel.launch.wire.stream import Channel
 
@@ -107,7 +107,7 @@ class StackRequests:
         if size != before:
             request.dump_sizes[rank] = (size, now)
         elif size and now - since > _DUMP_QUIET:
-            request.stacks_by_rank[rank] = frames.parse_dump(os.pread(fd, _MAX_DUMP, 0).decode(errors="replace"))
+            request.stacks_by_rank[rank] = stack_frames.parse_dump(os.pread(fd, _MAX_DUMP, 0).decode(errors="replace"))
             _empty(fd)
 
     def _finish(self, request: _Request) -> None:

@@ -1,6 +1,8 @@
 """The engines: the driver's side of each way to start ranks. A new engine is a file here, and a row in `ENGINES`.
 
-Start reading at `contract.py`, which every engine implements.
+Start reading at `contract.py`, which every engine implements. `ClusterEngine` is not in the table: `for_cluster` makes
+one for each cluster's address. An engine with a start method of its own for the fork server also needs rows in
+`PRELOADED` and `_FORK_ROLES` of `launch/server/main.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from typing import TYPE_CHECKING
 from notebook_accel.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from notebook_accel.launch.engines.cluster_engine import ClusterEngine
     from notebook_accel.launch.engines.contract import Engine
-    from notebook_accel.launch.engines.nodes import ClusterEngine
 
 VARIABLE = "NOTEBOOK_ACCEL_ENGINE"
 
@@ -61,7 +63,7 @@ _cluster_modules: dict[str, None] = {}
 
 def for_cluster(address: str, *, insecure: bool = False) -> ClusterEngine:
     """The engine of a cluster. A process has one for each cluster."""
-    from notebook_accel.launch.engines.nodes import ClusterEngine
+    from notebook_accel.launch.engines.cluster_engine import ClusterEngine
 
     key = (os.getpid(), f"{address} {insecure}")
     if key not in _clusters:

@@ -12,7 +12,7 @@ from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.contract import GroupSpec
 from notebook_accel.launch.engines.server_connection import Server, load_time
 from notebook_accel.launch.engines.server_ranks import ServerRanks
-from notebook_accel.launch.system import descriptors
+from notebook_accel.launch.system import open_file_limit
 from notebook_accel.launch.wire.stream import Channel, pair
 
 
@@ -72,7 +72,7 @@ class ServerEngine:
 
     def _open_group(self, spec: GroupSpec) -> tuple[Server, Channel]:
         """Opens a group on the server, for ranks with this environment."""
-        descriptors.raise_limit(4 * spec.size)
+        open_file_limit.raise_limit(4 * spec.size)
         with self._lock:
             server = self._current(spec.environments[0])
             own_end, server_end = pair()

@@ -21,7 +21,7 @@ from notebook_accel.events import Exited
 from notebook_accel.launch.engines.contract import GroupSpec
 from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.server.store import host
-from notebook_accel.launch.system.own_process import set_environment
+from notebook_accel.launch.system.process_setup import set_environment
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel, pair
 

@@ -11,7 +11,7 @@ from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import blocks, duration, percent, size, spans, spark, value
 
 if TYPE_CHECKING:
-    from notebook_accel.launch.job.fold import Fold
+    from notebook_accel.launch.job.reducer import Fold
 
 _WIDTH = 20
 _SPARK_WIDTH = 24

@@ -10,7 +10,7 @@ from notebook_accel.errors import RankError, RankFailure, RankTimeoutError
 from notebook_accel.events import Exited, Failed, Phase, Raised, ThreadStack
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import size, spans
-from notebook_accel.launch.wire import frames
+from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.payload import unpack_value
 from notebook_accel.launch.wire.shortening import shortened
 
@@ -98,12 +98,12 @@ def lost_value(state: RankState, problem: BaseException) -> RankError:
 
 def format_stack(dump: str) -> str:
     """The stack of the thread that runs the user's function, from a dump that faulthandler wrote."""
-    return _format_main(frames.parse_dump(dump))
+    return _format_main(stack_frames.parse_dump(dump))
 
 
 def _format_main(threads: Sequence[ThreadStack]) -> str:
     thread = next((thread for thread in threads if thread.main), threads[-1] if threads else None)
-    shown = frames.format_frames(thread.frames) if thread is not None else ""
+    shown = stack_frames.format_frames(thread.frames) if thread is not None else ""
     return shown or "  (in none of the user's code)"
 
 
@@ -204,7 +204,7 @@ def _unpickle(failed: Failed) -> BaseException:
 def _format_chain(chain: Sequence[Raised]) -> str:
     parts = []
     for raised in chain:
-        stack = frames.format_frames(raised.frames)
+        stack = stack_frames.format_frames(raised.frames)
         parts.append(f"{stack}\n{raised.text}" if stack else raised.text)
         if raised.link:
             parts.append(_LINKS[raised.link])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from notebook_accel.errors import JobCancelledError
 from notebook_accel.events import JobEnded, JobStarted
 from notebook_accel.launch.job import history
-from notebook_accel.launch.job.fold import Fold, Status
+from notebook_accel.launch.job.reducer import Fold, Status
 
 if TYPE_CHECKING:
     from pandas import DataFrame

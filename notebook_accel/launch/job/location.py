@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from notebook_accel.events import Location, Phase, ThreadStack
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import duration, spans
-from notebook_accel.launch.wire import collective_frames, frames
+from notebook_accel.launch.wire import collective_in_stack, stack_frames
 
 if TYPE_CHECKING:
-    from notebook_accel.launch.job.fold import Fold
+    from notebook_accel.launch.job.reducer import Fold
 
 # The phrase for each phase, for one rank and for several. What it does and where follows, if known.
 _PHRASES = {
@@ -34,10 +34,10 @@ def of(state: RankState, threads: Sequence[ThreadStack]) -> Location:
     if main is None:
         doing, _, where = state.detail.partition(" at ")
         return Location(state.rank, state.phase, doing, where)
-    at = frames.innermost_user_frame(main.frames)
-    doing, _ = collective_frames.outermost((frame.filename, frame.name) for frame in reversed(main.frames))
-    where = frames.where(at) if at else ""
-    return Location(state.rank, state.phase, doing or main.call, where, frames.with_sources(main.frames))
+    at = stack_frames.innermost_user_frame(main.frames)
+    doing, _ = collective_in_stack.outermost((frame.filename, frame.name) for frame in reversed(main.frames))
+    where = stack_frames.where(at) if at else ""
+    return Location(state.rank, state.phase, doing or main.call, where, stack_frames.with_sources(main.frames))
 
 
 def groups(locations: Iterable[Location]) -> list[list[Location]]:
@@ -57,7 +57,7 @@ def sentence(group: Sequence[Location]) -> str:
     text = f"{ranks} {_PHRASES[first.phase][several]}"
     if first.phase not in _HAS_LOCATION:
         return text
-    at = frames.innermost_user_frame(first.frames)
+    at = stack_frames.innermost_user_frame(first.frames)
     if first.doing:
         text += f" in {first.doing}"
     if first.where:
@@ -72,7 +72,7 @@ def stacks(locations: Iterable[Location]) -> list[tuple[list[int], str]]:
     found: dict[str, list[int]] = {}
     for each in locations:
         if each.frames:
-            found.setdefault(frames.outline(each.frames), []).append(each.rank)
+            found.setdefault(stack_frames.outline(each.frames), []).append(each.rank)
     return [(ranks, stack) for stack, ranks in found.items()]
 
 

@@ -15,7 +15,7 @@ from notebook_accel.launch.job.text import count, rate
 from notebook_accel.launch.wire.terminal_codes import plain
 
 if TYPE_CHECKING:
-    from notebook_accel.launch.job.fold import Fold
+    from notebook_accel.launch.job.reducer import Fold
 
 COMPACT_FROM = 17
 """The number of ranks from which on a job is drawn as a grid."""

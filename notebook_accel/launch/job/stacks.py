@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from notebook_accel.events import Location, ThreadStack
 from notebook_accel.launch.job import location
-from notebook_accel.launch.wire import frames
+from notebook_accel.launch.wire import stack_frames
 
 StacksByRank = Mapping[int, Sequence[ThreadStack]]
 """The threads of each rank that reported them, by its index in the job."""
@@ -34,5 +34,5 @@ class JobStacks:
 
 
 def _thread(thread: ThreadStack) -> str:
-    text = frames.format_frames(thread.frames)
+    text = stack_frames.format_frames(thread.frames)
     return text if thread.main else f"in {thread.name}:\n{text}"

@@ -9,9 +9,9 @@ from notebook_accel import errors
 from notebook_accel.errors import JobCancelledError, JobLostError, RankError
 from notebook_accel.events import Failed, JobEnded, Phase, Returned
 from notebook_accel.launch.job import failure
-from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.reducer import Status
 from notebook_accel.launch.journal import results
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.wire import payload

@@ -13,7 +13,7 @@ from notebook_accel.events import Stacks, StacksRequested, ThreadStack
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.lines import decode, encode
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.wire import frames
+from notebook_accel.launch.wire import stack_frames
 
 if TYPE_CHECKING:
     from notebook_accel.launch.job.stacks import StacksByRank
@@ -103,7 +103,7 @@ def _read(record: Record, number: int) -> StacksByRank | None:
 
 
 def _displayable(thread: ThreadStack) -> ThreadStack:
-    return replace(thread, frames=frames.with_sources(thread.frames))
+    return replace(thread, frames=stack_frames.with_sources(thread.frames))
 
 
 def _private(path: str, flags: int) -> int:

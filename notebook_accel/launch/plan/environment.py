@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from notebook_accel.config import environment
-from notebook_accel.launch.engines import nodes
+from notebook_accel.config import environment_variables
+from notebook_accel.launch.engines import cluster_engine
 from notebook_accel.launch.engines.contract import Rendezvous
 from notebook_accel.launch.plan import other_frameworks
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.system import interfaces
+from notebook_accel.launch.system import network_interfaces
 
 
 def of_ranks(plan: Plan, rendezvous: Rendezvous, environ: Mapping[str, str]) -> list[dict[str, str]]:
@@ -18,7 +18,7 @@ def of_ranks(plan: Plan, rendezvous: Rendezvous, environ: Mapping[str, str]) -> 
     Variables that only some frameworks read come from the table in `other_frameworks.py`, and override none of these.
     """
     config = plan.config
-    inherited = nodes.shared_environment(environ) if plan.node_request else dict(environ)
+    inherited = cluster_engine.shared_environment(environ) if plan.node_request else dict(environ)
     interface = None if rendezvous.opened_by_engine else _interface(rendezvous)
     shared = {
         **inherited,
@@ -64,7 +64,7 @@ def of_launch(plan: Plan, environ: Mapping[str, str], interface: str | None) -> 
         found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     found = {name: value for name, value in found.items() if name not in environ}
     found |= {"NOTEBOOK_ACCEL_DEVICE": plan.device, "NOTEBOOK_ACCEL_BACKEND": plan.backend, **plan.device_environ}
-    found |= environment.rank_environment(plan.config, environ)
+    found |= environment_variables.rank_environment(plan.config, environ)
     if plan.device == "cpu":
         found |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
     elif "ACCELERATE_USE_CPU" in environ:
@@ -76,5 +76,5 @@ def of_launch(plan: Plan, environ: Mapping[str, str], interface: str | None) -> 
 
 def _interface(rendezvous: Rendezvous) -> str | None:
     if rendezvous.num_nodes == 1:
-        return interfaces.of(interfaces.LOOPBACK)
-    return interfaces.route_to(rendezvous.host, rendezvous.port)
+        return network_interfaces.of(network_interfaces.LOOPBACK)
+    return network_interfaces.route_to(rendezvous.host, rendezvous.port)

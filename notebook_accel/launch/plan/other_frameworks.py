@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from notebook_accel.launch.engines.contract import Ports, Rendezvous
-from notebook_accel.launch.system.interfaces import LOOPBACK
+from notebook_accel.launch.system.network_interfaces import LOOPBACK
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from notebook_accel.config.layers import check_precision
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import Hardware
 from notebook_accel.launch import engines
+from notebook_accel.launch.engines.cluster_engine import ClusterEngine
 from notebook_accel.launch.engines.contract import Engine, NodeRequest
-from notebook_accel.launch.engines.nodes import ClusterEngine
 from notebook_accel.launch.job import text
 from notebook_accel.launch.plan import capacity, cluster_nodes, devices, tpus
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from notebook_accel.events import Event, Phase, PhaseChanged
 from notebook_accel.launch.rank import flight_recorder, stack_sampler
-from notebook_accel.launch.wire import collective_frames, frames
+from notebook_accel.launch.wire import collective_in_stack, stack_frames
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 
 WAIT_THRESHOLD = 0.5
@@ -63,7 +63,7 @@ class WaitDetector:
         self._is_reported = True
         if name == _QUEUED:
             name = flight_recorder.name_of(self._outstanding)
-        return [PhaseChanged(Phase.WAITING, name, frames.innermost_user_frame(stack_sampler.of(frame)))]
+        return [PhaseChanged(Phase.WAITING, name, stack_frames.innermost_user_frame(stack_sampler.of(frame)))]
 
     def reset(self) -> None:
         """Forgets the wait: the user's call has ended, which is an event of its own."""
@@ -77,10 +77,10 @@ class WaitDetector:
         """The name of what may be a wait, and whether it is the same as at the last sample."""
         cpu_share = self._cpu_share(now)
         stack = _innermost_frames(frame)
-        name, index = collective_frames.outermost((each.f_code.co_filename, each.f_code.co_name) for each in stack)
+        name, index = collective_in_stack.outermost((each.f_code.co_filename, each.f_code.co_name) for each in stack)
         if name:
             return name, _mark_frame(stack[index])
-        if collective_frames.is_backward(frame.f_code.co_filename, frame.f_code.co_name):
+        if collective_in_stack.is_backward(frame.f_code.co_filename, frame.f_code.co_name):
             return "backward", _mark_frame(frame) and cpu_share < _MOST_CPU_SHARE
         position = (frame.f_code, frame.f_lasti)
         is_same_position, self._position = position == self._position, position

@@ -25,8 +25,8 @@ from notebook_accel.events import Exited, to_wire
 from notebook_accel.launch.rank import stdin
 from notebook_accel.launch.rank.patches import jax, keras, loader_workers, rich, tqdm, trainers
 from notebook_accel.launch.rank.rank import Rank
-from notebook_accel.launch.system import libc, own_process, process_exit, resolver
-from notebook_accel.launch.wire import mirror, payload, pickling
+from notebook_accel.launch.system import libc, name_resolution, process_exit, process_setup
+from notebook_accel.launch.wire import notebook_state, payload, pickling
 from notebook_accel.launch.wire.stream import Channel, Message, pair
 
 _EXIT_NOTICE = 0.03
@@ -58,10 +58,10 @@ class RankStart:
 
 def prepare() -> None:
     """Does once, before the forks, what every rank would otherwise do itself: among others, patches other libraries."""
-    own_process.find_thread_pools()
+    process_setup.find_thread_pools()
     libc.line_buffer_c_stdout()
     if "torch.distributed.rendezvous" in sys.modules:
-        resolver.patch_rendezvous(sys.modules["torch.distributed.rendezvous"])
+        name_resolution.patch_rendezvous(sys.modules["torch.distributed.rendezvous"])
     stdin.install()
     tqdm.install()
     rich.install()
@@ -69,7 +69,7 @@ def prepare() -> None:
     jax.install()
     trainers.install()
     importlib.invalidate_caches()  # imports what it needs for it, once
-    mirror.remember_user_folders()
+    notebook_state.remember_user_folders()
     # What the server's imports have registered for the exit would run in every rank too: torch unloads its operator
     # libraries, which takes 40 ms.
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
@@ -88,13 +88,13 @@ def stand_by(server: Channel, parent: int) -> NoReturn:
         os._exit(0)
     server.close()
     start = RankStart.from_message(message)
-    own_process.set_environment(start.environment)
+    process_setup.set_environment(start.environment)
     _run_to_exit(start)
 
 
 def _run_empty_call() -> None:
     """Runs an empty call, so that the memory that every call writes to is copied before the first real one."""
-    own_process.limit_threads()
+    process_setup.limit_threads()
     own, remote = map(Channel, pair())
     with (
         contextlib.suppress(ConfigurationError),
@@ -115,7 +115,7 @@ def _empty_call() -> None:
 def become(start: RankStart, parent: int) -> NoReturn:
     """The start of a rank in a fork of the server that is made for it."""
     settle(parent)
-    own_process.set_environment(start.environment)
+    process_setup.set_environment(start.environment)
     _run_to_exit(start)
 
 
@@ -124,13 +124,13 @@ def main(channel: int, out: int, err: int, options: Mapping[str, Any]) -> NoRetu
     environment = dict(os.environ)
     prepare()
     settle(os.getppid())
-    own_process.set_environment(environment)  # imports may have added to it
+    process_setup.set_environment(environment)  # imports may have added to it
     _run_to_exit(RankStart(options["rank"], environment, options["heartbeat"], options["pace"], (channel, out, err)))
 
 
 def settle(parent: int) -> None:
     """Sets up the process of a rank as far as that does not depend on the launch."""
-    own_process.initialize(parent)
+    process_setup.initialize(parent)
     loader_workers.install()
     pickling.set_rank_device(_device)
 
@@ -139,8 +139,8 @@ def _run_to_exit(start: RankStart) -> NoReturn:
     code = 1
     try:
         channel = Channel(socket.socket(fileno=start.fds[0]))
-        own_process.redirect_streams(*start.fds[1:])
-        own_process.limit_threads()
+        process_setup.redirect_streams(*start.fds[1:])
+        process_setup.limit_threads()
         # A worker that the user's code forks must neither send as the rank nor keep its channel open.
         os.register_at_fork(after_in_child=channel.close)
         os.register_at_fork(after_in_child=lambda: events.set_sink(None))
@@ -156,7 +156,7 @@ def _run_to_exit(start: RankStart) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        own_process.flush()
+        process_setup.flush()
         os._exit(code)
 
 

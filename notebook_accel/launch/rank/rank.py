@@ -39,7 +39,7 @@ from notebook_accel.events import (
     from_wire,
     to_wire,
 )
-from notebook_accel.launch.rank import connections, exceptions, interrupts, stack_sampler
+from notebook_accel.launch.rank import disconnect, exceptions, interrupts, stack_sampler
 from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.rank.collective_wait import WaitDetector
 from notebook_accel.launch.rank.memory import Memory, has_changed
@@ -195,7 +195,7 @@ class Rank:
                     [Stacks(request.number, stack_sampler.threads(self._main_ident, all_of_them=self._isolated))]
                 )
             elif isinstance(request, Disconnect):
-                connections.disconnect()
+                disconnect.disconnect()
             elif isinstance(request, Interrupt):
                 self.interrupt()
             elif isinstance(request, Answer):

@@ -16,7 +16,7 @@ import threading
 from types import FrameType
 
 from notebook_accel.events import Frame, ThreadStack
-from notebook_accel.launch.wire import frames
+from notebook_accel.launch.wire import stack_frames
 
 _MOST_FRAMES = 100
 """The most frames of a stack, from the innermost; faulthandler writes as many."""
@@ -46,13 +46,13 @@ def of(frame: FrameType) -> list[Frame]:
     while at is not None and len(found) < _MOST_FRAMES:
         found.append(Frame(at.f_code.co_filename, at.f_lineno or 0, at.f_code.co_name))
         at = at.f_back
-    return frames.without_ours(reversed(found))
+    return stack_frames.without_ours(reversed(found))
 
 
 def _innermost_call(frame: FrameType) -> str:
     at: FrameType | None = frame
     while at is not None:
-        if frames.is_user_file(at.f_code.co_filename):
+        if stack_frames.is_user_file(at.f_code.co_filename):
             return called(at)
         at = at.f_back
     return ""

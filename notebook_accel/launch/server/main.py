@@ -35,7 +35,7 @@ from notebook_accel.launch.server.groups import Group
 from notebook_accel.launch.server.preloading import import_all
 from notebook_accel.launch.server.store_link import StoreLink
 from notebook_accel.launch.server.warm_ranks import WarmRanks
-from notebook_accel.launch.system import children, libc, own_process
+from notebook_accel.launch.system import children, libc, process_setup
 from notebook_accel.launch.system.children import adopt_orphans
 from notebook_accel.launch.system.limits import explain_refusal
 from notebook_accel.launch.system.processes import spawn
@@ -344,7 +344,7 @@ class Server:
         def become_successor(parent: int) -> None:
             # It reads no socket as it imports, and so would miss the kernel's end: until then it ends with this server.
             libc.die_with_parent(parent)
-            own_process.set_environment(request["env"])  # the variables that the notebook's own imports saw
+            process_setup.set_environment(request["env"])  # the variables that the notebook's own imports saw
             forking.before_imports()
             serve(self._method, Channel(socket.socket(fileno=fd)), request["kernel"], request["modules"])
 

@@ -14,9 +14,9 @@ import threading
 import time
 from typing import Any
 
-from notebook_accel.launch.system import descriptors
+from notebook_accel.launch.system import open_file_limit
 from notebook_accel.launch.system.libc import die_with_parent
-from notebook_accel.launch.system.resolver import without_name_server
+from notebook_accel.launch.system.name_resolution import without_name_server
 from notebook_accel.launch.wire.stream import Channel
 
 _POLL_INTERVAL = 0.2
@@ -25,7 +25,7 @@ _POLL_INTERVAL = 0.2
 def main(fd: int) -> None:
     """Serves until the fork server closes the channel: `open` takes over a listener and joins the nodes."""
     die_with_parent(os.getppid())  # while torch is being imported, nothing reads the channel and so would see it close
-    descriptors.raise_to_hard_limit()  # every rank of every node connects
+    open_file_limit.raise_to_hard_limit()  # every rank of every node connects
     channel = Channel(socket.socket(fileno=fd))
     stores: dict[int, Any] = {}
     for message in channel.messages():

@@ -16,7 +16,7 @@ import gc
 import sys
 import threading
 
-from notebook_accel.launch.system import own_process
+from notebook_accel.launch.system import process_setup
 
 _NO_SWITCH = 3600.0
 """Seconds after which a thread that waits for Python's lock may have it."""
@@ -35,7 +35,7 @@ def finish(*, wait: bool) -> None:
     # are closed before it can tell them. Left alone, they are ended by what multiprocessing has registered.
     gc.disable()
     atexit._run_exitfuncs()
-    own_process.flush()
+    process_setup.flush()
     flush_files()
 
 

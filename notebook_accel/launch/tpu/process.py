@@ -12,7 +12,7 @@ from typing import Any
 
 from notebook_accel import events, rank_local
 from notebook_accel.launch.rank.rank import Rank
-from notebook_accel.launch.system import own_process
+from notebook_accel.launch.system import process_setup
 from notebook_accel.launch.tpu import thread_output
 from notebook_accel.launch.tpu.slots import TpuGroup
 from notebook_accel.launch.wire import constants
@@ -74,11 +74,11 @@ class Process:
                 for fd in (slot.channel, slot.out, slot.err):
                     os.close(fd)
         first = slots[min(self._ordinals)]
-        own_process.limit_threads()
+        process_setup.limit_threads()
         if len(self._ordinals) > 1:
             thread_output.install(first.out, first.err)
         else:
-            own_process.redirect_streams(first.out, first.err)
+            process_setup.redirect_streams(first.out, first.err)
             os.environ.update(first.environment)
         os.register_at_fork(after_in_child=self._close_in_child)
         self._report({"pid": os.getpid(), "ranks": self._ordinals})

@@ -14,7 +14,7 @@ from typing import NoReturn
 from notebook_accel.hardware import tpus
 from notebook_accel.launch.rank import main
 from notebook_accel.launch.rank.main import RankStart
-from notebook_accel.launch.system import libc, own_process
+from notebook_accel.launch.system import libc, process_setup
 from notebook_accel.launch.tpu import process
 from notebook_accel.launch.tpu.environment import cleaned
 from notebook_accel.launch.tpu.slots import Slot, TpuGroup
@@ -68,15 +68,15 @@ def _run_to_exit(start: RankStart) -> NoReturn:
     code = 1
     try:
         control = Channel(socket.socket(fileno=start.fds[0]))
-        own_process.redirect_streams(*start.fds[1:])
+        process_setup.redirect_streams(*start.fds[1:])
         spmd = start.environment.get("NOTEBOOK_ACCEL_STRATEGY") == "spmd"
-        own_process.set_environment(cleaned(start.environment))
+        process_setup.set_environment(cleaned(start.environment))
         _supervise(control, start.heartbeat, spmd=spmd)
         code = 0
     except BaseException:
         traceback.print_exc()
     finally:
-        own_process.flush()
+        process_setup.flush()
         os._exit(code)
 
 

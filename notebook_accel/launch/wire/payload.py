@@ -18,7 +18,7 @@ from typing import Any
 
 from notebook_accel.errors import PayloadError
 from notebook_accel.events import Call, to_wire
-from notebook_accel.launch.wire import frames, mirror, pickling
+from notebook_accel.launch.wire import notebook_state, pickling, stack_frames
 from notebook_accel.launch.wire.pickling import CallPickler, ReturnPickler, load
 from notebook_accel.launch.wire.stream import Channel, Message
 
@@ -96,10 +96,10 @@ def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         from notebook_accel.launch.wire import unpicklable
 
         warnings.warn(unpicklable.describe_device_tensors(function, args, kwargs, pickler.device_bytes), stacklevel=4)
-    return write(pickler, mirror.capture())
+    return write(pickler, notebook_state.capture())
 
 
-def write(pickler: CallPickler, state: mirror.State | None) -> Payload:
+def write(pickler: CallPickler, state: notebook_state.State | None) -> Payload:
     """Builds the payload from a pickler that dumped the call, then further arguments, and last the definitions.
 
     Args:
@@ -149,8 +149,8 @@ def receive(message: Message, layout: Sequence[int]) -> Unpacked:
     parts: Sequence[Any] = message.blobs or _mapped(message.fds[0], layout)
     state, sources = pickle.loads(parts[0])
     if state is not None:
-        mirror.apply(state)
-    frames.cache_cell_sources(sources)
+        notebook_state.apply(state)
+    stack_frames.cache_cell_sources(sources)
     (function, args, kwargs), *more, (definitions, sent) = load(parts[1], parts[2:])
     vars(sys.modules["__main__"]).update(definitions)
     # Not the launched function: it is never the task of a worker, and may hold much data.

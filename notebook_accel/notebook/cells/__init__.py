@@ -3,12 +3,12 @@
 In the kernel:
 
     run.py           ─ the cell magic: runs one cell on the ranks, and shows what it returns
-    cell_options.py  ─ the options on its line; selection.py: how users name ranks there
+    cell_options.py  ─ the options on its line; rank_selection.py: how users name ranks there
     session.py       ─ this notebook's ranks: started when first needed, restarted, stopped
     persistent.py    ─ one group of ranks: its calls, one after the other, and its recovery after a failed one
-    names.py         ─ which names a cell reads
+    free_names.py    ─ which names a cell reads
     variables.py     ─ which of the notebook's variables the ranks lack, and how they are pickled
-    differences.py   ─ how running ranks differ from those that would be started now
+    changed_settings.py ─ how running ranks differ from those that would be started now
 
 On both sides: cell_messages.py, what is sent to the ranks with a cell, and their reply.
 

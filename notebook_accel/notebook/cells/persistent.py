@@ -12,20 +12,20 @@ from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import AttemptStarted, Exited, Heartbeat, Hello
-from notebook_accel.launch.driver.attempt import Attempt, Ending
+from notebook_accel.launch.driver.attempt_outcome import Attempt, Ending
 from notebook_accel.launch.driver.call import CallRunner
 from notebook_accel.launch.driver.group import RankGroup
-from notebook_accel.launch.driver.stopping import PERSISTENT, StopReason, StopRequests, catch_sigint
+from notebook_accel.launch.driver.stop_policy import PERSISTENT, StopReason, StopRequests, catch_sigint
 from notebook_accel.launch.engines.contract import GroupSpec
 from notebook_accel.launch.job import failure
-from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.reducer import Status
 from notebook_accel.launch.job.text import spans
 from notebook_accel.launch.plan import environment, plan
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
-from notebook_accel.launch.wire import mirror, payload
+from notebook_accel.launch.wire import notebook_state, payload
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells.on_rank import worker
 from notebook_accel.notebook.cells.variables import Variables
@@ -90,7 +90,7 @@ class PersistentRanks:
         self._generation = 0
         self._may_be_broken = False
         """The last cell failed or was interrupted: ranks may be at different collectives of their process group."""
-        self._mirrored = mirror.capture()
+        self._mirrored = notebook_state.capture()
         rendezvous = open_rendezvous(config, 0)
         spec = GroupSpec(
             environments=environment.of_ranks(self.plan, rendezvous, environ),
@@ -131,7 +131,7 @@ class PersistentRanks:
         function: Callable[..., Any],
         *args: Any,
         members: Sequence[int] | None = None,
-        state: mirror.State | None = None,
+        state: notebook_state.State | None = None,
     ) -> list[Any]:
         """Calls a function of this package on ranks; returns what each of them returns.
 
@@ -287,9 +287,9 @@ class PersistentRanks:
             front_end.current.notice(notice)
         self._may_be_broken = False
 
-    def changed_state(self) -> mirror.State | None:
+    def changed_state(self) -> notebook_state.State | None:
         """The notebook's working directory, `sys.path` and `sys.argv`, if they have changed since the last cell."""
-        now = mirror.capture_paths()
+        now = notebook_state.capture_paths()
         before = self._mirrored
         if (now.cwd, now.path, now.argv) == (before.cwd, before.path, before.argv):
             return None

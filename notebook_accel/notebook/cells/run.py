@@ -17,7 +17,7 @@ from IPython.core.macro import Macro
 from notebook_accel.errors import ConfigurationError, RankError, RankFailure
 from notebook_accel.events import Phase
 from notebook_accel.launch.driver import attach
-from notebook_accel.launch.driver.stopping import StopReason, StopRequests, catch_sigint
+from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests, catch_sigint
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import spans
@@ -25,15 +25,15 @@ from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.front_end import LateView, Views
 from notebook_accel.launch.wire.payload import Payload
-from notebook_accel.notebook.cells import names
+from notebook_accel.notebook.cells import free_names
 from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.cells.cell_messages import Cell, Reply, Variable
 from notebook_accel.notebook.cells.cell_options import OPTIONS
 from notebook_accel.notebook.cells.on_rank import worker
 from notebook_accel.notebook.cells.persistent import PersistentRanks
-from notebook_accel.notebook.cells.selection import parse_ranks
+from notebook_accel.notebook.cells.rank_selection import parse_ranks
 from notebook_accel.notebook.ipython import magic_options
-from notebook_accel.notebook.ipython.numbering import number_of_current
+from notebook_accel.notebook.ipython.cell_numbers import number_of_current
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -68,7 +68,7 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
         else frozenset(list(members)[:1]),
         wants_value=arguments.name is not None,
     )
-    read = {name: _place(filename, text, number) for name, number in names.read_names(ast.parse(source)).items()}
+    read = {name: _place(filename, text, number) for name, number in free_names.read_names(ast.parse(source)).items()}
     packed, sent = ranks.variables.pack((worker.run_cell, (tuple(cell),), {}), read, members, ranks.changed_state())
     run = _CellRun(session, ranks, members, packed, sent, arguments.name, front_end.current.display_name(filename))
     if arguments.block:

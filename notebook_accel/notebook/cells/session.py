@@ -14,7 +14,7 @@ from notebook_accel.launch.job.text import size as in_bytes
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
-from notebook_accel.notebook.cells.differences import differences
+from notebook_accel.notebook.cells.changed_settings import differences
 from notebook_accel.notebook.cells.persistent import PersistentRanks
 from notebook_accel.notebook.cells.variables import Variables
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from notebook_accel.errors import PayloadError
-from notebook_accel.launch.wire import mirror, payload, unpicklable
+from notebook_accel.launch.wire import notebook_state, payload, unpicklable
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.pickling import CallPickler
 from notebook_accel.notebook.cells.cell_messages import Variable
@@ -69,7 +69,7 @@ class Variables:
         call: tuple[Any, ...],
         names: Mapping[str, str],
         members: Collection[int],
-        state: mirror.State | None = None,
+        state: notebook_state.State | None = None,
         *,
         resend: bool = False,
     ) -> tuple[Payload, list[Variable]]:

@@ -2,7 +2,7 @@
 
     front_end.py     ─ where output, displays and prompts of a launch go
     cell_location.py ─ sends a thread's output below the cell that started it
-    numbering.py     ─ which `In[n]` a file name of a traceback belongs to
+    cell_numbers.py  ─ which `In[n]` a file name of a traceback belongs to
     tracebacks.py    ─ errors without the launcher's own frames
     magic_options.py ─ options of magics: parsed, described and completed from a table; completion.py: the Tab key
     preload.py       ─ tells the fork server what the notebook has imported

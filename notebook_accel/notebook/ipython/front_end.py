@@ -14,7 +14,7 @@ from notebook_accel.launch.show.front_end import Terminal, View
 from notebook_accel.notebook import views
 from notebook_accel.notebook.ipython import tracebacks
 from notebook_accel.notebook.ipython.cell_location import CellRouter
-from notebook_accel.notebook.ipython.numbering import numbers
+from notebook_accel.notebook.ipython.cell_numbers import numbers
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

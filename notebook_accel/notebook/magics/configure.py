@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from notebook_accel import hardware
-from notebook_accel.config import environment, file, resolve
+from notebook_accel.config import environment_variables, file, resolve
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.settings import SETTINGS, Setting
 from notebook_accel.config.translation import from_config
@@ -113,7 +113,7 @@ def _plan(layer: Layer, *, saving: bool) -> Plan:
         saving: The file is about to be written, and may not be there yet.
     """
     is_new = saving and not file.location(os.environ).exists()
-    below = [environment.from_environment(os.environ)] if is_new else resolve.base_layers(os.environ)
+    below = [environment_variables.from_environment(os.environ)] if is_new else resolve.base_layers(os.environ)
     config = merge([*below, layer])
     found = hardware.detect({**os.environ, **config.env})
     return plan.make(config, found, plan.engine_for(config, found))

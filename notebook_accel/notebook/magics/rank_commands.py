@@ -9,7 +9,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.cells.on_rank import worker
-from notebook_accel.notebook.cells.selection import parse_ranks
+from notebook_accel.notebook.cells.rank_selection import parse_ranks
 from notebook_accel.notebook.ipython import magic_options
 from notebook_accel.notebook.ipython.magic_options import Option
 

@@ -1,14 +1,17 @@
 """How a job is drawn below its cell. A view reads the job and owns nothing.
 
-    widget.py        ─ `widget`: panel.py is its widget, panel_state.py what is sent to the browser (merge_patch.py: as
-                       patches), browser/ the script that draws it, built from extension/
-    html.py          ─ `html`: page.py draws the job, of elements.py and charts.py
-    plain_text.py    ─ `text`
-    display.py       ─ an output that is redrawn in place, as `html` and `text` are
-    pacing.py        ─ limits how often; first_failure.py: what must not wait; browsers.py: whether widgets are drawn
+    widget.py          the view `widget`, in the browser; panel.py is its ipywidget
+    panel_state.py     makes the state that the widget sends, of the types in panel_model.py
+    merge_patch.py     sends only what has changed of it
+    widget_support.py  whether the front end draws widgets
+    html_view.py       the view `html`; html_page.py writes the page, with elements.py and charts.py
+    plain_text.py      the view `text`
+    updating_output.py an output that is redrawn in place, the base of `html` and `text`
+    pacing.py          limits how often views are redrawn
+    first_failure.py   notices the first failure of a rank, which is drawn at once
 
-A new view is a class with `refresh()` and `finish()` in a file here, and a row of `_VIEWS` below. The table in a
-terminal is not among them: `launch/show/terminal.py`.
+browser/ is the script of the widget, built from extension/. A new view is a class with `refresh()` and `finish()` in a
+file here, and a row of `_VIEWS` below. The table in a terminal is not a view: see `launch/show/terminal.py`.
 """
 
 from __future__ import annotations
@@ -22,12 +25,12 @@ from typing import Any
 from notebook_accel.errors import ConfigurationError, closest
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show.front_end import View
-from notebook_accel.notebook.views import browsers
+from notebook_accel.notebook.views import widget_support
 
 VIEW_VARIABLE = "NOTEBOOK_ACCEL_VIEW"
 _VIEWS = {
     "widget": "widget.WidgetView",
-    "html": "html.HtmlView",
+    "html": "html_view.HtmlView",
     "text": "plain_text.TextView",
 }
 _chosen: str | None = None
@@ -38,7 +41,7 @@ def set_view(name: str | None) -> None:
 
     Args:
         name: `widget`: a panel that the browser draws, with a Stop button and ranks that unfold. `html`: a table that
-            is drawn again as it changes. Of both a table stays in the saved notebook. `text`: lines of plain text.
+            is redrawn as it changes. Both leave a table in the saved notebook. `text`: lines of plain text.
             `None`: what the environment variable NOTEBOOK_ACCEL_VIEW says, else `widget` where the notebook can show
             it, else `html`.
 
@@ -62,7 +65,7 @@ def choose() -> Callable[[Job], View]:
         name = os.environ.get(VIEW_VARIABLE)
         if name:
             _check(name, VIEW_VARIABLE)
-    return _load(name or ("widget" if browsers.current.draw_widgets() else "html"))
+    return _load(name or ("widget" if widget_support.current.draw_widgets() else "html"))
 
 
 def _load(name: str) -> Callable[[Job], View]:

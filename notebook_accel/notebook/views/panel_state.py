@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from notebook_accel import events
-from notebook_accel.launch.driver.stopping import GRACE
+from notebook_accel.launch.driver.stop_policy import GRACE
 from notebook_accel.launch.job import describe, location
 from notebook_accel.launch.job import progress as summary
 from notebook_accel.launch.job.job import Job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from notebook_accel.launch.job.describe import describe
 from notebook_accel.launch.job.job import Job
-from notebook_accel.notebook.views.display import Bundle, Display
+from notebook_accel.notebook.views.updating_output import Bundle, Display
 
 _INTERVAL = 0.5
 

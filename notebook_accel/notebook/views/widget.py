@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from notebook_accel.launch.job.job import Job
-from notebook_accel.notebook.views import browsers, html
+from notebook_accel.notebook.views import html_view, widget_support
 from notebook_accel.notebook.views.first_failure import FirstFailure
 from notebook_accel.notebook.views.pacing import Pacer
 from notebook_accel.notebook.views.panel import Panel
@@ -36,7 +36,7 @@ class WidgetView:
         self._widget_shown = True
         self._finished = False
         with self._pacer, self._fallback_pacer:
-            browsers.current.expect(self)  # first, since a browser answers as soon as it has drawn the panel
+            widget_support.current.expect(self)  # first, since a browser answers as soon as it has drawn the panel
             self._panel = Panel(self._maker.whole(), self._stop, self._answered)
             bundle, metadata = self._bundle()
             self._handle = display(  # type: ignore[no-untyped-call]
@@ -49,7 +49,7 @@ class WidgetView:
             self._failure.mark_shown()
             with self._pacer:
                 self._pacer.sent(self._panel.update(self._maker.make()))
-        silent = browsers.current.is_silent(self)
+        silent = widget_support.current.is_silent(self)
         pacer = self._html_pacer if silent else self._fallback_pacer
         if pacer.is_due() or self._widget_shown is silent:
             with pacer:
@@ -64,14 +64,14 @@ class WidgetView:
         self._widget_shown = False
         self._show()
         # A browser that has not been heard yet would else answer to nobody, which the kernel logs.
-        browsers.current.when_settled(self, self._panel.close)
+        widget_support.current.when_settled(self, self._panel.close)
 
     def _show(self) -> None:
         bundle, metadata = self._bundle()
         self._handle.update(bundle, metadata=metadata, raw=True)
 
     def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        fallback = dict(html.draw(self._job, fallback=self._widget_shown))
+        fallback = dict(html_view.draw(self._job, fallback=self._widget_shown))
         if not self._widget_shown:
             return fallback, {}
         # The widget's own, since some front ends need what it says beside its type.
@@ -82,7 +82,7 @@ class WidgetView:
     # On the thread that handles the browser's messages
 
     def _answered(self) -> None:
-        browsers.current.answered(self)
+        widget_support.current.answered(self)
 
     def _stop(self, click: int) -> None:
         # An interrupt may have come before, for the same click.

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from notebook_accel.train.accelerator.base import AcceleratorBase
-from notebook_accel.train.data import uneven
+from notebook_accel.train.data import uneven_inputs
 from notebook_accel.train.models import compiling
 from notebook_accel.train.options.plugins import AutocastKwargs, GradientAccumulationPlugin
 from notebook_accel.train.ranks import collectives
@@ -81,7 +81,7 @@ class Stepping(AcceleratorBase):
         """
         with ExitStack() as stack:
             if even_batches is not None and self.use_distributed:
-                stack.enter_context(uneven.overriding_even_batches(self._dataloaders, even_batches))
+                stack.enter_context(uneven_inputs.overriding_even_batches(self._dataloaders, even_batches))
             stack.enter_context(self.strategy.join([compiling.inner(each) for each in joinables]))
             yield
 
@@ -163,7 +163,7 @@ class Stepping(AcceleratorBase):
             input_data: A tensor or a tree of tensors, one row for each sample; or any objects that can be pickled.
             use_gather_object: Whether tensors too travel as objects, so that their shapes may differ.
         """
-        return uneven.gather_for_metrics(input_data, use_gather_object, self.strategy.data_group)
+        return uneven_inputs.gather_for_metrics(input_data, use_gather_object, self.strategy.data_group)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
         """Adds up the tensors of all ranks, or takes their `mean` or `max`; see `notebook_accel.reduce`."""

@@ -1,15 +1,15 @@
 """Data loaders that yield each rank its share of the samples, on its device.
 
 Start reading at `prepare.py`, which builds the loader, then `loader.py` (each rank reads for itself) or
-`dispatch.py` (rank 0 reads for all).
+`dispatching_loader.py` (rank 0 reads for all).
 """
 
-from notebook_accel.train.data.dispatch import DispatchingLoader
+from notebook_accel.train.data.dispatching_loader import DispatchingLoader
+from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.loader import PreparedLoader
 from notebook_accel.train.data.prepare import prepare_data_loader, skip_first_batches
 from notebook_accel.train.data.samplers import SeedableRandomSampler, get_sampler
 from notebook_accel.train.data.sharding import BatchSamplerShard
-from notebook_accel.train.data.streams import IterableDatasetShard
 
 __all__ = [
     "BatchSamplerShard",

@@ -15,12 +15,12 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data import device_transfer, resume
+from notebook_accel.train.data.iterable_shard import IterableDatasetShard
+from notebook_accel.train.data.loader_progress import with_progress
 from notebook_accel.train.data.resume import Progress
 from notebook_accel.train.data.samplers import get_sampler, index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN
-from notebook_accel.train.data.showing import with_progress
 from notebook_accel.train.data.skipping import read
-from notebook_accel.train.data.streams import IterableDatasetShard
 from notebook_accel.train.options.plugins import RNGType
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.seeds import synchronize_rng_state

@@ -12,7 +12,8 @@ import torch.distributed as dist
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, RandomSampler
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.data.dispatch import DispatchingLoader
+from notebook_accel.train.data.dispatching_loader import DispatchingLoader
+from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.loader import PreparedLoader, SkippingLoader
 from notebook_accel.train.data.samplers import (
     SeedableRandomSampler,
@@ -23,7 +24,6 @@ from notebook_accel.train.data.samplers import (
 )
 from notebook_accel.train.data.sharding import BatchSamplerShard, ReadyBatchShard, indivisible
 from notebook_accel.train.data.skipping import duplicate, leave_out
-from notebook_accel.train.data.streams import IterableDatasetShard
 from notebook_accel.train.options.plugins import RNGType
 from notebook_accel.train.ranks.state import PartialState
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from notebook_accel.errors import ConfigurationError, NotebookAccelError
-from notebook_accel.train.ranks import packets
+from notebook_accel.train.ranks import object_collectives
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.tensors import packing, tree
 
@@ -188,7 +188,7 @@ def _exchange_checked(
     head = f"{operation} {', '.join(map(_describe, leaves))}"
     if PartialState().exchange.compares_shapes:
         body = packing.pack(leaves) if _fit_one_message(leaves) else None
-        messages = packets.exchange(head.encode(), body, group)
+        messages = object_collectives.exchange(head.encode(), body, group)
         if len({message.mark for message in messages}) > 1:
             raise _mismatch(operation, [message.head.decode(errors="replace") for message in messages])
         bodies = [message.body for message in messages if message.body is not None]
@@ -215,7 +215,7 @@ def _mismatch(operation: str, messages: Sequence[str]) -> DistributedOperationEx
 def _fit_one_message(leaves: Sequence[torch.Tensor]) -> bool:
     """Whether the leaves can travel with their shapes: they are few bytes, and on the CPU."""
     on_cpu = all(leaf.device.type == "cpu" for leaf in leaves)
-    return bool(leaves) and on_cpu and sum(leaf.nbytes for leaf in leaves) <= packets.MAX_SIZE
+    return bool(leaves) and on_cpu and sum(leaf.nbytes for leaf in leaves) <= object_collectives.MAX_SIZE
 
 
 def _unpack(leaves: Sequence[torch.Tensor], bodies: Sequence[memoryview]) -> list[list[torch.Tensor]]:

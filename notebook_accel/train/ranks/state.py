@@ -16,10 +16,11 @@ from notebook_accel.train.options.plugins import (
     TorchDynamoPlugin,
     TorchTensorParallelPlugin,
 )
-from notebook_accel.train.ranks import environment, exchange, topology
-from notebook_accel.train.ranks.exchange import Exchange
-from notebook_accel.train.ranks.place import Membership
-from notebook_accel.train.ranks.turns import RankAware
+from notebook_accel.train.ranks import collective_backends as exchange
+from notebook_accel.train.ranks import environment, topology
+from notebook_accel.train.ranks.collective_backends import Exchange
+from notebook_accel.train.ranks.membership import Membership
+from notebook_accel.train.ranks.process_control import RankAware
 
 _PARTIAL = f"{__name__}.partial"
 _WHOLE = f"{__name__}.whole"

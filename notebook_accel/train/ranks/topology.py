@@ -11,7 +11,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.train.ranks.environment import Environment
-from notebook_accel.train.ranks.place import Membership
+from notebook_accel.train.ranks.membership import Membership
 
 
 def join(environment: Environment, cpu: bool, options: dict[str, Any]) -> Membership:

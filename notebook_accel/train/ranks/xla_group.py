@@ -18,7 +18,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch_xla.distributed.parallel_loader import ParallelLoader
 
-from notebook_accel.train.ranks.place import Membership
+from notebook_accel.train.ranks.membership import Membership
 
 AXIS = "data"
 """The one axis of the mesh of SPMD."""

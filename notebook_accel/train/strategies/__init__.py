@@ -2,8 +2,8 @@
 
 Start reading at `base.py`, the contract; `single.py` is the shortest strategy. To add one: a file here with a
 subclass of `Strategy`, and one row in `TABLE`, where the first row that applies is chosen (and a field of `Settings`
-if it has options). Nothing else in the package names a strategy. `replicas.py` is not one: it repairs DDP models
-after an interrupt of persistent ranks.
+if it has options). If users are to choose it by name, add the name to `STRATEGIES` in `config/settings.py` too.
+`replicas.py` is no strategy: it repairs DDP models after an interrupt of persistent ranks.
 """
 
 from __future__ import annotations

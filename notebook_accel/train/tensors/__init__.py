@@ -1,4 +1,4 @@
-"""Tensors without ranks: batches as trees (`tree.py`), tensors as bytes (`packing.py`), sharded tensors (`shards.py`).
+"""Tensor utilities that need no process group: nested batches, tensors as bytes, sharded tensors.
 
-Start reading at `tree.py`.
+Start reading at `tree.py` (batches); `packing.py` makes bytes of tensors, and `shards.py` knows DTensors.
 """

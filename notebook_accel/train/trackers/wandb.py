@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from notebook_accel.train.trackers.base import on_main_process
-from notebook_accel.train.trackers.runs import RunTracker
+from notebook_accel.train.trackers.run_tracker import RunTracker
 
 
 class WandBTracker(RunTracker):

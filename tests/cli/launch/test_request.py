@@ -12,10 +12,10 @@ from notebook_accel.cli.launch import request
 from notebook_accel.cli.launch.request import Request
 from notebook_accel.cli.watch import wrapper
 from notebook_accel.config import file
-from notebook_accel.config.environment import from_environment
+from notebook_accel.config.environment_variables import from_environment
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import FixedProbe, Gpu, Hardware, detect
-from notebook_accel.launch.system import interfaces
+from notebook_accel.launch.system import network_interfaces
 
 FOUR_GPUS = detect({}, FixedProbe([Gpu("H100", f"GPU-{index}", 80 << 30) for index in range(4)]))
 SIX_CORES = Hardware(gpus=(), cuda_ids=(), hidden_gpus="", mps=False, cores=6)
@@ -101,8 +101,8 @@ def test_restarts_of_one_rank_need_the_launcher(train: str) -> None:
 def test_machines_share_the_processes(
     train: str, given: dict[str, Any], meeting: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interfaces, "own_address", lambda host, port: "10.0.0.2")
-    monkeypatch.setattr(interfaces, "of", {"10.0.0.2": "eth7"}.get)
+    monkeypatch.setattr(network_interfaces, "own_address", lambda host, port: "10.0.0.2")
+    monkeypatch.setattr(network_interfaces, "of", {"10.0.0.2": "eth7"}.get)
     made = make(train, num_processes=8, num_machines=2, main_process_ip="10.0.0.1", **given)
     assert made.elastic() == ("--nproc-per-node=4", *meeting, wrapper.__file__, "train.py", "--lr", "1")
     assert made.plan.world_size == 8

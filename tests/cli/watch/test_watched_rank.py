@@ -15,8 +15,8 @@ from notebook_accel.cli.watch.screen import Screen
 from notebook_accel.cli.watch.subject import LAUNCHER, Subject
 from notebook_accel.cli.watch.watcher import Watcher
 from notebook_accel.events import Bar, Exited, Failed, InputRequested, Notice, Phase, Raised, Returned, to_wire
-from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.reducer import Status
 from notebook_accel.launch.show import front_end as frontend
 from tests.cli import terminal
 

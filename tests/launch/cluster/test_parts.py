@@ -21,7 +21,7 @@ from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.select_once import select_once
 from notebook_accel.launch.cluster.shared_folders import Folders, SentFolders
 from notebook_accel.launch.cluster.transport import ClusterError
-from notebook_accel.launch.engines import nodes
+from notebook_accel.launch.engines import cluster_engine
 from notebook_accel.launch.engines.contract import NodeInfo
 from notebook_accel.launch.plan import cluster_nodes
 from notebook_accel.launch.wire import stream
@@ -206,7 +206,7 @@ def test_the_users_own_folders_are_told_from_those_of_packages(project: Path) ->
         pytest.__file__.rpartition(os.sep + "pytest")[0],
         str(project / "part"),
     ]
-    assert nodes.own(str(project), path) == [str(project), str(project / "part")]
+    assert cluster_engine.own(str(project), path) == [str(project), str(project / "part")]
 
 
 # The plan
@@ -214,7 +214,7 @@ def test_the_users_own_folders_are_told_from_those_of_packages(project: Path) ->
 
 def test_what_is_a_machines_own_stays_there() -> None:
     environ = {"PATH": "/bin", "LD_LIBRARY_PATH": "/lib", "RAY_ADDRESS": "x", "HF_HOME": "/data", "SEED": "1"}
-    assert nodes.shared_environment(environ) == {"HF_HOME": "/data", "SEED": "1"}
+    assert cluster_engine.shared_environment(environ) == {"HF_HOME": "/data", "SEED": "1"}
 
 
 def test_gpus_are_used_where_every_machine_has_some() -> None:

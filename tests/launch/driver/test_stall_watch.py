@@ -35,7 +35,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.rank import flight_recorder, stack_sampler
 from notebook_accel.launch.rank.collective_wait import WAIT_THRESHOLD, WaitDetector
 from notebook_accel.launch.show.front_end import Terminal
-from notebook_accel.launch.wire import collective_frames, frames
+from notebook_accel.launch.wire import collective_in_stack, stack_frames
 
 INSTALLED = sysconfig.get_paths()["purelib"]
 C10D = f"{INSTALLED}/torch/distributed/distributed_c10d.py"
@@ -61,7 +61,7 @@ LOGGER = "/lib/torch/distributed/c10d_logger.py"
     ],
 )  # fmt: skip
 def test_a_collective_is_told_from_the_innermost_frames(stack: list[tuple[str, str]], found: tuple[str, int]) -> None:
-    assert collective_frames.outermost(stack) == found
+    assert collective_in_stack.outermost(stack) == found
 
 
 class Sitting:
@@ -238,8 +238,10 @@ def test_the_call_that_a_frame_is_in_is_named_as_it_is_written(line: str, name: 
 
 
 def test_installed_files_and_pythons_own_are_not_the_users() -> None:
-    assert frames.is_user_file(__file__)
-    assert not any(map(frames.is_user_file, (threading.__file__, pytest.__file__, frames.__file__, "<frozen runpy>")))
+    assert stack_frames.is_user_file(__file__)
+    assert not any(
+        map(stack_frames.is_user_file, (threading.__file__, pytest.__file__, stack_frames.__file__, "<frozen runpy>"))
+    )
 
 
 # When a job has stalled

@@ -174,7 +174,7 @@ def write_at_exit() -> None:
 
 def keep_connections(port: int) -> bool:
     """Connects to a port and to itself; once told to sever, whether only what it has accepted is cut."""
-    from notebook_accel.launch.rank import connections
+    from notebook_accel.launch.rank import disconnect
 
     with (
         socket.create_connection(("127.0.0.1", port)) as outside,
@@ -183,7 +183,7 @@ def keep_connections(port: int) -> bool:
         listener.accept()[0],
     ):
         print("connected", flush=True)
-        while not connections.times_severed:
+        while not disconnect.times_severed:
             time.sleep(0.01)
         inside.settimeout(10)
         is_cut = inside.recv(1) == b""

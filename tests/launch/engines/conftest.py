@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from notebook_accel.launch.wire import mirror
+from notebook_accel.launch.wire import notebook_state
 
 
 @pytest.fixture(autouse=True)
 def ranks_start_light(monkeypatch: pytest.MonkeyPatch) -> None:
     """A spawned rank would import torch to take its state on, which takes seconds; that is tested with the payload."""
-    capture = mirror.capture
-    monkeypatch.setattr(mirror, "capture", lambda: dataclasses.replace(capture(), numbers=None))
+    capture = notebook_state.capture
+    monkeypatch.setattr(notebook_state, "capture", lambda: dataclasses.replace(capture(), numbers=None))

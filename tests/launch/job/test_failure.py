@@ -17,7 +17,7 @@ from notebook_accel.events import Exited, Failed, Frame, Raised, Returned
 from notebook_accel.launch.job import failure
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.wire import frames
+from notebook_accel.launch.wire import stack_frames as frames
 
 PACKAGE = Path(notebook_accel.__file__).parent
 GIGABYTE = 2**30

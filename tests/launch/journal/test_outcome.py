@@ -12,8 +12,8 @@ import pytest
 from notebook_accel.errors import JobCancelledError, JobLostError, LaunchError, RankError, RankTimeoutError
 from notebook_accel.events import AttemptStarted, Exited, Failed, Raised, Returned
 from notebook_accel.launch.job import failure
-from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.reducer import Status
 from notebook_accel.launch.journal import outcome
 from notebook_accel.launch.journal.reading import replay
 from notebook_accel.launch.journal.records import Record

@@ -18,10 +18,10 @@ import notebook_accel
 from notebook_accel import events
 from notebook_accel.events import Bar, Event, Failed, Heartbeat, Metrics, Phase, Raised, Signalled, from_wire, to_wire
 from notebook_accel.launch.job import history, progress, text
-from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.history import MAX_POINTS, Point, Series, spread
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import MAX_CLOSED_BARS, RankState
+from notebook_accel.launch.job.reducer import Status
 from notebook_accel.launch.rank import coalescer
 from notebook_accel.launch.rank.coalescer import Coalescer, LoaderBars
 from notebook_accel.launch.rank.memory import Memory, has_changed

@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.console import Console
 
 from notebook_accel.events import Bar, Hello, Metrics, Phase, PhaseChanged
-from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.reducer import Status
 from notebook_accel.launch.show import terminal
 
 SCRIPT = """

@@ -16,7 +16,7 @@ from notebook_accel.launch.journal import records, writing
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.reading import replay
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.notebook.views import html
+from notebook_accel.notebook.views import html_view
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -55,7 +55,7 @@ def record() -> None:
 
 def draw() -> None:
     """Keeps how the job is drawn."""
-    bundle = html.draw(replay(Record(RECORDED)))
+    bundle = html_view.draw(replay(Record(RECORDED)))
     (RECORDED / "job.html").write_text(bundle["text/html"] + "\n")
     (RECORDED / "job.txt").write_text(bundle["text/plain"] + "\n")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 
-from notebook_accel.launch.job.fold import Status
+from notebook_accel.launch.job.reducer import Status
 from notebook_accel.launch.journal.reading import Tail, empty_job, replay
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.notebook.views import html
+from notebook_accel.notebook.views import html_view
 from tests.notebook.views.record import RECORDED
 
 
@@ -16,7 +16,7 @@ def kept(name: str) -> str:
 
 
 def test_a_recorded_job_is_drawn_as_it_was() -> None:
-    drawn = html.draw(replay(Record(RECORDED)))
+    drawn = html_view.draw(replay(Record(RECORDED)))
     assert drawn["text/html"] == kept("job.html")
     assert drawn["text/plain"] == kept("job.txt")
 
@@ -37,7 +37,7 @@ def test_a_journal_can_be_drawn_at_each_of_its_lines() -> None:
     with contextlib.closing(Tail(Record(RECORDED))) as tail:
         for rank, event in tail.read():
             job.apply(rank, event)
-            pictures.add(html.draw(job)["text/html"])
+            pictures.add(html_view.draw(job)["text/html"])
     assert kept("job.html") in pictures
     assert len(pictures) > 50
 

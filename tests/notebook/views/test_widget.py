@@ -11,7 +11,7 @@ import pytest
 
 from notebook_accel.events import AttemptStarted, Event, Exited, Failed, Raised, Signalled
 from notebook_accel.launch.job.job import Job
-from notebook_accel.notebook.views import browsers, widget
+from notebook_accel.notebook.views import widget, widget_support
 from notebook_accel.notebook.views.pacing import Pacer
 from notebook_accel.notebook.views.panel import Panel
 from notebook_accel.notebook.views.widget import WidgetView
@@ -69,11 +69,11 @@ def test_a_browser_that_answers_as_soon_as_it_hears_of_the_panel_is_not_awaited(
             super().__init__(state, on_stop, on_answer)
             on_answer()
 
-    shown = browsers.Browsers()
-    monkeypatch.setattr(browsers, "current", shown)
+    shown = widget_support.Browsers()
+    monkeypatch.setattr(widget_support, "current", shown)
     monkeypatch.setattr(widget, "Panel", Answered)
     monkeypatch.setattr(IPython.display, "display", lambda *args, **kwargs: _Handle())
     view = WidgetView(Job("train", 0, 2))
     shown.cell_ends()
-    monkeypatch.setattr(browsers, "SILENCE", -1.0)
+    monkeypatch.setattr(widget_support, "SILENCE", -1.0)
     assert not shown.is_silent(view)

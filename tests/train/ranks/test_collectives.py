@@ -15,10 +15,10 @@ from notebook_accel import (
     reduce,
 )
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.ranks import packets
+from notebook_accel.train.ranks import object_collectives
 from tests.train.conftest import Cases, Ranks
 
-SMALL, LARGEST = packets.MIN_SIZE, packets.MAX_SIZE
+SMALL, LARGEST = object_collectives.MIN_SIZE, object_collectives.MAX_SIZE
 LARGE = LARGEST  # of a type of several bytes, so that it fits into no first message
 
 

@@ -29,7 +29,7 @@ from notebook_accel.launch.cluster.shared_folders import Folders
 from notebook_accel.launch.cluster.versions import versions
 from notebook_accel.launch.engines.contract import Rendezvous
 from notebook_accel.launch.engines.fork_server import ServerEngine
-from notebook_accel.launch.wire import mirror
+from notebook_accel.launch.wire import notebook_state
 
 _TICK = 1.0
 _BACKLOG = 4096
@@ -187,7 +187,7 @@ class NodeAgent:
         arranged = {
             "MASTER_ADDR": header["host"],
             "MASTER_PORT": str(header["port"]),
-            **mirror.folders_environment(self._folders.paths),
+            **notebook_state.folders_environment(self._folders.paths),
         }
         group.start(header, rendezvous, self._environ, arranged)
 

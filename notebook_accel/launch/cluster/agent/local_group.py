@@ -19,7 +19,7 @@ from notebook_accel.launch.cluster.protocol import UNREAD, Frame
 from notebook_accel.launch.engines.contract import GroupSpec, Rendezvous
 from notebook_accel.launch.engines.fork_server import ServerEngine
 from notebook_accel.launch.engines.server_ranks import ServerRanks
-from notebook_accel.launch.system import interfaces
+from notebook_accel.launch.system import network_interfaces
 from notebook_accel.launch.wire.constants import STACKS_SIGNAL
 
 _READ = 2**18
@@ -71,7 +71,7 @@ class LocalGroup:
             environ: This machine's environment.
             arranged: What is only known here, and nobody may overrule.
         """
-        interface = interfaces.of(rendezvous.host)
+        interface = network_interfaces.of(rendezvous.host)
         names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if interface else ()
         defaults = {**dict.fromkeys(names, str(interface)), **environ}
         spec = GroupSpec(

@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Any
 
 from notebook_accel.launch.cluster import shared_folders
-from notebook_accel.launch.cluster.bridge.fleet import Fleet, Rendezvous
 from notebook_accel.launch.cluster.bridge.link import Link
+from notebook_accel.launch.cluster.bridge.node_pool import Fleet, Rendezvous
 
 
 class GroupStart:

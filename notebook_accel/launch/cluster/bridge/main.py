@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from notebook_accel.launch.cluster import transports
-from notebook_accel.launch.cluster.bridge.fleet import Fleet
+from notebook_accel.launch.cluster.bridge.node_pool import Fleet
 from notebook_accel.launch.cluster.bridge.relay import Relay
 from notebook_accel.launch.cluster.select_once import select_once
 from notebook_accel.launch.cluster.transport import ClusterError

@@ -12,15 +12,15 @@ from functools import partial
 from typing import Any
 
 from notebook_accel.errors import StreamError
-from notebook_accel.launch.cluster.bridge.fleet import Fleet
 from notebook_accel.launch.cluster.bridge.group_start import GroupStart
 from notebook_accel.launch.cluster.bridge.link import Link
+from notebook_accel.launch.cluster.bridge.node_pool import Fleet
 from notebook_accel.launch.cluster.bridge.payloads import Payloads
 from notebook_accel.launch.cluster.bridge.relayed_rank import RelayedRank
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.transport import ClusterError
 from notebook_accel.launch.engines.contract import NodeRequest
-from notebook_accel.launch.system import descriptors
+from notebook_accel.launch.system import open_file_limit
 from notebook_accel.launch.wire.constants import DESCRIPTORS
 from notebook_accel.launch.wire.stream import Channel, Message
 
@@ -76,7 +76,7 @@ class Relay:
             self._spec = header
             for fd in message.fds:  # the machines meet elsewhere
                 os.close(fd)
-            descriptors.raise_limit(DESCRIPTORS * header["size"])
+            open_file_limit.raise_limit(DESCRIPTORS * header["size"])
         elif operation == "rank":
             self._add_rank(message)
             if len(self._ranks) == self._spec["size"]:

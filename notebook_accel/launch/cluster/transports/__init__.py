@@ -1,4 +1,4 @@
-"""The transports to a cluster, selected by its address. A new one is a new file and a branch of `make`."""
+"""The transports to a cluster, selected by its address. A new one is a new file, and a branch in `make()`."""
 
 from __future__ import annotations
 

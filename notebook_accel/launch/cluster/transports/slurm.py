@@ -32,7 +32,7 @@ from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.transport import ClusterError, Node
 from notebook_accel.launch.engines import contract
 from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest
-from notebook_accel.launch.system import interfaces
+from notebook_accel.launch.system import network_interfaces
 
 _COMMAND_TIMEOUT = 20.0
 """The timeout of Slurm's commands, in seconds."""
@@ -266,7 +266,7 @@ def _own_address(addresses: Sequence[str]) -> str:
     """The address of this node from which it reaches the others."""
     for address in addresses:
         with contextlib.suppress(OSError):
-            return interfaces.own_address(address, _ANY_PORT)
+            return network_interfaces.own_address(address, _ANY_PORT)
     raise ClusterError(f"none of Slurm's machines has an address that this one can resolve: {', '.join(addresses)}")
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from notebook_accel.launch.rank import connections
+from notebook_accel.launch.rank import disconnect
 from notebook_accel.launch.wire import payload, pickling
 from notebook_accel.notebook.cells.cell_messages import Cell, Health, Reply, Variable
 
@@ -43,7 +43,7 @@ def health() -> Health:
     """Whether the process group can still be used."""
     from notebook_accel.train.ranks import rejoining
 
-    return Health(rejoining.operations(), connections.times_severed > _severed)
+    return Health(rejoining.operations(), disconnect.times_severed > _severed)
 
 
 def renew(generation: int) -> None:
@@ -51,7 +51,7 @@ def renew(generation: int) -> None:
     global _severed
     from notebook_accel.train.strategies import replicas
 
-    _severed = connections.times_severed
+    _severed = disconnect.times_severed
     replicas.renew(generation)
 
 

@@ -1,6 +1,6 @@
 """Stops the ranks of a call by escalation: SIGINT, then SIGTERM, then SIGKILL.
 
-The steps and their times are a table in `stopping.py`; this module takes each when it is due.
+The steps and their times are a table in `stop_policy.py`; this module takes each when it is due.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from notebook_accel.events import Event, Phase, PhaseChanged, Signalled
 from notebook_accel.launch.driver.group import RankGroup
-from notebook_accel.launch.driver.stopping import GRACE, Steps, StopAction, StopPolicy, StopReason
+from notebook_accel.launch.driver.stop_policy import GRACE, Steps, StopAction, StopPolicy, StopReason
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import spans

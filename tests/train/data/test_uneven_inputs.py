@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from notebook_accel import Accelerator, RankError
-from notebook_accel.train.data import prepare_data_loader, skip_first_batches, uneven
+from notebook_accel.train.data import prepare_data_loader, skip_first_batches, uneven_inputs
 from tests.train.conftest import Cases, Ranks
 from tests.train.data.loaders import Pair, SizedStream, Stream, numbers, read
 
@@ -39,7 +39,7 @@ def evaluate(name: str, how: dict[str, Any], kind: str, skipped: int = 0) -> lis
     loader = prepare_data_loader(LOADERS[name](), put_on_device=True, rng_types=["generator"], **how)
     found = []
     for batch in skip_first_batches(loader, skipped):
-        found += show(uneven.gather_for_metrics(make(batch)))
+        found += show(uneven_inputs.gather_for_metrics(make(batch)))
     return found
 
 
@@ -86,7 +86,7 @@ def test_on_one_process_metrics_are_what_they_are() -> None:
 
 def tensors_as_objects() -> list[Any]:
     loader = prepare_data_loader(numbers(5, 2))
-    return next(uneven.gather_for_metrics([batch], use_gather_object=True) for batch in loader)
+    return next(uneven_inputs.gather_for_metrics([batch], use_gather_object=True) for batch in loader)
 
 
 def test_tensors_of_any_shape_are_gathered_as_objects(on_two: Cases) -> None:
@@ -99,7 +99,7 @@ def unknown() -> tuple[list[int], int]:
     loader = prepare_data_loader(DataLoader(Stream(5), batch_size=2, num_workers=1))
     found: list[int] = []
     for batch in loader:
-        found += uneven.gather_for_metrics(batch).tolist()
+        found += uneven_inputs.gather_for_metrics(batch).tolist()
     return found, loader.remainder
 
 
@@ -113,10 +113,10 @@ def test_where_the_length_is_not_known_all_rows_come_and_a_warning(ranks: Ranks,
 
 def test_evenness_is_overridden_for_a_while() -> None:
     loader = prepare_data_loader(numbers(11), num_processes=2, process_index=1)
-    with uneven.overriding_even_batches([loader], False):
+    with uneven_inputs.overriding_even_batches([loader], False):
         assert read(loader) == [[4, 5, 6, 7]]
     assert read(loader) == [[4, 5, 6, 7], [1, 2, 3, 4]]
-    with pytest.raises(ZeroDivisionError), uneven.overriding_even_batches([loader], False):
+    with pytest.raises(ZeroDivisionError), uneven_inputs.overriding_even_batches([loader], False):
         1 // 0  # noqa: B018
     assert loader.batch_sampler.even_batches
 
@@ -129,10 +129,10 @@ def test_loaders_that_cannot_change_are_named() -> None:
     ]
     with (
         pytest.warns(UserWarning, match="only for map-style datasets"),
-        uneven.overriding_even_batches(loaders, False),
+        uneven_inputs.overriding_even_batches(loaders, False),
     ):
         assert read(loaders[1]) == [[4, 5, 6, 7]]
-    with uneven.overriding_even_batches(loaders[1:], False):
+    with uneven_inputs.overriding_even_batches(loaders[1:], False):
         pass
 
 

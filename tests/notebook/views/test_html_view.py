@@ -30,10 +30,10 @@ from notebook_accel.events import (
     Stalled,
 )
 from notebook_accel.launch.job import describe
-from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.reducer import Status
 from notebook_accel.notebook import views
-from notebook_accel.notebook.views import elements, html, page
+from notebook_accel.notebook.views import elements, html_page, html_view
 
 # What JupyterLab 4.6 leaves of an output in a notebook that is not trusted, as far as we use it.
 _ALLOWED = {"div", "span", "b", "table", "tr", "th", "td", "img", "details", "summary"}
@@ -97,7 +97,7 @@ def read(text: str) -> Reader:
 @pytest.mark.parametrize("ended", [False, True])
 @pytest.mark.parametrize("failing", [None, 0])
 def test_a_page_holds_only_what_an_untrusted_notebook_keeps(size: int, ended: bool, failing: int | None) -> None:
-    found = read(page.draw(a_job(size, ended=ended, failing=failing)))
+    found = read(html_page.draw(a_job(size, ended=ended, failing=failing)))
     assert found.tags <= _ALLOWED
     assert found.attributes.keys() <= _ALLOWED_ATTRIBUTES
     styles = itertools.chain.from_iterable(style.split(";") for style in found.attributes["style"])
@@ -128,7 +128,7 @@ def a_hostile_job(size: int, *, ended: bool) -> Job:
 @pytest.mark.parametrize("size", [2, 17])
 @pytest.mark.parametrize("ended", [False, True])
 def test_no_word_of_the_users_leaves_its_place_in_a_page(size: int, ended: bool) -> None:
-    found = read(page.draw(a_hostile_job(size, ended=ended)))
+    found = read(html_page.draw(a_hostile_job(size, ended=ended)))
     assert found.tags <= _ALLOWED
     assert found.attributes.keys() <= _ALLOWED_ATTRIBUTES
     titles = found.attributes["title"]
@@ -142,7 +142,7 @@ def test_no_word_of_the_users_leaves_its_place_in_a_page(size: int, ended: bool)
 
 
 def test_a_page_shows_each_rank() -> None:
-    drawn = page.draw(a_job(3))
+    drawn = html_page.draw(a_job(3))
     assert "25% · 15 s left · &lt;i&gt;epoch 50/200 10.0 it/s" in drawn
     assert "512 MB, GPU 2.0 GB" in drawn
     assert "slowest: rank 0, 25%" in drawn
@@ -150,22 +150,22 @@ def test_a_page_shows_each_rank() -> None:
 
 
 def test_a_failed_rank_comes_first_with_its_error() -> None:
-    drawn = page.draw(a_job(4, ended=True, failing=2))
+    drawn = html_page.draw(a_job(4, ended=True, failing=2))
     ranks = re.findall(r"<td[^>]*><b>(\d+)</b></td>", drawn)
     assert ranks == ["2", "0", "1", "3"]
     assert "ValueError: &lt;b&gt;no" in drawn.partition("<img")[0]
 
 
 def test_many_ranks_are_a_grid_that_unfolds_at_the_end() -> None:
-    drawn = page.draw(a_job(64, failing=40))
+    drawn = html_page.draw(a_job(64, failing=40))
     assert len(re.findall(r'title="rank \d+: ', drawn)) == 64
     assert "40 failed" in drawn
     assert "<details>" not in drawn  # it would fold again three times a second
-    assert "All 64 ranks" in page.draw(a_job(64, ended=True))
+    assert "All 64 ranks" in html_page.draw(a_job(64, ended=True))
 
 
 def test_a_grid_stays_small() -> None:
-    assert len(page.draw(a_job(64))) < 64 * 700
+    assert len(html_page.draw(a_job(64))) < 64 * 700
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -173,24 +173,24 @@ def test_metrics_without_a_chart_are_counted(ended: bool) -> None:
     job = a_job(2, ended=ended)
     job.apply(0, Metrics({f"m{number}": 1.0 for number in range(20)}, 1))
     names = {name for state in job.ranks for name in state.history}
-    for shown, drawn in ((12, page.draw(job)), (8, describe.describe(job))):
+    for shown, drawn in ((12, html_page.draw(job)), (8, describe.describe(job))):
         assert f"and {len(names) - shown} more; job.metrics has them all" in drawn
-    assert "more; job.metrics" not in page.draw(a_job(2, ended=ended))
+    assert "more; job.metrics" not in html_page.draw(a_job(2, ended=ended))
 
 
 def test_what_may_stay_when_the_kernel_is_gone_says_of_when_it_is() -> None:
     said = re.compile(r"</b> on \d{4}-\d\d-\d\d at \d\d:\d\d:\d\d")
-    assert said.search(page.draw(a_job(2), fallback=True))
-    assert not said.search(page.draw(a_job(2)))
-    assert " at " not in page.draw(a_job(2, ended=True), fallback=True).partition("<table")[0]
+    assert said.search(html_page.draw(a_job(2), fallback=True))
+    assert not said.search(html_page.draw(a_job(2)))
+    assert " at " not in html_page.draw(a_job(2, ended=True), fallback=True).partition("<table")[0]
 
 
 def test_rows_keep_their_number_and_place_while_a_job_runs() -> None:
     job = a_job(4)
-    before = page.draw(job).count("<tr>")
+    before = html_page.draw(job).count("<tr>")
     for n in range(60, 200, 20):
         job.apply(1, Bar(0, n=n, total=200))
-        assert page.draw(job).count("<tr>") == before
+        assert html_page.draw(job).count("<tr>") == before
 
 
 def a_stall(job: Job) -> Stalled:
@@ -209,9 +209,9 @@ def test_in_the_end_there_are_only_columns_that_hold_something(told: set[str]) -
     for column in told:
         job.apply(1, said[column])
     titles = re.compile("<th[^>]*>([^<]*)")
-    assert titles.findall(page.draw(job)) == ["Rank", "Phase", "Progress", "Metrics", "Memory"]
+    assert titles.findall(html_page.draw(job)) == ["Rank", "Phase", "Progress", "Metrics", "Memory"]
     job.finish(Status.DONE)
-    drawn = page.draw(job)
+    drawn = html_page.draw(job)
     assert {*titles.findall(drawn)} == {"Rank", "Phase", "Memory"} | told
     assert all(row.count("<td") == len(told) + 3 for row in drawn.split("<tr")[2:])
 
@@ -219,9 +219,9 @@ def test_in_the_end_there_are_only_columns_that_hold_something(told: set[str]) -
 def test_a_stall_takes_the_place_of_an_empty_line() -> None:
     job = a_job(2)
     job.apply(1, PhaseChanged(Phase.WAITING, "barrier< at In[5] line 1"))
-    before = page.draw(job)
+    before = html_page.draw(job)
     job.apply(None, a_stall(job))
-    drawn = page.draw(job)
+    drawn = html_page.draw(job)
     above, table, below = drawn.partition("</table>")
     assert below.count("In[5] line 7 in train: dist.barrier(&lt;)") == 1  # both ranks are there
     assert (above + table).count("<div") == before.partition("</table>")[0].count("<div")
@@ -237,17 +237,17 @@ def test_a_job_that_was_stopped_while_it_had_stalled_keeps_that() -> None:
     job = a_job(2)
     job.apply(None, a_stall(job))
     job.finish(Status.INTERRUPTED)
-    stacks = page.draw(job).partition("<details>")[2]
+    stacks = html_page.draw(job).partition("<details>")[2]
     assert "<b>ranks 0-1</b>" in stacks
     assert "dist.barrier(&lt;)" in stacks
     assert "ranks 0-1:\nIn[5] line 7 in train: dist.barrier(<)" in describe.describe(job)
-    assert "they wait for each other, and will for ever" in page.draw(job)
-    assert "no progress for" not in page.draw(a_job(2))
+    assert "they wait for each other, and will for ever" in html_page.draw(job)
+    assert "no progress for" not in html_page.draw(a_job(2))
 
 
 @pytest.mark.smoke
 def test_a_chart_is_a_picture_of_the_metric() -> None:
-    found = read(page.draw(a_job(2, ended=True)))
+    found = read(html_page.draw(a_job(2, ended=True)))
     (source,) = found.attributes["src"]
     picture = ElementTree.fromstring(base64.b64decode(source.partition("base64,")[2]))
     assert [child.tag.rpartition("}")[2] for child in picture] == ["path", "polygon", "polyline"]
@@ -260,8 +260,8 @@ def on_two_machines(size: int) -> Job:
 
 def test_ranks_of_several_machines_stand_below_their_names() -> None:
     names = r"<b>(ada|bob|\d+)</b>"
-    assert re.findall(names, page.draw(on_two_machines(4))) == ["bob", "3", "ada", "0", "1", "bob", "2"]
-    found = re.findall(r"<b>(ada|bob)</b>", page.draw(on_two_machines(20)).partition("<details>")[0])
+    assert re.findall(names, html_page.draw(on_two_machines(4))) == ["bob", "3", "ada", "0", "1", "bob", "2"]
+    found = re.findall(r"<b>(ada|bob)</b>", html_page.draw(on_two_machines(20)).partition("<details>")[0])
     assert found == ["bob", "ada", "bob"]  # the one that failed, then the grid
     lines = describe.describe(on_two_machines(4), metrics=False).splitlines()
     assert [line.split(":")[0].split("  ")[0] for line in lines[1:]] == [
@@ -271,15 +271,15 @@ def test_ranks_of_several_machines_stand_below_their_names() -> None:
 
 def test_a_single_machine_is_not_named() -> None:
     job = a_job(4)
-    assert "host" not in page.draw(job) + describe.describe(job)
+    assert "host" not in html_page.draw(job) + describe.describe(job)
 
 
 def test_a_brief_job_is_one_line() -> None:
     job = Job("f", 0, 8)
     job.finish(Status.DONE)
-    assert "<table" not in page.draw(job)
-    assert html.draw(job)["text/plain"].startswith("f() on 8 ranks: done")
-    assert "\n" not in html.draw(job)["text/plain"]
+    assert "<table" not in html_page.draw(job)
+    assert html_view.draw(job)["text/plain"].startswith("f() on 8 ranks: done")
+    assert "\n" not in html_view.draw(job)["text/plain"]
 
 
 def luminance(colour: str) -> float:
@@ -306,7 +306,7 @@ def test_bars_can_be_seen_in_light_and_dark(colour: str, theme: str) -> None:
 
 
 def test_nbconvert_shows_what_stays_in_a_notebook() -> None:
-    bundle = dict(html.draw(a_job(2, ended=True)))
+    bundle = dict(html_view.draw(a_job(2, ended=True)))
     cell = nbformat.v4.new_code_cell("train()", outputs=[nbformat.v4.new_output("display_data", bundle)])
     notebook = nbformat.v4.new_notebook(cells=[cell])
     body, _ = nbconvert.HTMLExporter().from_notebook_node(notebook)
@@ -317,7 +317,7 @@ def test_nbconvert_shows_what_stays_in_a_notebook() -> None:
 
 
 def test_the_environment_chooses_a_view(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert views.choose() is html.HtmlView
+    assert views.choose() is html_view.HtmlView
     monkeypatch.setenv("NOTEBOOK_ACCEL_VIEW", "text")
     assert views.choose().__name__ == "TextView"
     monkeypatch.setenv("NOTEBOOK_ACCEL_VIEW", "texts")
@@ -329,7 +329,7 @@ def test_set_view_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("NOTEBOOK_ACCEL_VIEW", "text")
     set_view("html")
     try:
-        assert views.choose() is html.HtmlView
+        assert views.choose() is html_view.HtmlView
     finally:
         set_view(None)
 

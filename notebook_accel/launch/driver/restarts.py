@@ -8,15 +8,15 @@ from typing import Any
 
 from notebook_accel.errors import LaunchError, NotebookAccelError
 from notebook_accel.events import AttemptStarted, Returned
-from notebook_accel.launch.driver.attempt import Attempt, Ending
+from notebook_accel.launch.driver.attempt_outcome import Attempt, Ending
 from notebook_accel.launch.driver.call import CallRunner
 from notebook_accel.launch.driver.group import RankGroup
-from notebook_accel.launch.driver.stopping import StopReason, StopRequests
+from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests
 from notebook_accel.launch.engines.contract import Engine, GroupSpec
 from notebook_accel.launch.job import failure
-from notebook_accel.launch.job.fold import Status
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.reducer import Status
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.plan import environment
 from notebook_accel.launch.plan.plan import Plan

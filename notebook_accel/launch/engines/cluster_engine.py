@@ -17,7 +17,7 @@ from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.contract import GroupSpec, NodeInfo
 from notebook_accel.launch.engines.server_ranks import ServerRanks
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system import descriptors, installed, processes
+from notebook_accel.launch.system import installed, open_file_limit, processes
 from notebook_accel.launch.wire.constants import DESCRIPTORS
 from notebook_accel.launch.wire.stream import Channel, pair
 
@@ -109,7 +109,9 @@ class ClusterEngine:
 
     def start(self, spec: GroupSpec) -> ServerRanks:
         self.survey()  # joins the cluster, if that has not been done
-        descriptors.raise_limit(DESCRIPTORS * spec.size)  # the bridge needs as many, and has this process's hard limit
+        open_file_limit.raise_limit(
+            DESCRIPTORS * spec.size
+        )  # the bridge needs as many, and has this process's hard limit
         own_end, bridge_end = pair()
         with bridge_end:
             self._send({"op": "environment", "env": dict(spec.environments[0])})

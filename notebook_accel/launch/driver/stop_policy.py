@@ -1,6 +1,6 @@
 """Why a call is stopped, how a request to stop reaches the driver, and the signals that ranks then get, and when.
 
-`_ESCALATION` has the times at which SIGINT becomes SIGTERM, and SIGTERM SIGKILL; `shutdown.py` sends them.
+`_ESCALATION` has the times at which SIGINT becomes SIGTERM, and SIGTERM SIGKILL; `escalation.py` sends them.
 """
 
 from __future__ import annotations

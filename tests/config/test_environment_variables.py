@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from notebook_accel.config import LaunchConfig
-from notebook_accel.config import environment as variables
+from notebook_accel.config import environment_variables as variables
 from notebook_accel.config.layers import merge
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.ranks import environment

@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.data.dispatcher import Round, receive, send, travels
+from notebook_accel.train.data.batch_transfer import Round, receive, send, travels
 from notebook_accel.train.data.loader import PreparedLoader
 from notebook_accel.train.data.sharding import UNKNOWN
 from notebook_accel.train.data.skipping import read

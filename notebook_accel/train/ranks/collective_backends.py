@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from notebook_accel.train.ranks import packets
+from notebook_accel.train.ranks import object_collectives
 
 
 class Exchange(Protocol):
@@ -53,7 +53,7 @@ class TorchExchange:
         sent = self._carried(tensor)
         size = dist.get_world_size(group)
         everything = sent.new_empty((size * sent.shape[0], *sent.shape[1:]))
-        packets.all_gather(everything, sent, group=group)
+        object_collectives.all_gather(everything, sent, group=group)
         return everything.to(tensor.device)
 
     def reduce(self, tensor: torch.Tensor, greatest: bool, group: Any = None) -> torch.Tensor:
@@ -67,7 +67,7 @@ class TorchExchange:
         return sent
 
     def all_gather_bytes(self, data: bytes, group: Any = None) -> list[bytes]:
-        return packets.all_gather_bytes(data, group)
+        return object_collectives.all_gather_bytes(data, group)
 
     def all_gather_objects(self, value: Any) -> list[Any]:
         found: list[Any] = [None] * dist.get_world_size()

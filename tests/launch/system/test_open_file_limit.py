@@ -8,7 +8,7 @@ import resource
 import pytest
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch.system import descriptors
+from notebook_accel.launch.system import open_file_limit
 
 
 @pytest.fixture
@@ -23,18 +23,18 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_the_soft_limit_is_raised_as_far_as_ranks_need(limits: list[int]):
     soft, hard = limits
-    descriptors.raise_limit(20)
+    open_file_limit.raise_limit(20)
     assert limits == [soft, hard]
-    descriptors.raise_limit(1000)
+    open_file_limit.raise_limit(1000)
     assert soft + 900 <= limits[0] < hard
     assert limits[1] == hard
 
 
 def test_what_the_hard_limit_forbids_is_an_error_that_says_what_to_raise(limits: list[int]):
     with pytest.raises(LaunchError, match=r"open files in one process.*ulimit -Hn"):
-        descriptors.raise_limit(5000)
+        open_file_limit.raise_limit(5000)
 
 
 def test_who_does_not_know_how_many_it_needs_may_have_all(limits: list[int]):
-    descriptors.raise_to_hard_limit()
+    open_file_limit.raise_to_hard_limit()
     assert limits[0] == limits[1]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from notebook_accel.launch.job.describe import describe
 from notebook_accel.launch.job.job import Job
-from notebook_accel.notebook.views import page
-from notebook_accel.notebook.views.display import Bundle, Display
+from notebook_accel.notebook.views import html_page
+from notebook_accel.notebook.views.updating_output import Bundle, Display
 
 _INTERVAL = 0.33
 
@@ -20,4 +20,4 @@ class HtmlView(Display):
 def draw(job: Job, *, fallback: bool = False) -> Bundle:
     """The output for a job as it is now: as HTML, and for where that is not shown as text; see `page.draw`."""
     # Drawing metrics twice would take as long as all the rest, and while a job runs hardly anyone sees the text.
-    return {"text/html": page.draw(job, fallback=fallback), "text/plain": describe(job, metrics=job.status.ended)}
+    return {"text/html": html_page.draw(job, fallback=fallback), "text/plain": describe(job, metrics=job.status.ended)}

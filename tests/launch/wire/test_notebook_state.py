@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_accel.launch.wire import mirror
+from notebook_accel.launch.wire import notebook_state
 
 
 def add(folder: Path, name: str) -> None:
@@ -24,13 +24,13 @@ def test_the_users_folders_are_listed_anew(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
     for step in ("before the forks", "since"):
         if step == "since":
-            mirror.remember_user_folders()
+            notebook_state.remember_user_folders()
         if step == listed:
             with pytest.raises(ModuleNotFoundError):
                 importlib.import_module(name)
     add(tmp_path, name)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module(name)
-    mirror.apply(mirror.capture_paths())
+    notebook_state.apply(notebook_state.capture_paths())
     importlib.import_module(name)
     monkeypatch.delitem(sys.modules, name)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from notebook_accel.events import Exited, Hello, Phase, PhaseChanged
-from notebook_accel.launch.driver.shutdown import Shutdown
-from notebook_accel.launch.driver.stopping import GRACE, ONE_CALL, StopReason
+from notebook_accel.launch.driver.escalation import Shutdown
+from notebook_accel.launch.driver.stop_policy import GRACE, ONE_CALL, StopReason
 from notebook_accel.launch.job.job import Job
 
 

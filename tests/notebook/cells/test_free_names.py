@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from notebook_accel.notebook.cells.names import read_names
+from notebook_accel.notebook.cells.free_names import read_names
 
 READS = {
     "x": {"x"},

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch.engines.nodes import ClusterEngine
+from notebook_accel.launch.engines.cluster_engine import ClusterEngine
 
 
 @pytest.mark.parametrize(

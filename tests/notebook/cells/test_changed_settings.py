@@ -9,7 +9,7 @@ from notebook_accel.hardware import FixedProbe, detect
 from notebook_accel.launch import engines
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.notebook.cells.differences import differences
+from notebook_accel.notebook.cells.changed_settings import differences
 
 
 def planned(**settings: Any) -> Plan:

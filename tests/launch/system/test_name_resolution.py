@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from notebook_accel.launch.system import resolver
+from notebook_accel.launch.system import name_resolution
 
 # In a mount namespace of its own: its only name server is one that never answers, and counts what it is asked.
 SILENCE = """
@@ -58,7 +58,7 @@ def test_ranks_meet_while_the_name_server_is_silent(tmp_path: Path) -> None:
 
 
 def test_names_are_looked_up_as_before_afterwards() -> None:
-    with resolver.without_name_server("127.0.0.1"):
+    with name_resolution.without_name_server("127.0.0.1"):
         assert socket.gethostbyname("localhost") == "127.0.0.1"
     assert socket.gethostbyname("localhost") == "127.0.0.1"
 
@@ -80,10 +80,10 @@ def test_the_order_of_look_ups_is_read_from_the_system(
     path = tmp_path / "nsswitch.conf"
     if text is not None:
         path.write_text(text)
-    monkeypatch.setattr(resolver, "CONFIGURATION", path)
+    monkeypatch.setattr(name_resolution, "CONFIGURATION", path)
     configured: list[tuple[bytes, bytes]] = []
     libc = SimpleNamespace(__nss_configure_lookup=lambda *given: configured.append(given))
     monkeypatch.setattr(ctypes, "CDLL", lambda _: libc)
-    with resolver.without_name_server("127.0.0.1"):
+    with name_resolution.without_name_server("127.0.0.1"):
         assert configured == [(b"hosts", b"files")]
     assert configured[1:] == [(b"hosts", found.encode())]
