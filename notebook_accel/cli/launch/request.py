@@ -98,7 +98,7 @@ def make(
     return Request(
         launched=launched,
         options=arguments_of_torch,
-        environment=of_launch(planned, environ, meeting.interface),
+        environment=of_launch(planned, environ, meeting.interface if arguments_of_torch else None),
         plan=planned,
         quiet=bool(options.get("quiet")),
         notices=[each for each in notices if each],

@@ -64,7 +64,7 @@ class Plan:
 
 TORCHRUN = "torchrun"
 """Stands for an engine where torch's elastic launcher starts the ranks."""
-_PYTHON_ALONE = ("timeout", "stall_after")
+_PYTHON_ALONE = ("timeout", "stall_after", "insecure")
 """Settings that users have in their environment, and that torch's launcher can't follow."""
 _NO_AFFINITY = (
     "enable_cpu_affinity holds for notebook-accel launch; ranks that are launched from Python run on any core"

@@ -3,6 +3,7 @@
 import json
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from notebook_accel.config import file
 from notebook_accel.config.environment_variables import from_environment
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import FixedProbe, Gpu, Hardware, detect
+from notebook_accel.hardware.tpus import Tpu
 from notebook_accel.launch.system import network_interfaces
 
 FOUR_GPUS = detect({}, FixedProbe([Gpu("H100", f"GPU-{index}", 80 << 30) for index in range(4)]))
@@ -300,3 +302,35 @@ def test_a_port_in_use_is_refused(train: str) -> None:
         other.listen()
         with pytest.raises(ConfigurationError, match="in use by another program"):
             make(train, num_processes=2, main_process_port=other.getsockname()[1])
+
+
+def test_a_tpu_is_left_to_notebooks(train: str) -> None:
+    hardware = replace(SIX_CORES, tpu=Tpu("v5e", 8))
+    made = make(train, hardware)
+    assert (made.plan.device, made.plan.size) == ("cpu", 4)
+    assert "TPU v5e, 8 chips found, but this command starts no ranks on a TPU" in made.notices[0]
+    with pytest.raises(HardwareError, match="which notebook_launcher does"):
+        make(train, hardware, below={"distributed_type": "XLA"})
+
+
+def test_what_only_a_launch_from_python_follows_is_named(train: str) -> None:
+    made = make(train, environ={"NOTEBOOK_ACCEL_STALL_AFTER": "9"}, num_processes=2)
+    assert made.notices == [
+        "stall_after (from NOTEBOOK_ACCEL_STALL_AFTER): only launches from Python follow it, so it has no effect here"
+    ]
+
+
+def test_gpus_of_a_lower_layer_give_way(train: str) -> None:
+    below = {"gpu_ids": "1,3", "num_processes": 2}
+    assert make(train, FOUR_GPUS, below, gpu_ids="all").plan.visible_gpus is None
+    assert make(train, FOUR_GPUS, below, gpu_ids="2").plan.size == 1
+    assert make(train, FOUR_GPUS, below, cpu=True, num_processes=3).plan.device == "cpu"
+
+
+def test_the_command_line_may_spread_the_files_ranks_over_machines(train: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_interfaces, "own_address", lambda host, port: "10.0.0.2")
+    given = {"num_machines": 2, "machine_rank": 1, "main_process_ip": "10.0.0.1"}
+    made = make(train, below={"num_processes": 4}, **given)
+    assert (made.plan.size, made.plan.world_size) == (2, 4)
+    with pytest.raises(ConfigurationError, match="3 is no multiple of --num_machines 2"):
+        make(train, below={"num_processes": 3}, **given)
