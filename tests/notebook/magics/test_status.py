@@ -67,19 +67,29 @@ def test_those_who_keep_ranks_tell_of_them(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("machine")
 def test_it_shows_nothing_that_a_shared_notebook_should_not_hold(
-    monkeypatch: pytest.MonkeyPatch, set_magic_layer: Callable[[Layer], None]
+    monkeypatch: pytest.MonkeyPatch, set_magic_layer: Callable[[Layer], None], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", "input()", "--token", "secret"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "A": "b"}) as other:
-        uses = {"GPU-0": GpuUse(2**20, {other.pid: 0}), "GPU-1": GpuUse(2**20, {os.getppid(): 0})}
+    script = tmp_path / "train.py"
+    script.write_text("import os, sys\nprint(os.getpid(), flush=True)\nsys.stdin.read()\n")
+    command = [sys.executable, str(script), "--token", "secret"]
+    # The shell ends at once, and leaves a process that this one is no ancestor of.
+    leave = ["sh", "-c", 'exec 3<&0; "$@" <&3 &', "sh", *command]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other,
+        subprocess.Popen(leave, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shell,
+    ):
+        assert other.stdout is not None
+        assert shell.stdout is not None
+        other.stdout.readline()
+        left = int(shell.stdout.readline())
+        shell.wait()
+        uses = {"GPU-0": GpuUse(2**20, {other.pid: 0}), "GPU-1": GpuUse(2**20, {left: 0})}
         monkeypatch.setattr(hardware, "memory_use", lambda: uses)
         layer = Layer("file", {"max_restarts": 1}, {"max_restarts": f"max_restarts in {Path.home()}/config.yaml"})
         set_magic_layer(layer)
-        collected = status.collect()
-        shown = repr(collected)
-        other.communicate(b"\n")
+        shown = repr(status.collect())
     assert f"started by this notebook (process {other.pid})" in shown
     assert "max_restarts in ~/config.yaml" in shown
-    assert f"(process {os.getppid()})" in collected.devices[1][2]
-    assert "/" not in collected.devices[1][2]
+    assert f"{Path(sys.executable).name} train.py (process {left})" in shown
+    assert str(tmp_path) not in shown
     assert "secret" not in shown

@@ -222,8 +222,10 @@ def keras(imports: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(Progbar, "update", Progbar.update)
     imported("keras.src.utils.progbar", Progbar=Progbar)
     logger = imported("keras.src.callbacks.progbar_logger", ProgbarLogger=ProgbarLogger)
-    for _ in range(2):  # for the second time without effect
-        keras_bars.install()
+    keras_bars.install()
+    patched = Progbar.update, logger.ProgbarLogger
+    keras_bars.install()
+    assert patched == (Progbar.update, logger.ProgbarLogger), "patched twice"
     return SimpleNamespace(Progbar=Progbar, ProgbarLogger=logger.ProgbarLogger)
 
 
