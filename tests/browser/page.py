@@ -48,6 +48,12 @@ _BEGIN = f"""code => {{
     return index;
 }}"""
 
+_CLEAR = f"""() => {{
+    const model = {_WIDGET}.content.model.sharedModel;
+    model.deleteCellRange(1, model.cells.length);
+    window.cellsEnded = {{}};
+}}"""
+
 
 class Page:
     """One notebook, open in one tab."""
@@ -56,11 +62,14 @@ class Page:
         self._context = context
         self._server = server
         self._notebook = notebook
-        self._pictures = pictures
+        self.pictures = pictures
+        """Where screenshots go, but for the ends of their names."""
         self.tab = chromium.only_tab(context)
         self.tab.set_default_timeout(PATIENCE * _MILLISECONDS)
         self.crashes: list[str] = []
         """Exceptions in the panel's own script, which a front end loads from a blob, that nothing has caught."""
+        self.is_used_up = False
+        """Its kernel is no more, and its notebook open elsewhere."""
         self.tab.on("pageerror", self._on_error)
         self.tab.goto(server.address(notebook))
         self.wait_until_ready()
@@ -93,6 +102,14 @@ class Page:
 
     # The notebook
 
+    def clear(self) -> None:
+        """Removes the cells that were added, and closes the gates."""
+        self.tab.evaluate(_CLEAR)
+        self.crashes.clear()
+        for file in self._notebook.parent.iterdir():
+            if file.is_file() and file != self._notebook:
+                file.unlink()
+
     def wait_until_ready(self) -> None:
         """Waits for the notebook and its kernel."""
         try:
@@ -114,9 +131,10 @@ class Page:
     def reopen(self, edited: Callable[[str], str] = str) -> Page:
         """Leaves the saved notebook, and opens it when its kernel is no more, and perhaps after it was edited."""
         self.leave()
+        self.is_used_up = True
         self._server.end_kernels()
         self._notebook.write_text(edited(self._notebook.read_text()))
-        page = Page(self._context, self._server, self._notebook, self._pictures)
+        page = Page(self._context, self._server, self._notebook, self.pictures)
         page.evaluate(f"{_WIDGET}.sessionContext.shutdown()")  # of the kernel that it has just been given
         return page
 
@@ -130,8 +148,8 @@ class Page:
 
     def screenshot(self, name: str) -> None:
         """Leaves a picture for whoever wants to see how it looks."""
-        self._pictures.parent.mkdir(exist_ok=True)
-        self.tab.screenshot(path=self._pictures.with_name(f"{self._pictures.name}-{name}.png"))
+        self.pictures.parent.mkdir(exist_ok=True)
+        self.tab.screenshot(path=self.pictures.with_name(f"{self.pictures.name}-{name}.png"))
 
     def evaluate(self, script: str, argument: Any = None) -> Any:
         return self.tab.evaluate(script, argument)

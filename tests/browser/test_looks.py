@@ -36,20 +36,20 @@ def begin(page: Page) -> Cell:
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
-def test_it_can_be_read_in_each_theme(page: Page, theme: str) -> None:
-    page.use_theme(theme)
-    cell = begin(page)
-    is_accessible(page)
-    page.screenshot("running")
-    page.open_gate("the end")
+def test_it_can_be_read_in_each_theme(own_page: Page, theme: str) -> None:
+    own_page.use_theme(theme)
+    cell = begin(own_page)
+    is_accessible(own_page)
+    own_page.screenshot("running")
+    own_page.open_gate("the end")
     cell.wait_for_end()
     expect(cell.panel).to_contain_text("failed")
-    is_accessible(page)
+    is_accessible(own_page)
 
 
-def test_a_narrow_cell_has_all_of_it(page: Page) -> None:
-    page.tab.set_viewport_size({"width": 640, "height": 900})
-    cell = begin(page)
+def test_a_narrow_cell_has_all_of_it(own_page: Page) -> None:
+    own_page.tab.set_viewport_size({"width": 640, "height": 900})
+    cell = begin(own_page)
     assert cell.panel.evaluate("node => node.scrollWidth <= node.clientWidth"), "it does not fit"
     bar = cell.rank(1).get_by_role("progressbar").bounding_box()
     assert bar is not None

@@ -13,41 +13,41 @@ def train():
 """
 
 
-def test_a_job_is_shown_again_after_the_page_was_loaded_again(page: Page) -> None:
+def test_a_job_is_shown_again_after_the_page_was_loaded_again(own_page: Page) -> None:
     """Long: the front end is loaded twice."""
-    page.run(TRAIN)
-    first = page.run("job = notebook_launcher(train, num_processes=2, block=False)")
+    own_page.run(TRAIN)
+    first = own_page.run("job = notebook_launcher(train, num_processes=2, block=False)")
     expect(first.rank(1)).to_contain_text("epoch 0/3")
-    page.save()
-    page.reload()
+    own_page.save()
+    own_page.reload()
     expect(first.panel).to_contain_text("train()")
-    page.screenshot("reloaded")
-    page.open_gate("epoch 0")
-    again = page.run("job.show()")
+    own_page.screenshot("reloaded")
+    own_page.open_gate("epoch 0")
+    again = own_page.run("job.show()")
     for rank in range(2):
         expect(again.rank(rank)).to_contain_text("epoch 1/3")
-    page.screenshot("shown")
-    page.open_gate("epoch 1")
+    own_page.screenshot("shown")
+    own_page.open_gate("epoch 1")
     expect(again.rank(1)).to_contain_text("epoch 2/3")
-    page.open_gate("epoch 2")
+    own_page.open_gate("epoch 2")
     expect(again.panel).to_contain_text("done")
     # The front end has lost the way to this output, so the panel stays.
     expect(first.output.locator(".na-panel")).to_contain_text("done")
     assert first.output.locator(".na-panel").bounding_box()["width"] > 600  # type: ignore[index]
-    expect(page.tab.get_by_text("model not found")).to_have_count(0)
+    expect(own_page.tab.get_by_text("model not found")).to_have_count(0)
 
 
-def test_a_job_that_its_cell_waits_for_survives_that_the_page_is_loaded_again(page: Page) -> None:
-    page.run(TRAIN)
-    first = page.begin("notebook_launcher(train, num_processes=2)")
+def test_a_job_that_its_cell_waits_for_survives_that_the_page_is_loaded_again(own_page: Page) -> None:
+    own_page.run(TRAIN)
+    first = own_page.begin("notebook_launcher(train, num_processes=2)")
     expect(first.rank(1)).to_contain_text("epoch 0/3")
-    page.save()
-    page.reload()
+    own_page.save()
+    own_page.reload()
     # The front end asks the kernel for the panel, which is busy until the cell ends.
     for epoch in range(3):
-        page.open_gate(f"epoch {epoch}")
-    page.wait_until_ready()
-    again = page.run("from notebook_accel import attach; job = attach()")
+        own_page.open_gate(f"epoch {epoch}")
+    own_page.wait_until_ready()
+    again = own_page.run("from notebook_accel import attach; job = attach()")
     for rank in range(2):
         expect(again.rank(rank)).to_contain_text("epoch 3/3")
-    page.screenshot("attached")
+    own_page.screenshot("attached")

@@ -16,14 +16,14 @@ def train():
 RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
 
 
-def test_a_panel_whose_kernel_is_gone_does_not_call_its_job_running(page: Page) -> None:
-    page.run(TRAIN)
-    page.open_gate("step 0")
-    ended = page.run("job = notebook_launcher(train, num_processes=2, block=False)")
-    alive = page.run("job = notebook_launcher(train, num_processes=2, detach=True)")
+def test_a_panel_whose_kernel_is_gone_does_not_call_its_job_running(own_page: Page) -> None:
+    own_page.run(TRAIN)
+    own_page.open_gate("step 0")
+    ended = own_page.run("job = notebook_launcher(train, num_processes=2, block=False)")
+    alive = own_page.run("job = notebook_launcher(train, num_processes=2, detach=True)")
     for cell in (ended, alive):
         expect(cell.rank(1)).to_contain_text("step 1/10")
-    page.evaluate(RESTART)
+    own_page.evaluate(RESTART)
     expect(ended.panel).to_contain_text("ended with its kernel")
     expect(ended.rank(1)).to_contain_text("stopped")
     expect(ended.panel.get_by_role("button", name="Stopped")).to_be_disabled()
@@ -31,10 +31,10 @@ def test_a_panel_whose_kernel_is_gone_does_not_call_its_job_running(page: Page) 
     expect(alive.panel).to_contain_text("not connected")
     expect(alive.panel).to_contain_text("attach(")
     expect(alive.stop).to_be_disabled()
-    page.screenshot("restarted")
-    page.wait_until_ready()
-    page.open_gate("step 1")
-    again = page.run("from notebook_accel import attach; job = attach()")
+    own_page.screenshot("restarted")
+    own_page.wait_until_ready()
+    own_page.open_gate("step 1")
+    again = own_page.run("from notebook_accel import attach; job = attach()")
     expect(again.rank(1)).to_contain_text("step 2/10")
     again.stop.click()
     expect(again.panel).to_contain_text("cancelled")

@@ -42,8 +42,10 @@ def test_a_notebook_shows_its_job_when_it_is_opened_without_the_kernel(page: Pag
     has_the_whole_job(reopened)
 
 
-def test_a_notebook_that_is_not_trusted_shows_its_job_too(page: Page) -> None:
-    launch(page)
-    reopened = page.reopen(edited=lambda source: source.replace("is not trusted", "was not trusted"))  # by another hand
+def test_a_notebook_that_is_not_trusted_shows_its_job_too(own_page: Page) -> None:
+    launch(own_page)
+    reopened = own_page.reopen(
+        edited=lambda source: source.replace("is not trusted", "was not trusted")
+    )  # by another hand
     assert not reopened.last.trusted
     has_the_whole_job(reopened)

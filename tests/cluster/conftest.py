@@ -13,11 +13,13 @@ from typing import Any
 
 import psutil
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.kernel.conftest import end, nothing_is_left
 from tests.live_notebook import Notebook
 
 _HERE = Path(__file__).parent
+_OWN_CLUSTER = "test_hosts.py"
 _BOUND = 110.0
 """Seconds for the first launch, which waits for the agents."""
 
@@ -42,10 +44,22 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if collection_path != _HERE and importlib.util.find_spec("ray") is None else None
 
 
+class _Halves(LoadScopeScheduling):
+    """For two workers: the files that share one cluster, and the one that has its own. Each mostly waits."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "machines" if f"/{_OWN_CLUSTER}::" in nodeid else "loopback"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return _Halves(config, log)
+
+
 class Cluster:
     """Two Ray nodes, each of which stands for a machine."""
 
     def __init__(self, home: str) -> None:
+        self._home = home
         # Ray's sockets have long names, so the folder has a short one. Without the second it would look for an
         # address that others could reach this machine at.
         self.environ = {"RAY_TMPDIR": home, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
@@ -69,10 +83,10 @@ class Cluster:
         """What they are called in errors and on the panel."""
         self.is_whole = True
 
-    @staticmethod
-    def agents() -> list[psutil.Process]:
-        """The agents that run."""
-        return [process for process in psutil.process_iter() if "ray::RayAgent" in " ".join(_words(process))]
+    def agents(self) -> list[psutil.Process]:
+        """The agents that run on its nodes, whatever other clusters this machine has."""
+        found = [process for process in psutil.process_iter() if "ray::RayAgent" in " ".join(_words(process))]
+        return [process for process in found if self._home in " ".join(_words_of_parent(process))]
 
     def tell(self, word: str) -> None:
         """Removes the second node, or adds one."""
@@ -99,6 +113,15 @@ def _words(process: psutil.Process) -> list[str]:
         return process.cmdline()
     except psutil.Error:
         return []
+
+
+def _words_of_parent(process: psutil.Process) -> list[str]:
+    """Those of the process that has started it, which for an agent is its node's."""
+    try:
+        parent = process.parent()
+    except psutil.Error:
+        return []
+    return [] if parent is None else _words(parent)
 
 
 @pytest.fixture(scope="session")

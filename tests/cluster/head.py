@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 
+from ray._private.utils import write_ray_address
 from ray.cluster_utils import Cluster
 
 from tests.cluster import patience
@@ -25,6 +26,9 @@ def main() -> None:
     )
     try:
         second = cluster.add_node(**NODE)
+        write_ray_address(
+            cluster.address
+        )  # as `ray start` does; another cluster on this machine would make two to find
         print(cluster.address, f"ray://127.0.0.1:{client}", flush=True)
         for word in map(str.strip, sys.stdin):
             if word == "remove":

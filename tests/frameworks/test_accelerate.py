@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.frameworks.conftest import LONG, Launch
-from tests.live_notebook import Notebook
+from tests.kernel.conftest import Shared
+from tests.live_notebook import Cell, Notebook
 
 TRAIN = """
 import accelerate
@@ -39,23 +40,30 @@ def defined(notebook: Notebook) -> None:
     notebook.check(TRAIN, timeout=LONG)
 
 
-def test_two_ranks_train_as_one_with_the_whole_batch(launch: Launch) -> None:
+@pytest.fixture(scope="module")
+def failed(shared: Shared) -> Cell:
+    """A launch that fails, before those that train."""
+    notebook = shared.get()
+    notebook.check(TRAIN, timeout=LONG)
+    return notebook.run("notebook_launcher(train, (8, True), num_processes=2)", timeout=LONG)
+
+
+def test_a_rank_that_fails_is_the_error(failed: Cell) -> None:
+    """Long: kernel and ranks import what they run."""
+    assert failed.error == "RankError"
+    assert failed.error_text.startswith("rank 1 of 2 raised ValueError: no third step"), failed.error_text
+
+
+@pytest.mark.usefixtures("failed")
+def test_two_ranks_of_the_next_launch_train_as_one_with_the_whole_batch(launch: Launch) -> None:
     both = launch("train, 8")
     (size, device, weights), again = both.values
     assert (size, device) == (2, "cpu")
     assert again == [2, "cpu", weights]
-    ((_, _, whole),) = launch("train, 16", size=1).values
+    (((_, _, whole), (_, _, half)),) = launch("lambda: [train(16), train(8)]", size=1).values
     assert weights == pytest.approx(whole, abs=1e-5)
-    ((_, _, half),) = launch("train, 8", size=1).values
     assert weights != pytest.approx(half, abs=1e-3)
     assert both.bars == [[["steps", 4, 4, True]]] * 2
-
-
-def test_a_rank_that_fails_is_the_error_and_the_next_launch_trains(notebook: Notebook, launch: Launch) -> None:
-    cell = notebook.run("notebook_launcher(train, (8, True), num_processes=2)", timeout=LONG)
-    assert cell.error == "RankError"
-    assert cell.error_text.startswith("rank 1 of 2 raised ValueError: no third step"), cell.error_text
-    assert len(launch("train, 8").values) == 2
 
 
 def test_settings_of_the_launch_reach_it(launch: Launch) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.frameworks.conftest import LONG, Launch
-from tests.live_notebook import Notebook
+from tests.kernel.conftest import Shared
+from tests.live_notebook import Cell, Notebook
 
 TRAIN = """
 from tqdm import trange
@@ -49,7 +50,22 @@ def defined(notebook: Notebook) -> None:
     notebook.check(TRAIN)
 
 
-def test_two_ranks_train_as_one_with_the_whole_batch(launch: Launch) -> None:
+@pytest.fixture(scope="module")
+def failed(shared: Shared) -> Cell:
+    """A launch that fails, before those that train."""
+    notebook = shared.get()
+    notebook.check(TRAIN, timeout=LONG)
+    return notebook.run("notebook_launcher(train, (32, True), num_processes=2)", timeout=LONG)
+
+
+def test_a_rank_that_fails_is_the_error(failed: Cell) -> None:
+    """Long: kernel and ranks import what they run."""
+    assert failed.error == "RankError"
+    assert failed.error_text.startswith("rank 1 of 2 raised ValueError: no third step"), failed.error_text
+
+
+@pytest.mark.usefixtures("failed")
+def test_two_ranks_of_the_next_launch_train_as_one_with_the_whole_batch(launch: Launch) -> None:
     both = launch("train, 32")
     (processes, devices, weights, addresses), again = both.values
     assert (processes, devices) == (2, 2)
@@ -60,18 +76,11 @@ def test_two_ranks_train_as_one_with_the_whole_batch(launch: Launch) -> None:
     assert {address.removeprefix("::ffff:") for address in addresses + again[3]} == {"127.0.0.1"}
 
 
-def test_a_rank_that_fails_is_the_error_and_the_next_launch_trains(notebook: Notebook, launch: Launch) -> None:
-    cell = notebook.run("notebook_launcher(train, (32, True), num_processes=2)", timeout=LONG)
-    assert cell.error == "RankError"
-    assert cell.error_text.startswith("rank 1 of 2 raised ValueError: no third step"), cell.error_text
-    assert len(launch("train, 32").values) == 2
-
-
 def test_a_notebook_that_runs_jax_itself_launches_as_ever(notebook: Notebook, launch: Launch) -> None:
     notebook.check("import jax\njax.numpy.ones(3).sum()", timeout=LONG)
     notebook.check("notebook_launcher(int, num_processes=2)")  # now the server would have it
-    assert launch("lambda: 'jax' in sys.modules").values == [False, False]
-    assert launch("train, 32").values[0][:2] == [2, 2]
+    found = launch("lambda: ('jax' in sys.modules, *train(32)[:2])").values
+    assert found == [[False, 2, 2]] * 2
 
 
 def test_arguments_of_the_users_are_left_alone(notebook: Notebook, launch: Launch) -> None:

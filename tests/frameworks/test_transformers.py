@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.frameworks.conftest import LONG, Launch
-from tests.live_notebook import Notebook
+from tests.kernel.conftest import Shared
+from tests.live_notebook import Cell, Notebook
 
 TRAIN = """
 import tempfile
@@ -44,28 +45,35 @@ def defined(notebook: Notebook) -> None:
     notebook.check(TRAIN, timeout=LONG)
 
 
-def test_two_ranks_train_as_one_with_the_whole_batch(launch: Launch) -> None:
+@pytest.fixture(scope="module")
+def failed(shared: Shared) -> Cell:
+    """A launch that fails, before those that train."""
+    notebook = shared.get()
+    notebook.check(TRAIN, timeout=LONG)
+    return notebook.run("notebook_launcher(train, (4, [Stop]), num_processes=2)", timeout=LONG)
+
+
+def test_a_callback_that_fails_is_the_error(failed: Cell) -> None:
+    """Long: kernel and ranks import what they run."""
+    assert failed.error == "RankError"
+    assert failed.error_text.startswith("rank 1 of 2 raised ValueError: no third step"), failed.error_text
+
+
+@pytest.mark.usefixtures("failed")
+def test_two_ranks_of_the_next_launch_train_as_one_with_the_whole_batch(launch: Launch) -> None:
     both = launch("train, 4")
     (first, second) = both.values
     assert first[0] == second[0] == 2
     assert first[1:3] == second[1:3]
-    ((_, norm, weights, loss),) = launch("train, 8", size=1).values
+    (((_, norm, weights, loss), (_, other, *_)),) = launch("lambda: [train(8), train(4)]", size=1).values
     assert first[1:3] == [pytest.approx(norm, abs=1e-5), pytest.approx(weights, abs=1e-5)]
     assert first[3] == pytest.approx(loss, abs=1e-4)
-    ((_, norm, *_),) = launch("train, 4", size=1).values
-    assert abs(first[1] - norm) > 1e-4
+    assert abs(first[1] - other) > 1e-4
     # The trainer shows its bars on the first rank alone, and logs there.
     assert both.bars[0][0] == ["Training", 4, 4, True]
     assert "Evaluation" in both.names[0]
     assert both.bars[1] == []
     assert {"loss", "learning_rate", "grad_norm", "eval_loss"} <= set(both.metrics[0])
-
-
-def test_a_callback_that_fails_is_the_error_and_the_next_launch_trains(notebook: Notebook, launch: Launch) -> None:
-    cell = notebook.run("notebook_launcher(train, (4, [Stop]), num_processes=2)", timeout=LONG)
-    assert cell.error == "RankError"
-    assert cell.error_text.startswith("rank 1 of 2 raised ValueError: no third step"), cell.error_text
-    assert len(launch("train, 4").values) == 2
 
 
 def test_the_precision_of_the_launch_reaches_it(launch: Launch) -> None:

@@ -25,14 +25,15 @@ def join():
 STOPPED_WITHIN = 4.0
 """Seconds after which nothing of a launch may be left."""
 
-_failed = pytest.StashKey[bool]()
+failed = pytest.StashKey[bool]()
+"""Whether a test, or a fixture of it, has failed."""
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     report = yield
     if report.failed:
-        item.stash[_failed] = True
+        item.stash[failed] = True
     return report
 
 
@@ -103,7 +104,7 @@ def notebook(shared: Shared, request: pytest.FixtureRequest) -> Iterator[Noteboo
     except AssertionError:
         shared.drop()
         raise
-    if request.node.stash.get(_failed, False):
+    if request.node.stash.get(failed, False):
         with contextlib.suppress(AssertionError):  # the test has failed already
             shared.drop()
 

@@ -139,6 +139,27 @@ def test_waiting_for_another_machine_can_be_interrupted(nodes: list[Notebook]):
     wait_until(lambda: _is_listening(port), 5)
     nodes[0].interrupt()
     assert nodes[0].finish(cell, timeout=5).error == "KeyboardInterrupt"
+    wait_until(lambda: not _is_listening(port), 5)
+
+
+def test_a_launch_that_was_interrupted_does_not_stand_in_the_way_of_the_next(nodes: list[Notebook]):
+    port = free_port()
+    cell = launch(nodes[1], 1, port)
+    nodes[1].read_while(lambda: "starting" not in cell.text)
+    nodes[1].interrupt()
+    assert nodes[1].finish(cell, timeout=5).error == "KeyboardInterrupt"
+    cells = [launch(notebook, node, port) for node, notebook in enumerate(nodes)]
+    for node, cell in enumerate(cells):
+        assert nodes[node].finish(cell, timeout=30).value == expected(node), cell.traceback
+
+
+def test_machines_that_form_no_group_begin_and_end_at_different_times(nodes: list[Notebook]):
+    """Each may be in the next launch while the other is in the last."""
+    port = free_port()
+    calls = "[notebook_launcher(int, num_processes=1, num_nodes=2, node_rank={}, use_port={}) for _ in range(3)]"
+    cells = [notebook.begin(calls.format(node, port)) for node, notebook in enumerate(nodes)]
+    for node, cell in enumerate(cells):
+        assert nodes[node].finish(cell, timeout=60).value == "[[0], [0], [0]]", cell.traceback
 
 
 def test_two_machines_with_the_first_rank_are_told_apart(nodes: list[Notebook]):

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import time
+import uuid
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -18,6 +19,10 @@ from notebook_accel.launch.wire.stream import Channel, pair
 
 _PIPE_SIZE = 2**20
 """Capacity of a rank's output pipes in bytes, where the system allows it: a rank that writes more has to wait."""
+
+
+_DRIVER = uuid.uuid4().hex
+"""By which a rendezvous tells an earlier launch of this process from another process with the same node rank."""
 
 
 class Server(Protocol):
@@ -109,6 +114,7 @@ class ServerRanks:
         self._group.send(
             {
                 "op": "meet",
+                "driver": _DRIVER,
                 "host": rendezvous.host,
                 "port": rendezvous.port,
                 "node_rank": rendezvous.node_rank,

@@ -1,0 +1,93 @@
+"""Joins the nodes of a launch, each of which starts its ranks once all have joined, in the store of node 0.
+
+The nodes end a launch one after the other, so one may begin the next while node 0 is still in the last: at the same
+port it then meets the store of that one. It knows it by its own entry there, or by its end, and connects again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import threading
+import time
+import uuid
+from typing import Any
+
+_POLL_INTERVAL = 0.05
+_LEAST_TIMEOUT = 0.1
+"""Seconds for a connection attempt, however soon the launch is given up. For torch, zero would be none at all."""
+
+
+class _StoreOfLastLaunch(Exception):
+    """This node has joined in this store already, for an earlier launch."""
+
+
+def join(request: dict[str, Any], store: Any, closed: threading.Event) -> str | None:
+    """Joins the other nodes.
+
+    Args:
+        request: What the driver has sent: this node, the launch, and where node 0 has its store.
+        store: The store itself, on node 0.
+        closed: Set once the launch has ended on this node.
+
+    Returns:
+        An error message, or an empty string; `None` if the launch has ended before.
+    """
+    deadline = time.monotonic() + request["join_timeout"]
+    entry = f"{request['driver']}/{uuid.uuid4().hex}"
+    while not closed.is_set():
+        try:
+            joined = connect(request, deadline - time.monotonic()) if store is None else store
+            return None if closed.is_set() else _join_in(joined, request, entry, deadline, closed)
+        except _StoreOfLastLaunch:
+            if time.monotonic() > deadline:
+                return _is_taken(request)
+        except RuntimeError as error:
+            if store is not None or time.monotonic() > deadline:
+                return (
+                    f"the machines could not meet at {request['host']}:{request['port']}: {error}\nCheck that the same "
+                    "launch runs on the machine with node_rank=0, and that this machine can reach that port."
+                )
+        closed.wait(_POLL_INTERVAL)
+    return None
+
+
+def connect(request: dict[str, Any], timeout: float) -> Any:
+    """Connects to the store of node 0, which may not listen yet."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    seconds = datetime.timedelta(seconds=max(timeout, _LEAST_TIMEOUT))
+    return TCPStore(request["host"], request["port"], is_master=False, timeout=seconds)
+
+
+def _join_in(store: Any, request: dict[str, Any], entry: str, deadline: float, closed: threading.Event) -> str | None:
+    """Enters this node in the store, and waits for the others. Returns what `join` does."""
+    node, nodes, size = request["node_rank"], request["num_nodes"], request["size"]
+    key = f"notebook-accel/{request['run_id']}/{request['attempt']}"
+    found = store.compare_set(f"{key}/node/{node}", "", entry).decode()
+    if found != entry:
+        if found.startswith(f"{request['driver']}/"):
+            raise _StoreOfLastLaunch
+        return _is_taken(request)
+    store.set(f"{key}/size/{node}", str(size))
+    missing = list(range(nodes))
+    while missing := [other for other in missing if not store.check([f"{key}/size/{other}"])]:
+        if time.monotonic() > deadline:
+            names = ", ".join(map(str, missing))
+            return (
+                f"the machines with node_rank {names} have not joined within {request['join_timeout']:.0f} s. Start "
+                "the same launch there, with the same master_addr, use_port, num_nodes and rdzv_id."
+            )
+        if closed.wait(_POLL_INTERVAL):
+            return None
+    sizes = [int(store.get(f"{key}/size/{other}")) for other in range(nodes)]
+    # The store ends with the launch of node 0, which therefore begins once every other node has read the sizes.
+    readers = store.add(f"{key}/readers", 1)
+    while node == 0 and readers < nodes and time.monotonic() < deadline and not closed.wait(_POLL_INTERVAL):
+        readers = store.add(f"{key}/readers", 0)
+    if set(sizes) != {size}:
+        return f"the machines start different numbers of ranks, {sizes}: give all the same num_processes"
+    return ""
+
+
+def _is_taken(request: dict[str, Any]) -> str:
+    return f"another machine has joined with node_rank={request['node_rank']} already: give each machine its own"
