@@ -10,7 +10,7 @@ Each event is a frozen dataclass. The sockets, the journal, the fold of a job an
     emit.py     ─ how code on a rank emits an event without knowing how the rank was launched
 
 To add an event: write its class, with a new `kind`, in the file of its sender, and export it here. `encoding.py` finds
-it there; a field that JSON does not have needs a row in `_NESTED_FIELDS`. The fold of what it changes applies it:
+it there; a field that JSON does not have needs a row in `NESTED_FIELDS`. The fold of what it changes applies it:
 `launch/job/rank_state.py` for a rank, `launch/job/reducer.py` for the whole job.
 """
 
