@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
-
-from tests.launch.own_processes import alive, outlive
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the system has no such signal")
 
@@ -20,43 +14,43 @@ import os, signal, sys
 from notebook_accel.launch.system import libc
 
 parent = os.getpid()
-child = os.fork()
-if child == 0:
+if os.fork() == 0:
     libc.die_with_parent(parent)
     if "outlive" in sys.argv:
         libc.outlive_parent()
-    os.write(1, f"{os.getpid()}\\n".encode())
+    wait = '''
+import os, time
+os.write(1, b"waits ")
+while os.getppid() == PARENT:
+    time.sleep(0.01)
+os.write(1, b"is alone")
+'''.replace("PARENT", str(parent))
     if "exec" in sys.argv:
-        os.execlp("sleep", "sleep", "1000")
+        os.execl(sys.executable, sys.executable, "-c", wait)
+    exec(wait)
+    os._exit(0)
 while True:
     signal.pause()
 """
 
 
-@contextmanager
-def child_of_a_killed_parent(*arguments: str) -> Iterator[int]:
+def words_of_a_child(*arguments: str) -> str:
+    """What the child of a process writes that is killed as the child waits."""
     command = [sys.executable, "-c", PARENT, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        child = int(parent.stdout.readline())
+        begun = parent.stdout.read(len("waits "))
         parent.kill()
-        parent.wait()
-        try:
-            yield child
-        finally:
-            if alive([child]):
-                os.kill(child, signal.SIGKILL)
+        return begun + parent.stdout.read()  # the child has it open too
 
 
 @pytest.mark.parametrize("then", ["wait", "exec"])
 def test_a_process_ends_with_its_parent(then: str) -> None:
-    with child_of_a_killed_parent(then) as child:
-        assert not outlive([child])
+    assert words_of_a_child(then) == "waits "
 
 
 def test_a_process_may_outlive_its_parent_after_all() -> None:
-    with child_of_a_killed_parent("outlive") as child:
-        assert outlive([child], 0.5) == [child]
+    assert words_of_a_child("outlive") == "waits is alone"
 
 
 def test_a_process_whose_parent_has_ended_before_it_asked_ends_at_once() -> None:
