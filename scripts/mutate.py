@@ -35,7 +35,7 @@ ENVIRONMENTS = {
 """Where the tests of a folder run, if not in .venv; the script of that name has to have made it."""
 LIMIT = 300
 """Seconds for the tests of one fault. A fault that makes them hang longer counts as seen."""
-TEST_LIMIT = 40
+TEST_LIMIT = 60
 """Seconds for one test that sets no limit of its own: less than elsewhere, since with many a fault a test hangs. All
 have to keep within it without a fault."""
 
