@@ -103,13 +103,40 @@ Rich()"""
     assert [each["text/html"] for each in cells("Rich()", "--show 1").bundles] == ["<b>1</b>"]
 
 
+IN_TURN = """
+from notebook_accel import events
+
+def wait_for(step):
+    while not os.path.exists(f"{late} {rank} {step}"): time.sleep(0.01)
+
+wait_for("begin")
+print("a")
+display(HTML("<i>b</i>"))
+events.emit(events.PhaseChanged(events.Phase.RUNNING, "has displayed"))  # comes after what it has displayed
+wait_for("go on")
+print("c")
+"""
+
+
 @pytest.mark.versions
-def test_what_is_displayed_in_between_keeps_its_place(cells: Cells):
+@pytest.mark.parametrize("late", [0, 1])
+def test_what_is_displayed_in_between_keeps_its_place(cells: Cells, late: int):
+    """One rank has written all of its lines before the other begins."""
     cells("from IPython.display import HTML")
-    for late in (0, 1):
-        found = cells(f"time.sleep(0.2 * (rank == {late}))\nprint('a')\ndisplay(HTML('<i>b</i>'))\nprint('c')")
-        assert [each["text/html"] for each in found.bundles] == ["<i>b</i>"]
-        assert found.lines == ["[0-1] a", "[0-1] c"]
+    found = cells(f"late = {late}{IN_TURN}", "--no-block")
+    cells.notebook.check("job = _")
+
+    def step(rank: int, name: str, until: str) -> None:
+        cells.notebook.check(f"open('{late} {rank} {name}', 'w').close()")
+        wait_until(lambda: cells.notebook.value(f"bool({until})"), 20, f"rank {rank} does not {name}")
+
+    for rank in (1 - late, late):
+        step(rank, "begin", f"job.ranks[{rank}].detail == 'has displayed'")
+        step(rank, "go on", f"job.ranks[{rank}].written == 2")
+    cells.notebook.check("job.result(20)")
+    cells.notebook.read_until(found, "[0-1] c", timeout=10)
+    assert [each["text/html"] for each in found.bundles] == ["<i>b</i>"]
+    assert found.lines == ["[0-1] a", "[0-1] c"]
 
 
 @pytest.mark.versions

@@ -104,6 +104,9 @@ def call(host: str, port: int, secret: bytes) -> FrameConnection:
     try:
         answer_challenge(connection, secret)
         deliver_challenge(connection, secret)
+    except AssertionError as error:  # of `answer_challenge` before Python 3.12, for what is no challenge
+        connection.close()
+        raise AuthenticationError("the answer is no challenge") from error
     except BaseException:
         connection.close()
         raise

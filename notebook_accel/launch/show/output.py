@@ -204,6 +204,8 @@ class Output:
         self._merger = LineMerger(ranks)
         self._interposed: dict[tuple[int, str], Callable[[], object]] = {}
         self._interposed_counts: Counter[int] = Counter()
+        self._places_passed = 0
+        """How many of the places that ranks share have been shown; all lines that are held come after them."""
         self._readers = {(rank, stream): LineReader() for rank in ranks for stream in ("stdout", "stderr")}
         self._open: dict[tuple[int, str], LineReader] = {}
         """The readers with an unfinished line."""
@@ -225,6 +227,8 @@ class Output:
         place, so that equal lines before and after it are merged whichever rank comes first.
         """
         self._interposed_counts[rank] += 1
+        if show is None and self._interposed_counts[rank] <= self._places_passed:
+            return  # a place of its own would lie behind the equal lines that follow
         name = str(self._interposed_counts[rank])
         if show is not None:
             self._interposed[rank, name] = show
@@ -266,6 +270,7 @@ class Output:
                 batch = []
             stream = shown
             if stream == _INTERPOSED:
+                self._places_passed = max(self._places_passed, int(text))
                 for rank in ranks:
                     self._interposed.pop((rank, text), _show_nothing)()
                 continue

@@ -27,7 +27,8 @@ def after_main(main=threading.main_thread()):
     main.join()
     os.write(1, b"thread ")
 
-def child(gate):
+def child(gate, opening):
+    os.close(opening)  # so that it also ends if the gate is never opened
     os.read(gate, 1)
     os.write(1, b"child ")
 
@@ -37,7 +38,7 @@ def at_exit():
 
 if __name__ == "__main__":
     gate, opening = os.pipe()
-    multiprocessing.Process(target=child, args=(gate,)).start()
+    multiprocessing.Process(target=child, args=(gate, opening)).start()
     atexit.register(at_exit)
     last = Last()
     threading.Thread(target=after_main).start()

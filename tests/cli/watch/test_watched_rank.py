@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -255,6 +256,12 @@ def test_ranks_are_heard_until_the_launcher_has_ended(shown: Shown, jobs: list[J
     watcher.finish(0)
     assert shown.text.splitlines() == ["[0] rank 0", "[0] really? [1] rank 1"]
     assert not Path(watcher.address).parent.exists()
+
+
+def test_other_users_cannot_reach_the_socket_of_a_watcher() -> None:
+    watcher = Watcher(SUBJECT)
+    assert stat.S_IMODE(Path(watcher.address).parent.stat().st_mode) == 0o700
+    watcher.finish(0)
 
 
 def test_what_is_no_rank_is_not_listened_to(shown: Shown) -> None:

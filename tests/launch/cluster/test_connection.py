@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, answer_challenge
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,9 +121,41 @@ def test_hanging_up_ends_the_wait_of_both(listener: socket.socket) -> None:
     assert sorted(ended) == ["ours", "theirs"]
 
 
-def test_nothing_is_unpickled(listener: socket.socket) -> None:
+class Trap:
+    """Leaves a folder behind when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_nothing_is_unpickled(listener: socket.socket, tmp_path: Path) -> None:
     ours, theirs = both(listener)
     with Connection(os.dup(theirs.fileno())) as pickling:
-        pickling.send({"op": "said"})
+        pickling.send(Trap(tmp_path / "mark"))
     with pytest.raises((UnicodeDecodeError, json.JSONDecodeError)):
         ours.receive()
+    assert not (tmp_path / "mark").exists()
+
+
+def test_who_begins_with_a_pickle_is_not_let_in(listener: socket.socket, tmp_path: Path) -> None:
+    with Connection(socket.create_connection(listener.getsockname()).detach()) as caller:
+        caller.send(Trap(tmp_path / "mark"))
+        with pytest.raises(connection.AuthenticationError):
+            connection.answer(listener.accept()[0], SECRET)
+    assert not (tmp_path / "mark").exists()
+
+
+def test_an_agent_that_is_answered_with_a_pickle_does_not_read_it(listener: socket.socket, tmp_path: Path) -> None:
+    def impersonate() -> None:
+        with Connection(listener.accept()[0].detach()) as caller:
+            caller.send(Trap(tmp_path / "mark"))
+            caller.recv_bytes()  # until the agent hangs up
+
+    impersonating = _aside(impersonate)
+    with pytest.raises(connection.AuthenticationError):
+        connection.call(*listener.getsockname(), SECRET)
+    impersonating.join(10)
+    assert not (tmp_path / "mark").exists()

@@ -64,3 +64,49 @@ def test_a_rank_that_waits_for_nobody_has_all_of_its_time(job: Job) -> None:
     assert group.done == [("close_store",)]
     shutdown.escalate(GRACE)
     assert group.done[1:] == [(0, signal.SIGTERM)]
+
+
+def signals_by_time(job: Job, reason: StopReason) -> list[tuple[float, int, signal.Signals]]:
+    """When each of two ranks gets which signal, if neither heeds any; in tenths of a second."""
+    for rank in range(2):
+        job.apply(rank, PhaseChanged(Phase.RUNNING))
+    group = Group()
+    shutdown = Shutdown(group, job, ONE_CALL, range(2))  # type: ignore[arg-type]
+    shutdown.begin(reason, 0.0)
+    found = []
+    for tenth in range(100):
+        shutdown.escalate(tenth / 10)
+        found += [(tenth / 10, *done) for done in group.done]
+        group.done.clear()
+    assert shutdown.next_step_at() is None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("reason", "asked", "terminated", "killed"),
+    [
+        (StopReason.INTERRUPT, 0.0, 5.0, 6.0),
+        (StopReason.CANCEL, 0.0, 5.0, 6.0),
+        (StopReason.FAILURE, None, 1.0, 1.5),
+        (StopReason.DEATH, None, 0.5, 1.0),
+        (StopReason.TIMEOUT, None, 1.5, 2.5),
+    ],
+)
+def test_a_rank_has_time_to_heed_a_signal_before_it_gets_the_next(
+    job: Job, reason: StopReason, asked: float | None, terminated: float, killed: float
+) -> None:
+    steps = [(asked, signal.SIGINT), (terminated, signal.SIGTERM), (killed, signal.SIGKILL)]
+    assert signals_by_time(job, reason) == [
+        (at, rank, signum) for at, signum in steps if at is not None for rank in range(2)
+    ]
+
+
+def test_a_rank_that_ends_after_its_sigterm_is_not_killed(job: Job) -> None:
+    group = Group()
+    shutdown = Shutdown(group, job, ONE_CALL, range(2))  # type: ignore[arg-type]
+    shutdown.begin(StopReason.FAILURE, 0.0)
+    shutdown.escalate(1.0)
+    assert group.done == [(0, signal.SIGTERM), (1, signal.SIGTERM)]
+    job.apply(0, Exited(None, signal.SIGTERM, at=time.time()))
+    shutdown.escalate(1.5)
+    assert group.done[2:] == [(1, signal.SIGKILL)]

@@ -29,6 +29,8 @@ from tests.launch.own_processes import alive, descendants, outlive, wait_until
 
 pytestmark = pytest.mark.early
 
+GATED = "import os\nwith open(os.path.join(os.path.dirname(__file__), 'gate')) as gate:\n    gate.read()\n"
+"""A package whose import lasts until a named pipe in its folder is opened and closed."""
 PACKAGES = {
     "quiet_package": "import os\nPID = os.getpid()\n",
     "quiet_package.part": "",
@@ -38,7 +40,8 @@ PACKAGES = {
     "deadly_package": "import os\nos._exit(3)\n",
     "another_deadly_package": "import os\nos._exit(3)\n",
     "failing_package": "raise SystemExit('not today')\n",
-    "slow_package": "import os\nwith open(os.path.join(os.path.dirname(__file__), 'gate')) as gate:\n    gate.read()\n",
+    "slow_package": GATED,
+    "held_package": GATED,
     "setting_package": "import os\nSETTING = os.environ.get('SETTING')\n",
     "masking_package": "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})\n",
     "one_more": "",
@@ -110,6 +113,15 @@ def test_the_server_is_fit_to_be_forked(engine: ServerEngine) -> None:
     assert os.getsid(server) == server
     files = [os.path.realpath(f"/proc/{server}/fd/{fd}") for fd in os.listdir(f"/proc/{server}/fd")]
     assert not [path for path in files if path.startswith("/dev/nvidia")]
+
+
+def test_no_socket_of_the_server_or_its_ranks_has_a_name(engine: ServerEngine) -> None:
+    """Whoever knows a socket's name can connect, unless the permissions of its folder forbid it."""
+    with Group(engine) as group:
+        (rank,) = group.wait_for_hello()
+        server = psutil.Process(rank).ppid()
+        for pid in (server, rank):
+            assert {each.laddr for each in psutil.Process(pid).net_connections(kind="unix")} == {""}
 
 
 def test_an_interrupt_of_everything_leaves_the_server_alone(engine: ServerEngine) -> None:
@@ -192,6 +204,36 @@ def test_a_server_that_was_killed_is_replaced_at_the_next_start(engine: ServerEn
             group.wait_for_exits()
         assert not outlive(ranks)
     assert server_of(engine) != server
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_what_a_server_has_started_ends_with_it_even_if_it_can_notice_nothing(method: str, site: Path) -> None:
+    """A server of its own imports torch, or its store and its rank do."""
+    gate = site / "held_package" / "gate"
+    engine = ServerEngine(method)
+    try:
+        with Group(engine) as group:
+            group.call(calls.wait)
+            group.wait_for_running()
+            server = psutil.Process(psutil.Process(group.wait_for_hello()[0]).ppid())
+            roles = 2  # the rank and the store
+            if method == "fork":  # and a successor, which waits in an import
+                os.mkfifo(gate)
+                engine.preload(["held_package"])
+                opened = os.open(gate, os.O_WRONLY)
+                roles += 1
+            server.suspend()  # it starts no more
+            started = server.children()
+            assert len(started) >= roles
+            for each in started:
+                assert wait_until(lambda each=each: each.status() == psutil.STATUS_SLEEPING)
+                each.suspend()
+            server.kill()
+            assert not outlive([each.pid for each in started])
+    finally:
+        engine.close()
+    if method == "fork":
+        os.close(opened)
 
 
 def test_what_was_preloaded_comes_back_after_a_server_was_killed(engine: ServerEngine) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from notebook_accel.errors import StreamError
@@ -157,7 +157,15 @@ def test_random_bytes_are_refused_or_wait(pieces: list[bytes]) -> None:
 
 
 headers = st.dictionaries(st.sampled_from(["blobs", "fds", "a"]), values | st.lists(values, max_size=3), max_size=3)
+
+
+def whole(blobs: list[bytes]) -> bytes:
+    """A message with all of its blobs."""
+    return lengthy(json.dumps({"blobs": list(map(len, blobs))}).encode()) + b"".join(blobs)
+
+
 parts = st.one_of(
+    st.lists(st.binary(max_size=20), max_size=3).map(whole),
     headers.map(lambda header: lengthy(json.dumps(header).encode())),
     st.lists(headers, max_size=2).map(lambda several: lengthy(json.dumps(several).encode())),
     st.integers(-3, 20).map(lambda length: lengthy(json.dumps({"blobs": [length, 1]}).encode())),
@@ -167,6 +175,7 @@ parts = st.one_of(
 
 
 @given(st.lists(parts, max_size=4), st.integers(0, 100))
+@example([whole([b"of", b"two"]), whole([])], 0)
 def test_any_object_is_refused_or_taken_or_waits(made: list[bytes], cut: int) -> None:
     stream = b"".join(made)
     assert outcome([stream[:cut], stream[cut:]]) == read(stream)

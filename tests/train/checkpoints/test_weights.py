@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 from pathlib import Path
+from typing import Any
 
 import accelerate
 import pytest
@@ -150,6 +153,23 @@ def test_weights_of_another_model_are_reported_or_refused(tmp_path: Path) -> Non
         ConfigurationError, match=r"are not this model's: missing '2\.running_mean'.*not in the model '1"
     ):
         weights.load_checkpoint_in_model(fewer, tmp_path, strict=True)
+
+
+class Trap:
+    """Leaves a folder behind when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_weights_that_would_run_code_are_refused(tmp_path: Path) -> None:
+    torch.save({"0.weight": Trap(tmp_path / "mark")}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        weights.load_checkpoint_in_model(layers(), tmp_path)
+    assert not (tmp_path / "mark").exists()
 
 
 REFUSED = {
