@@ -59,10 +59,10 @@ def test_too_little_is_told_with_what_was_found(engine: ClusterEngine, given: di
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"num_nodes": 2, "num_processes": 3}, "3 ranks can't be shared equally by num_nodes=2"),
+        ({"num_nodes": 2, "num_processes": 3}, "3 ranks can't be divided equally among num_nodes=2"),
         ({"num_nodes": 2, "node_rank": 1}, "node_rank=1 has no effect with cluster="),
         ({"num_nodes": 2, "gpus": (0, 1)}, "gpus=(0, 1) has no effect with cluster="),
-        ({"device": "tpu"}, "device='tpu' is not for a cluster"),
+        ({"device": "tpu"}, "device='tpu' does not work on a cluster"),
         ({"device": "cpu", "mixed_precision": "fp16"}, "mixed_precision='fp16' needs a GPU"),
     ],
 )

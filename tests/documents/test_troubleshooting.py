@@ -55,7 +55,7 @@ OPTIONS = {
     "there is nobody to ask": ", block=False",
 }
 """What else the launch has to be told."""
-NEEDS_NO_GPU = "GPUs were asked for, and torch can use none here"
+NEEDS_NO_GPU = "GPUs were requested, but torch cannot use any on this machine"
 STALLS = "rank 0 waits in all_reduce"
 
 

@@ -158,4 +158,4 @@ def test_a_killed_kernel_leaves_its_last_job_up_to_its_end(notebook: Notebook, e
     assert notebook.value("sorted(job.metrics.loss)") == [0.0, 1.0]
     lost = notebook.run("job.result()")
     assert lost.error == "JobLostError"
-    assert "ended with the process that ran it, a kernel that was restarted or has died" in lost.error_text
+    assert "ended because its kernel was restarted or died" in lost.error_text

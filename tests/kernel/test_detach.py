@@ -77,7 +77,7 @@ def test_the_ranks_of_a_detached_job_die_with_its_driver(plain: Notebook, go: Pa
     assert plain.value("job.wait(10), job.status.value") == (True, "ended with its kernel")
     cell = plain.run("job.result()")
     assert cell.error == "JobLostError"
-    assert "ended with the process that ran it, which was killed" in cell.error_text
+    assert "ended because the process that ran it was killed" in cell.error_text
 
 
 def test_an_error_of_a_detached_job_reads_as_any_other(plain: Notebook, go: Path):
@@ -124,7 +124,7 @@ def test_a_rank_in_the_kernel_cannot_be_detached(plain: Notebook):
         os.environ["NOTEBOOK_ACCEL_ENGINE"] = "spawn"
     """)
     assert cell.error == "ConfigurationError"
-    assert "a rank of the inprocess engine lives in this process" in cell.error_text
+    assert "does not work with the inprocess engine, whose rank runs in this process" in cell.error_text
 
 
 def test_a_detached_job_needs_a_journal(plain: Notebook, go: Path, tmp_path: Path):
@@ -138,7 +138,7 @@ def test_a_detached_job_needs_a_journal(plain: Notebook, go: Path, tmp_path: Pat
         os.environ["NOTEBOOK_ACCEL_STATE"] = before
     """)
     assert cell.error == "LaunchError"
-    assert "a detached job is followed by its journal, and that can't be written" in cell.error_text
+    assert "a detached job needs a journal, which can't be written" in cell.error_text
 
 
 def test_notices_of_a_detached_job_are_seen(plain: Notebook, go: Path):

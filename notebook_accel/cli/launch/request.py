@@ -75,7 +75,7 @@ def make(
 
     Raises:
         ConfigurationError: An option, or a combination, cannot work.
-        HardwareError: There are fewer devices than were asked for.
+        HardwareError: There are fewer devices than requested.
     """
     config = option_layer.merged(options, below)
     launched = program(target, arguments, options)

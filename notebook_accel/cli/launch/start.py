@@ -34,7 +34,7 @@ def start(agent: Agent, target: str, arguments: Sequence[str], options: Mapping[
 
     Raises:
         ConfigurationError: An option, or a combination, cannot work.
-        HardwareError: There are fewer devices than were asked for.
+        HardwareError: There are fewer devices than requested.
     """
     given = {name: value for name, value in options.items() if value not in (None, ())}
     file = given.get("config_file")

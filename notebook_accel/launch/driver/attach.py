@@ -1,4 +1,4 @@
-"""`attach` and `jobs`: finds launched jobs again, of this process or another, by their journals."""
+"""`attach` and `jobs`: find jobs that this process or another has launched, through their journals."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.show import front_end
 
 _local_jobs: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
-"""The jobs that this process runs, by id: `attach` returns the very object."""
+"""The jobs that this process runs, by id; `attach` returns the same object."""
 
 
 def attach(job: str | Job | None = None) -> Job:
-    """Shows a job again, below this cell: to its end if it still runs, otherwise its last state.
+    """Shows a job again below this cell: until it ends if it is still running, otherwise in its last state.
 
-    Works after a page has been reloaded, in another notebook, and after a restart of the kernel.
+    Works after the page is reloaded, in another notebook, and after the kernel is restarted.
 
     Args:
-        job: Its `id`, or as much of that as tells it apart; by default the last job of this notebook, or
-            the last of all if it has none.
+        job: Its `id`, or enough of its beginning to be unique. Defaults to the last job of this notebook, or to the
+            last job of any notebook if this one has none.
 
     Returns:
-        The job, as the launch would have returned it. `cancel` stops it, wherever it runs; `result` has its values if
-        it was launched in this kernel with `block=False`, or anywhere with `detach=True`.
+        The job, as the launch would have returned it. `cancel` stops it wherever it runs; `result` returns its values
+        if it was launched in this kernel with `block=False`, or anywhere with `detach=True`.
 
     Raises:
-        ConfigurationError: There is no such job, or no such view as NOTEBOOK_ACCEL_VIEW names.
-        JobLostError: What is on disk of it can't be read.
+        ConfigurationError: There is no such job, or NOTEBOOK_ACCEL_VIEW names a view that does not exist.
+        JobLostError: The job's journal cannot be read.
     """
     record = records.find(job.id if isinstance(job, Job) else job, front_end.current.origin())
     followed = follow(record)
@@ -65,9 +65,9 @@ class JobSummary:
     """A line of `jobs()`."""
 
     id: str
-    """`attach` finds the job by it."""
+    """What to pass to `attach`."""
     name: str
-    """The launched function's, or the cell's."""
+    """The name of the launched function or cell."""
     status: Status
     started: float
     """Seconds since the epoch."""
@@ -91,7 +91,7 @@ class Jobs(list[JobSummary]):
 
 
 def jobs() -> Jobs:
-    """The last jobs of this user, the newest first, whichever notebook has launched them."""
+    """This user's most recent jobs, newest first, from all notebooks."""
     summaries = Jobs()
     for record in reversed(records.all_records()):
         try:

@@ -19,7 +19,7 @@ class Ending(enum.Enum):
 
 @dataclass
 class Attempt:
-    """What an attempt, or one call on persistent ranks, leaves behind."""
+    """The result of an attempt, or of one call on persistent ranks."""
 
     ending: Ending
     stacks: list[str]
@@ -28,4 +28,4 @@ class Attempt:
     """The ranks' stacks when the timeout passed."""
     oom_killed: bool
     escalated: bool
-    """Ranks were signalled: a collective that they were in may have completed on some and not on others."""
+    """Ranks were signalled, so a collective that they were in may have completed on some but not on others."""

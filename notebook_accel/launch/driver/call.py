@@ -141,7 +141,7 @@ class CallRunner:
         return self._shutdown.given_up or not self._unfinished
 
     def _drain_pipes(self) -> None:
-        """Reads what ranks wrote before they answered: pipe and channel are not ordered relative to each other."""
+        """Reads what ranks wrote before they answered: a pipe and a channel are not ordered relative to each other."""
         for rank, state in self._member_states():
             if not state.exited:
                 self._pipes.drain(rank)
@@ -207,7 +207,7 @@ class CallRunner:
             for message in messages or ():
                 is_progress &= self._on_message(rank, message)
         except StreamError:
-            # Something other than the rank's channel writes to its socket: the rank can't be understood any more.
+            # Something else has written to the rank's socket, so the rank's messages can no longer be decoded.
             self._ranks.signal(rank, signal.SIGKILL)
             messages = None
         if messages is None:
@@ -266,9 +266,9 @@ class CallRunner:
             self._unfinished.discard(rank)
 
     def _release_ranks(self) -> None:
-        """Lets ranks that have answered exit: all at once, when all have answered or the shutdown has begun.
+        """Lets the ranks that have answered exit, all together, once all have answered or the shutdown has begun.
 
-        A rank that returns right after the rendezvous would otherwise be gone before all others have connected to it.
+        Otherwise, a rank that returns right after the rendezvous would be gone before the others have connected to it.
         """
         if self._shutdown.reason is not None or not self._unanswered:
             for rank in self._answered:
@@ -298,7 +298,7 @@ class CallRunner:
         self._release_ranks()
 
     def _time_to_next_timer(self) -> float:
-        """Seconds until a timer is due, whether or not a rank sends something."""
+        """Seconds until a timer is due, even if no rank sends anything."""
         now = time.monotonic()
         times = [now + _TIMER_INTERVAL]
         if (due := self._shutdown.next_step_at()) is not None:
@@ -321,13 +321,13 @@ class CallRunner:
         self._shutdown.escalate(now)
 
     def _on_timeout_stacks(self, stacks: StacksByRank) -> None:
-        """Keeps the stacks for the error of the timeout, and lets the escalation go on."""
+        """Keeps the stacks for the timeout error, and lets the escalation continue."""
         self._stacks_at_timeout = stacks
         self._shutdown.skip_wait()
 
 
 def _with_cell_name(event: Event) -> Event:
-    """Adds the location to the detail of a phase, with the cell's name: only the kernel knows it."""
+    """Adds the location, with the cell's name, to the detail of a phase. Only the kernel knows cell names."""
     if isinstance(event, PhaseChanged) and event.frame is not None:
         return replace(event, detail=f"{event.detail} at {stack_frames.where(event.frame)}")
     return event

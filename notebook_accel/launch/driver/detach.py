@@ -1,4 +1,4 @@
-"""Starts a job that outlives the kernel: sends it to a driver process of its own, and follows it by its journal."""
+"""Starts a job that outlives the kernel: sends it to a separate driver process and follows it through its journal."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel, pair
 
 _ENTRY = "notebook_accel.launch.driver.detached_main:main"
-_WHAT = "the process that is to run the job"
+_WHAT = "the process for the detached job"
 _START_TIMEOUT = 60.0
-"""Seconds that the process has to report that it is ready."""
+"""How many seconds the process has to report that it is ready."""
 
 
 def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str) -> Job:
     """Starts the job, and shows it below this cell.
 
     Raises:
-        LaunchError: The process that is to run it can't be started, or can't write the job's journal.
+        LaunchError: The process for the job can't be started, or can't write the job's journal.
     """
     cells = {file: (front_end.current.display_name(file), text) for file, text in payload.sources(packed).items()}
     order = JobOrder(planned, dict(environ), packed.layout, name, front_end.current.origin(), cells)
@@ -41,7 +41,7 @@ def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str
         try:
             process = processes.start(_ENTRY, child_end, log)
         except OSError as error:
-            raise LaunchError(f"{_WHAT} can't be started: {error}") from error
+            raise LaunchError(f"{_WHAT} could not be started: {error}") from error
         with contextlib.suppress(OSError):  # it has exited, and its log says why
             channel.send({}, blobs=[pickle.dumps(order), *packed.parts], fds=packed.fds)
         process.wait()  # it forks the driver, and exits at once
@@ -54,7 +54,7 @@ def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str
 
 
 def _send_go(channel: Channel, planned: Plan, pid: int, environ: Mapping[str, str]) -> None:
-    """Tells the process to start the job; with this process's warm fork server, where the engine has one."""
+    """Sends the job to the process, along with this process's warm fork server if the engine has one."""
     control = plan.engine_of(planned).hand_over(pid, environ)
     if control is None:
         channel.send({"go": True})
@@ -73,4 +73,4 @@ def _receive_reply(channel: Channel) -> dict[str, Any] | None:
             if "error" in message.header:
                 raise LaunchError(message.header["error"])
             return message.header
-    raise LaunchError(f"{_WHAT} has not begun within {_START_TIMEOUT:g} s")
+    raise LaunchError(f"{_WHAT} was not ready within {_START_TIMEOUT:g} s")

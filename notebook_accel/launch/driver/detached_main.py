@@ -1,4 +1,4 @@
-"""The process that runs a detached job: it is the job's driver, as the kernel is for other jobs."""
+"""The process that runs a detached job. It is the job's driver, as the kernel is for other jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from notebook_accel.launch.wire.stream import Channel
 
 @dataclass(frozen=True)
 class JobOrder:
-    """The job to run, as the kernel sends it. The payload's parts or its descriptor travel in the same message."""
+    """The job to run, as the kernel sends it. The same message carries the payload's parts or its descriptor."""
 
     plan: Plan
     environ: Mapping[str, str]
@@ -39,7 +39,7 @@ class JobOrder:
 
 
 class JournalFrontEnd(Terminal):
-    """Shows nothing; notices go into the journal, for whoever follows the job."""
+    """Shows nothing; writes notices to the journal, for processes that follow the job."""
 
     def __init__(self, order: JobOrder) -> None:
         self._order = order
@@ -64,8 +64,9 @@ class JournalFrontEnd(Terminal):
 
 def main(fd: int) -> None:
     """The entry point of the process; `fd` is its socket to the kernel that launches the job."""
+    # A kernel's children are killed with it. This fork makes the driver an orphan, which survives.
     if os.fork():
-        os._exit(0)  # a kernel's children are ended with it: the fork makes this process nobody's child
+        os._exit(0)
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -83,7 +84,7 @@ def main(fd: int) -> None:
     try:
         record = launch.journal.open()
     except OSError as error:
-        channel.send({"error": f"a detached job is followed by its journal, and that can't be written: {error}"})
+        channel.send({"error": f"a detached job needs a journal, which can't be written: {error}"})
         return
     launch.collect = Results(record.results, launch.job).collect
     channel.send({"folder": record.path.name, "pid": os.getpid()})

@@ -17,7 +17,7 @@ from notebook_accel.launch.job.text import spans
 from notebook_accel.launch.show import front_end
 
 _NOTICE_AFTER = 1.0
-"""Seconds after an interrupt until a notice says which ranks are being waited for."""
+"""Seconds after an interrupt until a notice says which ranks have not ended yet."""
 _CLOSE_STORE_AFTER = 0.5
 """Seconds after the first of the stopped ranks has exited until the store is closed to the others."""
 _TERMINATE_WAITING_AFTER = 1.5
@@ -25,7 +25,7 @@ _TERMINATE_WAITING_AFTER = 1.5
 
 
 class Shutdown:
-    """Stops the ranks of one call, as its policy says.
+    """Stops the ranks of one call according to a policy.
 
     Args:
         group: The ranks.
@@ -48,7 +48,7 @@ class Shutdown:
         self._began_at = 0.0
         self._steps: list[tuple[float, signal.Signals | StopAction]] = []
         self._deferred: set[int] = set()
-        """Ranks that were too early in their start, or idle, to be interrupted; they get the signal once they run."""
+        """Ranks that were starting or idle when the others were interrupted; they get the signal once they run."""
         self._first_exit: float | None = None
         """When the first rank was seen to have exited."""
         self._store_closed = False
@@ -56,7 +56,7 @@ class Shutdown:
 
     @property
     def is_requested(self) -> bool:
-        """Whether the user requested it, as opposed to a failure or the timeout."""
+        """Whether the user requested the stop, as opposed to a failure or the timeout."""
         return self.reason in (StopReason.INTERRUPT, StopReason.CANCEL)
 
     def begin(self, reason: StopReason, now: float) -> None:
@@ -65,11 +65,11 @@ class Shutdown:
         self._restart(self._policy.steps[reason], now)
 
     def end_at_once(self, now: float) -> None:
-        """Switches to the steps for a second request to stop: the last resort, at once."""
+        """Switches to the steps for a second request to stop, which take effect at once."""
         self._restart(self._policy.on_second_request, now)
 
     def skip_wait(self) -> None:
-        """Makes the next step due now: there is nothing more to wait for."""
+        """Makes the next step due now, since there is nothing left to wait for."""
         if self._steps:
             self._began_at -= self._steps[0][0]
 
@@ -78,7 +78,7 @@ class Shutdown:
         return self._began_at + self._steps[0][0] if self._steps else None
 
     def on_event(self, rank: int, event: Event) -> None:
-        """Sends a deferred interrupt to a rank whose phase shows that it runs by now."""
+        """Sends a deferred interrupt to a rank whose phase shows that it is now running."""
         if isinstance(event, PhaseChanged) and rank in self._deferred:
             self._deferred.discard(rank)
             self._group.ranks.signal(rank, signal.SIGINT)
@@ -106,7 +106,7 @@ class Shutdown:
         return ((rank, self._job.ranks[rank]) for rank in self._members if not self._job.ranks[rank].exited)
 
     def _release_waiting(self, now: float) -> None:
-        """Ends ranks that wait for one that has exited: they wait in C++, where no KeyboardInterrupt is raised."""
+        """Ends ranks that wait for one that has exited. They wait in C++, where no KeyboardInterrupt can be raised."""
         if self._first_exit is None and any(self._job.ranks[rank].exited for rank in self._members):
             self._first_exit = now
         if self._first_exit is None:
@@ -133,7 +133,7 @@ class Shutdown:
                 self._interrupt(rank, state, step)
 
     def _interrupt(self, rank: int, state: RankState, signum: signal.Signals) -> None:
-        """Sends a signal to a persistent rank, which is to survive it."""
+        """Sends a signal that a persistent rank must survive."""
         self._job.apply(rank, Signalled(signum))
         if state.phase in (Phase.STARTING, Phase.IDLE):
             self._deferred.add(rank)  # no handler yet, or no cell to interrupt

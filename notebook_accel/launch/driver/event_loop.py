@@ -1,7 +1,7 @@
 """The event loop of a call, with throttled sources.
 
-A process that wakes among many busy ones finds its CPU caches cold, which costs several times the work that it wakes
-for. Channels that carry only progress are therefore read together, at intervals, and everything else at once.
+On a busy machine, a process that wakes up finds its CPU caches cold, which costs several times as much as the work
+itself. Channels that carry only progress are therefore read together, at intervals, and everything else at once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from notebook_accel.launch.wire.stream import HasFileno
 Source = int | HasFileno
 
 THROTTLE, MAX_THROTTLE = 0.002, 0.1
-"""Seconds between two reads of the throttled sources: so many for each of them, up to a maximum for all."""
+"""Seconds between two reads of the throttled sources: an amount for each source, up to a maximum for all."""
 UNTHROTTLED = 1.0
-"""Seconds from the start in which nothing is throttled: most launches are over by then."""
+"""Seconds from the start during which nothing is throttled. Most launches are over by then."""
 
 
 class EventLoop:

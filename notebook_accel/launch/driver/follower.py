@@ -1,4 +1,4 @@
-"""Follows a job of another process by its journal: replays the events, and shows output and state until it ends."""
+"""Follows another process's job through its journal: replays the events, and shows output and state until it ends."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from notebook_accel.launch.show.output import Output
 _POLL_INTERVAL = 0.1
 """Seconds between two reads of the journal."""
 _OWNER_CHECK_EVERY = 10
-"""Reads of the journal between two checks that the process that runs the job is alive."""
+"""Reads of the journal between two checks that the job's process is alive."""
 _BACKLOG = 1000
-"""The most lines that are shown of those written before the job was followed."""
+"""How many of the lines written before the job was followed are shown, at most."""
 
 
 class Follower:
@@ -52,7 +52,7 @@ class Follower:
         earlier = len(self._lines) - _BACKLOG
         if earlier > 0:
             del self._lines[:earlier]
-            self._notices.insert(0, f"{earlier} earlier lines are left out; job.ranks has the last of each rank")
+            self._notices.insert(0, f"{earlier} earlier lines are not shown; job.ranks has the last lines of each rank")
 
     @property
     def has_ended(self) -> bool:
@@ -93,19 +93,19 @@ class Follower:
             if rank is not None and isinstance(event, Line):
                 self._lines.append((rank, event))
             elif rank is not None and isinstance(event, LinesLeftOut):
-                self._notices.append(f"{event.count} lines of rank {self.job.ranks[rank].rank} are left out")
+                self._notices.append(f"{event.count} lines of rank {self.job.ranks[rank].rank} are not shown")
             elif isinstance(event, Notice):
                 self._notices.append(event.text)
             self.job.apply(rank, event)
 
     def _check_owner(self) -> None:
-        """Records the end of a job whose process has ended without recording it."""
+        """Records the end of a job whose process ended without recording it."""
         if self.has_ended or self._record.is_running():
             return
-        self._read()  # it may have ended the job first
+        self._read()  # the process may have recorded the end just before it exited
         if not self.has_ended:
-            text = f"{self.job.title} ended with the process that ran it, " + (
-                "which was killed" if self._tail.head.detached else "a kernel that was restarted or has died"
+            text = f"{self.job.title} ended because " + (
+                "the process that ran it was killed" if self._tail.head.detached else "its kernel was restarted or died"
             )
             self.job.apply(None, JobEnded(Status.LOST.value, self._record.last_written(), text))
 

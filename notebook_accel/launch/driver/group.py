@@ -1,4 +1,4 @@
-"""A started group of ranks: what is known of each across calls, and the messages that can be sent to it."""
+"""A started group of ranks: the state of each across calls, and the messages that can be sent to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from notebook_accel.launch.engines.contract import Engine, GroupSpec
 from notebook_accel.launch.wire.payload import Payload
 
 _EXIT_TIMEOUT = 2.0
-"""Seconds that ranks have to exit by themselves, with all their exit handlers."""
+"""How many seconds ranks have to exit by themselves and run their exit handlers."""
 
 
 class RankGroup:
@@ -49,7 +49,7 @@ class RankGroup:
             raise
         self.size = spec.size
         self.busy: set[int] = set()
-        """Ranks that have been sent a call, and have not answered."""
+        """Ranks that have been sent a call but have not answered."""
         self.exited: dict[int, Exited] = {}
         """Ranks that have exited."""
         self.stacks: dict[int, int] = {}
@@ -66,7 +66,7 @@ class RankGroup:
         self.ranks.call(rank, payload)
 
     def disconnect(self) -> None:
-        """Has all ranks, busy or not, cut their connections to each other. Each closes those that it has accepted."""
+        """Makes all ranks, busy or not, cut their connections to each other. Each closes those that it has accepted."""
         for rank in range(self.size):
             self._send(rank, Disconnect())
 
@@ -81,7 +81,7 @@ class RankGroup:
     # From the ranks
 
     def on_event(self, rank: int, event: Event, fds: Sequence[int] = ()) -> None:
-        """Records what a rank's event says beyond the current call."""
+        """Records the part of a rank's event that outlasts the current call."""
         if isinstance(event, Hello):
             self._hellos[rank] = event
             if fds:
@@ -109,7 +109,7 @@ class RankGroup:
         self.busy.discard(rank)
 
     def catch_up(self) -> None:
-        """Handles what has happened since the last call ended: a rank may have answered late, or exited.
+        """Handles late answers and exits of ranks since the last call ended.
 
         Raises:
             LaunchError: The process that starts the ranks has ended.
@@ -150,7 +150,7 @@ class RankGroup:
     # The end
 
     def stop(self) -> None:
-        """Lets idle ranks exit as a program does, with its exit handlers; then kills the rest, and frees everything."""
+        """Lets idle ranks exit normally, with their exit handlers; then kills the rest and frees all resources."""
         for channel in self.ranks.channels:
             channel.finish()
         deadline = time.monotonic() + _EXIT_TIMEOUT
@@ -164,7 +164,7 @@ class RankGroup:
         self.close()
 
     def close(self) -> None:
-        """Kills the ranks that are left, and frees everything."""
+        """Kills the remaining ranks and frees all resources."""
         self.ranks.close()
         self._ports.close()
         for fd in self.stacks.values():

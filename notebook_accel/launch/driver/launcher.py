@@ -1,4 +1,4 @@
-"""`notebook_launcher`: a function from a cell, run on every rank."""
+"""`notebook_launcher`: runs a function from a cell on every rank."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def notebook_launcher(
 ) -> Any:
     """Runs `function(*args, **kwargs)` on several ranks, and returns what each of them returned.
 
-    The function may be defined in a cell, and may use whatever the notebook has defined: it is pickled by value, and
+    The function may be defined in a cell and may use anything that the notebook defines: it is pickled by value, and
     each rank works on copies. Output appears below the cell, labelled by rank. The positional parameters are those of
-    Hugging Face Accelerate's function of the same name. What is not given is as `%accelerate`, the environment or the
-    configuration file say, and otherwise as described here.
+    Hugging Face Accelerate's function of the same name. Arguments that are not given are taken from `%accelerate`,
+    the environment or the configuration file; otherwise the defaults below apply.
 
     Args:
         function: What to run. Any callable that cloudpickle can pickle.
@@ -62,32 +62,33 @@ def notebook_launcher(
         num_processes: Ranks on this machine; with `cluster`, on all machines together. By default one for each
             accelerator, or one for each physical core up to 4.
         mixed_precision: `no`, `fp16`, `bf16` or `fp8`: the default of every `Accelerator` on the ranks.
-        use_port: The port on which the ranks meet. With one machine, 29500 stands for any free port.
+        use_port: The port of the rendezvous. On a single machine, 29500 stands for any free port.
         master_addr: With several machines, the address of the one with `node_rank=0`.
         node_rank: Which of the machines this is, from 0.
-        num_nodes: How many machines take part. Without `cluster` each makes the same call, with its own `node_rank`,
-            and gets its own ranks' results.
-        rdzv_backend: Only `static`: the rendezvous has an address that is known beforehand.
+        num_nodes: How many machines take part. Without `cluster`, make the same call on each machine, with its own
+            `node_rank`; each call returns the results of that machine's ranks.
+        rdzv_backend: Must be `static`: the address of the rendezvous is known beforehand.
         rdzv_endpoint: `host:port`, instead of `master_addr` and `use_port`.
-        rdzv_conf: `{"timeout": seconds}` to wait for the other machines; 300 by default.
-        rdzv_id: A name of the run; machines join only with the same one.
-        max_restarts: How often the whole group is started again after a failure.
+        rdzv_conf: `{"timeout": seconds}`: how long to wait for the other machines; 300 by default.
+        rdzv_id: A name for the run; only machines that use the same name join it.
+        max_restarts: How many times the whole group is restarted after a failure.
         monitor_interval: Seconds between two heartbeats of each rank.
         log_line_prefix_template: The label of output lines; may use `${rank}`, `${local_rank}` and `${role_name}`.
         kwargs: The function's keyword arguments.
-        gpus: Which GPUs to use, one entry for each rank: numbers as the notebook sees them. A GPU named twice is
-            shared.
-        device: `cpu`, `cuda`, `mps` or `tpu`, where the default is not wanted.
-        env: Environment variables for the ranks, beside the notebook's.
-        timeout: Seconds after which the ranks are ended, and the error shows where each of them was.
-        stall_after: Seconds without progress, while ranks wait for others, after which it is shown where each rank is;
-            `None` for never.
-        cluster: Where `num_nodes` machines are to be had: `auto` for the Ray cluster that this machine is a node of, or
-            the address of one, `ray://host:10001` or `host:6379`. The one call here starts the ranks on all of them.
-        insecure: With `True`, a cluster of other machines is used though it asks nobody for a token.
+        gpus: Which GPUs to use, one entry for each rank, as the notebook numbers them. Ranks share a GPU that is listed
+            more than once.
+        device: `cpu`, `cuda`, `mps` or `tpu`, to override the default.
+        env: Environment variables for the ranks, in addition to the notebook's.
+        timeout: Seconds after which the ranks are ended; the error shows where each of them was.
+        stall_after: Seconds without progress, while ranks wait for others, after which the job shows where each rank
+            is; `None` for never.
+        cluster: The cluster that provides the `num_nodes` machines: `auto` for the Ray cluster that this machine
+            belongs to, or an address such as `ray://host:10001` or `host:6379`. This one call starts the ranks on all
+            of the machines.
+        insecure: With `True`, uses a cluster of other machines even if it does not require a token.
         block: With `False`, returns a `Job` at once, and the notebook stays free.
-        detach: With `True`, the same, and the job goes on whatever becomes of the notebook's kernel; `attach` finds it
-            again from any other.
+        detach: With `True`, also returns a `Job` at once, and the job keeps running even if the notebook's kernel
+            ends; `attach` finds it from any other kernel.
 
     Returns:
         A list with the value of each rank, tensors on the CPU; or `None` if all returned `None`. With `block=False` or
@@ -95,12 +96,12 @@ def notebook_launcher(
 
     Raises:
         ConfigurationError: An argument cannot work.
-        HardwareError: There are fewer devices than were asked for.
+        HardwareError: There are fewer devices than requested.
         PayloadError: The function or an argument cannot be pickled.
         LaunchError: The ranks could not be started.
         RankError: A rank failed; its exception is the `__cause__`.
-        RankTimeoutError: `timeout` has passed.
-        KeyboardInterrupt: The notebook was interrupted. Ranks get one too, and 5 seconds to end.
+        RankTimeoutError: The ranks did not finish within `timeout`.
+        KeyboardInterrupt: The notebook was interrupted. The ranks are interrupted too, and have 5 seconds to end.
     """
     settings = resolve(locals())  # picks what is a setting by its name
     call = checks.call(function, args, kwargs)
@@ -112,7 +113,7 @@ def notebook_launcher(
     planned = plan.make(settings, found, engine)
     if detach and not engine.isolated:
         raise ConfigurationError(
-            f"detach=True: a rank of the {engine.name} engine lives in this process, and ends with it"
+            f"detach=True does not work with the {engine.name} engine, whose rank runs in this process and ends with it"
         )
     packed = payload.pack(*call) if engine.isolated else payload.wrap_in_process(*call)
     if detach:
@@ -123,11 +124,11 @@ def notebook_launcher(
     launch = Launch(engine, planned, environ, packed, _name(function), open_view)
     if block is False:
         attach.remember(launch.job)
-        context = contextvars.copy_context()  # keeps what is printed in the cell that has started the job
+        context = contextvars.copy_context()  # prints below the cell that started the job
         threading.Thread(target=context.run, args=(launch.run,), name=f"launch {launch.job.name}", daemon=True).start()
         return launch.job
     launch.job.blocking = True
-    # The panel's Stop ends the cell as an interrupt does.
+    # The panel's Stop button ends the cell as an interrupt does.
     launch.job.runner.cancel = lambda: launch.requests.submit(StopReason.INTERRUPT)
     with catch_sigint(launch.requests):
         launch.run()
@@ -135,7 +136,7 @@ def notebook_launcher(
 
 
 def debug_launcher(function: Callable[..., Any], args: Sequence[Any] = (), num_processes: int = 2) -> Any:
-    """Runs `function(*args)` on CPU ranks of this machine, whatever the hardware and the settings for it are.
+    """Runs `function(*args)` on CPU ranks of this machine, regardless of its hardware and the settings for that.
 
     See `notebook_launcher`.
     """

@@ -50,7 +50,7 @@ class Pipes:
                 pass
 
     def unregister(self, rank: int) -> None:
-        """Stops polling. End of file may never come: a process that the rank has started may hold its pipes open."""
+        """Stops polling. End of file may never come, since a child process of the rank may hold its pipes open."""
         for fd, _ in self._group.pipes(rank):
             self._event_loop.unregister(fd)
 
@@ -59,7 +59,7 @@ class Pipes:
         self._record(rank, "stdout", self._output.end(self._global(rank), time.monotonic()))
 
     def interpose(self, rank: int, show: Callable[[], object] | None) -> None:
-        """Shows something else, in its order within the rank's output; `None` if it is not shown of this rank."""
+        """Shows something else, in its order within the rank's output; `None` if this rank's output is not shown."""
         self.drain(rank)
         self._output.interpose(self._global(rank), show, time.monotonic())
 

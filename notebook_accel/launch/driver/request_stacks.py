@@ -1,7 +1,7 @@
-"""Requests the Python stacks of running ranks: for `job.stacks()`, for a stall, and for the error of a timeout.
+"""Requests the Python stacks of running ranks, for `job.stacks()`, a stall, or a timeout error.
 
-A rank normally replies with its stacks itself. One that can't, because C code holds the GIL, gets a signal on which
-faulthandler writes the stacks to the rank's file: that needs no GIL.
+A rank normally replies with its stacks itself. A rank that can't, because C code holds the GIL, is sent a signal that
+makes faulthandler write the stacks to the rank's file, which does not need the GIL.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from notebook_accel.launch.wire.constants import STACKS_SIGNAL
 from notebook_accel.launch.wire.stream import Channel
 
 _SIGNAL_AFTER = 1.0
-"""Seconds without a reply after which a rank gets the signal: enough for any that can run Python,even if busy."""
+"""Seconds without a reply after which a rank gets the signal. Any rank that can run Python replies sooner."""
 _DUMP_QUIET = 0.05
-"""Seconds without growth after which a rank's stacks file is taken for complete."""
+"""Seconds without growth after which a rank's stacks file is considered complete."""
 _TIMEOUT = 2.0
-"""Seconds after which the callbacks get the stacks that there are."""
+"""Seconds after which the callbacks get the stacks collected so far."""
 _MAX_DUMP = 2**20
 
 
@@ -69,7 +69,7 @@ class StackRequests:
             self._request.stacks_by_rank[rank] = reply.threads
 
     def close(self) -> None:
-        """Calls the callbacks that still wait, with the stacks that there are."""
+        """Calls the waiting callbacks with the stacks collected so far."""
         if self._request is not None:
             self._finish(self._request)
         while self._pending:
@@ -126,11 +126,11 @@ class _Request:
     sent_at: float
     stacks_by_rank: dict[int, Sequence[ThreadStack]]
     dump_sizes: dict[int, tuple[int, float]]
-    """The signalled ranks: the size of each one's file, and since when it has had it."""
+    """The signalled ranks: the size of each rank's file, and when it reached that size."""
     callbacks: list[Callable[[StacksByRank], object]]
 
 
 def _empty(fd: int) -> None:
-    """Empties a stacks file. The rank shares the open file and so its offset, which is reset too."""
+    """Empties a stacks file and resets its offset, which the rank shares because it shares the open file."""
     os.ftruncate(fd, 0)
     os.lseek(fd, 0, os.SEEK_SET)

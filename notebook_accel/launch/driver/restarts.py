@@ -1,4 +1,4 @@
-"""A launch from its plan to its end: one job, and an attempt for each restart."""
+"""Runs a launch from its plan to its end: one job, with an attempt for each restart."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
 
 Collect = Callable[[Sequence[RankState]], tuple[list[Any] | None, Exception | None]]
-"""From the states of ranks that have returned to their values, or the error if a value cannot be loaded."""
+"""Turns the states of ranks that have returned into their values, or an error if a value cannot be loaded."""
 
 
 def unpickled(ranks: Sequence[RankState]) -> tuple[list[Any] | None, Exception | None]:
@@ -101,7 +101,7 @@ class Launch:
             try:
                 attempt = self._attempt(number, view, deadline)
             except LaunchError as error:
-                # The engine's process was killed from outside. Unless user code has begun, a new one serves as well.
+                # The engine's process was killed from outside. If no user code has started, retry with a new one.
                 if not error.engine_lost or any(state.pid is not None for state in self.job.ranks):
                     raise
                 attempt = self._attempt(number, view, deadline)

@@ -1,8 +1,8 @@
 """Decides whether a job has stalled, and reports which ranks wait for which.
 
-A bar that moves, a metric, a line of output and a new phase are progress. That no rank makes any is not enough: ranks
-may compute for hours. A job has stalled when some ranks wait in collectives, and the ranks that they may wait for make
-no progress, or wait in collectives too. `StallWatch._has_stalled` is that rule.
+A bar that moves, a metric, a line of output and a new phase all count as progress. A job without progress has not
+necessarily stalled, since ranks may compute for hours. It has stalled when some ranks wait in collectives, and the
+ranks that they may be waiting for make no progress or wait in collectives too. `StallWatch._has_stalled` is that rule.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class StallWatch:
         """Requests the ranks' stacks, and calls back with them."""
         self._last_progress = [now] * len(job.ranks)
         self._reported: object = None
-        """The stall as last reported: the phase of each rank, and its detail; `None` without one."""
+        """The stall as last reported: the phase of each rank and its detail; `None` if there is no stall."""
 
     def on_event(self, rank: int, event: Event, now: float) -> None:
-        """Notes progress. Called before the job applies the event, since a bar is compared with its last state."""
+        """Records progress. Call it before the job applies the event, because it compares a bar with its last state."""
         if _is_progress(event, self._job.ranks[rank]):
             self._last_progress[rank] = now
 
@@ -64,7 +64,7 @@ class StallWatch:
     def _has_stalled(self, now: float) -> bool:
         idle = self._without_progress(now)
         waiting = [rank for rank in idle if self._job.ranks[rank].phase is Phase.WAITING]
-        # A rank that makes progress may be the one that they wait for, unless one is idle outside of any collective.
+        # The others may be waiting for a rank that makes progress, unless some rank is idle outside of any collective.
         return bool(waiting) and (len(idle) > len(waiting) or len(waiting) == self._count_running())
 
     def _count_running(self) -> int:
@@ -81,7 +81,7 @@ class StallWatch:
 def _is_progress(event: Event, state: RankState) -> bool:
     if isinstance(event, Bar):
         before = state.bars.get(event.bar)
-        return before is None or _reading(before) != _reading(event)  # tqdm redraws a bar that has not moved, too
+        return before is None or _reading(before) != _reading(event)  # tqdm also redraws bars that have not moved
     if isinstance(event, PhaseChanged):
         return event.phase is not Phase.WAITING
     return isinstance(event, (Metrics, Line))

@@ -1,6 +1,6 @@
-"""Why a call is stopped, how a request to stop reaches the driver, and the signals that ranks then get, and when.
+"""Why a call is stopped, how a request to stop reaches the driver, and which signals the ranks get and when.
 
-`_ESCALATION` has the times at which SIGINT becomes SIGTERM, and SIGTERM SIGKILL; `escalation.py` sends them.
+`_ESCALATION` sets the times for SIGINT, SIGTERM and SIGKILL; `escalation.py` sends them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from types import FrameType
 
 GRACE = 5.0
-"""Seconds that a rank has to end by itself after an interrupt, for instance to save."""
+"""How many seconds a rank has to end by itself after an interrupt, for instance to save a checkpoint."""
 
 
 class StopReason(enum.Enum):
-    """Why the ranks are made to end."""
+    """Why the ranks are stopped."""
 
     INTERRUPT = "interrupted"
     CANCEL = "cancelled"
@@ -29,14 +29,14 @@ class StopReason(enum.Enum):
 
 
 class StopAction(enum.Enum):
-    """What is done to persistent ranks, apart from signals."""
+    """Steps for persistent ranks, other than signals."""
 
-    DISCONNECT = "disconnect"  # cut their connections to each other, so that none waits in a collective forever
-    GIVE_UP = "give up"  # stop waiting for them; they go on with what they are doing
+    DISCONNECT = "disconnect"  # cut their connections to each other, so that no rank waits in a collective forever
+    GIVE_UP = "give up"  # stop waiting for them, and let them run on
 
 
 Steps = Sequence[tuple[float, signal.Signals | StopAction]]
-"""Seconds since the shutdown began, and what is then done to the ranks that have not finished."""
+"""Seconds since the shutdown began, and what then happens to the ranks that have not finished."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,17 @@ class StopPolicy:
     """The ranks exit when the call is over, as opposed to persistent ranks."""
     steps: Mapping[StopReason, Steps]
     on_second_request: Steps
-    """What is done at the second request to stop."""
+    """The steps for a second request to stop."""
     second_request_text: str
-    """The same, as the notice to the user says it: "interrupt again to …"."""
+    """The effect of a second request, as it completes the notice "interrupt again to …"."""
 
 
 _ESCALATION: Mapping[StopReason, Steps] = {
     StopReason.INTERRUPT: ((0.0, signal.SIGINT), (GRACE, signal.SIGTERM), (GRACE + 1.0, signal.SIGKILL)),
     StopReason.CANCEL: ((0.0, signal.SIGINT), (GRACE, signal.SIGTERM), (GRACE + 1.0, signal.SIGKILL)),
-    # Ranks that wait for the one that failed get the time to report where; the error is clearer for it.
+    # Give ranks that wait for the failed one time to report where, which makes the error clearer.
     StopReason.FAILURE: ((1.0, signal.SIGTERM), (1.5, signal.SIGKILL)),
-    # A dead rank is the cause, whatever the others report: half the time is enough for them to notice lost connections.
+    # A dead rank is the cause, whatever the others report; half the time is enough for them to notice lost connections.
     StopReason.DEATH: ((0.5, signal.SIGTERM), (1.0, signal.SIGKILL)),
     # At most the time that the ranks need to send their stacks; `Shutdown.skip_wait` cuts it short.
     StopReason.TIMEOUT: ((1.5, signal.SIGTERM), (2.5, signal.SIGKILL)),
@@ -79,7 +79,7 @@ PERSISTENT = StopPolicy(
     on_second_request=((0.0, StopAction.GIVE_UP),),
     second_request_text="wait no longer",
 )
-"""For persistent ranks, which keep their variables: they are interrupted, and never killed."""
+"""For persistent ranks, which keep their variables, so they are interrupted but never killed."""
 
 
 class StopRequests:
@@ -102,7 +102,7 @@ class StopRequests:
     def submit(self, reason: StopReason) -> None:
         """Requests a stop; the second request stops at once. Safe in a signal handler."""
         self._reasons.append(reason)
-        with contextlib.suppress(OSError):  # closed by now, or the buffer is full of requests
+        with contextlib.suppress(OSError):  # already closed, or the buffer is full of requests
             self._write_end.send(b".")
 
     def received(self) -> list[StopReason]:
@@ -148,5 +148,5 @@ def catch_sigint(requests: StopRequests) -> Iterator[None]:
     try:
         yield
     finally:
-        # `None`: what was installed before is not Python's, and can't be put back.
+        # `None` means that the previous handler was not installed by Python, so it can't be restored.
         signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)

@@ -1,4 +1,4 @@
-"""From a configuration and the hardware to the ranks to start. Runs in the driver, and starts nothing.
+"""Decides which ranks to start, from the configuration and the hardware. Runs in the driver and starts nothing.
 
-Start reading at `plan.py`; `environment.py` is what each rank finds in its environment.
+Start reading at `plan.py`; `environment.py` makes each rank's environment variables.
 """

@@ -1,4 +1,4 @@
-"""How many ranks this node has room for, so that too large a number is refused before any rank is started."""
+"""Computes how many ranks fit on this node, so that too large a number is refused before any rank starts."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.system.limits import free_memory, free_tasks
 
 _ALWAYS_FIT = 32
-"""Up to so many ranks nothing is checked: they fit anywhere."""
+"""Up to this many ranks fit on any node and are not checked."""
 _DESCRIPTORS, _OWN_DESCRIPTORS = 4, 64
-"""Open files of this process: for each rank its channel, its output and its stacks file, and a reserve for the rest."""
+"""Open files of this process for each rank (its channel, output and stacks file), and a reserve for the rest."""
 _TASKS = 2
 """Threads of an idle rank."""
 _MEMORY = {"spawn": 150 * 10**6, "torchrun": 150 * 10**6}
 _MEMORY_OF_FORK = 10 * 10**6
-"""Private memory of an idle rank, in bytes: a forked one shares what the server has imported."""
+"""Private memory of an idle rank, in bytes; a forked rank shares what the server has imported."""
 
 
 def check(size: int, engine: str, source: str) -> None:
-    """Refuses a number of ranks that this node has no room for, even idle.
+    """Refuses a number of ranks that would not fit on this node even if they were idle.
 
     Args:
         size: The number of ranks on this node.
         engine: The name of the engine, which starts each rank as a process.
-        source: Where the number comes from, as the error names it.
+        source: Where the number was set, for the error message.
 
     Raises:
-        ConfigurationError: There is no room for so many.
+        ConfigurationError: There are too many ranks for this node.
     """
     if size <= _ALWAYS_FIT:
         return
     most, why = min(_limits(_MEMORY.get(engine, _MEMORY_OF_FORK)), default=(size, ""))
     if size > most:
         raise ConfigurationError(
-            f"{size} ranks{source} are more than this machine can hold: {why}. Ask for {most} at most; for each of its "
-            f"{os.cpu_count()} CPUs one is usual"
+            f"{size} ranks{source} are more than this machine can hold: {why}. Use at most {most}; one for each of its "
+            f"{os.cpu_count()} CPUs is usual"
         )
 
 
 def _limits(memory: int) -> Iterator[tuple[int, str]]:
-    """The most ranks that each resource allows, and the reason as a message gives it."""
+    """For each resource, the most ranks that it allows and the reason, for the message."""
     free = free_memory()
     yield (
         free // memory,
-        f"{free / 1e9:.1f} GB of memory are free, and a rank takes {memory / 1e6:.0f} MB to begin with",
+        f"{free / 1e9:.1f} GB of memory are free, and each rank needs {memory / 1e6:.0f} MB to start",
     )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     top = soft if hard == resource.RLIM_INFINITY else hard
     if hard != resource.RLIM_INFINITY:
         left = top - len(os.listdir("/dev/fd")) - _OWN_DESCRIPTORS
-        yield max(0, left // _DESCRIPTORS), f"this process may open {top} files, and needs {_DESCRIPTORS} for each rank"
+        yield max(0, left // _DESCRIPTORS), f"this process may open {top} files and needs {_DESCRIPTORS} for each rank"
     tasks = free_tasks()
     if tasks < math.inf:
-        yield int(tasks // _TASKS), f"{tasks:.0f} more processes and threads are allowed, and a rank has {_TASKS}"
+        yield int(tasks // _TASKS), f"{tasks:.0f} more processes and threads are allowed, and each rank needs {_TASKS}"

@@ -1,4 +1,4 @@
-"""From a configuration and a cluster's nodes to the device, the number of ranks, and the nodes to request."""
+"""Chooses the device, the number of ranks and the nodes to request from a cluster."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _WITHOUT_EFFECT = {
     "gpus": None,
     "rdzv_backend": "static",
 }
-"""Settings that the cluster decides itself, and their defaults."""
+"""Settings that the cluster determines, and their defaults."""
 
 
 def device(config: LaunchConfig, nodes: Sequence[NodeInfo]) -> str:
-    """What the ranks run on.
+    """The kind of device that the ranks run on.
 
     Raises:
         ConfigurationError: Ranks on a cluster cannot run on this device.
@@ -30,8 +30,8 @@ def device(config: LaunchConfig, nodes: Sequence[NodeInfo]) -> str:
     if config.device is not None:
         if config.device not in _DEVICES:
             raise ConfigurationError(
-                f"device={config.device!r}{config.cite('device')} is not for a cluster: its ranks run on 'cpu' or "
-                "'cuda'"
+                f"device={config.device!r}{config.cite('device')} does not work on a cluster: its ranks run on 'cpu' "
+                "or 'cuda'"
             )
         return config.device
     return "cuda" if sum(each.gpus > 0 for each in nodes) >= config.num_nodes else "cpu"
@@ -41,13 +41,13 @@ def size(config: LaunchConfig, device: str, nodes: Sequence[NodeInfo]) -> int:
     """The number of ranks on all nodes.
 
     Raises:
-        ConfigurationError: It can't be shared equally, or a setting has no effect.
+        ConfigurationError: The ranks can't be divided equally among the nodes, or a setting has no effect.
     """
     for name, default in _WITHOUT_EFFECT.items():
         if getattr(config, name) != default:
             raise ConfigurationError(
                 f"{name}={getattr(config, name)!r}{config.cite(name)} has no effect with cluster={config.cluster!r}: "
-                "the cluster's machines find each other, and it gives out their GPUs. Leave it out."
+                "the cluster connects its machines and assigns their GPUs. Leave it out."
             )
     if config.insecure and config.cluster == "slurm":
         raise ConfigurationError(
@@ -60,7 +60,7 @@ def size(config: LaunchConfig, device: str, nodes: Sequence[NodeInfo]) -> int:
         return count * max(1, has[0] if has else 1)
     if config.num_processes % count:
         raise ConfigurationError(
-            f"num_processes={config.num_processes}{config.cite('num_processes')} ranks can't be shared equally by "
+            f"num_processes={config.num_processes}{config.cite('num_processes')} ranks can't be divided equally among "
             f"num_nodes={count}{config.cite('num_nodes')} machines: with cluster=, num_processes counts the ranks on "
             "all machines"
         )
@@ -71,7 +71,7 @@ def request(config: LaunchConfig, device: str, size: int, nodes: Sequence[NodeIn
     """The nodes that the ranks need.
 
     Raises:
-        HardwareError: The cluster has fewer.
+        HardwareError: The cluster has fewer nodes.
     """
     each = size // config.num_nodes
     needed = (
@@ -84,5 +84,5 @@ def request(config: LaunchConfig, device: str, size: int, nodes: Sequence[NodeIn
 
 
 def describe(needed: NodeRequest) -> str:
-    """What the ranks run on, as messages name it."""
+    """The nodes that the ranks run on, for messages."""
     return f"{needed.count} machine{'s' if needed.count > 1 else ''} with {needed}{' each' if needed.count > 1 else ''}"

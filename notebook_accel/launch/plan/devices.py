@@ -1,4 +1,4 @@
-"""Chooses the devices of this node that the ranks run on, and how many ranks there are."""
+"""Chooses the number of ranks and which of this node's devices they run on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
 from notebook_accel.launch.plan import tpus
 
-_ONE_GPU = "one GPU found: launching on 1 process (gpus=[0, 0] has two share it)"
+_ONE_GPU = "one GPU found: launching on 1 process (with gpus=[0, 0], two share it)"
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,11 @@ class DeviceChoice:
     size: int
     """The number of ranks."""
     visible_gpus: str | None = None
-    """The ranks' `CUDA_VISIBLE_DEVICES`, where it differs from the notebook's."""
+    """The ranks' `CUDA_VISIBLE_DEVICES`, if it differs from the notebook's."""
     shared: bool = False
     """Several ranks share a device."""
     notice: str = ""
-    """What was decided for the user, in one line."""
+    """A choice that was made for the user, in one line; empty if there is none."""
 
 
 def kind(config: LaunchConfig, hardware: Hardware) -> str:
@@ -37,13 +37,13 @@ def choose(config: LaunchConfig, hardware: Hardware, device: str, max_ranks: int
 
     Args:
         config: The settings.
-        hardware: What is here.
+        hardware: This node's hardware.
         device: The kind.
         max_ranks: The most ranks that can be started; `None` if there is no limit.
 
     Raises:
         ConfigurationError: The settings contradict each other or the device.
-        HardwareError: There are fewer devices than were asked for.
+        HardwareError: There are fewer devices than requested.
     """
     if device == "cuda":
         return _on_gpus(config, hardware)
@@ -57,7 +57,7 @@ def choose(config: LaunchConfig, hardware: Hardware, device: str, max_ranks: int
 def _on_apple(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
     if not hardware.mps:
         raise HardwareError(
-            f"device='mps' was asked for{config.cite('device')}, and this machine has no Apple GPU that torch can use"
+            f"device='mps' was requested{config.cite('device')}, but this machine has no Apple GPU that torch can use"
         )
     if config.num_processes not in (None, 1):
         raise ConfigurationError(
@@ -87,7 +87,7 @@ def _on_gpus(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
         hidden = f": {hardware.hidden_gpus}" if hardware.hidden_gpus else ""
         source = config.cite("gpus") or config.cite("device")
         raise HardwareError(
-            f"GPUs were asked for{source}, and torch can use none here{hidden}. Pass "
+            f"GPUs were requested{source}, but torch cannot use any on this machine{hidden}. Pass "
             f"{config.spell('device', 'cpu')} to run on the CPU."
         )
     if config.gpus is None:
@@ -111,19 +111,19 @@ def _on_gpus(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
     distinct = list(dict.fromkeys(config.gpus))
     if len(distinct) < size and any(config.gpus[i] != distinct[i % len(distinct)] for i in range(size)):
         raise ConfigurationError(
-            f"gpus={list(config.gpus)}: GPUs that are shared are given out in turn; write "
+            f"gpus={list(config.gpus)}: shared GPUs are assigned to ranks in turn; write "
             f"gpus={[distinct[i % len(distinct)] for i in range(size)]}"
         )
     return DeviceChoice(size, ",".join(hardware.cuda_ids[index] for index in distinct), len(distinct) < size)
 
 
 def _shared(config: LaunchConfig, size: int, found: int) -> str:
-    """A call that has ranks share GPUs, for a message; the command line cannot."""
+    """An argument that makes ranks share GPUs, for a message; empty on the command line, which has none."""
     return "" if config.on_command_line else f"gpus={[index % found for index in range(size)]} to share them, "
 
 
 def describe(config: LaunchConfig, hardware: Hardware, device: str) -> str:
-    """What the ranks run on, as messages name it."""
+    """The devices that the ranks run on, for messages."""
     if device == "cuda":
         used = config.gpus or range(min(config.num_processes or len(hardware.gpus), len(hardware.gpus)))
         names = Counter(hardware.gpus[index].name for index in set(used))

@@ -1,4 +1,4 @@
-"""The environment of each rank: `of_ranks` has all of it, `of_launch` what does not depend on who starts the ranks."""
+"""The environment of each rank: `of_ranks` makes all of it, `of_launch` the part that every launcher shares."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from notebook_accel.launch.system import network_interfaces
 
 
 def of_ranks(plan: Plan, rendezvous: Rendezvous, environ: Mapping[str, str]) -> list[dict[str, str]]:
-    """The whole environment of each rank: the notebook's, the launch's, and what the user added, in this order.
+    """The whole environment of each rank: the notebook's, the launch's, and the user's additions, in this order.
 
     Variables that only some frameworks read come from the table in `other_frameworks.py`, and override none of these.
     """
@@ -49,16 +49,17 @@ def of_ranks(plan: Plan, rendezvous: Rendezvous, environ: Mapping[str, str]) -> 
 
 
 def of_launch(plan: Plan, environ: Mapping[str, str], interface: str | None) -> dict[str, str]:
-    """What all ranks of a launch are given, whoever starts them: an engine, or torch's elastic launcher.
+    """The variables that all ranks of a launch get, whether an engine or torch's elastic launcher starts them.
 
     Args:
         plan: Where they run.
-        environ: The environment that they inherit. What the user has set there stays, unless a setting overrides it.
-        interface: The network interface on which they reach each other, where it is known.
+        environ: The environment that they inherit. Variables that the user has set there stay, unless a setting
+            overrides them.
+        interface: The network interface on which they reach each other, if it is known.
     """
     found = {"OMP_NUM_THREADS": str(plan.threads)}
     if interface:
-        # Otherwise gloo takes whatever the host's name resolves to, and both listen beyond this machine.
+        # Otherwise gloo uses the address that the host's name resolves to, and both listen beyond this machine.
         found |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
     if plan.visible_gpus:
         found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"

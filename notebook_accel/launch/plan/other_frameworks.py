@@ -1,8 +1,8 @@
-"""How ranks of frameworks that have a rendezvous of their own find each other: one table of environment variables.
+"""The table of environment variables for frameworks with their own rendezvous.
 
-Most read the variables that `torchrun` has made a standard, which every rank has: torch itself, Lightning,
-transformers, Accelerate, Keras on torch. A row of this table is for one that does not. Its variables are set only where
-it is installed, and only if neither the notebook nor the launch has them: they change nothing for other ranks.
+Most frameworks (torch itself, Lightning, transformers, Accelerate, Keras on torch) read torchrun's variables, which
+every rank has. Each row of this table is for one that does not. Its variables are set only if the framework is
+installed and neither the notebook nor the launch sets them, so they change nothing for other ranks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LocalRanks:
     size: int
     device: str
     ports: Ports | None
-    """`None` with several nodes, which can't know each other's free ports."""
+    """`None` with several nodes, because they can't know each other's free ports."""
 
 
 Variables = dict[str, str]
@@ -36,7 +36,7 @@ class Framework:
     package: str
     """The variables are set only where this package is installed."""
     own: frozenset[str]
-    """If the user has set one of these, none is set: the user configures the framework."""
+    """If the user has set any of these, no variable is set, since the user then configures the framework."""
     variables: Callable[[LocalRanks], list[Variables]]
     """The variables of each rank."""
 
@@ -53,7 +53,7 @@ def _for_jax(local: LocalRanks) -> list[Variables]:
 
 
 def _for_tensorflow(local: LocalRanks) -> list[Variables]:
-    """Every rank is a worker with a server of its own, on a port that is reserved until the worker binds it.
+    """Every rank is a worker with its own server, on a port that is reserved until the worker binds it.
 
     Source: https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
     """
@@ -76,7 +76,7 @@ FRAMEWORKS = (
 
 
 def variables(size: int, device: str, rendezvous: Rendezvous, environ: Mapping[str, str]) -> list[Variables]:
-    """The variables of each rank, beside those that torch reads.
+    """The variables of each rank, in addition to those that torch reads.
 
     Args:
         size: Ranks on this node.
@@ -99,5 +99,5 @@ def is_installed(package: str) -> bool:
     """Whether a package can be imported, without importing it."""
     try:
         return importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError):  # a broken module has this name
+    except (ImportError, ValueError):  # a broken module of this name
         return False

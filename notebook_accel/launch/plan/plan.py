@@ -1,4 +1,4 @@
-"""From a configuration and the hardware to the ranks to start: `make` decides, and a `Plan` is what it has decided."""
+"""Decides which ranks to start, from the configuration and the hardware: `make` returns a `Plan`."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class Plan:
     engine: str
     """The name of the engine that starts them."""
     threaded: bool = False
-    """The ranks are threads of one process."""
+    """Whether the ranks are threads of one process."""
     device_environ: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that these devices need."""
     visible_gpus: str | None
-    """`CUDA_VISIBLE_DEVICES` of the ranks, where it differs from the notebook's."""
+    """`CUDA_VISIBLE_DEVICES` of the ranks, if it differs from the notebook's."""
     threads: int
     """CPU threads of each rank, unless `OMP_NUM_THREADS` is set."""
     node_request: NodeRequest | None = None
-    """The nodes that the ranks need of a cluster; `None` for this node."""
+    """The cluster nodes that the ranks need; `None` if they run on this node."""
     device_text: str = ""
-    """What the ranks run on, as messages name it."""
+    """The devices that the ranks run on, for messages."""
     notice: str = ""
-    """What was decided for the user: a line each."""
+    """Choices that were made for the user, one per line."""
 
     @property
     def first_rank(self) -> int:
@@ -65,17 +65,15 @@ class Plan:
 TORCHRUN = "torchrun"
 """Stands for an engine where torch's elastic launcher starts the ranks."""
 _PYTHON_ALONE = ("timeout", "stall_after", "insecure")
-"""Settings that users have in their environment, and that torch's launcher can't follow."""
-_NO_AFFINITY = (
-    "enable_cpu_affinity holds for notebook-accel launch; ranks that are launched from Python run on any core"
-)
+"""Settings that users may have in their environment but that torch's launcher can't apply."""
+_NO_AFFINITY = "enable_cpu_affinity applies only to notebook-accel launch; ranks launched from Python run on any core"
 
 
 def engine_for(config: LaunchConfig, hardware: Hardware) -> Engine:
     """The engine for the device that the ranks will run on.
 
     Raises:
-        ConfigurationError: NOTEBOOK_ACCEL_ENGINE names no engine, or there is none for this system.
+        ConfigurationError: NOTEBOOK_ACCEL_ENGINE names an unknown engine, or there is none for this system.
     """
     if config.cluster:
         return engines.for_cluster(config.cluster, insecure=config.insecure)
@@ -94,7 +92,7 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
 
     Raises:
         ConfigurationError: The settings contradict each other or the device.
-        HardwareError: There are fewer devices than were asked for.
+        HardwareError: There are fewer devices than requested.
         LaunchError: The cluster can't be reached.
     """
     if isinstance(engine, ClusterEngine):
@@ -113,25 +111,25 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
 
 
 def make_for_torchrun(config: LaunchConfig, hardware: Hardware) -> Plan:
-    """Decides where the ranks of this node run that torch's elastic launcher starts, in place of an engine.
+    """Decides where the ranks of this node run if torch's elastic launcher starts them instead of an engine.
 
     Raises:
-        ConfigurationError: The settings contradict each other or the device, or only a launch from Python follows them.
-        HardwareError: There are fewer devices than were asked for.
+        ConfigurationError: The settings contradict each other or the device, or apply only to launches from Python.
+        HardwareError: There are fewer devices than requested.
     """
     if config.cluster:
         raise ConfigurationError(
-            f"the settings name machines of the cluster {config.cluster!r}{config.cite('cluster')}, which only a "
-            "notebook's launches use. Pass --num_machines 1 for this machine alone, or run the same command on each "
-            "machine with --num_machines and --machine_rank."
+            f"the settings name machines of the cluster {config.cluster!r}{config.cite('cluster')}, which only "
+            "launches from a notebook use. Pass --num_machines 1 for this machine alone, or run the same command on "
+            "each machine with --num_machines and --machine_rank."
         )
     if hardware.tpu is not None:
-        why = "this command starts no ranks on a TPU, which notebook_launcher does"
+        why = "this command can't start ranks on a TPU, but notebook_launcher can"
         hardware = replace(hardware, tpu=replace(hardware.tpu, unusable=hardware.tpu.unusable or why))
     planned = _make_here(config, hardware, TORCHRUN)
     capacity.check(planned.size, TORCHRUN, config.cite("num_processes"))
     left = [f"{name}{config.cite(name)}" for name in _PYTHON_ALONE if name in config.sources]
-    unheard = f"{' and '.join(left)}: only launches from Python follow it, so it has no effect here" if left else ""
+    unheard = f"{' and '.join(left)}: ignored here, since only launches from Python use it" if left else ""
     return replace(planned, notice=_joined(planned.notice, unheard))
 
 
@@ -140,8 +138,8 @@ def _make_here(config: LaunchConfig, hardware: Hardware, engine: str, max_ranks:
     device = devices.kind(config, hardware)
     if config.strategy == tpus.SPMD and device != "tpu":
         raise ConfigurationError(
-            f"strategy='spmd'{config.cite('strategy')} is a TPU's, and these ranks run on device={device!r}: use 'ddp' "
-            "or 'fsdp'"
+            f"strategy='spmd'{config.cite('strategy')} needs a TPU, but these ranks run on device={device!r}: use "
+            "'ddp' or 'fsdp'"
         )
     choice = devices.choose(config, hardware, device, max_ranks)
     size = choice.size

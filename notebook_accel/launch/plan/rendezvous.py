@@ -13,16 +13,16 @@ from notebook_accel.launch.system.network_interfaces import LOOPBACK
 
 _BACKLOG = 4096
 _PORT_TIMEOUT = 2.0
-"""Seconds to wait for a port that is taken."""
+"""Seconds to wait for a port that is in use."""
 
 
 def open_rendezvous(config: LaunchConfig, attempt: int) -> Rendezvous:
-    """Opens the socket of the store. It listens from now on, so that no other program can take the port meanwhile.
+    """Opens the store's socket and listens on it at once, so that no other program can take the port.
 
-    On a cluster, a node opens it instead.
+    On a cluster, one of the nodes opens it instead.
 
     Raises:
-        LaunchError: The port is taken, or the address does not belong to this node.
+        LaunchError: The port is in use, or the address does not belong to this node.
     """
     if config.cluster:
         return Rendezvous(
@@ -64,9 +64,7 @@ def _listen(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             advice = "another program uses it; choose another use_port, or 0 for any free one"
         elif error.errno == errno.EADDRNOTAVAIL:
-            advice = (
-                "that is no address of this machine; the machine with node_rank=0 is the one that master_addr names"
-            )
+            advice = "that is not an address of this machine; master_addr must be that of the machine with node_rank=0"
         else:
             advice = str(error)
         raise LaunchError(f"the ranks can't meet at {host}:{port}: {advice}") from error
@@ -74,7 +72,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _bind(listener: socket.socket, address: tuple[str, int]) -> None:
-    """Binds the socket; waits a moment for a port that the store of the previous launch is about to release."""
+    """Binds the socket; waits briefly for a port that the previous launch's store is about to release."""
     deadline = time.monotonic() + _PORT_TIMEOUT
     while True:
         try:

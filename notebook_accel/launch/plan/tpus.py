@@ -1,4 +1,4 @@
-"""Whether ranks can run on this node's TPU, how many, and the environment that they need."""
+"""Decides whether ranks can run on this node's TPU, how many, and with which environment."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def count_ranks(config: LaunchConfig, hardware: Hardware, held: Callable[[int], 
     """The number of ranks.
 
     Raises:
-        ConfigurationError: torch_xla cannot run what was asked for.
+        ConfigurationError: torch_xla does not support the settings.
         HardwareError: There is no TPU that the ranks could use, or this notebook holds it.
     """
     tpu = hardware.tpu
     source = config.cite("device")
     if tpu is None:
         raise HardwareError(
-            f"a TPU was asked for{source}, and this machine has none. On Colab and Kaggle choose a TPU as the "
-            "notebook's accelerator. Pass device='cpu' to run on the CPU; to try out what is meant for a TPU, install "
+            f"a TPU was requested{source}, but this machine has none. On Colab and Kaggle, choose a TPU as the "
+            "notebook's accelerator. Pass device='cpu' to run on the CPU; to try out code meant for a TPU, install "
             'notebook-accel[tpu] and set PJRT_DEVICE to "CPU" in the environment.'
         )
     if tpu.unusable:
@@ -34,8 +34,8 @@ def count_ranks(config: LaunchConfig, hardware: Hardware, held: Callable[[int], 
     if not tpu.emulated and (files := held(os.getpid())):
         raise HardwareError(
             f"an earlier cell has opened {', '.join(files)} in this notebook's own process, which holds these chips "
-            "until it ends: restart the kernel, and touch no XLA device (torch_xla.device(), a tensor on 'xla', JAX) "
-            "outside of the function that is launched"
+            "until it ends: restart the kernel, and use no XLA device (torch_xla.device(), a tensor on 'xla', JAX) "
+            "outside of the launched function"
         )
     if config.num_nodes > 1:
         raise ConfigurationError(
@@ -43,12 +43,12 @@ def count_ranks(config: LaunchConfig, hardware: Hardware, held: Callable[[int], 
         )
     if config.mixed_precision in ("fp16", "fp8"):
         raise ConfigurationError(
-            f"mixed_precision={config.mixed_precision!r}{config.cite('mixed_precision')} needs a GPU, and a TPU "
+            f"mixed_precision={config.mixed_precision!r}{config.cite('mixed_precision')} needs a GPU, but a TPU "
             "computes in bfloat16: use 'bf16' or 'no'"
         )
     if config.strategy == "fsdp":
         raise ConfigurationError(
-            f"strategy='fsdp'{config.cite('strategy')} shards by torch.distributed, which a TPU has no part in: use "
+            f"strategy='fsdp'{config.cite('strategy')} needs torch.distributed, which does not support TPUs: use "
             "'ddp' or 'spmd'"
         )
     return _size(config, tpu)
@@ -91,5 +91,5 @@ def check_engine(engine: str, device: str) -> None:
     """
     if (engine == ENGINE) != (device == "tpu"):
         raise ConfigurationError(
-            f"the {engine} engine, which NOTEBOOK_ACCEL_ENGINE asks for, has no ranks on device={device!r}: unset it"
+            f"the {engine} engine, which NOTEBOOK_ACCEL_ENGINE selects, can't run ranks on device={device!r}: unset it"
         )

@@ -239,7 +239,7 @@ def test_each_value_is_shown_with_its_source(
 
 def test_what_this_machine_lacks_is_told_but_saved(config: Callable[..., Result], path: Path) -> None:
     result = config("--yes", "--gpu_ids", "0,1")
-    assert "a launch on this machine would be refused: GPUs were asked for" in result.output
+    assert "a launch on this machine would be refused: GPUs were requested" in result.output
     assert saved(path)["gpu_ids"] == "0,1"
 
 

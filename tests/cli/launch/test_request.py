@@ -193,7 +193,7 @@ def test_the_command_line_counts_more_than_the_file(train: str) -> None:
 
 def test_the_file_can_ask_for_gpus_and_for_variables(train: str) -> None:
     assert make(train, below={"env": {"NCCL_DEBUG": "INFO"}}).environment["NCCL_DEBUG"] == "INFO"
-    with pytest.raises(HardwareError, match="torch can use none here"):
+    with pytest.raises(HardwareError, match="torch cannot use any on this machine"):
         make(train, below={"distributed_type": "MULTI_GPU"})
     assert make(train, below={"distributed_type": "MULTI_GPU"}, cpu=True).plan.world_size == 4
 
@@ -280,8 +280,8 @@ def test_what_cannot_work_is_refused(train: str, target: str, given: dict[str, A
         (FOUR_GPUS, {"num_processes": 5}, "found 4: pass --num_processes 4, or --cpu"),
         (FOUR_GPUS, {"gpu_ids": "4"}, r"asked for GPU 4 \(from --gpu_ids\), found 4 \(numbered from 0\)"),
         (FOUR_GPUS, {"multi_gpu": True, "num_processes": 1}, "--multi_gpu asks for several GPUs"),
-        (SIX_CORES, {"gpu_ids": "0"}, "torch can use none here"),
-        (SIX_CORES, {"multi_gpu": True}, "torch can use none here"),
+        (SIX_CORES, {"gpu_ids": "0"}, "torch cannot use any on this machine"),
+        (SIX_CORES, {"multi_gpu": True}, "torch cannot use any on this machine"),
     ],
 )
 def test_devices_that_are_not_there_are_missed(train: str, hardware: Hardware, given: Any, says: str) -> None:

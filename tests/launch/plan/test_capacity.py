@@ -15,18 +15,18 @@ def test_so_many_ranks_as_are_usual_need_no_look() -> None:
 
 @pytest.mark.parametrize("engine", ["forkserver", "spawn"])
 def test_a_number_beyond_reach_is_refused_with_what_stands_in_the_way(engine: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"^1000000 ranks \(from here\) are more than this .*Ask for \d+ at"):
+    with pytest.raises(ConfigurationError, match=r"^1000000 ranks \(from here\) are more than this .*Use at most \d+"):
         capacity.check(1_000_000, engine, " (from here)")
 
 
 def test_the_scarcest_resource_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
-    with pytest.raises(ConfigurationError, match=r"may open 1024 files.*Ask for 2\d\d at most"):
+    with pytest.raises(ConfigurationError, match=r"may open 1024 files.*Use at most 2\d\d"):
         capacity.check(300, "forkserver", "")
     monkeypatch.undo()
     gigabyte = psutil.virtual_memory()._replace(available=10**9)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: gigabyte)
-    with pytest.raises(ConfigurationError, match=r"1.0 GB of memory are free.*Ask for 100 at most"):
+    with pytest.raises(ConfigurationError, match=r"1.0 GB of memory are free.*Use at most 100"):
         capacity.check(101, "forkserver", "")
 
 
@@ -38,6 +38,6 @@ def test_a_control_group_limits_memory_and_processes(monkeypatch: pytest.MonkeyP
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "pids.max").write_text("100\n")
     (tmp_path / "pids.current").write_text("20\n")
-    with pytest.raises(ConfigurationError, match=r"80 more processes and threads .*Ask for 40 at most"):
+    with pytest.raises(ConfigurationError, match=r"80 more processes and threads .*Use at most 40"):
         capacity.check(41, "forkserver", "")
     capacity.check(40, "forkserver", "")

@@ -57,7 +57,7 @@ def test_one_machine_meets_on_the_loopback_by_whatever_name(host: str, met: list
 
 
 def test_a_name_that_is_no_address_here_is_explained() -> None:
-    with pytest.raises(LaunchError, match="no address of this machine; the machine with node_rank=0 is the one"):
+    with pytest.raises(LaunchError, match="not an address of this machine; master_addr must be that of the machine"):
         open_rendezvous(LaunchConfig(master_addr="192.0.2.1", num_nodes=2), 0)  # an address that is never in use
 
 
