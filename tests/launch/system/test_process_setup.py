@@ -7,13 +7,13 @@ import sys
 
 PROGRAM = """
 import ctypes, os, sys
-from notebook_accel.launch.system import own_process
+from notebook_accel.launch.system import process_setup
 
 sys.stdout.write("from Python ")
 sys.stderr = open(2, "w", closefd=False)  # which holds back what it gets
 sys.stderr.write("an error")
 ctypes.CDLL(None).printf(b"from C")
-own_process.flush()
+process_setup.flush()
 os._exit(0)
 """
 
