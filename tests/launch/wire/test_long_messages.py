@@ -22,6 +22,11 @@ def raise_long() -> None:
     raise ValueError("1, " * LONG + "end")
 
 
+def raise_less_long() -> None:
+    """What could be sent, but not read."""
+    raise ValueError("1, " * 1_000_000 + "end")
+
+
 def leave_with_long_text() -> None:
     sys.exit("1, " * LONG + "end")
 
@@ -76,6 +81,7 @@ def say_too_much() -> str:
 
 WAYS: dict[str, tuple[Callable[[], object], str, str]] = {
     "an exception": (raise_long, "ValueError: 1, 1, ", " characters left out"),
+    "an exception that could be sent": (raise_less_long, "ValueError: 1, 1, ", " characters left out"),
     "the text of sys.exit": (leave_with_long_text, "SystemExit: 1, 1, ", " characters left out"),
     "a chain of exceptions": (fail_again_and_again, "ValueError: attempt 199999", "199,988 more exceptions left out"),
 }
@@ -99,6 +105,7 @@ def test_a_failure_of_any_length_is_told(way: str) -> None:
     assert said in message
     assert left_out in message
     assert len(message) < 300_000
+    assert len(str(raised.value.__cause__)) < 300_000
     printed = traceback.format_exception(raised.value)  # with the exception of the rank, and a group's members
     assert sum(map(len, printed)) < 500_000
 
