@@ -1,7 +1,7 @@
 """The process that hosts the rendezvous stores of all groups.
 
-A store has threads, so it must not run in the process that forks ranks. It takes over a socket that already listens, on
-one IPv4 address: by default torch's store listens on every interface, dual-stack, and looks up the name of every
+A store has threads, so it must not run in the process that forks ranks. It takes over a socket that already listens on
+one IPv4 address. By default, torch's store listens on every interface, dual-stack, and looks up the name of every
 client, which can mean waiting for a name server (see `system/resolver.py`).
 """
 
@@ -24,7 +24,7 @@ _POLL_INTERVAL = 0.2
 
 def main(fd: int) -> None:
     """Serves until the fork server closes the channel: `open` takes over a listener and joins the nodes."""
-    die_with_parent(os.getppid())  # while torch is being imported, nothing reads the channel and so would see it close
+    die_with_parent(os.getppid())  # during torch's import, nothing reads the channel or sees it close
     open_file_limit.raise_to_hard_limit()  # every rank of every node connects
     channel = Channel(socket.socket(fileno=fd))
     stores: dict[int, Any] = {}
@@ -41,7 +41,7 @@ def main(fd: int) -> None:
 
 
 def host(request: dict[str, Any], listener: int) -> Any:
-    """Hosts the store, on node 0. The address is this node's own, so this never waits."""
+    """Hosts the store, on node 0. This never waits, since the address is this node's own."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     with without_name_server(request["host"]):
@@ -67,8 +67,8 @@ def _rendezvous(channel: Channel, request: dict[str, Any], store: Any) -> None:
         error = _wait_for_nodes(store, request)
     except Exception as failure:
         error = (
-            f"the machines could not meet at {request['host']}:{request['port']}: {failure}\nCheck that the same "
-            "launch runs on the machine with node_rank=0, and that this machine can reach that port."
+            f"the rendezvous of the machines at {request['host']}:{request['port']} failed: {failure}\nCheck that the "
+            "same launch runs on the machine with node_rank=0, and that this machine can reach that port."
         )
     channel.send({"group": request["group"], "error": error})
 
@@ -78,7 +78,7 @@ def _wait_for_nodes(store: Any, request: dict[str, Any]) -> str:
     node, nodes, size = request["node_rank"], request["num_nodes"], request["size"]
     key = f"notebook-accel/{request['run_id']}/{request['attempt']}"
     if store.add(f"{key}/taken/{node}", 1) > 1:
-        return f"another machine has joined with node_rank={node} already: give each machine its own"
+        return f"another machine has already joined with node_rank={node}: give each machine its own number"
     store.set(f"{key}/size/{node}", str(size))
     deadline = time.monotonic() + request["join_timeout"]
     missing = list(range(nodes))
