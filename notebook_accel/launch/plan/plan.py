@@ -124,7 +124,7 @@ def make_for_torchrun(config: LaunchConfig, hardware: Hardware) -> Plan:
             "each machine with --num_machines and --machine_rank."
         )
     if hardware.tpu is not None:
-        why = "this command can't start ranks on a TPU, but notebook_launcher can"
+        why = "this command can't start ranks on a TPU (notebook_launcher can)"
         hardware = replace(hardware, tpu=replace(hardware.tpu, unusable=hardware.tpu.unusable or why))
     planned = _make_here(config, hardware, TORCHRUN)
     capacity.check(planned.size, TORCHRUN, config.cite("num_processes"))

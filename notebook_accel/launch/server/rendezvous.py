@@ -44,8 +44,8 @@ def join(request: dict[str, Any], store: Any, closed: threading.Event) -> str | 
         except RuntimeError as error:
             if store is not None or time.monotonic() > deadline:
                 return (
-                    f"the machines could not meet at {request['host']}:{request['port']}: {error}\nCheck that the same "
-                    "launch runs on the machine with node_rank=0, and that this machine can reach that port."
+                    f"the rendezvous of the machines failed at {request['host']}:{request['port']}: {error}\nCheck that "
+                    "the same launch runs on the machine with node_rank=0, and that this machine can reach that port."
                 )
         closed.wait(_POLL_INTERVAL)
     return None

@@ -64,7 +64,7 @@ def _start_to_join(channel: Channel, request: dict[str, Any], store: Any, closed
         try:
             error = rendezvous.join(request, store, closed)
         except Exception as failure:
-            error = f"the machines could not meet at {request['host']}:{request['port']}: {failure}"
+            error = f"the rendezvous of the machines failed at {request['host']}:{request['port']}: {failure}"
         if error is not None:
             channel.send({"group": request["group"], "error": error})
 

@@ -174,7 +174,7 @@ def test_settings_are_changed_one_by_one(config: Callable[..., Result], path: Pa
     ("words", "message"),
     [
         (["set", "num_process=2"], "num_process is no setting; did you mean num_processes?"),
-        (["set", "num_processes"], "must be written KEY=VALUE"),
+        (["set", "num_processes"], "must be written as KEY=VALUE"),
         (["set", "num_processes=0"], "num_processes=0: it must be at least 1"),
         (["set", "gpu_ids="], "gpu_ids is not set"),
         (["set", "gpu_id="], "did you mean gpu_ids?"),
@@ -186,7 +186,7 @@ def test_settings_are_changed_one_by_one(config: Callable[..., Result], path: Pa
         (["--debug", "true", "show"], "--debug does not go with config show"),
         (["default"], "replace it with config default --yes"),
         (["show", "--config_file", "/nowhere/config.yaml"], "there is no such file"),
-        (["update", "--config_file", "/nowhere/config.yaml"], "notebook-accel config makes it"),
+        (["update", "--config_file", "/nowhere/config.yaml"], "create it with notebook-accel config"),
     ],
     ids=str,
 )

@@ -278,7 +278,7 @@ def changed_model() -> Any:
         (lambda: Accelerator().prepare({"a": parts()[1]}), "pass its elements one by one"),
         (lonely_scheduler, "a scheduler was prepared without its optimizer"),
         (lambda: Accelerator().prepare(*parts(), device_placement=[True]), "1 entries for 4 objects"),
-        (lambda: Accelerator(kwargs_handlers=[object()]), "which is none of DistributedDataParallelKwargs"),  # type: ignore[list-item]
+        (lambda: Accelerator(kwargs_handlers=[object()]), "which is not one of DistributedDataParallelKwargs"),  # type: ignore[list-item]
         (lambda: Accelerator(kwargs_handlers=[InitProcessGroupKwargs()] * 2), "two InitProcessGroupKwargs"),
         (
             lambda: Accelerator(split_batches=True, dataloader_config=DataLoaderConfiguration()),
@@ -290,17 +290,17 @@ def changed_model() -> Any:
             ),
             "were both given",
         ),
-        (lambda: GradientAccumulationPlugin(num_steps=0), "at least 1 batch"),
+        (lambda: GradientAccumulationPlugin(num_steps=0), "whole number of batches, at least 1"),
         (lambda: Accelerator(gradient_accumulation_steps=2.5), "num_steps=2.5"),  # type: ignore[arg-type]
         (lambda: setattr(Accelerator(), "gradient_accumulation_steps", 0), "num_steps=0"),
         (lambda: Accelerator(rng_types=["cpu"]), "rng_types='cpu' must be one of torch, cuda, generator"),
-        (lambda: Accelerator(dynamo_backend="inductr").prepare(parts()[0]), "inductr is not here: choose from"),
+        (lambda: Accelerator(dynamo_backend="inductr").prepare(parts()[0]), "inductr is not available: choose from"),
         (lambda: Accelerator().skip_first_batches(parts()[2], -1), "0 or more"),
         (
             lambda: Accelerator(project_dir="a", project_config=ProjectConfiguration(project_dir="b")),
             "contradicts project_config",
         ),
-        (lambda: DistributedDataParallelKwargs(comm_wrapper=DDPCommunicationHookType.POWER_SGD), "wraps nothing"),
+        (lambda: DistributedDataParallelKwargs(comm_wrapper=DDPCommunicationHookType.POWER_SGD), "is not a wrapper"),
         (lambda: DistributedDataParallelKwargs(comm_state_option={"a": 1}), "comm_state_option has no effect"),
         (lambda: Accelerator().save_state("x", some=1), "save_state has no argument some"),
     ],
@@ -330,7 +330,7 @@ DRIFTLESS = [(True, True), (False, False)]
 def test_an_optimizer_with_more_than_the_models_parameters_is_refused_where_ranks_would_drift_apart(
     ranks: Ranks, on_two: Cases
 ) -> None:
-    with pytest.raises(RankError, match="are those of no prepared model") as failed:
+    with pytest.raises(RankError, match="belong to no prepared model") as failed:
         ranks(partly_foreign, False, True)
     assert "of the 4 parameters of the SGD, 2 (of shape (1, 2), (1,))" in str(failed.value.__cause__)
     assert partly_foreign(False, True)  # alone, there is nobody to drift apart from
