@@ -1,4 +1,4 @@
-"""The console script. A launch forks the process that imports torch before it parses options, to save that second."""
+"""The console script. A launch forks the process that imports torch before it parses options, to save a second."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NoReturn
 def run() -> NoReturn:
     """Runs the command line to its end.
 
-    The exit code is 0, 2 for what the user can put right, 130 after an interrupt, or that of the script that failed.
+    The exit code is 0, 2 for errors that the user can correct, 130 after an interrupt, or that of a script that failed.
     """
     agent = None
     if sys.argv[1:2] == ["launch"]:

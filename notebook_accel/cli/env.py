@@ -1,4 +1,4 @@
-"""`notebook-accel env`: what a bug report needs to say of this machine."""
+"""`notebook-accel env`: shows the information about this machine that a bug report needs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _PACKAGES = ("torch", "numpy", "safetensors", "cloudpickle", "torchao", "torchda
 _FRONT_ENDS = ("ipython", "ipykernel", "ipywidgets", "anywidget", "jupyterlab", "notebook", "jupyter_server")
 _VARIABLES = ("NOTEBOOK_ACCEL_", "ACCELERATE_", "FSDP_", "CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "OMP_",
               "MKL_", "SLURM_JOB_", "KUBERNETES_PORT", "COLAB_", "KAGGLE_KERNEL_")  # fmt: skip
-"""How the names of variables begin that change a launch. None of them holds a secret."""
+"""Prefixes of environment variables that change a launch. None of these variables holds a secret."""
 
 
 def collect() -> dict[str, dict[str, Any]]:
-    """The report, by section. An entry that can't be determined has the reason as its value."""
+    """Makes the report, by section. The value of an entry that can't be determined is the reason."""
     sections: Mapping[str, Callable[[], dict[str, Any]]] = {
         "notebook-accel": _package,
         "system": _system,
@@ -53,7 +53,7 @@ def _system() -> dict[str, Any]:
     return {
         "platform": platform.platform(),
         "python": platform.python_version(),
-        "cores": f"{hardware.usable_cores()} to use, {psutil.cpu_count(False)} physical, {psutil.cpu_count()} logical",
+        "cores": f"{hardware.usable_cores()} usable, {psutil.cpu_count(False)} physical, {psutil.cpu_count()} logical",
         "memory": f"{size(memory.total)}, {size(memory.available)} free",
         "shared memory": _free("/dev/shm"),
         "temporary folder": _free(os.environ.get("TMPDIR", "/tmp")),
@@ -88,7 +88,7 @@ def _torch() -> dict[str, Any]:
     try:
         import torch
         import torch.distributed as dist
-    except Exception as error:  # a broken install is what some reports are about
+    except Exception as error:  # some reports are about a broken installation
         return {"import": f"{type(error).__name__}: {error}"}
     cuda = torch.cuda.is_available()
     found = {
@@ -133,7 +133,7 @@ def _environment() -> dict[str, str]:
 @click.command("env")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(as_json: bool) -> None:
-    """Show what a bug report needs to say of this machine: versions, hardware, settings, front ends."""
+    """Show what a bug report needs: this machine's versions, hardware, settings and front ends."""
     found = collect()
     if as_json:
         click.echo(json.dumps(found, indent=2, default=str))

@@ -1,4 +1,4 @@
-"""The exit codes of the command line's own. A launch otherwise exits with that of the script it ran."""
+"""The command line's own exit codes. Otherwise, a launch exits with the code of its script."""
 
 USER_ERROR = 2
 """The user can correct it: an option, a file, a setting."""

@@ -1,4 +1,4 @@
-"""`notebook-accel lab`: JupyterLab on the examples."""
+"""`notebook-accel lab`: opens JupyterLab on the examples."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _DEFAULT = "notebook-accel-examples"
 
 
 def examples() -> Path:
-    """Where the examples are: in the package, or beside it in a checkout."""
+    """The folder of the examples: in the package, or beside it in a checkout."""
     return next(folder for folder in (_PACKAGE / "examples", _PACKAGE.parent / "examples") if folder.is_dir())
 
 
 def copy(folder: Path) -> list[str]:
-    """Copies the examples that are not there yet; returns their names.
+    """Copies the examples that the folder does not have yet; returns their names.
 
     Raises:
         ConfigurationError: The folder cannot be written to.
@@ -45,8 +45,8 @@ def copy(folder: Path) -> list[str]:
 def command(folder: Path, options: tuple[str, ...]) -> None:
     """Open JupyterLab on the examples.
 
-    They are copied to FOLDER, by default `notebook-accel-examples` here; files that are there stay as they are. OPTIONS
-    go to JupyterLab, such as --no-browser.
+    They are copied to FOLDER, by default `notebook-accel-examples` in the current folder; existing files are not
+    changed. OPTIONS, such as --no-browser, are passed to JupyterLab.
     """
     if str(folder).startswith("-"):
         folder, options = Path(_DEFAULT), (str(folder), *options)

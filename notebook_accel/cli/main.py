@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from notebook_accel.cli.launch.agent_process import Agent
 
 COMMANDS = {
-    "config": ("config.command.command", "Ask for the settings of this machine, show them, change them."),
+    "config": ("config.command.command", "Prompt for the settings of this machine, show them, change them."),
     "launch": ("launch.command.command", "Run a script, a module or a notebook on every rank."),
-    "env": ("env.command", "Show what a bug report needs to say of this machine."),
+    "env": ("env.command", "Show information about this machine for a bug report."),
     "test": ("check.command.command", "Check that this machine can train on several ranks."),
     "estimate-memory": ("estimate.command.command", "Estimate the memory that training a model takes."),
     "merge-weights": ("merge.command", "Turn a sharded checkpoint into safetensors."),
     "lab": ("lab.command", "Open JupyterLab on the examples."),
 }
-"""By name: the module and name of the click command, and its line of help. A new command is a row here."""
+"""By name, the module and name of the click command, and its line of help. A new command is a row here."""
 
 
 class _Commands(click.Group):
@@ -63,8 +63,8 @@ def main() -> None:
     r"""Distributed PyTorch training, from a notebook or from here.
 
     \b
-    notebook-accel config          asks what to use, and saves it
-    notebook-accel launch train.py runs the script on all of it
+    notebook-accel config          prompts for settings, and saves them
+    notebook-accel launch train.py runs the script on every rank
 
     Completion of commands and options, for bash (zsh and fish likewise):
 
@@ -92,7 +92,7 @@ def run(agent: Agent | None) -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # `| head` has read enough
+    except BrokenPipeError:  # `| head` has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     sys.exit(0)

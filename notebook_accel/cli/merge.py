@@ -1,4 +1,4 @@
-"""`notebook-accel merge-weights`: a sharded checkpoint as safetensors."""
+"""`notebook-accel merge-weights`: turns a sharded checkpoint into safetensors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ import click
 @click.command("merge-weights")
 @click.argument("checkpoint", metavar="CHECKPOINT", type=click.Path(path_type=Path))
 @click.argument("output", metavar="OUTPUT", type=click.Path(path_type=Path))
-@click.option("--max_shard_size", "--max-shard-size", default="10GB", show_default=True, help="The most of one file.")
-@click.option("--unsafe_serialization", "--unsafe-serialization", is_flag=True, help="Pickle, instead of safetensors.")
+@click.option(
+    "--max_shard_size", "--max-shard-size", default="10GB", show_default=True, help="The maximum size of one file."
+)
+@click.option(
+    "--unsafe_serialization", "--unsafe-serialization", is_flag=True, help="Use pickle instead of safetensors."
+)
 def command(checkpoint: Path, output: Path, max_shard_size: str, unsafe_serialization: bool) -> None:
     """Turn the sharded weights of CHECKPOINT into files for one device, in the folder OUTPUT.
 
-    CHECKPOINT is what `accelerator.save_state` wrote under FSDP, or the folder of one model in it. The whole model has
-    to fit the memory of this machine; no GPU is used.
+    CHECKPOINT is a folder that `accelerator.save_state` wrote under FSDP, or the folder of one model in it. The whole
+    model has to fit into the memory of this machine; no GPU is used.
     """
     from notebook_accel.train.checkpoints.merging import merge
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 def attach(shell: InteractiveShell) -> None:
-    """Registers the magics, makes IPython the front end of launches, and preloads what the notebook imports."""
-    accelerate.register(shell)  # also after they were unregistered
+    """Registers the magics, makes IPython the front end of launches, and preloads the notebook's imports."""
+    accelerate.register(shell)  # also after the magics were unregistered
     if isinstance(front_end.current, IPythonTerminal):
         return
     front_end.use(Kernel(shell) if getattr(shell, "kernel", None) is not None else IPythonTerminal(shell))
@@ -43,7 +43,7 @@ def attach(shell: InteractiveShell) -> None:
     shell.events.register("post_run_cell", lambda *_: preloader.update())
     shell.events.register("pre_run_cell", lambda *_: widget_support.current.cell_begins())
     shell.events.register("post_run_cell", lambda *_: widget_support.current.cell_ends())
-    context = contextvars.copy_context()  # has the cell's header, which says who sent it
+    context = contextvars.copy_context()  # contains the cell's header, which identifies the sender
     threading.Thread(target=context.run, args=(_warm_up,), name="notebook-accel-ready", daemon=True).start()
 
 

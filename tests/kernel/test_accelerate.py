@@ -79,11 +79,11 @@ def test_what_it_sets_holds_for_launches_and_the_accelerators_on_their_ranks(not
         ),
         ("--mixed bf16", "ConfigurationError", "did you mean --mixed-precision?"),
         ("--env COLOUR", "ConfigurationError", "--env NAME=VALUE"),
-        ("-n 1 stop", "ConfigurationError", "'stop' belongs to no option"),
+        ("-n 1 stop", "ConfigurationError", "'stop' does not belong to an option"),
         ("stauts", "ConfigurationError", "did you mean status?"),
         ("--env 'A=b", "ConfigurationError", "No closing quotation"),
         ("--gpus 98,99", "HardwareError", "GPU"),
-        ("--save", "ConfigurationError", "nothing is set in this notebook"),
+        ("--save", "ConfigurationError", "this notebook has no settings to save"),
     ],
 )
 def test_what_cannot_work_is_refused_at_once_and_changes_nothing(

@@ -398,7 +398,7 @@ def test_lines_are_counted_from_the_top_of_the_cell(cells: Cells):
 @pytest.mark.versions
 def test_a_cell_that_exits_with_success_has_succeeded(cells: Cells):
     cells("done = 1\nraise SystemExit")
-    assert "The ranks live on" in cells("exit()").stdout
+    assert "The ranks keep running" in cells("exit()").stdout
     assert cells.lines("done") == ["[0-1] 1"]
     failed = cells.fails("import sys\nsys.exit(3)")
     assert "both ranks exited with status 3" in failed.error_text
@@ -578,8 +578,8 @@ def test_stacks_show_where_each_rank_is(cells: Cells):
 def test_what_live_ranks_do_not_take_on_is_said(cells: Cells):
     cells("dear = 1")
     said = cells.notebook.check("%accelerate -n 3 --env COLOUR=red").stderr
-    assert "the 2 ranks of %%accelerate keep what they were started with: num_processes=2, not 3; env." in said
-    assert "`%accelerate restart` starts them as set now; these names are lost then: dear" in said
+    assert "the 2 ranks of %%accelerate keep the settings they were started with: num_processes=2, not 3; env." in said
+    assert "`%accelerate restart` applies the new settings; these variables will be lost: dear" in said
     assert cells.notebook.check("%accelerate -n 2 --reset").stderr == ""
     cells.notebook.check("%accelerate -n 1\n%accelerate restart")
     assert cells.lines("world_size") == ["1"]

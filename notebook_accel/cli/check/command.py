@@ -1,4 +1,4 @@
-"""`notebook-accel test`: whether this machine can train on several ranks."""
+"""`notebook-accel test`: checks whether this machine can train on several ranks."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _MARKS = {"ok": ("ok", "green"), "slow": ("slow", "yellow"), "wrong": ("WRONG", 
 def command(ranks: int | None) -> None:
     """Check that this machine can train on several ranks.
 
-    Starts ranks on all GPUs, or two on the CPU: as a notebook does, and as a script does. They exchange tensors,
-    compute in 16 bits, save and load a checkpoint. Says what is slow or wrong, and what to do about it; the exit code
-    is 1 if something is wrong. Saved settings have no say in it: they may be of several machines.
+    Starts ranks on all GPUs, or two on the CPU, both as a notebook does and as a script does. They exchange tensors,
+    compute in 16 bits, and save and load a checkpoint. Reports what is slow or wrong and what to do about it; the exit
+    code is 1 if something is wrong. Ignores saved settings, because they may be for several machines.
     """
     with _without_settings():
         found = _check(ranks or len(hardware.detect().gpus) or 2)
     wrong, slow = (sum(each.grade == grade for each in found) for grade in ("wrong", "slow"))
     if wrong:
-        click.echo("\nThis machine cannot train on several ranks until that is put right.")
+        click.echo("\nThis machine cannot train on several ranks until this is fixed.")
         sys.exit(1)
-    click.echo("\nThis machine is ready" + (f"; {slow} of these cost time." if slow else "."))
+    click.echo("\nThis machine is ready" + (f", but {slow} of these checks found something slow." if slow else "."))
 
 
 @contextlib.contextmanager
@@ -56,7 +56,7 @@ def _check(ranks: int) -> list[Finding]:
             found.append(finding)
             _show(finding)
         if any(each.grade == "wrong" for each in found):
-            break  # the others build on it
+            break  # the other checks depend on it
     return found
 
 

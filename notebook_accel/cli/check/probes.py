@@ -1,4 +1,4 @@
-"""The checks of `notebook-accel test`: each is a function that yields what it finds, and a row in the table."""
+"""The checks of `notebook-accel test`. Each is a function that yields its findings, and a row in the table."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from notebook_accel.errors import NotebookAccelError
 from notebook_accel.launch.job.text import duration, size
 
 _WARM = 1.0
-"""Seconds above which a warm launch is slow: it takes a tenth of that."""
+"""Seconds above which a warm launch is slow; usually it takes a tenth of that."""
 _ELASTIC_TIMEOUT = 120.0
 _BANDWIDTH = {"gloo": 50e6, "nccl": 1e9}
-"""Bytes a second below which ranks talk slowly."""
+"""Bytes a second below which communication between ranks is slow."""
 _ERRORS = {"bfloat16": 0.03, "float16": 0.01}
-"""How far a product of matrices may be from that in float32: their 8 and 11 bits allow less."""
+"""How far a 16-bit matrix product may deviate from float32. With 8 and 11 bits of precision, it is normally less."""
 _SHARED = 2**30
 _DISK = 5 * 2**30
 
@@ -38,18 +38,18 @@ class Finding:
     """`ok`, `slow` or `wrong`."""
     text: str
     advice: str = ""
-    """What to do about it."""
+    """How to fix it."""
 
 
 def torch_and_devices(ranks: int) -> Iterator[Finding]:
-    """Whether torch can be imported, and sees the devices that the driver has."""
+    """Checks that torch can be imported and sees the devices that the driver lists."""
     began = time.perf_counter()
     code = "import torch; print(torch.__version__, torch.cuda.device_count())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     took = time.perf_counter() - began
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        yield Finding("torch", "wrong", f"import torch fails: {last}", "install torch again: https://pytorch.org")
+        last = (done.stderr.strip().splitlines() or ["no error message"])[-1]
+        yield Finding("torch", "wrong", f"import torch fails: {last}", "reinstall torch: https://pytorch.org")
         return
     version, count = done.stdout.split()
     yield Finding("torch", "ok", f"{version}, imported in {duration(took)}")
@@ -59,27 +59,27 @@ def torch_and_devices(ranks: int) -> Iterator[Finding]:
         yield Finding("GPUs", "wrong", f"there are GPUs, but {found.hidden_gpus}", advice)
     elif len(found.gpus) != int(count):
         advice = "the driver may be too old for this torch: compare nvidia-smi with torch.version.cuda"
-        yield Finding("GPUs", "wrong", f"the driver lists {len(found.gpus)} GPUs, and torch finds {count}", advice)
+        yield Finding("GPUs", "wrong", f"the driver lists {len(found.gpus)} GPUs, but torch finds {count}", advice)
     else:
         names = ", ".join(gpu.name for gpu in found.gpus)
         yield Finding("devices", "ok", names or f"{found.kind}, {found.cores} cores")
 
 
 def network(ranks: int) -> Iterator[Finding]:
-    """Whether ranks can find each other on this machine."""
+    """Checks that ranks can find each other on this machine."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
             with socket.create_connection(("127.0.0.1", port), timeout=5):
                 yield Finding("ports", "ok", f"loopback works (tried {port})")
     except OSError as error:
-        advice = "a firewall or a sandbox forbids connections within this machine; ranks need them"
+        advice = "a firewall or a sandbox blocks connections within this machine, which ranks need"
         yield Finding("ports", "wrong", f"no connection over the loopback interface: {error}", advice)
     began = time.perf_counter()
     try:
         socket.getaddrinfo(socket.gethostname(), None)
     except OSError as error:
-        advice = f"add the line `127.0.0.1 {socket.gethostname()}` to /etc/hosts; torchrun and gloo look it up"
+        advice = f"add the line `127.0.0.1 {socket.gethostname()}` to /etc/hosts; torchrun and gloo look up this name"
         yield Finding("host name", "slow", f"{socket.gethostname()} cannot be looked up: {error}", advice)
     else:
         took = time.perf_counter() - began
@@ -88,10 +88,15 @@ def network(ranks: int) -> Iterator[Finding]:
 
 
 def space(ranks: int) -> Iterator[Finding]:
-    """Whether loaders' workers and checkpoints have room."""
+    """Checks that there is enough room for DataLoader workers and for checkpoints."""
     for name, folder, least, advice in (
-        ("shared memory", "/dev/shm", _SHARED, "workers of loaders need it: in Docker use --shm-size=8g or --ipc=host"),
-        ("disk", tempfile.gettempdir(), _DISK, "checkpoints need room: free some, or set TMPDIR"),
+        (
+            "shared memory",
+            "/dev/shm",
+            _SHARED,
+            "DataLoader workers need it: in Docker, use --shm-size=8g or --ipc=host",
+        ),
+        ("disk", tempfile.gettempdir(), _DISK, "checkpoints need space: free some, or set TMPDIR"),
     ):
         if not Path(folder).is_dir():
             continue
@@ -100,7 +105,7 @@ def space(ranks: int) -> Iterator[Finding]:
 
 
 def launches(ranks: int) -> Iterator[Finding]:
-    """Whether the fork server starts ranks, and what they can do."""
+    """Checks that the fork server starts ranks, and what they can do."""
     from notebook_accel.cli.check.rank_checks import check
     from notebook_accel.launch import engines
     from notebook_accel.launch.driver.launcher import notebook_launcher
@@ -115,38 +120,38 @@ def launches(ranks: int) -> Iterator[Finding]:
         with tempfile.TemporaryDirectory() as folder:
             results = notebook_launcher(check, (folder,), num_processes=ranks)
     except NotebookAccelError as error:
-        yield Finding("launch", "wrong", str(error), "the error above says more; `notebook-accel env` for a report")
+        yield Finding("launch", "wrong", str(error), "see the error above; for a bug report, run `notebook-accel env`")
         return
-    advice = "other work fills the cores, or a file system that packages lie on is slow"
+    advice = "the cores are busy with other work, or the file system that holds the packages is slow"
     text = f"{ranks} ranks by {engine.name} in {duration(middle - began)}, then in {duration(warm)}"
     yield Finding("launch", "slow" if warm > _WARM else "ok", text, advice)
     yield from judge_ranks(results)
 
 
 def judge_ranks(results: list[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Findings from what all ranks measured."""
+    """Turns the measurements of all ranks into findings."""
     first = results[0]
     wrong = next((each["collectives"] for each in results if each["collectives"]), "")
-    advice = "with NCCL: set NCCL_P2P_DISABLE=1 to see if the link between GPUs is at fault"
+    advice = "with NCCL, set NCCL_P2P_DISABLE=1 to see whether the link between GPUs is at fault"
     yield Finding(
         "collectives", "wrong" if wrong else "ok", wrong or f"{first['backend']} on {first['device']}", advice
     )
     slowest = min(each["bandwidth"] for each in results)
     slow = slowest < _BANDWIDTH.get(first["backend"], 0)
-    advice = "other work fills the cores; on GPUs look at `nvidia-smi topo -m` and NCCL_DEBUG=INFO"
+    advice = "the cores may be busy with other work; on GPUs, look at `nvidia-smi topo -m` and NCCL_DEBUG=INFO"
     yield Finding("bandwidth", "slow" if slow else "ok", f"all-reduce of 16 MB at {size(slowest)} a second", advice)
     for kind, limit in _ERRORS.items():
         error = max(each["precision"][kind] for each in results)
-        advice = f"the device computes {kind} badly: leave mixed_precision at no, and report it"
+        advice = f"the device computes {kind} inaccurately: leave mixed_precision at no, and report it"
         yield Finding(kind, "ok" if error <= limit else "wrong", f"matrix products within {error:.1%}", advice)
     wrong = next((each["checkpoint"] for each in results if each["checkpoint"]), "")
-    advice = "operations of this device may not be deterministic; if the steps differ by more than that, report it"
-    text = wrong or "a step after loading is the same to the bit"
+    advice = "operations on this device may not be deterministic; if the steps differ for another reason, report it"
+    text = wrong or "a step after loading is bit-for-bit the same"
     yield Finding("checkpoint", "wrong" if wrong else "ok", text, advice)
 
 
 def elastic(ranks: int) -> Iterator[Finding]:
-    """Whether `notebook-accel launch` starts ranks too, by torch's launcher."""
+    """Checks that `notebook-accel launch` can also start ranks, through torch's launcher."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "script.py"
         script.write_text("import os\nprint(os.environ.get('RANK', 0))")
@@ -155,14 +160,12 @@ def elastic(ranks: int) -> Iterator[Finding]:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_ELASTIC_TIMEOUT, check=False)
         except subprocess.TimeoutExpired:
-            advice = "ranks cannot meet: look at the host's name, proxies and firewalls"
-            yield Finding("script", "wrong", f"no rank has run within {_ELASTIC_TIMEOUT:.0f} s", advice)
+            advice = "the rendezvous may have failed: check the host's name, proxies and firewalls"
+            yield Finding("script", "wrong", f"no rank ran within {_ELASTIC_TIMEOUT:.0f} s", advice)
             return
     if done.returncode or sorted(done.stdout.split()) != sorted(map(str, range(ranks))):
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        yield Finding(
-            "script", "wrong", f"torch's launcher fails: {last}", "try it on a script of your own, with --debug"
-        )
+        yield Finding("script", "wrong", f"torch's launcher fails: {last}", "try it with your own script and --debug")
         return
     took = time.perf_counter() - began
     yield Finding("script", "ok", f"{ranks} ranks by torch's launcher in {duration(took)}")
@@ -175,4 +178,4 @@ CHECKS: Mapping[str, Callable[[int], Iterator[Finding]]] = {
     "launches": launches,
     "script": elastic,
 }
-"""In the order in which they are made; the later ones need what the earlier ones check."""
+"""The checks in their order; later checks depend on earlier ones."""

@@ -1,4 +1,4 @@
-"""What `notebook-accel test` does in each rank. It runs there alone, and imports torch there."""
+"""The part of `notebook-accel test` that runs in each rank. Only the ranks import torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def check(folder: str) -> dict[str, Any]:
-    """Works through what training needs; returns what was found, by name.
+    """Tries the operations that training needs; returns the results by name.
 
     Args:
         folder: Where a checkpoint may be written; the same on all ranks.
@@ -31,7 +31,7 @@ def check(folder: str) -> dict[str, Any]:
 
 
 def _collectives(accelerator: Any) -> str:
-    """What came out wrong, or empty."""
+    """A description of wrong results; empty if all are right."""
     import torch
 
     rank, size = accelerator.process_index, accelerator.num_processes
@@ -45,7 +45,7 @@ def _collectives(accelerator: Any) -> str:
 
 
 def _precision(torch: Any, device: Any) -> dict[str, float]:
-    """By 16-bit type: how far a product of matrices is from that in float32."""
+    """For each 16-bit type, how far a matrix product deviates from float32."""
     left, right = torch.randn(2, 256, 256, device=device)
     exact = left @ right
     errors = {}
@@ -56,7 +56,7 @@ def _precision(torch: Any, device: Any) -> dict[str, float]:
 
 
 def _checkpoint(accelerator: Any, folder: str) -> str:
-    """What differs after saving, training on, and loading; or empty."""
+    """Saves, trains on, and loads; returns a description of any difference, empty if there is none."""
     import torch
 
     model = torch.nn.Linear(64, 64)
@@ -79,7 +79,7 @@ def _checkpoint(accelerator: Any, folder: str) -> str:
 
 
 def _bandwidth(accelerator: Any) -> float:
-    """Bytes a second that this rank gives to an all-reduce of a large tensor."""
+    """Measures an all-reduce of a large tensor, in bytes a second."""
     import torch
 
     tensor = torch.ones(4 * 2**20, device=accelerator.device)

@@ -1,4 +1,4 @@
-"""`notebook-accel config`: asks for the settings of this machine, shows them, changes them."""
+"""`notebook-accel config`: prompts for the settings of this machine, shows them, and changes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.preview import preview
 
 _SHOWN = [name for name, key in keys.KEYS.items() if key.summary]
-"""Keys that have an option, and are shown whether they are set or not."""
+"""Keys that have an option. They are shown even if they are not set."""
 _UNSET = {
     "num_processes": "as found",
     "mixed_precision": "no",
@@ -33,7 +33,7 @@ _UNSET = {
     "dynamo_backend": "no",
     "debug": "false",
 }
-"""What is shown for a key that is not set."""
+"""The text shown for a key that is not set."""
 F = Callable[..., Any]
 
 
@@ -43,7 +43,7 @@ def _file_option(function: F) -> F:
         "--config-file",
         "path",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="Another file than the usual one.",
+        help="The file to use instead of the default one.",
     )(function)
 
 
@@ -56,14 +56,16 @@ def _setting_options(function: F) -> F:
 
 @click.group(invoke_without_command=True)
 @_file_option
-@click.option("--yes", "-y", is_flag=True, help="Ask nothing: take what the options say, else what is found.")
+@click.option(
+    "--yes", "-y", is_flag=True, help="Do not prompt: use the options, and the detected hardware for the rest."
+)
 @_setting_options
 @click.pass_context
 def command(context: click.Context, /, path: Path | None, yes: bool, **given: str | None) -> None:
-    """Asks for the settings of this machine, and saves them.
+    """Prompt for the settings of this machine, and save them.
 
-    They hold for every launch, from a notebook and from the command line, that says nothing else. What an option says
-    is not asked for.
+    They apply to every launch, from a notebook or the command line, that does not override them. Settings that are
+    given as options are not prompted for.
     """
     context.obj = path
     values = _checked({name: text for name, text in given.items() if text is not None})
@@ -82,14 +84,16 @@ def command(context: click.Context, /, path: Path | None, yes: bool, **given: st
 
 @command.command()
 @_file_option
-@click.option("--yes", "-y", is_flag=True, help="Replace a file that is there.")
-@click.option("--mixed_precision", "--mixed-precision", "precision", metavar="NAME", help="Beside what is found.")
+@click.option("--yes", "-y", is_flag=True, help="Replace an existing file.")
+@click.option(
+    "--mixed_precision", "--mixed-precision", "precision", metavar="NAME", help="In addition to the detected hardware."
+)
 @click.pass_obj
 def default(parent: Path | None, path: Path | None, yes: bool, precision: str | None) -> None:
-    """Saves what fits the hardware found, without a question."""
+    """Save settings for the detected hardware, without prompting."""
     where = path or parent or file.location(os.environ)
     if where.exists() and not yes:
-        raise ConfigurationError(f"{where} is there already: see config show, or replace it with config default --yes")
+        raise ConfigurationError(f"{where} already exists: see config show, or replace it with config default --yes")
     values = _checked({} if precision is None else {"mixed_precision": precision})
     _save(where, _overlay(questions.defaults(hardware.detect()), values, where))
 
@@ -98,7 +102,7 @@ def default(parent: Path | None, path: Path | None, yes: bool, precision: str | 
 @_file_option
 @click.pass_obj
 def show(parent: Path | None, path: Path | None) -> None:
-    """Shows each setting, and where its value comes from."""
+    """Show each setting and the source of its value."""
     named = path or parent
     where = named or file.location(os.environ)
     click.echo(f"{where}{'' if where.exists() else ' (not there)'}\n")
@@ -116,13 +120,13 @@ def show(parent: Path | None, path: Path | None) -> None:
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
 @click.pass_obj
 def set_(parent: Path | None, path: Path | None, settings: tuple[str, ...]) -> None:
-    """Changes settings in the file; KEY= takes one out."""
+    """Change settings in the file; KEY= removes one."""
     where = path or parent or file.location(os.environ)
     texts: dict[str, str] = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals:
-            raise ConfigurationError(f"{setting!r} must be written KEY=VALUE, such as mixed_precision=bf16")
+            raise ConfigurationError(f"{setting!r} must be written as KEY=VALUE, such as mixed_precision=bf16")
         texts[key.strip()] = text.strip()
     removed = [key for key, text in texts.items() if not text]
     values = _checked({key: text for key, text in texts.items() if text})
@@ -133,16 +137,16 @@ def set_(parent: Path | None, path: Path | None, settings: tuple[str, ...]) -> N
 @_file_option
 @click.pass_obj
 def update(parent: Path | None, path: Path | None) -> None:
-    """Writes the file anew: as this version does, without keys that have no effect."""
+    """Rewrite the file in the current format, without keys that have no effect."""
     where = path or parent or file.location(os.environ)
     found = file.read(where)
     if found is None:
-        raise ConfigurationError(f"{where} is not there: notebook-accel config makes it")
+        raise ConfigurationError(f"{where} does not exist: create it with notebook-accel config")
     _save(where, _overlay(found, {}, where))
 
 
 def _checked(texts: Mapping[str, str]) -> dict[str, Any]:
-    """The values that texts from the command line stand for, checked."""
+    """Parses and checks values from the command line."""
     found = {
         key: keys.check(key, keys.KEYS[key].read(text) if key in keys.KEYS else text, key)
         for key, text in texts.items()
@@ -161,18 +165,18 @@ def _flat(config: LaunchConfig) -> dict[str, Any]:
 
 
 def _overlay(before: Mapping[str, Any], values: Mapping[str, Any], where: Path) -> LaunchConfig:
-    """The configuration from some keys, overridden by others."""
+    """The configuration made from some keys, overridden by others."""
     machines = {key: before[key] for key in ("num_machines", "cluster") if key in before and "num_processes" in values}
-    above = file.layer({**machines, **values}, where)  # processes are counted over all machines
+    above = file.layer({**machines, **values}, where)  # num_processes counts the processes on all machines
     return merge([file.layer(before, where), Layer("file", above.values, above.locations)])
 
 
 def _without(found: Mapping[str, Any], removed: list[str], where: Path) -> dict[str, Any]:
-    """The entries that remain without some keys, and without other keys for the same settings."""
+    """The entries without the given keys and without other keys for the same settings."""
     entries = from_config(merge([file.layer(found, where)]))
     unset = [key for key in removed if key not in entries]
     if unset:
-        keys.check(unset[0], None, unset[0])  # perhaps there is no such key at all
+        keys.check(unset[0], None, unset[0])  # raises an error if the key is unknown
         raise ConfigurationError(f"{unset[0]} is not set in {where}")
     fields = {entries[key].field for key in removed}
     return {key: each.value for key, each in entries.items() if each.field not in fields}
@@ -190,7 +194,7 @@ def _save(where: Path, config: LaunchConfig) -> None:
 
 
 def _preview(config: LaunchConfig) -> str:
-    """What a launch would do here. The file may be for another machine, so a launch that can't work is not an error."""
+    """Previews a launch here. The file may be for another machine, so a launch that can't work is not an error."""
     if config.cluster:
         ranks = "as many ranks as fit" if config.num_processes is None else f"{config.num_processes} ranks"
         machines = f"{config.num_nodes} machine{'s' if config.num_nodes > 1 else ''}"
@@ -209,4 +213,6 @@ def _value_and_source(found: Mapping[str, Any], name: str) -> tuple[str, str]:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return ", ".join(value) if isinstance(value, Mapping) else str(value)  # of variables the names: they may be secret
+    return (
+        ", ".join(value) if isinstance(value, Mapping) else str(value)
+    )  # only the names of variables, because their values may be secret

@@ -1,4 +1,4 @@
-"""The prompts of `notebook-accel config`: only for what the hardware leaves open, each with a default that works."""
+"""The prompts of `notebook-accel config`, for settings that the hardware does not decide, with working defaults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def describe(found: Hardware) -> str:
 
 
 def defaults(found: Hardware) -> dict[str, Any]:
-    """Keys that make the most of the hardware."""
+    """Keys and values that make full use of the hardware."""
     if found.gpus:
         count = len(found.gpus)
         return {
@@ -63,13 +63,13 @@ def ask(found: Hardware, now: LaunchConfig, given: Mapping[str, Any]) -> dict[st
         return answers.get(key, given.get(key))
 
     try:
-        count = question("num_machines", "Machines that take part", now.num_nodes)
+        count = question("num_machines", "Number of machines", now.num_nodes)
         if count > 1 and not given.get("cluster", now.cluster):
             last = count - 1
-            question("machine_rank", f"Which of them is this, 0 to {last}", min(now.node_rank, last), last)
+            question("machine_rank", f"Rank of this machine, 0 to {last}", min(now.node_rank, last), last)
             known = None if now.master_addr in LOOPBACK else now.master_addr
-            question("main_process_ip", "Address of the one with rank 0, for the others", known)
-            question("main_process_port", "Port on which the ranks meet", now.port)
+            question("main_process_ip", "Address of the machine with rank 0", known)
+            question("main_process_port", "Port of the rendezvous", now.port)
         machines = int(answers.get("num_machines", given.get("num_machines", 1)))
         _ask_for_ranks(found, now, given, machines, question)
         choices = "no, fp16, bf16, fp8" if found.gpus else "no, bf16"
@@ -78,8 +78,8 @@ def ask(found: Hardware, now: LaunchConfig, given: Mapping[str, Any]) -> dict[st
         if not isinstance(ended.__context__, EOFError) or sys.stdin.isatty():
             raise  # an interrupt
         raise ConfigurationError(
-            "there is no terminal to ask in: add --yes, and options such as --num_processes 2 for what is not to be "
-            "as found. Nothing was saved."
+            "there is no terminal to prompt in: add --yes, and options such as --num_processes 2 to override what is "
+            "detected. Nothing was saved."
         ) from None
     return answers
 
@@ -101,7 +101,7 @@ def _ask_for_ranks(
         total = question("num_processes", f"Ranks{on_all}", count * machines)
         if total is None or total > 1:
             offered = "FSDP" if now.strategy == "fsdp" else "MULTI_GPU"
-            question("distributed_type", "MULTI_GPU: a whole model on each; FSDP: a shard of it", offered)
+            question("distributed_type", "MULTI_GPU: a whole model on each GPU; FSDP: a shard of it", offered)
     elif not found.gpus and not found.mps:
         question("num_processes", f"Ranks on the CPU{on_all}", (now.num_processes or 1) * machines)
 

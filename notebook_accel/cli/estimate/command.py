@@ -1,4 +1,4 @@
-"""`notebook-accel estimate-memory`: what training a model takes, and which GPUs it fits."""
+"""`notebook-accel estimate-memory`: estimates the memory that training a model takes, and which GPUs it fits."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from notebook_accel.cli.estimate.sizes import GIB, GPUS, OPTIMIZERS, Estimate, M
 from notebook_accel.errors import ConfigurationError
 
 _SHOWN = 3
-"""How many GPUs are named, from the smallest on."""
+"""The number of GPU types to list, smallest first."""
 _STRATEGIES = {"single": "one GPU", "ddp": "DDP on {}", "fsdp": "FSDP on {}"}
 
 
 def measure(name: str, arguments: dict[str, Any], given: tuple[str, ...], batch: int, sequence: int) -> Model:
-    """Makes the model without its numbers, and takes its sizes."""
+    """Makes the model on the meta device, without storage, and measures its sizes."""
     from torch import nn
 
     from notebook_accel.train.models import meta
@@ -44,26 +44,28 @@ def measure(name: str, arguments: dict[str, Any], given: tuple[str, ...], batch:
 
 
 def gpus() -> list[tuple[str, float]]:
-    """The GPUs of this machine and those that are common, with their bytes."""
+    """The GPUs of this machine and other common GPUs, with their memory in bytes."""
     own = {f"{gpu.name} (here)": float(gpu.total) for gpu in hardware.detect().gpus}
     return [*own.items(), *((name, float(capacity * GIB)) for name, capacity in GPUS.items())]
 
 
 @click.command("estimate-memory")
 @click.argument("model", metavar="MODEL")
-@click.option("--arguments", default="{}", metavar="JSON", help="What MODEL is called with, such as '{\"layers\": 4}'.")
+@click.option("--arguments", default="{}", metavar="JSON", help="Arguments for MODEL, such as '{\"layers\": 4}'.")
 @click.option(
     "--input",
     "given",
     multiple=True,
     metavar="SHAPE",
-    help="An input of the forward: 8,3,224,224, or 8,512:int64; once for each.",
+    help="Shape of an input: 8,3,224,224, or 8,512:int64; once for each input.",
 )
-@click.option("--batch", default=1, show_default=True, help="Sequences of each rank, for models of transformers.")
-@click.option("--sequence", default=512, show_default=True, help="Tokens of each sequence.")
+@click.option("--batch", default=1, show_default=True, help="Sequences per rank, for models of transformers.")
+@click.option("--sequence", default=512, show_default=True, help="Tokens per sequence.")
 @click.option("--optimizer", type=click.Choice(list(OPTIMIZERS)), default="adam", show_default=True)
-@click.option("--num_processes", "--num-processes", "ranks", default=8, show_default=True, help="GPUs of DDP and FSDP.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON, in bytes.")
+@click.option(
+    "--num_processes", "--num-processes", "ranks", default=8, show_default=True, help="Number of GPUs for DDP and FSDP."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, in bytes.")
 def command(
     model: str,
     arguments: str,
@@ -74,10 +76,10 @@ def command(
     ranks: int,
     as_json: bool,
 ) -> None:
-    """Estimate the memory that training MODEL takes on each GPU, and which GPUs that fits.
+    """Estimate the memory that training MODEL takes on each GPU, and which GPUs it fits.
 
-    MODEL is package.module:function_or_class, which gives a torch.nn.Module, or a folder with the config.json of a
-    model of transformers. It is made without its numbers (on the meta device), so a large one needs no memory here.
+    MODEL is package.module:function_or_class, which returns a torch.nn.Module, or a folder with the config.json of a
+    model of transformers. It is created on the meta device, without storage, so even a large one needs no memory here.
     """
     found = measure(model, _arguments(arguments), given, batch, sequence)
     rows = sizes.table(found, ranks, optimizer)
@@ -96,7 +98,7 @@ def _arguments(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise ConfigurationError(f"--arguments {text}: this is not JSON: {error}") from None
+        raise ConfigurationError(f"--arguments {text}: not valid JSON: {error}") from None
     if not isinstance(found, dict):
         raise ConfigurationError(f'--arguments {text}: write names and values, such as {{"layers": 4}}')
     return found
@@ -111,7 +113,7 @@ def _show(found: Model, rows: list[Estimate], optimizer: str, given: Any, batch:
     for row in rows:
         parts = (row.weights, row.gradients, row.optimizer, row.activations, row.total)
         numbers = ["?" if part is None else f"{part / GIB:.2f}" for part in parts]
-        fits = ", ".join(sizes.fitting(row, known)[:_SHOWN]) or "none of those known"
+        fits = ", ".join(sizes.fitting(row, known)[:_SHOWN]) or "none of the known GPUs"
         lines.append((_STRATEGIES[row.strategy].format(row.ranks), row.precision, *numbers, fits))
     widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
     for name, precision, *numbers, fits in lines:
@@ -119,8 +121,10 @@ def _show(found: Model, rows: list[Estimate], optimizer: str, given: Any, batch:
         cells += [number.rjust(width) for number, width in zip(numbers, widths[2:], strict=True)]
         click.echo("  ".join([*cells, fits]))
     if found.activations is None:
-        click.echo("\nActivations are not counted: say with --input what one rank computes with, such as 8,3,224,224.")
+        click.echo("\nActivations are not counted: give the shape of a rank's input with --input, such as 8,3,224,224.")
     else:
         what = ", ".join(given) or f"{batch} × {sequence} tokens"
-        click.echo(f"\nActivations are what autograd keeps of one forward of {what} on each rank.")
-    click.echo(f"The total has {sizes.OVERHEAD / GIB:.1f} GB for CUDA itself. docs/command-line.md has the formula.")
+        click.echo(f"\nActivations are the tensors that autograd keeps from one forward pass of {what} on each rank.")
+    click.echo(
+        f"The total includes {sizes.OVERHEAD / GIB:.1f} GB for CUDA itself. docs/command-line.md has the formula."
+    )

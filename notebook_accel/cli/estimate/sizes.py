@@ -1,4 +1,4 @@
-"""How much memory training takes on each GPU, from the sizes of a model.
+"""Estimates the memory that training takes on each GPU, from the sizes of a model.
 
 Bytes for each parameter, as Rajbhandari et al. count them ("ZeRO", 2020, section 3.1), for what `Accelerator` does:
 parameters, gradients and optimizer states are float32; in 16 bits each forward also keeps a copy of the weights.
@@ -7,9 +7,9 @@ parameters, gradients and optimizer states are float32; in 16 bits each forward 
     gradients    4       and 4 for DDP's buckets on several ranks
     optimizer    8       Adam's two moments; 4 for SGD with momentum; 0 without
 
-FSDP over N ranks divides them by N, and holds two layers whole at a time, the one that computes and the next, with the
-gradients of one. Activations are what autograd keeps of a forward, measured on the meta device. A GPU also holds the
-CUDA context and libraries' work space, and loses some to fragments.
+FSDP over N ranks divides them by N, and holds two unsharded layers at a time (the one that computes and the next) with
+the gradients of one. Activations are the tensors that autograd keeps from a forward pass, measured on the meta device.
+A GPU also holds the CUDA context and the libraries' work space, and loses some memory to fragmentation.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ GIB = 2**30
 OPTIMIZERS = {"adam": 8, "momentum": 4, "sgd": 0}
 """Bytes of state for each parameter that is trained."""
 OVERHEAD = int(0.7 * GIB)
-"""Of the CUDA context and libraries."""
+"""Bytes of the CUDA context and libraries."""
 USABLE = 0.95
-"""The part of a GPU's memory that fragments leave."""
+"""The fraction of a GPU's memory that fragmentation leaves usable."""
 GPUS = {
     "T4": 15, "RTX 3090": 24, "RTX 4090": 24, "L4": 22, "A10": 22, "V100 32GB": 32, "L40S": 45, "A100 40GB": 40,
     "A100 80GB": 80, "H100": 80, "H200": 140, "B200": 179,
 }  # fmt: skip
-"""What a GPU shows of its memory, in GiB."""
+"""The memory that a GPU reports, in GiB."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Model:
     buffers: int
     """Bytes."""
     largest_layer: int
-    """Parameters of the largest of the layers that FSDP would gather one after the other."""
+    """Parameters of the largest layer that FSDP would gather at once."""
     activations: dict[str, int] | None
-    """Bytes that autograd keeps of a forward, by precision; `None`: no input is known."""
+    """Bytes that autograd keeps from a forward pass, by precision; `None` if no input is known."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The bytes on one GPU, at one way of training."""
+    """The bytes on one GPU for one way of training."""
 
     strategy: str
     ranks: int
@@ -64,7 +64,7 @@ class Estimate:
         return self.weights + self.gradients + self.optimizer + (self.activations or 0) + OVERHEAD
 
     def fits(self, capacity: float) -> bool:
-        """Whether it fits a GPU of so many bytes."""
+        """Whether it fits a GPU with this many bytes."""
         return self.total <= capacity * USABLE
 
 
@@ -85,7 +85,7 @@ def estimate(model: Model, strategy: str, ranks: int, precision: str, optimizer:
 
 
 def table(model: Model, ranks: int, optimizer: str) -> list[Estimate]:
-    """All ways of training, on one GPU and on so many."""
+    """All ways of training, on one GPU and on several."""
     ways: list[tuple[str, int]] = [("single", 1)]
     if ranks > 1:
         ways += [("ddp", ranks), ("fsdp", ranks)]
@@ -97,5 +97,5 @@ def table(model: Model, ranks: int, optimizer: str) -> list[Estimate]:
 
 
 def fitting(found: Estimate, gpus: Sequence[tuple[str, float]]) -> list[str]:
-    """The names of those GPUs that it fits."""
+    """The names of the GPUs that it fits."""
     return [name for name, capacity in gpus if found.fits(capacity)]

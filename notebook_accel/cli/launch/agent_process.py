@@ -1,11 +1,11 @@
-"""The command's hold on the agent, the process that torch's elastic launcher runs in.
+"""Controls the agent, the process that torch's elastic launcher runs in.
 
     command line ─ order ─▶ agent ────────────────────▶ ranks
       (this)     ◀─ exit ─  (elastic.py, torch.distributed.run)
 
-The agent begins to import torch before the command has parsed its options, so they cost no time. It is in a process
-group of its own: Ctrl-C in the terminal signals the command alone, which forwards it once. If either process dies, by
-whatever signal, the other ends the ranks and what these have started; if both do, the system kills the ranks.
+The agent starts to import torch before the command has parsed its options, so that parsing costs no time. It has its
+own process group, so Ctrl-C in the terminal signals only the command, which forwards the signal once. If either process
+dies, by any signal, the other ends the ranks and their child processes; if both die, the system kills the ranks.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from notebook_accel.cli.watch.watcher import Watcher
 
 _NOTICE_AFTER = 1.0
-"""Seconds after an interrupt until the user is told what the command waits for."""
-_KILLED = "error: torch's launcher was killed (SIGKILL), perhaps for want of memory; its ranks have been ended"
+"""Seconds after an interrupt until a notice says what the command is waiting for."""
+_KILLED = "error: torch's launcher was killed (SIGKILL), perhaps because memory ran out; its ranks have been ended"
 _WAITING_NOTICE = "waiting for the ranks to end; interrupt again to kill them now"
 
 
 class Agent:
-    """The agent process, as the command sees it: forked at once, given its order later."""
+    """The agent process. It is forked at once, and given its order later."""
 
     def __init__(self) -> None:
         children.adopt_orphans()
@@ -52,13 +52,13 @@ class Agent:
         os.close(exit_writer)
 
     def run(self, order: Order, watcher: Watcher | None = None) -> int:
-        """Sends the agent its order, and waits; returns the exit code: the first failing rank's, where one failed.
+        """Sends the agent its order, and waits; returns the exit code, which is the first failing rank's if one failed.
 
         Args:
             order: What to run.
             watcher: Shows what the ranks do meanwhile.
         """
-        import json  # after the fork, which comes the sooner
+        import json  # after the fork, which then happens sooner
         import tempfile
 
         self._watcher = watcher
@@ -82,7 +82,7 @@ class Agent:
         return INTERRUPTED if self._killed else code if code >= 0 else 128 - code
 
     def kill(self) -> None:
-        """Kills the agent: there is nothing for it to run, or the command has failed."""
+        """Kills the agent, because it has nothing to run or because the command has failed."""
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
@@ -101,7 +101,7 @@ class Agent:
             for signum, handler in before.items():
                 signal.signal(signum, handler)
             if self._interrupted:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more would only hide the exit code
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # another interrupt would only hide the exit code
 
     def _forward(self, signum: int, _: FrameType | None) -> None:
         if signum == signal.SIGINT and self._interrupted:

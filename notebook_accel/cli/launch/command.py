@@ -1,4 +1,4 @@
-"""`notebook-accel launch`, its options and its help: a script, a module or a notebook on every rank."""
+"""`notebook-accel launch`, its options and its help. Runs a script, a module or a notebook on every rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from notebook_accel.cli.launch.unsupported_options import alternative
 
 
 class _Launch(click.Command):
-    """Shows its options by group, and names an alternative for each option of Accelerate's that is not supported."""
+    """Shows options by group, and names an alternative for each option of Accelerate that is not supported."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -59,7 +59,7 @@ def _param(option: Option) -> click.Option:
 
 @click.pass_obj
 def _start(agent: Agent, /, target: str, arguments: tuple[str, ...], **options: Any) -> NoReturn:
-    from notebook_accel.cli.launch import start  # late: help and completion do without it
+    from notebook_accel.cli.launch import start  # here, because help and completion don't need it
 
     start.start(agent, target, arguments, options)
 
@@ -80,8 +80,8 @@ command = _Launch(
     options_metavar="[OPTIONS]",
     help="""Run a script, a module or a notebook on every rank.
 
-    Options come before the script, its own arguments after it. Options may be written with underscores or dashes. What
-    no option says comes from the saved settings (`notebook-accel config show`), else from the hardware.
+    Options come before the script, and the script's own arguments after it. Options may be written with underscores or
+    dashes. Settings without an option come from the saved settings (`notebook-accel config show`) or the hardware.
 
     \b
     notebook-accel launch train.py --lr 0.1
@@ -89,10 +89,10 @@ command = _Launch(
     notebook-accel launch -m package.train
     notebook-accel launch --cells tag:train --output executed.ipynb notebook.ipynb
 
-    One rank is run as `python train.py` is. More are started by torch's elastic launcher (torch.distributed.run). In a
-    terminal a row for each shows its bars, metrics and memory, below the lines that they write.
+    A single rank runs like `python train.py`. Several are started by torch's elastic launcher (torch.distributed.run).
+    In a terminal, a row for each rank shows its bars, metrics and memory, below the ranks' output.
 
-    The exit code is that of the first rank that failed, 2 for a mistake in this command, 130 after an interrupt, which
-    ends all ranks; a second one kills them.
+    The exit code is that of the first rank that failed, 2 for a mistake in this command, or 130 after an interrupt. An
+    interrupt ends all ranks; a second one kills them.
     """,
 )

@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from notebook_accel.launch.wire.stream import Channel
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""The signals that the command forwards to the agent, which is torch's to pass on to the ranks."""
+"""The signals that the command forwards to the agent, where torch passes them on to the ranks."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the agent is to run."""
+    """What the agent should run."""
 
     arguments: Sequence[str]
     """The command line of `torch.distributed.run`."""
     environment: Mapping[str, str]
-    """What is added to the environment."""
+    """Variables to add to the environment."""
     quiet: bool
     debug: bool
     world_size: int
     scratch: str = ""
-    """A folder for the logs of torch's launcher, which nobody reads."""
+    """A temporary folder for the logs of torch's launcher, which nobody reads."""
     watcher: str = ""
     """The watcher's socket, which the ranks connect to; empty if there is no watcher."""
 
@@ -48,7 +48,7 @@ def run_agent(orders: int) -> NoReturn:
     """Runs the process, from its fork to its exit.
 
     Args:
-        orders: The pipe that the `Order` comes through. When it closes, the command is gone, and so the agent exits.
+        orders: The pipe that delivers the `Order`. When it closes, the command has ended, so the agent exits too.
     """
     code = USER_ERROR
     try:
@@ -66,15 +66,16 @@ def run_agent(orders: int) -> NoReturn:
         sys.stderr.write(f"error: torch's launcher has failed: {type(error).__name__}: {error}\n")
     finally:
         if code:
-            children.kill_all()  # torch forgets ranks that it was starting when the signal came
+            children.kill_all()  # torch loses track of ranks that it was starting when the signal arrived
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
 def _import_torch() -> None:
-    """Imports torch's launcher while the command parses its options: that takes a second."""
-    gc.disable()  # an import makes hundreds of thousands of objects that stay: to look for garbage takes a sixth of it
+    """Imports torch's launcher, which takes a second, while the command parses its options."""
+    # Importing makes hundreds of thousands of lasting objects; collecting garbage would take a sixth of the time.
+    gc.disable()
     import torch.distributed.run  # noqa: F401
 
     gc.freeze()
@@ -89,13 +90,13 @@ def _read_line(fd: int) -> bytes:
 
 
 def _terminate_on_close(fd: int) -> None:
-    """Terminates the agent, and with it the ranks, when the other end of a pipe is closed: the command is gone."""
+    """Terminates the agent and its ranks when the other end of a pipe is closed, because the command has ended."""
     os.read(fd, 1)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _launch(order: Order) -> int:
-    """Runs torch's launcher; reports a failure of the ranks, and returns the exit code."""
+    """Runs torch's launcher, reports a failure of the ranks, and returns the exit code."""
     import logging
 
     from torch.distributed import DistError
@@ -111,10 +112,10 @@ def _launch(order: Order) -> int:
     os.environ.update(order.environment)
     watcher = _connect_watcher(order.watcher) if order.watcher else None
     if not order.debug:
-        logging.disable()  # what it would say is said below, in fewer lines
+        logging.disable()  # the messages below are shorter
     arguments = list(order.arguments)
     if not any(each.startswith("--log-dir") for each in arguments):
-        arguments.insert(0, f"--log-dir={order.scratch}")  # torch would leave its own behind
+        arguments.insert(0, f"--log-dir={order.scratch}")  # otherwise torch would leave a folder behind
     try:
         run(parse_args(arguments))  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
@@ -135,12 +136,12 @@ def _launch(order: Order) -> int:
     finally:
         for folder in (order.scratch, os.path.dirname(order.watcher)):
             if folder:
-                shutil.rmtree(folder, ignore_errors=True)  # here too: the command line may be gone
+                shutil.rmtree(folder, ignore_errors=True)  # here too, because the command may have ended
     return 0
 
 
 def _kill_ranks_with_agent() -> None:
-    """Has the kernel kill each rank when this process ends, however it ends: after a SIGKILL no code here could."""
+    """Makes the kernel kill each rank when this process ends, since after a SIGKILL no code here could do it."""
     from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
     preexec = partial(libc.die_with_parent, os.getpid())
@@ -148,9 +149,9 @@ def _kill_ranks_with_agent() -> None:
 
 
 def _connect_watcher(address: str) -> Channel:
-    """Connects to the watcher, and gives it what torch's launcher writes in Python, such as the lines of --tee.
+    """Connects to the watcher, and sends it the Python output of torch's launcher, such as the lines of --tee.
 
-    File descriptors 1 and 2 stay the terminal's: ranks inherit them, and redirect their own.
+    File descriptors 1 and 2 still refer to the terminal, since ranks inherit them and redirect their own.
     """
     from notebook_accel.cli.watch import watched_rank
     from notebook_accel.cli.watch.subject import LAUNCHER
@@ -175,13 +176,13 @@ def _report_failures(watcher: Channel, text: str, failures: Iterable[ProcessFail
 
 
 def _explain_rendezvous_error(error: Exception) -> str:
-    """The message for a rendezvous that failed: torch's reason, and what to check."""
+    """The message for a failed rendezvous: torch's reason, and what to check."""
     reason = [*str(error.__cause__ or error).splitlines(), "one of them is missing"][0]
     return (
-        f"error: the machines did not meet, or the first of them is gone: {reason}\n"
-        "Check that the same command runs on each of them, with --main_process_ip and --main_process_port of the "
-        "first, that no firewall is between them, and that the first has not ended. --rdzv_conf "
-        "timeout=…,join_timeout=… sets the seconds they wait."
+        f"error: the rendezvous of the machines failed, or the first machine has ended: {reason}\n"
+        "Check that the same command runs on each machine, with --main_process_ip and --main_process_port of the "
+        "first, that no firewall separates them, and that the first has not ended. --rdzv_conf "
+        "timeout=…,join_timeout=… sets how many seconds they wait."
     )
 
 
@@ -191,8 +192,8 @@ def _explain_failure(rank: int, exitcode: int, world_size: int, failures: int) -
         signum = signal.Signals(-exitcode)
         how = f"was killed by {signum.name}"
         if signum is signal.SIGKILL:
-            how += ", perhaps for want of memory"
+            how += ", perhaps because memory ran out"
     else:
-        how = f"ended with exit code {exitcode}; what it said is above"
-    others = f". {failures - 1} more failed after it" if failures > 1 else ""
+        how = f"ended with exit code {exitcode}; see its output above"
+    others = f". {failures - 1} more failed afterwards" if failures > 1 else ""
     return f"error: rank {rank} of {world_size} {how}{others}"

@@ -1,6 +1,6 @@
-"""The rendezvous of a single machine for torch's elastic launcher: immediate, and on the loopback interface only.
+"""A rendezvous for torch's elastic launcher on a single machine. It is immediate, and uses only loopback.
 
-Torch's own, `--standalone`, is that of several machines: it waits for up to 0.3 s so that they don't all join at once,
+Torch's own, `--standalone`, is made for several machines: it waits for up to 0.3 s so that they don't all join at once,
 logs each step, and listens on every interface. See torch.distributed.elastic.rendezvous.
 """
 
@@ -22,11 +22,11 @@ from notebook_accel.cli.launch.rendezvous import LOOPBACK_HOST, ONE_NODE
 from notebook_accel.launch.server import store
 
 _TIMEOUT = 600.0
-"""Seconds that an operation on the store may take, as torch has it for machines that are numbered."""
+"""Seconds that an operation on the store may take; the same as in torch's static rendezvous."""
 
 
 class OneNode(RendezvousHandler):
-    """A rendezvous that has one member, and so never waits."""
+    """A rendezvous with one member, which never waits."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._run_id = parameters.run_id
@@ -41,7 +41,7 @@ class OneNode(RendezvousHandler):
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Opens a store for one attempt; the store of the attempt before is closed with it."""
+        """Opens a store for one attempt, and closes the previous attempt's store."""
         with socket.create_server((LOOPBACK_HOST, 0)) as listener:
             port = listener.getsockname()[1]
             options = {"host": LOOPBACK_HOST, "port": port, "join_timeout": _TIMEOUT}

@@ -1,7 +1,7 @@
 """A rank that runs the code cells of a notebook in order: `python -m` this module, `HOW NOTEBOOK [ARGUMENTS]`.
 
-Cells run in IPython, without a kernel: magics and shell commands work, a last expression is shown. What rank 0 puts out
-is collected, and saved after each cell if `--output` is given.
+Cells run in IPython, without a kernel. Magics and shell commands work, and the last expression of a cell is shown. Rank
+0's output is collected, and saved after each cell if `--output` is given.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Outputs:
         self._found: list[dict[str, Any]] = []
         self._count = 0
         self._shown: dict[str, list[dict[str, Any]]] = {}
-        """By display id: the outputs that later ones may replace."""
+        """By display ID, the outputs that later ones may replace."""
 
     def begin(self, cell: Cell, count: int) -> None:
-        """Begins a cell: what is written from now on is its output."""
+        """Begins a cell, to which all further output belongs."""
         self._found = cell["outputs"] = []
         self._count = cell["execution_count"] = count
 
@@ -46,7 +46,7 @@ class Outputs:
             self._found.append({"output_type": "stream", "name": name, "text": text})
 
     def display(self, data: Any, metadata: Any, transient: Any, update: bool) -> None:
-        """A rich output, or what replaces an earlier one."""
+        """Adds a rich output, or replaces an earlier one."""
         data, metadata = dict(data), dict(metadata or {})
         name = (transient or {}).get("display_id")
         if update:
@@ -60,7 +60,7 @@ class Outputs:
         _print_plain(data)
 
     def result(self, data: Any, metadata: Any) -> None:
-        """The value of a cell's last line."""
+        """Adds the value of a cell's last line."""
         self._found.append(
             {"output_type": "execute_result", "data": data, "metadata": metadata, "execution_count": self._count}
         )
@@ -87,7 +87,7 @@ def _under(stream: Any) -> Any:
 
 
 class _Tee(io.TextIOBase):
-    """A standard stream whose text is collected too."""
+    """A standard stream that also collects its text."""
 
     def __init__(self, name: str, under: TextIO, outputs: Outputs) -> None:
         self._name = name
@@ -116,12 +116,12 @@ class _Tee(io.TextIOBase):
 
 
 def make_shell(outputs: Outputs, module: types.ModuleType, folder: str) -> InteractiveShell:
-    """An IPython without a terminal, whose cells put out into `outputs`.
+    """Creates an IPython shell without a terminal, whose cells write their output to `outputs`.
 
     Args:
-        outputs: Where everything goes.
-        module: Where the cells' names live.
-        folder: Where IPython may keep its files.
+        outputs: Collects the output.
+        module: The namespace of the cells.
+        folder: A folder for IPython's files.
     """
     from IPython.core.displayhook import DisplayHook
     from IPython.core.displaypub import DisplayPublisher
@@ -169,14 +169,14 @@ def run(notebook: Notebook, wanted: list[str], output: Path | None, alone: bool)
 
     Args:
         notebook: Gets the outputs.
-        wanted: The tags of the cells to run; none for all.
+        wanted: The tags of the cells to run; empty for all.
         output: Where to save it.
-        alone: There is one rank, which may launch others. With several, the cells are on all ranks already.
+        alone: Whether this is the only rank, which may launch others. With several, all ranks already run the cells.
     """
     outputs = Outputs()
     notebook.clear()
     module = types.ModuleType("__main__")
-    sys.modules["__main__"] = module  # what cells define can be pickled
+    sys.modules["__main__"] = module  # so that objects that cells define can be pickled
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _Tee("stdout", sys.stdout, outputs), _Tee("stderr", sys.stderr, outputs)
     try:
@@ -204,7 +204,7 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _attach(shell: InteractiveShell, alone: bool) -> None:
-    """Sets up magics and launches: a lone rank may launch others; with several, a launch is refused."""
+    """Sets up magics and launches. A single rank may launch others; with several ranks, a launch is refused."""
     if alone:
         from notebook_accel import notebook
 

@@ -1,4 +1,4 @@
-"""A notebook's file: its code cells, chosen by tag, and the same file with new outputs."""
+"""Reads a notebook's file and its code cells, selected by tag, and writes the file with new outputs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 from notebook_accel.errors import ConfigurationError
 
 SKIPPED = "skip-execution"
-"""The tag of cells that are left out, as nbclient has it."""
+"""The tag of cells to skip, as in nbclient."""
 MAY_FAIL = "raises-exception"
-"""The tag of cells after whose error the others go on, as nbclient has it."""
+"""The tag of cells whose errors do not stop the notebook, as in nbclient."""
 
 Cell = dict[str, Any]
 
@@ -36,11 +36,11 @@ class Notebook:
             raise ConfigurationError(f"{path} is not a notebook of format 4: open it in Jupyter, and save it again")
         language = self._content.get("metadata", {}).get("language_info", {}).get("name", "python")
         if language != "python":
-            raise ConfigurationError(f"{path} is a notebook in {language}: only Python's cells can be run")
+            raise ConfigurationError(f"{path} is a notebook in {language}, but only Python cells can be run")
         self._code: list[Cell] = [cell for cell in self._content["cells"] if cell["cell_type"] == "code"]
 
     def chosen(self, wanted: Sequence[str]) -> list[Cell]:
-        """The code cells with one of these tags, or all but those that are to be skipped.
+        """Returns the code cells with one of these tags, or all except those tagged to be skipped.
 
         Raises:
             ConfigurationError: No cell has such a tag.
@@ -82,7 +82,7 @@ def source(cell: Cell) -> str:
 
 
 def without_magic(cell: Cell) -> str:
-    """A cell's code without `%%accelerate`, which has no effect here: the cell runs on every rank anyway."""
+    """A cell's code without `%%accelerate`, which has no effect here because the cell runs on every rank anyway."""
     text = source(cell)
     first, _, rest = text.lstrip().partition("\n")
     return rest if first.split()[:1] == ["%%accelerate"] else text

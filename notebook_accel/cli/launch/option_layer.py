@@ -1,4 +1,4 @@
-"""The settings of a launch: the options of the command line as one more layer over the file and the environment."""
+"""The settings of a launch: puts the command line's options as a layer over the file and the environment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FORMS = {
     "tee": (r"[0-3]|(\d:[0-3],)*\d:[0-3]", "1 for stdout, 2 for stderr, 3 for both, or by rank as in 0:3,1:1"),
     "rdzv_conf": (r"[^=,]+=[^=,]+(,[^=,]+=[^=,]+)*", "pairs such as timeout=900,join_timeout=600"),
 }
-"""The form that torch's launcher parses, as a regular expression, and an example for messages."""
+"""The syntax that torch's launcher accepts, as a regular expression, and an example for messages."""
 _KEY_BY_OPTION = {"cpu": "use_cpu"}
 """Options whose key in the file has another name."""
 
@@ -36,7 +36,7 @@ def merged(options: Mapping[str, Any], below: Sequence[Layer]) -> LaunchConfig:
     """The settings of a launch.
 
     Args:
-        options: Those of the command line that are given, by name.
+        options: The given options of the command line, by name.
         below: The layers of the file and the environment.
 
     Raises:
@@ -80,7 +80,7 @@ def _layer(options: Mapping[str, Any], below: LaunchConfig) -> Layer:
     if options.get("gpu_ids") == "all":
         values["gpus"] = None
     if "num_machines" in options:
-        values["cluster"] = ""  # its machines are this one, and others on which the user runs the same command
+        values["cluster"] = ""  # the machines are this one and others, where the user runs the same command
     if "num_cpu_threads_per_process" in options:
         values["env"] = {"OMP_NUM_THREADS": str(options["num_cpu_threads_per_process"])}
     return Layer(COMMAND_LINE, values, locations)
@@ -95,7 +95,7 @@ _OPTION_BY_KEY = {
 
 
 def _local_size(options: Mapping[str, Any], below: LaunchConfig, nodes: int) -> int | None:
-    """The ranks of this node: the option and the file count those of all nodes, which the command line may change."""
+    """The ranks of this node. The option and the file count those of all nodes, which the command line may change."""
     if "num_processes" in options:
         total = options["num_processes"]
     elif below.num_processes is not None and "num_machines" in options:
@@ -104,27 +104,27 @@ def _local_size(options: Mapping[str, Any], below: LaunchConfig, nodes: int) -> 
         return None
     if total % nodes:
         raise ConfigurationError(
-            f"--num_processes {total} counts the ranks of all machines, and {total} is no multiple of "
+            f"--num_processes {total} counts the ranks of all machines, but {total} is not a multiple of "
             f"--num_machines {nodes}"
         )
     return int(total // nodes)
 
 
 def _check(option: Option, value: Any) -> None:
-    """Refuses a value that makes no sense, or would have no effect."""
+    """Refuses a value that makes no sense or would have no effect."""
     name = f"--{option.name}"
     if option.moot and not keys.has_no_effect(option.name, value, name):
         raise ConfigurationError(f"{name} {value} would have no effect: FSDP2 does not have this choice. Leave it out.")
     if option.name == "fsdp_version" and value != 2:
-        raise ConfigurationError(f"--fsdp_version {value}: models are sharded by FSDP2, the only one. Leave it out.")
+        raise ConfigurationError(f"--fsdp_version {value}: only FSDP2 is supported. Leave it out.")
     form, example = _FORMS.get(option.name, ("", ""))
     if form and not re.fullmatch(form, value):
         raise ConfigurationError(f"{name} {value}: write {example}")
     if option.type is float and not value > 0:
-        raise ConfigurationError(f"{name} {value}: it must be above 0")
+        raise ConfigurationError(f"{name} {value}: must be greater than 0")
     least = 0 if option.name in _FROM_ZERO else 1
     if option.type is int and value < least:
-        raise ConfigurationError(f"{name} {value}: it must be at least {least}")
+        raise ConfigurationError(f"{name} {value}: must be at least {least}")
     if option.name == "gpu_ids" and value != "all":
         entries = [each.strip() for each in value.split(",")]
         if not all(each.isdecimal() for each in entries) or len(set(entries)) < len(entries):

@@ -1,4 +1,4 @@
-"""The script, module, program or notebook that a launch runs; refuses one that does not exist."""
+"""Finds the script, module, program or notebook that a launch runs, and refuses one that does not exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from notebook_accel.errors import ConfigurationError, closest
 
 
 def program(target: str, arguments: Sequence[str], options: Mapping[str, Any]) -> tuple[str, ...]:
-    """The end of the launcher's command line: what to run, and how.
+    """Returns the end of the launcher's command line, which says what to run and how.
 
     Raises:
         ConfigurationError: There is no such script, module, program or notebook.
@@ -26,7 +26,7 @@ def program(target: str, arguments: Sequence[str], options: Mapping[str, Any]) -
         return ("--module", target, *arguments)
     if options.get("no_python"):
         if shutil.which(target) is None:
-            raise ConfigurationError(f"there is no program {target}: give its path, or one that is on PATH")
+            raise ConfigurationError(f"there is no program {target}: give its path, or the name of a program on PATH")
         return ("--no-python", target, *arguments)
     _find_script(target)
     if Path(target).suffix == ".ipynb":
@@ -62,7 +62,7 @@ def _find_module(name: str) -> None:
 
 
 def _cells(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Which cells to run, and where the outputs go; the notebook is read here once, to refuse it early."""
+    """The cells to run, and where to save the outputs. Reads the notebook once, to refuse an invalid one early."""
     if find_spec("IPython") is None:
         raise ConfigurationError('notebooks need IPython: pip install "notebook-accel[notebook]"')
     cells = options.get("cells") or ()
@@ -75,5 +75,5 @@ def _cells(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     if output and Path(output).is_dir():
         raise ConfigurationError(f"--output {output} is a folder: give the name of the notebook to write in it")
     if output and not os.access(Path(output).parent, os.W_OK):
-        raise ConfigurationError(f"--output {output}: there is no folder {Path(output).parent} that can be written to")
+        raise ConfigurationError(f"--output {output}: {Path(output).parent} is not a writable folder")
     return {"tags": tags, "output": output}

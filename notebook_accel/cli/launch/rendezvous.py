@@ -1,4 +1,4 @@
-"""How the ranks of a launch find each other, on one machine or on several: options for torch's launcher."""
+"""Makes the options for torch's launcher by which ranks find each other, on one machine or on several."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.system import network_interfaces
 
 ONE_NODE = "one-node"
-"""The rendezvous of ranks that have this machine to themselves; see `loopback_rendezvous.py`."""
+"""The rendezvous of a launch on a single machine; see `loopback_rendezvous.py`."""
 LOOPBACK_HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """A rendezvous, as torch's launcher and the ranks are given it."""
+    """A rendezvous, described for torch's launcher and for the ranks."""
 
     options: tuple[str, ...]
     """Options of torch's launcher."""
     interface: str | None
-    """The network interface on which the ranks reach each other, where it is known."""
+    """The network interface on which the ranks reach each other, if it is known."""
 
 
 def rendezvous(config: LaunchConfig, conf: str | None) -> Rendezvous:
-    """The rendezvous that the settings ask for.
+    """Returns the rendezvous for the settings.
 
     Args:
         config: The settings.
-        conf: More for torch's launcher, as `--rdzv_conf` has it.
+        conf: More options for torch's launcher, from `--rdzv_conf`.
 
     Raises:
         ConfigurationError: The ranks cannot meet there.
@@ -38,7 +38,7 @@ def rendezvous(config: LaunchConfig, conf: str | None) -> Rendezvous:
     port = config.port if "port" in config.sources else None
     if config.num_nodes == 1:
         if conf:
-            raise ConfigurationError("--rdzv_conf has no effect on one machine, which waits for no other: leave it out")
+            raise ConfigurationError("--rdzv_conf has no effect on a single machine: leave it out")
         return _one_machine(port)
     if "master_addr" not in config.sources:
         raise ConfigurationError(
@@ -49,7 +49,7 @@ def rendezvous(config: LaunchConfig, conf: str | None) -> Rendezvous:
 
 def _one_machine(port: int | None) -> Rendezvous:
     loopback = network_interfaces.of(network_interfaces.LOOPBACK)
-    if not port:  # at a port that is free
+    if not port:  # on a free port
         return Rendezvous((f"--rdzv-backend={ONE_NODE}", f"--rdzv-endpoint={LOOPBACK_HOST}"), loopback)
     _refuse_taken(LOOPBACK_HOST, port)
     return Rendezvous((f"--master-addr={LOOPBACK_HOST}", f"--master-port={port}"), loopback)
@@ -81,13 +81,13 @@ def _own_address(address: str, port: int) -> str:
         return network_interfaces.own_address(address, port)
     except OSError as error:
         raise ConfigurationError(
-            f"--main_process_ip {address} cannot be reached from this machine: {error.strerror}. Give the address of "
-            "the first machine that the others know it by."
+            f"--main_process_ip {address} cannot be reached from this machine: {error.strerror}. Give the address "
+            "by which the others can reach the first machine."
         ) from None
 
 
 def _host_options(own: str, address: str) -> list[str]:
-    """Which machine hosts the store. Torch decides by looking up this machine's name, which may not resolve."""
+    """Decides which machine hosts the store. Torch would look up this machine's name, which may not resolve."""
     if own != socket.gethostbyname(address):
         return ["is_host=false"]
     try:
@@ -106,6 +106,6 @@ def _refuse_taken(host: str, port: int) -> None:
             if error.errno == errno.EADDRINUSE:
                 raise ConfigurationError(
                     f"--main_process_port {port} is in use by another program, perhaps an earlier launch: choose "
-                    "another; on one machine leave it out, and a free one is found"
+                    "another; on a single machine, leave it out to use any free port"
                 ) from None
             raise ConfigurationError(f"--main_process_port {port} cannot be used: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""From the options of `launch`, the settings and the hardware to a `Request`: what to start. All is checked here."""
+"""Turns the options of `launch`, the settings and the hardware into a `Request`, after checking all of them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Request:
     launched: tuple[str, ...]
     """The script, module or program with its arguments, as the end of the command line of torch's launcher."""
     options: tuple[str, ...] | None
-    """Options of torch's launcher; `None`: a single rank, which needs no launcher."""
+    """Options of torch's launcher; `None` for a single rank, which needs no launcher."""
     environment: Mapping[str, str]
-    """What is added to the ranks' environment."""
+    """Variables to add to the ranks' environment."""
     plan: Plan
     """Where the ranks of this node run."""
     quiet: bool = False
     notices: Sequence[str] = ()
-    """What was decided for the user."""
+    """Notices of choices that were made for the user."""
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -68,9 +68,9 @@ def make(
     Args:
         target: The script, module, program or notebook.
         arguments: Its own arguments.
-        options: Those of the command line that are given, by name.
+        options: The given options of the command line, by name.
         below: The layers of the file and the environment.
-        hardware: What is here.
+        hardware: This machine's hardware.
         environ: The environment that the ranks inherit.
 
     Raises:
@@ -81,7 +81,7 @@ def make(
     launched = program(target, arguments, options)
     planned = plan.make_for_torchrun(config, hardware)
     if options.get("multi_gpu") and planned.world_size < 2:
-        raise HardwareError(f"--multi_gpu asks for several GPUs, and this is {planned.size} rank: leave it out")
+        raise HardwareError(f"--multi_gpu needs several GPUs, but this launch has {planned.size} rank: leave it out")
     meeting = rendezvous(config, options.get("rdzv_conf"))
     binding, binding_notice = _cpu_binding(planned)
     arguments_of_torch = None
@@ -115,13 +115,13 @@ def _torch_options(options: Mapping[str, Any], config: LaunchConfig) -> list[str
 
 
 def _cpu_binding(planned: Plan) -> tuple[tuple[str, ...], str]:
-    """The option of torch's launcher that binds ranks to cores, and a notice where it would have no effect."""
+    """The option of torch's launcher that binds ranks to cores, and a notice if it would have no effect."""
     config = planned.config
     if not config.cpu_affinity:
         return (), ""
     if planned.device == "cuda":
         return ("--numa-binding=node",), ""
-    why = f"enable_cpu_affinity keeps ranks on the cores next to their GPUs, and these run on {planned.device_text}"
+    why = f"enable_cpu_affinity binds ranks to the cores close to their GPUs, but these run on {planned.device_text}"
     if config.sources["cpu_affinity"].layer == COMMAND_LINE:
         raise ConfigurationError(f"--{why}: leave it out")
     return (), f"{why}: it has no effect"

@@ -27,10 +27,10 @@ def start(agent: Agent, target: str, arguments: Sequence[str], options: Mapping[
     """Runs a launch to its end, and exits.
 
     Args:
-        agent: Starts the ranks. A single rank needs no agent: it is killed, and the program replaces this process.
+        agent: Starts the ranks. For a single rank, the agent is killed, and the program replaces this process.
         target: The script, module, program or notebook.
         arguments: Its own arguments.
-        options: Those of the command line, by name; `None` where one is not given.
+        options: The options of the command line, by name; `None` for those that are not given.
 
     Raises:
         ConfigurationError: An option, or a combination, cannot work.
@@ -56,7 +56,7 @@ def _order(wanted: Request) -> Order:
 
 
 def _watcher(target: str, wanted: Request) -> Watcher:
-    """What draws the ranks in the terminal."""
+    """Creates the watcher that draws the ranks in the terminal."""
     from notebook_accel.cli.watch.subject import Subject
     from notebook_accel.cli.watch.watcher import Watcher
 
@@ -68,12 +68,12 @@ def _watcher(target: str, wanted: Request) -> Watcher:
 
 
 def _can_watch(wanted: Request) -> bool:
-    """Whether ranks can be drawn: in a terminal, if they run Python, unless the user wants the script's lines alone."""
+    """Whether ranks can be drawn, which needs a terminal and Python ranks, unless the user wants only their output."""
     return front_end.can_draw() and sys.stdout.isatty() and wanted.launched[0] != "--no-python" and not wanted.quiet
 
 
 def _exec(wanted: Request) -> NoReturn:
-    """Replaces this process by the program, which so has the exit code, the signals and the terminal."""
+    """Replaces this process by the program, so that it owns the exit code, the signals and the terminal."""
     sys.stdout.flush()
     sys.stderr.flush()
     environment = {**os.environ, **wanted.environment}

@@ -1,31 +1,31 @@
-"""Options of `accelerate launch` that are not supported: what to use instead, by name or by prefix of the name."""
+"""What to use instead of options of `accelerate launch` that are not supported, by name or by prefix of the name."""
 
 from __future__ import annotations
 
-_SHARDING = "models are sharded by torch's FSDP2: use --use_fsdp and its --fsdp_… options"
-_TPU = "TPUs are not launched from here: use notebook_launcher in a notebook, or torch_xla's own launcher"
-_FP8 = "fp8 is torchao's: use --mixed_precision fp8, and AORecipeKwargs in the script for how"
-_MESH = "ranks are arranged in the script: pass Accelerator a torch_tp_plugin, or a FullyShardedDataParallelPlugin"
-_CLOUD = "nothing is started in a cloud: run this command on the machines themselves"
+_SHARDING = "models are sharded with torch's FSDP2: use --use_fsdp and its --fsdp_… options"
+_TPU = "this command does not support TPUs: use notebook_launcher in a notebook, or torch_xla's own launcher"
+_FP8 = "fp8 uses torchao: use --mixed_precision fp8, and configure it in the script with AORecipeKwargs"
+_MESH = "configure parallelism in the script: pass Accelerator a torch_tp_plugin, or a FullyShardedDataParallelPlugin"
+_CLOUD = "this command does not start cloud machines: run it on the machines themselves"
 
 _BY_NAME = {
     "tpu": _TPU,
     "vm": _TPU,
     "env": "set the variable before the command: NAME=value notebook-accel launch …",
     "downcast_bf16": _TPU,
-    "main_training_function": "the script runs as a whole, as with python: call the function in it",
-    "gradient_clipping": "gradients are clipped in the script: accelerator.clip_grad_norm_(model.parameters(), 1.0)",
+    "main_training_function": "the script runs as a whole, as with python: call the function in the script",
+    "gradient_clipping": "clip gradients in the script: accelerator.clip_grad_norm_(model.parameters(), 1.0)",
     "dynamo_use_regional_compilation": (
-        "a compiled model is compiled as a whole: compile its layers in the script, with layer.compile(), instead"
+        "models are compiled as a whole: to compile single layers, call layer.compile() in the script"
     ),
-    "mpirun_hostfile": "machines meet without MPI: use --num_machines, --machine_rank and --main_process_ip on each",
-    "nproc_per_node": "use --num_processes, the ranks on all machines together",
+    "mpirun_hostfile": "MPI is not needed: use --num_machines, --machine_rank and --main_process_ip on each machine",
+    "nproc_per_node": "use --num_processes, the number of ranks on all machines together",
     "nnodes": "use --num_machines",
     "node_rank": "use --machine_rank",
     "master_addr": "use --main_process_ip",
     "master_port": "use --main_process_port",
     "rdzv_endpoint": "use --main_process_ip and --main_process_port",
-    "standalone": "leave it out: ranks on one machine meet at a free port anyway",
+    "standalone": "leave it out: ranks on a single machine use a free port anyway",
 }
 _BY_PREFIX = {
     "use_deepspeed": _SHARDING,
@@ -44,7 +44,7 @@ _BY_PREFIX = {
 
 
 def alternative(option: str) -> str | None:
-    """What to use instead of an option, given as the user wrote it; `None`: Accelerate does not have it either."""
+    """What to use instead of an option as the user wrote it; `None` if Accelerate does not have the option either."""
     name = option.lstrip("-").partition("=")[0].replace("-", "_")
     if name in _BY_NAME:
         return _BY_NAME[name]

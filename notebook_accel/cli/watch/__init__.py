@@ -1,4 +1,4 @@
-"""How a launch from the command line is drawn in the terminal while its ranks run.
+"""Draws a launch from the command line in the terminal while its ranks run.
 
 In the command's process:
 
@@ -7,8 +7,8 @@ In the command's process:
 
 In each rank:
 
-    wrapper.py        ─ what torch's launcher runs, by its path
+    wrapper.py        ─ the script that torch's launcher runs
     script_process.py ─ runs the script as `python SCRIPT` would, and ends the process
-    watched_rank.py   ─ connects to the watcher, and makes events of what the script does
+    watched_rank.py   ─ connects to the watcher, and turns the script's progress into events
     emitter.py        ─ the thread that sends them
 """

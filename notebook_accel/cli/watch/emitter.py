@@ -75,7 +75,7 @@ class Emitter:
     def _run(self) -> None:
         """Runs the thread."""
         try:
-            with contextlib.suppress(OSError):  # nobody listens any more
+            with contextlib.suppress(OSError):  # the watcher is gone
                 while self._run_once():
                     pass
         finally:
@@ -117,5 +117,5 @@ class Emitter:
 
     def _send(self, said: Iterable[Event]) -> None:
         for event in said:
-            with contextlib.suppress(StreamError):  # it is too long, and no more than a picture of what goes on
+            with contextlib.suppress(StreamError):  # it is too long, and only for display
                 self._channel.send(*to_wire(event))

@@ -41,11 +41,11 @@ _STALL_AFTER = 60.0
 """Seconds without progress after which a stall is reported."""
 
 _AFTER_ANSWER = 1.0
-"""Seconds after an answer in which nothing is drawn: a debugger prompts again at once."""
+"""Seconds after an answer in which nothing is drawn, since a debugger prompts again at once."""
 
 
 class Screen:
-    """The job on the terminal. Ranks have their number on this machine.
+    """Draws the job on the terminal. Ranks are numbered locally on this machine.
 
     Args:
         subject: What is watched.
@@ -66,7 +66,9 @@ class Screen:
         if rank == LAUNCHER:
             return
         first, attempt = who["rank"] - rank, who["attempt"]
-        if first != self._job.ranks[0].rank or self._job.status is Status.STARTING:  # machines may number themselves
+        if (
+            first != self._job.ranks[0].rank or self._job.status is Status.STARTING
+        ):  # machines may be numbered by the rendezvous
             self._start_job(first)
             self._start_attempt(attempt)
         elif attempt > self._job.attempt:
@@ -95,7 +97,7 @@ class Screen:
             self._apply(rank, Line(stream, text))
 
     def ask(self, rank: int, event: InputRequested) -> str | None:
-        """Prompts for a line, while nothing is drawn; `None` where there is no input."""
+        """Prompts for a line while nothing is drawn; returns `None` if there is no input."""
         self._show_lines()
         self._view.finish()
         try:
@@ -105,7 +107,7 @@ class Screen:
             self._draw_again_at = time.monotonic() + _AFTER_ANSWER
 
     def refresh(self) -> None:
-        """Shows what has changed."""
+        """Shows changes."""
         if self._job.status is Status.STARTING:
             return
         now = time.monotonic()
@@ -120,7 +122,7 @@ class Screen:
         front_end.current.notice(text)
 
     def interrupted(self, times: int) -> None:
-        """Notes how often the ranks have been interrupted."""
+        """Records how many times the ranks have been interrupted."""
         if times == self._job.stopping:
             return
         self._job.apply(None, StopRequested(times))
@@ -157,7 +159,7 @@ class Screen:
         self._start_attempt(None)
 
     def _start_attempt(self, attempt: int | None) -> None:
-        """Starts an attempt; `None`: the first, before its number is known."""
+        """Starts an attempt; `None` stands for the first, before its number is known."""
         if attempt is not None:
             self._show_lines()
             self._job.apply(None, AttemptStarted(attempt))

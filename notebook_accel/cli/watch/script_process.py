@@ -1,6 +1,6 @@
 """Runs a script or module as `python SCRIPT` would, in a process that torch's launcher has started, and exits.
 
-Python itself ends it, unless torch's process group is still open then: see `launch/system/process_exit.py`.
+Python ends the process as usual, unless torch's process group is still open; see `launch/system/process_exit.py`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def run_to_end(run: Callable[[], object]) -> None:
 
 
 def _end(failure: BaseException | None) -> NoReturn:
-    """Exits as the interpreter would, but without tearing it down, which torch's threads may still use."""
+    """Exits as the interpreter would, but without tearing down the interpreter, which torch's threads may still use."""
     code = _report(failure)
     process_exit.finish(wait=True)
     process_exit.clear_main()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LAUNCHER = -1
-"""Stands for torch's launcher, where a rank's number on this machine is expected."""
+"""Stands for torch's launcher in place of a local rank."""
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Subject:
     name: str
     """The script's."""
     place: str
-    """What the ranks run on, as text."""
+    """The devices that the ranks run on, as text."""
     size: int
     """Ranks on this machine."""
     world_size: int

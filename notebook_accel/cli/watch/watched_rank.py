@@ -3,7 +3,7 @@
     command line ◀─ what it writes, and events ─ this ─▶ the script, as `python SCRIPT` would run it
       (watcher)     ─ the answer to input() ──▶
 
-Without a watcher the script runs all the same.
+Without a watcher, the script runs just the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from notebook_accel.launch.system import libc
 from notebook_accel.launch.wire.stream import Channel
 
 VARIABLE = "NOTEBOOK_ACCEL_WATCHER"
-"""Where the watcher listens, in the environment of ranks and of torch's launcher; removed before the script runs."""
+"""The environment variable with the watcher's address, for ranks and torch's launcher; unset before the script runs."""
 STREAMS = {1: "stdout", 2: "stderr"}
 
 
@@ -35,7 +35,7 @@ def connect(address: str, streams: Sequence[str], pipes: Sequence[int], **who: i
 
     Args:
         address: The path of its socket.
-        streams: The names of the streams that it is to read.
+        streams: The names of the streams that the watcher should read.
         pipes: Their reading ends, which are sent to the watcher and closed here.
         who: Further fields of the greeting.
 
@@ -57,7 +57,7 @@ def connect(address: str, streams: Sequence[str], pipes: Sequence[int], **who: i
 
 
 def _redirect_output(address: str) -> Channel | None:
-    """Connects, and redirects what would go to the terminal to the watcher; output to files stays as it is."""
+    """Connects, and redirects output from the terminal to the watcher; output to files is not changed."""
     redirected = [fd for fd in STREAMS if os.isatty(fd)]
     pipes = [os.pipe() for _ in redirected]
     environ = os.environ
@@ -83,27 +83,27 @@ def _redirect_output(address: str) -> Channel | None:
 
 
 def _install_patches(emitter: Emitter) -> None:
-    """Patches progress libraries and `input`, so that what the script does becomes events."""
+    """Patches progress libraries and `input`, so that the script's progress becomes events."""
     when_imported({"tqdm.std": lambda _: tqdm.install()})
     rich.install()
     trainers.install()
     if os.isatty(0):
         builtins.input = _input
-    os.register_at_fork(after_in_child=emitter.forget)  # a worker must not send events in the rank's name
+    os.register_at_fork(after_in_child=emitter.forget)  # a worker process must not send events as if it were the rank
 
 
 _builtin_input = builtins.input
 
 
 def _input(prompt: object = "", /) -> str:
-    """Replaces `input`, also under pdb: the watcher has the terminal, so it reads the line."""
+    """Replaces `input`, also under pdb. The watcher reads the line because it has the terminal."""
     if not events.has_sink():
         return _builtin_input(prompt)
     sys.stdout.flush()
     sys.stderr.flush()
     answer = events.request_input("", str(prompt))
     if answer is None:
-        raise EOFError("there is nothing more to read")
+        raise EOFError("end of input")
     return answer
 
 

@@ -2,8 +2,8 @@
 
     ranks (watched_rank.py), torch's launcher (elastic.py) ─ output, events ─▶ Watcher ─▶ Screen
 
-It runs in the command's process, on its main thread, which has nothing else to do meanwhile. The ranks of this machine
-connect to a Unix socket; the permissions of its folder keep other users out.
+It runs on the main thread of the command's process, which has nothing else to do. The ranks of this machine connect to
+a Unix socket; the permissions of its folder keep other users out.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Watcher:
         self._selector = selectors.DefaultSelector()
         self._register(self._listener, self._on_connection)
         self.channels: dict[int, Channel] = {}
-        """By rank on this machine."""
+        """By local rank."""
         self._pids: dict[int, int] = {}
         self._pipes: dict[int, dict[int, str]] = {}
-        """By rank on this machine: the descriptors that it is read from, and the name of the stream of each."""
+        """By local rank, the descriptors of its output, each with the name of its stream."""
         self._screen: Screen | None = None
         self._interrupts = 0
         self._notices: list[str] = []
@@ -60,7 +60,7 @@ class Watcher:
         os.kill(self._pids[rank], signum)
 
     def run(self, over: int) -> None:
-        """Shows what the ranks do until the other end of the pipe `over` is closed."""
+        """Shows the ranks until the other end of the pipe `over` is closed."""
         self._register(over, self._on_end)
         from notebook_accel.cli.watch import screen  # noqa: F401  # while torch's launcher imports torch
 
@@ -75,7 +75,7 @@ class Watcher:
             self._disconnect(rank)
 
     def finish(self, code: int) -> None:
-        """Leaves the last state of the ranks on the screen, and what is to be said of it.
+        """Leaves the last state of the ranks on the screen, with any notices.
 
         Args:
             code: The exit code.
@@ -86,16 +86,16 @@ class Watcher:
         self._selector.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    # From a handler of signals
+    # Called from a signal handler
 
     def interrupt(self) -> None:
-        """Notes that the ranks were interrupted or, the second time, killed."""
+        """Records that the ranks were interrupted or, the second time, killed."""
         self._interrupts += 1
         if self._is_prompting:
-            raise KeyboardInterrupt  # nobody waits for the answer any more
+            raise KeyboardInterrupt  # nothing waits for the answer any more
 
     def notice(self, text: str) -> None:
-        """Has a notice shown."""
+        """Shows a notice."""
         self._notices.append(text)
 
     # Sources of the event loop
@@ -107,7 +107,7 @@ class Watcher:
         self._is_over = True
 
     def _accept_pending(self) -> None:
-        """Accepts the connections still pending; the launcher connects at its end too."""
+        """Accepts pending connections; the launcher also connects when it ends."""
         self._listener.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -132,7 +132,7 @@ class Watcher:
     def _add_rank(self, channel: Channel, who: Mapping[str, Any], fds: list[int]) -> None:
         rank = who["local_rank"]
         if rank in self.channels:
-            self._disconnect(rank)  # it was this rank in an earlier attempt
+            self._disconnect(rank)  # the process was this rank in an earlier attempt
         self.channels[rank], self._pids[rank] = channel, who["pid"]
         self._pipes[rank] = dict(zip(fds, who["streams"], strict=True))
         self._register(channel, partial(self._on_channel, rank))
@@ -152,7 +152,7 @@ class Watcher:
             for message in messages or ():
                 self._on_message(rank, message.header)
         except StreamError:
-            messages = None  # it can't be understood any more; what it writes can
+            messages = None  # its messages can no longer be decoded, but its output can still be read
         if messages is None:
             self._selector.unregister(channel)
             channel.close()
@@ -160,7 +160,7 @@ class Watcher:
 
     def _on_message(self, rank: int, header: Mapping[str, Any]) -> None:
         assert self._screen is not None
-        if rank == LAUNCHER and "of" in header:  # it tells what became of a rank
+        if rank == LAUNCHER and "of" in header:  # the message reports the end of a rank
             rank, header = header["of"], {name: value for name, value in header.items() if name != "of"}
         event = from_wire(header)
         if isinstance(event, InputRequested):
@@ -176,7 +176,7 @@ class Watcher:
         with contextlib.suppress(KeyboardInterrupt):
             answer = self._screen.ask(rank, event)
         self._is_prompting = False
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # it has ended in the meantime
             self.channels[rank].send(to_wire(Answer(answer))[0])
 
     def _on_output(self, rank: int, fd: int, stream: str) -> bool:

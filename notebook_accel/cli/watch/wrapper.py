@@ -1,7 +1,7 @@
-"""What torch's launcher runs for each rank that is Python, by this path.
+"""The script that torch's launcher runs, by its path, for each Python rank.
 
 With `python -m`, the working directory would precede the standard library on `sys.path`, and a user's `queue.py` would
-hide Python's. When the script begins, its own folder is put first, as Python does.
+hide Python's. When the user's script starts, its own folder is put first, as Python does.
 """
 
 from __future__ import annotations

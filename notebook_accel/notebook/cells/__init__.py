@@ -1,20 +1,20 @@
-"""`%%accelerate`: cells that run on a group of persistent ranks, whose variables stay from cell to cell.
+"""`%%accelerate`: runs cells on a group of persistent ranks, which keep their variables from cell to cell.
 
 In the kernel:
 
-    run.py           ─ the cell magic: runs one cell on the ranks, and shows what it returns
-    cell_options.py  ─ the options on its line; rank_selection.py: how users name ranks there
+    run.py           ─ the cell magic: runs one cell on the ranks, and shows its value
+    cell_options.py  ─ the options on its line; rank_selection.py: the syntax for selecting ranks
     session.py       ─ this notebook's ranks: started when first needed, restarted, stopped
-    persistent.py    ─ one group of ranks: its calls, one after the other, and its recovery after a failed one
-    free_names.py    ─ which names a cell reads
-    variables.py     ─ which of the notebook's variables the ranks lack, and how they are pickled
-    changed_settings.py ─ how running ranks differ from those that would be started now
+    persistent.py    ─ one group of ranks: runs one call at a time, and recovers after a failed call
+    free_names.py    ─ finds the names that a cell reads
+    variables.py     ─ finds the notebook's variables that the ranks lack, and pickles them
+    changed_settings.py ─ compares the settings of running ranks with the current ones
 
-On both sides: cell_messages.py, what is sent to the ranks with a cell, and their reply.
+On both sides: cell_messages.py, the messages that carry a cell to the ranks, and their replies.
 
 In a rank, on_rank/:
 
-    worker.py        ─ the functions that the kernel calls on a rank
+    worker.py        ─ functions that the kernel calls on a rank
     shell.py         ─ the IPython shell that runs the cells
     debugger.py      ─ pdb, with the notebook as its terminal
 """

@@ -1,6 +1,6 @@
-"""What is sent to the ranks with a cell, and their reply.
+"""The messages that carry a cell to the ranks, and their replies.
 
-A cell and its reply travel as plain tuples, which are pickled several times as fast as objects of a class are.
+A cell and its reply are sent as plain tuples, which are pickled several times as fast as instances of a class.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import Any, NamedTuple
 
 
 class Cell(NamedTuple):
-    """A cell, as a rank runs it."""
+    """A cell to run on a rank."""
 
     source: str
-    """Python: what IPython's own syntax means is written out. Its lines are those of `text`."""
+    """The cell with IPython syntax translated to Python, line for line."""
     text: str
-    """The cell as the user has written it, for tracebacks and `inspect.getsource`."""
+    """The cell as the user wrote it, for tracebacks and `inspect.getsource`."""
     filename: str
-    """The name that the notebook has compiled it under."""
+    """The file name under which the notebook compiled it."""
     place: str
-    """What the user calls it: `In[3]`."""
+    """The name that the user sees, such as `In[3]`."""
     shown: frozenset[int]
     """The ranks whose figures, tables and other rich values are shown."""
     wants_value: bool = False
-    """Whether the value of its last expression goes to the notebook."""
+    """Whether to send the value of its last expression to the notebook."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,18 @@ class Variable:
     name: str
     value: Any
     receivers: frozenset[int]
-    """The ranks that are to have it."""
+    """The ranks that should receive it."""
     changed: frozenset[int] = frozenset()
-    """Those of them that had an older one, which goes whatever they have made of it."""
+    """The receivers that had an older value, which is replaced even if they have changed it."""
 
 
 class Reply(NamedTuple):
-    """What a rank returns from a cell."""
+    """A rank's reply to a cell."""
 
     text: str | None
     """The value of its last expression, as text; `None` if there was none."""
     bundle: Mapping[str, Any]
-    """The same by MIME type, if this rank's rich values are shown."""
+    """The same value by MIME type, if this rank's rich values are shown."""
     metadata: Mapping[str, Any]
     bound: Sequence[str]
     """The names that the rank has bound since its last reply."""
@@ -55,9 +55,9 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True)
 class Health:
-    """Whether a rank's process group can go on."""
+    """Whether a rank's process group is still usable."""
 
     operations: int
-    """How many collective operations it has begun; ranks that stand at different ones can't meet any more."""
+    """The number of collectives that it has started; ranks whose numbers differ can no longer synchronize."""
     severed: bool
-    """Whether its connections were cut, to end a collective that a failed rank never joined."""
+    """Whether its connections were cut in order to end a collective that a failed rank never joined."""

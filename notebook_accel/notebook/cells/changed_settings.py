@@ -1,4 +1,4 @@
-"""How the running ranks differ from those that would be started now."""
+"""Compares the settings of the running ranks with those that new ranks would get."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.launch.plan.plan import Plan
 
 _PLANNED = ("num_processes", "device")
-"""Settings that a plan decides where they are left open."""
+"""Settings that the plan chooses if they are not set."""
 _SECRET = ("env",)
-"""Settings whose values are not shown: they may be secret, and notebooks are shared."""
+"""Settings whose values are never shown, because they may be secret and notebooks are shared."""
 
 
 def differences(alive: Plan, now: Plan) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which names a cell reads from outside: what it, or a function that it defines, does not bind before."""
+"""Finds the names that a cell, or a function that it defines, reads without having bound them first."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import types
 from collections.abc import Iterable, Iterator, Sequence
 
 _EXPANDED = re.compile(r"\$(\w+)|\{([^{}]*)\}")
-"""How a line of shell or of a magic names variables."""
+"""References to variables in a line of shell or of a magic."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
 def read_names(tree: ast.Module) -> dict[str, int]:
-    """The names, each with the first line that reads it.
+    """Returns the names, each with the first line that reads it.
 
-    Statements are followed in the order in which they run; the body of a function counts as run at the end of the
-    cell, that of a loop as run once, and of two branches only what both bind is bound after them.
+    Statements are visited in the order in which they run. The body of a function is assumed to run at the end of the
+    cell, and the body of a loop to run once; after a branch, only the names that every alternative binds are bound.
     """
     reader = _Reader()
     reader.follow(tree.body)
@@ -29,7 +29,7 @@ def read_names(tree: ast.Module) -> dict[str, int]:
 
 
 def globals_of(code: types.CodeType) -> set[str]:
-    """The names that a function reads from its module, those that inner functions read included."""
+    """The names that a function and its inner functions read from the module."""
     return {
         instruction.argval
         for each in _codes(code)
@@ -49,7 +49,7 @@ class _Reader(ast.NodeVisitor):
     def __init__(self) -> None:
         self.read: dict[str, int] = {}
         self.later: dict[str, int] = {}
-        """Read by functions, when they are called."""
+        """Names that functions read when they are called."""
         self.bound: set[str] = set()
 
     def follow(self, nodes: Iterable[ast.AST | None]) -> None:
@@ -66,7 +66,7 @@ class _Reader(ast.NodeVisitor):
         if isinstance(node.ctx, ast.Del):
             self.bound.discard(node.id)
 
-    # What is read comes before what is bound.
+    # Visit the parts that read names before those that bind them.
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self.follow([node.value, *node.targets])
@@ -128,7 +128,7 @@ class _Reader(ast.NodeVisitor):
             after.append(self.bound)
         self.bound = set.intersection(*after) if after else before
 
-    # What binds a name of its own
+    # Statements and expressions that bind names
 
     def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
         self.bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
@@ -158,7 +158,7 @@ class _Reader(ast.NodeVisitor):
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self.follow([*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)])
         before = set(self.bound)
-        self.follow(node.body)  # its own names hide those outside, and go with it
+        self.follow(node.body)  # names bound in the body hide outer ones, but only within it
         self.bound = before | {node.name}
 
     def _comprehension(self, node: _Comprehension) -> None:
@@ -170,18 +170,18 @@ class _Reader(ast.NodeVisitor):
 
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
-    # What IPython's own syntax was turned into
+    # Calls that IPython's syntax was translated to
 
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)
         if isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "get_ipython()":
-            named = node.func.attr.startswith("run_")  # a magic, by its first argument
+            named = node.func.attr.startswith("run_")  # the first argument is the name of the magic
             for argument in node.args[named:]:
                 if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
                     self._line_of_its_own(argument.value, node.lineno)
 
     def _line_of_its_own(self, text: str, line: int) -> None:
-        """The argument of a magic, or a line for the shell: statements, or what `$name` and `{name}` stand for."""
+        """Reads the argument of a magic or a shell line as Python statements, and expands its `$name` and `{name}`."""
         expanded = [name or expression for name, expression in _EXPANDED.findall(text)]
         for source in (text, *expanded):
             try:
@@ -206,6 +206,6 @@ def _free(node: _Function) -> set[str]:
 
 
 def _line(node: ast.AST, name: str) -> int:
-    """Where a function reads a name."""
+    """The first line on which a function reads a name."""
     lines = [each.lineno for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == name]
     return min(lines) if lines else getattr(node, "lineno", 1)

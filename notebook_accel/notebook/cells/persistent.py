@@ -1,4 +1,4 @@
-"""One group of persistent ranks: starts it, runs calls on it one after the other, repairs it after a failed one."""
+"""A group of persistent ranks: starts them, runs one call at a time on them, and recovers after a failed call."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _describe_exit(exited: Exited) -> str:
 
 @dataclass
 class RankStatus:
-    """The state of one rank, as `%accelerate` shows it."""
+    """The state of one rank, for the status of `%accelerate`."""
 
     rank: int
     state: str
@@ -56,7 +56,7 @@ class PersistentRanks:
 
     Args:
         config: The settings to start them with.
-        variables: Makes the record of the notebook's variables that the ranks have, given their number.
+        variables: Called with the number of ranks; returns the record of the notebook's variables that they have.
     """
 
     def __init__(self, config: LaunchConfig, variables: Callable[[int], Variables]) -> None:
@@ -65,31 +65,31 @@ class PersistentRanks:
         engine = plan.engine_for(config, found)
         if not engine.isolated:
             raise LaunchError(
-                f"the {engine.name} engine has no ranks that live on beside the notebook: run the cell without "
-                "%%accelerate, or choose another engine"
+                f"the {engine.name} engine can't keep ranks running between cells: run the cell without %%accelerate, "
+                "or choose another engine"
             )
         self.plan = plan.make(config, found, engine)
         if self.plan.threaded:
             raise LaunchError(
-                f"the {self.plan.size} ranks on {self.plan.device_text} are threads of one process, with one set of "
-                "variables for all: cells need a process for each. Put the code into a function, and launch that; or "
-                "run cells on one rank, which has a process to itself: %%accelerate -n 1"
+                f"the {self.plan.size} ranks on {self.plan.device_text} are threads of one process and share its "
+                "variables, but cells need a process for each rank. Put the code into a function and launch it, or "
+                "run the cell on a single rank, which has its own process: %%accelerate -n 1"
             )
         if self.plan.notice:
             front_end.current.notice(self.plan.notice)
         self.variables = variables(self.plan.size)
         self.lines: list[deque[str]] = [deque(maxlen=_KEPT_LINES) for _ in self.members]
         self.running: Job | None = None
-        """The cell that runs now."""
+        """The job of the cell that is running; `None` if there is none."""
         self.lost = ""
-        """Why none of the ranks can be used any more."""
+        """Why the ranks can no longer be used; empty while they can."""
         self.cells = 0
-        """How many have run."""
+        """The number of cells that have run."""
         self.failed: frozenset[int] = frozenset()
-        """The ranks on which the last cell that failed has done so."""
+        """The ranks on which the most recent failing cell failed."""
         self._generation = 0
         self._may_be_broken = False
-        """The last cell failed or was interrupted: ranks may be at different collectives of their process group."""
+        """The last cell failed or was interrupted, so ranks may be at different collectives of their process group."""
         self._mirrored = notebook_state.capture()
         rendezvous = open_rendezvous(config, 0)
         spec = GroupSpec(
@@ -116,7 +116,7 @@ class PersistentRanks:
 
     @property
     def dead(self) -> dict[int, str]:
-        """The ranks that have ended, each with how."""
+        """The ranks that have ended, and how each of them ended."""
         return {rank: _describe_exit(exited) for rank, exited in sorted(self._group.exited.items())}
 
     @property
@@ -163,7 +163,7 @@ class PersistentRanks:
         view: front_end.View | None = None,
         digest: Callable[[list[Any]], Any] | None = None,
     ) -> Job:
-        """Runs a call to its end. The job's result is what the members have returned, or what `digest` makes of it."""
+        """Runs a call to its end. The job's result is the members' values, passed through `digest` if it is given."""
         members = self.members if members is None else members
         output = Output(members, self.plan.label, front_end.current.write)
         job.apply(None, AttemptStarted(0))
@@ -217,43 +217,43 @@ class PersistentRanks:
             job.finish(Status.FAILED, error=raised)
 
     def _survivors_text(self) -> str:
-        return self._losses_text() or "; the ranks and their names live on"
+        return self._losses_text() or "; the ranks and their variables are kept"
 
     def _losses_text(self) -> str:
-        """A paragraph on ranks that are stuck or dead, if there are any."""
+        """A paragraph on ranks that are stuck or dead; empty if there are none."""
         if self._group.busy:
             return (
-                f"\n\nRanks {spans(self._group.busy)} do not react to being stopped: they may be in C code. Once they "
-                "have come to its end they can be used again. `%accelerate restart` ends them now"
+                f"\n\nRanks {spans(self._group.busy)} do not respond to the request to stop; they may be in C code. "
+                "They can be used again once that code returns. `%accelerate restart` ends them now"
                 f"{self.names_lost(self._group.busy)}."
             )
         if self._group.exited:
             return (
-                f"\n\nRank {spans(self._group.exited)} is gone. `%accelerate restart` starts the ranks anew"
+                f"\n\nRank {spans(self._group.exited)} is gone. `%accelerate restart` starts new ranks"
                 f"{self.names_lost()}."
             )
         return ""
 
     def names_lost(self, ranks: Collection[int] | None = None) -> str:
-        """Which names go with some ranks, or with all of them, as the end of a sentence."""
+        """The end of a sentence: the variables that are lost if these ranks end, by default all. Empty without any."""
         ranks = self.members if ranks is None else ranks
         names = list(dict.fromkeys(name for rank in ranks for name in reversed(self.variables.known[rank].own())))
         if not names:
             return ""
         shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-        return f"; these names are lost then: {shown}"
+        return f"; these variables will be lost: {shown}"
 
     # Between two calls
 
     def ensure_ready(self, members: Collection[int]) -> None:
-        """Checks that ranks can run a cell; repairs their process group if it may be broken.
+        """Checks that the ranks can run a cell, and repairs their process group if it may be broken.
 
         Raises:
-            LaunchError: They can't run one.
+            LaunchError: The ranks can't run a cell.
         """
         if self.running is not None:
             raise LaunchError(
-                f"{self.running.name} still runs on these ranks: wait for it (its job has wait()), or end it by "
+                f"{self.running.name} still runs on these ranks: wait for it (its job has wait()), or end it with "
                 "`%accelerate interrupt`"
             )
         if not self.lost:
@@ -262,22 +262,22 @@ class PersistentRanks:
             except LaunchError as error:
                 self.lost = str(error)
         if self.lost:
-            raise LaunchError(f"the ranks are gone: {self.lost}\nNext: `%accelerate restart`.")
+            raise LaunchError(f"the ranks are gone: {self.lost}\nRun `%accelerate restart` to start new ones.")
         for rank, how in self.dead.items():
             if rank in members:
                 others = spans(set(self.members) - self.dead.keys())
                 rescue = f" (`%%accelerate --ranks {others}` still runs on the others)" if others else ""
-                raise LaunchError(f"rank {rank} {how}: `%accelerate restart` starts the ranks anew{rescue}.")
+                raise LaunchError(f"rank {rank} {how}: `%accelerate restart` starts new ranks{rescue}.")
         if self._group.busy & set(members):
             raise LaunchError(
                 f"ranks {spans(self._group.busy)} are still busy with a cell that was stopped: try again later, or "
-                f"`%accelerate restart` ends them{self.names_lost(self._group.busy)}."
+                f"end them with `%accelerate restart`{self.names_lost(self._group.busy)}."
             )
         if self._may_be_broken and not self.dead and not self._group.busy:
             self._repair_group()
 
     def _repair_group(self) -> None:
-        """Moves the ranks to a new process group if the old is unusable; makes the replicas of models equal."""
+        """Moves the ranks to a new process group if the old one is unusable, and makes the replicas of models equal."""
         found = self.call_on_ranks(worker.health)
         if any(health.severed for health in found) or len({health.operations for health in found}) > 1:
             self._generation += 1
@@ -288,7 +288,7 @@ class PersistentRanks:
         self._may_be_broken = False
 
     def changed_state(self) -> notebook_state.State | None:
-        """The notebook's working directory, `sys.path` and `sys.argv`, if they have changed since the last cell."""
+        """The notebook's working directory, `sys.path` and `sys.argv`; `None` if unchanged since the last cell."""
         now = notebook_state.capture_paths()
         before = self._mirrored
         if (now.cwd, now.path, now.argv) == (before.cwd, before.path, before.argv):
@@ -301,7 +301,7 @@ class PersistentRanks:
         self._group.ranks.signal(rank, signum)
 
     def stop(self) -> None:
-        """Ends the ranks, those that are free as a program ends, and a cell that they run in the background."""
+        """Cancels a cell that runs in the background, and ends the ranks. Idle ranks run their exit handlers."""
         job = self.running
         if job is not None and job.cancel():
             job.cancel()  # a second cancel kills them without a grace period
@@ -309,7 +309,7 @@ class PersistentRanks:
         self._group.stop()
 
     def push(self, names: Mapping[str, str]) -> None:
-        """Sends variables of the notebook to all ranks, whatever they have.
+        """Sends variables of the notebook to all ranks, replacing the ranks' values.
 
         Raises:
             PayloadError: One of them can't be sent.

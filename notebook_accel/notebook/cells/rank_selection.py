@@ -1,4 +1,4 @@
-"""How users name several ranks."""
+"""Parses selections of ranks, such as `0,2-3`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from notebook_accel.errors import ConfigurationError
 
 
 def parse_ranks(option: str, text: str, size: int) -> list[int]:
-    """`0,2-3`, or `all`, as numbers.
+    """Parses `0,2-3` or `all` into rank numbers.
 
     Raises:
-        ConfigurationError: It is something else, or there is no such rank.
+        ConfigurationError: The text is not valid, or there is no such rank.
     """
     if text == "all":
         return list(range(size))
@@ -19,9 +19,9 @@ def parse_ranks(option: str, text: str, size: int) -> list[int]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         if match is None:
-            raise ConfigurationError(f"{option} {text}: ranks are written 0,2-3, or all")
+            raise ConfigurationError(f"{option} {text}: write ranks as 0,2-3, or all")
         found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     if not found or not found <= set(range(size)):
-        there = f"the ranks are 0 to {size - 1}" if size > 1 else "there is rank 0 only"
+        there = f"the ranks are 0 to {size - 1}" if size > 1 else "the only rank is 0"
         raise ConfigurationError(f"{option} {text}: {there}")
     return sorted(found)

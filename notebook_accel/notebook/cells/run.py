@@ -1,4 +1,4 @@
-"""The cell magic `%%accelerate`: a cell that runs on every rank."""
+"""The cell magic `%%accelerate`: runs a cell on every rank."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
         run.job.result()
         return None
     attach.remember(run.job)
-    context = contextvars.copy_context()  # keeps what is printed in the cell that has started the job
+    context = contextvars.copy_context()  # prints below the cell that started the job
     threading.Thread(target=context.run, args=(run,), name=f"accelerate {run.job.name}", daemon=True).start()
     return run.job
 
@@ -105,15 +105,15 @@ class CellArguments:
             raise ConfigurationError(f"%%accelerate {line}: {error}") from None
         if rest:
             raise ConfigurationError(
-                f"%%accelerate takes options only, not {rest[0]!r}: what it runs stands below its line, and "
-                f"subcommands belong to a single percent sign, as in `%accelerate {rest[0]}`"
+                f"%%accelerate takes only options, not {rest[0]!r}: write the code to run below this line; "
+                f"subcommands take a single percent sign, as in `%accelerate {rest[0]}`"
             )
         size = found.get("num_processes", [None])[0]
         if size is not None and not (size.isdecimal() and int(size)):
-            raise ConfigurationError(f"-n {size}: it must be a number of ranks, such as -n 2")
+            raise ConfigurationError(f"-n {size}: expected a number of ranks, such as -n 2")
         name = found.get("as", [None])[0]
         if name is not None and not name.isidentifier():
-            raise ConfigurationError(f"--as {name}: it must be the name of a variable")
+            raise ConfigurationError(f"--as {name}: expected the name of a variable")
         return cls(
             size=None if size is None else int(size),
             ranks=found.get("ranks", [None])[0],
@@ -128,7 +128,7 @@ class CellArguments:
 
 
 class _CellRun:
-    """Runs one cell, in the thread that calls it; `job` follows it from the start."""
+    """Runs one cell in the calling thread; `job` tracks it from the start."""
 
     def __init__(
         self,
@@ -153,8 +153,8 @@ class _CellRun:
         ranks.running = self.job
 
     def __call__(self) -> None:
-        """Runs the cell to its end; the job has its result or error."""
-        # Most cells are over at once: what shows no panel is not recorded either.
+        """Runs the cell to its end; the job then has its result or error."""
+        # Most cells end at once. A cell that shows no panel is not recorded either.
         late = LateView(self.job, Journal)
         view = Views(self.job, LateView.opening(front_end.current.choose_view()), late)
         replies: list[Reply] = []
@@ -193,14 +193,14 @@ class _CellRun:
 
 
 def _has_loaded(state: RankState) -> bool:
-    """Whether a rank has come as far as to have what was sent. One that was given up may still fail to load it."""
+    """Whether a rank has loaded the variables sent to it. One that no longer responds may still fail to load them."""
     if state.failed is not None:
         return state.failed.stage != "loading"
     return state.returned is not None or state.phase not in (Phase.STARTING, Phase.IDLE, Phase.LOADING)
 
 
 def show(members: Sequence[int], replies: Sequence[Reply], label: Any) -> None:
-    """Shows the values of the last expression: equal ones once, rich ones where they were asked for."""
+    """Shows the values of the last expression: equal values once, rich ones of the ranks that `--show` selects."""
     rich = [reply for reply in replies if reply.bundle]
     for rank, reply in zip(members, replies, strict=False):
         if reply.bundle:
@@ -220,14 +220,14 @@ def show(members: Sequence[int], replies: Sequence[Reply], label: Any) -> None:
 
 
 def _compile_names(shell: InteractiveShell, line: str, body: str) -> tuple[str, str, str]:
-    """The cell as Python, as it was written, and the name of it that tracebacks use.
+    """Returns the cell as Python, its original text, and its file name in tracebacks.
 
     Raises:
-        RankError: It is not valid Python; the ranks need not find that out.
+        RankError: The cell is not valid Python, which is found here before it is sent to the ranks.
     """
     text = f"{_MAGIC} {line}".rstrip() + "\n" + body
     filename = shell.compile.cache(text, number_of_current(shell))
-    source = f"# {_MAGIC}\n{_python(shell, body)}"  # its lines are those of the text
+    source = f"# {_MAGIC}\n{_python(shell, body)}"  # so that line numbers match the text
     try:
         compile(source, filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     except SyntaxError as error:
@@ -236,9 +236,9 @@ def _compile_names(shell: InteractiveShell, line: str, body: str) -> tuple[str, 
 
 
 def _python(shell: Any, body: str) -> str:
-    """A body as Python, line by line."""
+    """Translates a cell's body to Python, keeping its line numbers."""
     code = body.lstrip("\n")
-    blank = body[: len(body) - len(code)]  # which IPython would take away
+    blank = body[: len(body) - len(code)]  # which IPython would strip
     try:
         plain = bool(ast.parse(code).body) and ("\n" in code.strip() or not _may_be_magic(shell, code))
     except (SyntaxError, ValueError):
@@ -247,7 +247,7 @@ def _python(shell: Any, body: str) -> str:
 
 
 def _may_be_magic(shell: Any, line: str) -> bool:
-    """Whether IPython may read a single line that is Python, such as `ls -l`, as something else."""
+    """Whether IPython may treat a single line of valid Python, such as `ls -l`, as something else."""
     word = _FIRST_WORD.match(line)
     if word is None or keyword.iskeyword(word[0]):
         return False
@@ -261,7 +261,7 @@ def _not_python(error: SyntaxError, filename: str, text: str) -> RankError:
     if error.lineno is not None and error.lineno <= len(lines):
         shown = f"\n    {lines[error.lineno - 1]}\n    {' ' * ((error.offset or 1) - 1)}^"
     summary = f"{type(error).__name__}: {error.msg}"
-    return RankError(f"the cell has not begun\n\n{where}{shown}\n{summary}", [RankFailure((), summary, "", error)])
+    return RankError(f"the cell did not run\n\n{where}{shown}\n{summary}", [RankFailure((), summary, "", error)])
 
 
 def _place(filename: str, text: str, number: int) -> str:

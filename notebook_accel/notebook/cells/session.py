@@ -1,4 +1,4 @@
-"""This notebook's ranks: started when the first cell needs them, restarted, stopped."""
+"""Starts this notebook's persistent ranks when a cell first needs them, restarts them and stops them."""
 
 from __future__ import annotations
 
@@ -41,51 +41,51 @@ class Session:
         return found
 
     def variables(self) -> list[str]:
-        """The names of the notebook's variables that are the user's."""
+        """The names of the variables that the user has defined."""
         return [name for name, value in self.namespace.items() if not self._is_hidden(name, value)]
 
     def ready(self, size: int | None = None) -> PersistentRanks:
-        """The ranks; started, or started anew if there is another number of them.
+        """Returns the ranks; starts them first if there are none, or restarts them if their number has to change.
 
         Raises:
-            ConfigurationError: There can't be so many.
+            ConfigurationError: Ranks of that number cannot work.
             LaunchError: They could not be started.
         """
         if self.ranks is not None and size not in (None, self.ranks.size):
             self._check_free("start another number of ranks")
             self._plan(size)  # before anything is lost
             ranks = f"{size} rank{'' if size == 1 else 's'}"
-            front_end.current.notice(f"starting {ranks} instead of {self.ranks.size}: what the old held is gone")
+            front_end.current.notice(f"starting {ranks} instead of {self.ranks.size}; the old variables are lost")
             self.stop()
         if self.ranks is None:
             wanted = size or self._requested_size
             self.ranks = PersistentRanks(_settings(wanted), self._variables)
-            self._requested_size = wanted  # only now: a number that can't be started is not tried again
+            self._requested_size = wanted  # only now, so that a number that can't be started is not tried again
         return self.ranks
 
     def running(self) -> PersistentRanks:
-        """The ranks, which must be there.
+        """Returns the running ranks.
 
         Raises:
-            ConfigurationError: There are none.
+            ConfigurationError: There are no ranks.
         """
         if self.ranks is None:
             raise ConfigurationError("there are no ranks: the first %%accelerate cell starts them")
         return self.ranks
 
     def restart(self) -> PersistentRanks:
-        """Ends the ranks, whatever they do, and starts them anew, as they are set now."""
+        """Ends the ranks, even if they are busy, and starts new ones with the current settings."""
         self.stop()
         return self.ready()
 
     def stop(self) -> None:
-        """Ends the ranks, whatever they do."""
+        """Ends the ranks, even if they are busy."""
         ranks, self.ranks = self.ranks, None
         if ranks is not None:
             ranks.stop()
 
     def describe(self) -> list[str]:
-        """The ranks in a line each, if there are any."""
+        """A summary of the ranks and a line for each of them; empty if there are none."""
         ranks = self.ranks
         if ranks is None:
             return []
@@ -97,9 +97,9 @@ class Session:
         return lines
 
     def settings_changed(self, changed: Collection[str]) -> str:
-        """Handles changed settings; returns a notice of those that the running ranks don't have."""
+        """Applies changed settings; returns a notice of those that the running ranks don't have."""
         if "num_processes" in changed:
-            self._requested_size = None  # the latest setting counts, be it of a cell or of %accelerate
+            self._requested_size = None  # the latest setting counts, whether from a cell or from %accelerate
         ranks = self.ranks
         if ranks is None:
             return ""
@@ -107,12 +107,12 @@ class Session:
         if not found:
             return ""
         return (
-            f"the {ranks.size} ranks of %%accelerate keep what they were started with: {'; '.join(found)}. "
-            f"`%accelerate restart` starts them as set now{ranks.names_lost()}."
+            f"the {ranks.size} ranks of %%accelerate keep the settings they were started with: {'; '.join(found)}. "
+            f"`%accelerate restart` applies the new settings{ranks.names_lost()}."
         )
 
     def _plan(self, size: int | None) -> Plan:
-        """What new ranks would be; refuses what cannot work."""
+        """Plans new ranks; raises an error if they cannot work."""
         config = _settings(size)
         found = hardware.detect({**os.environ, **config.env})
         return plan.make(config, found, plan.engine_for(config, found))
@@ -120,14 +120,15 @@ class Session:
     def _check_free(self, what: str) -> None:
         if self.ranks is not None and self.ranks.running is not None:
             raise ConfigurationError(
-                f"can't {what} while {self.ranks.running.name} runs: wait for it, or end it by `%accelerate interrupt`"
+                f"can't {what} while {self.ranks.running.name} runs: wait for it, or end it with "
+                "`%accelerate interrupt`"
             )
 
     def _variables(self, size: int) -> Variables:
         return Variables(self.namespace, self._is_hidden, size)
 
     def _is_hidden(self, name: str, value: Any) -> bool:
-        """Whether a name is IPython's and not the user's."""
+        """Whether a name was defined by IPython rather than by the user."""
         hidden: Mapping[str, Any] = self.shell.user_ns_hidden
         return name.startswith("_") or (name in hidden and hidden[name] is value)
 
@@ -138,14 +139,14 @@ class Session:
 
 def current(shell: InteractiveShell) -> Session:
     """The session of this notebook."""
-    global _session  # one kernel has one notebook
+    global _session  # a kernel belongs to one notebook
     if _session is None:
         _session = Session(shell)
     return _session
 
 
 def existing() -> Session | None:
-    """The session of this notebook, if a cell has run on its ranks."""
+    """The session of this notebook; `None` if no cell has run on ranks."""
     return _session
 
 

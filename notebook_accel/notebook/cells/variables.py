@@ -1,4 +1,4 @@
-"""Which variables of the notebook are sent with a cell, and how they are pickled."""
+"""Decides which of the notebook's variables are sent with a cell, and pickles them."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class KnownVariables:
         return [name for name, value in self._values.items() if value is OWN and name not in PREDEFINED]
 
     def has(self, name: str, value: Any) -> bool:
-        """Whether there is nothing to send."""
+        """Whether the rank has this value, or one that it has bound itself, so that nothing needs to be sent."""
         known = self._values.get(name, self)
         return known is OWN or known is value
 
     def take(self, name: str, value: Any) -> None:
-        """Notes that a value was sent."""
+        """Records that a value was sent."""
         self._values[name] = value
 
     def bind(self, names: Iterable[str]) -> None:
-        """The rank has bound names itself. One that it had been sent stays the notebook's, whose next value counts."""
+        """Records names that the rank has bound. A name sent before is sent again if the notebook rebinds it."""
         for name in names:
-            self._values[name] = self._values.pop(name, OWN)  # the latest stand last
+            self._values[name] = self._values.pop(name, OWN)  # so that the latest come last
 
     def forget(self, namespace: Mapping[str, Any]) -> None:
         """Drops references to objects that the notebook no longer has, so that they can be freed."""
@@ -55,14 +55,14 @@ class KnownVariables:
 
 
 class Variables:
-    """The notebook's variables, as ranks have been sent them."""
+    """Tracks which of the notebook's variables have been sent to which ranks."""
 
     def __init__(self, namespace: dict[str, Any], is_hidden: Callable[[str, Any], bool], ranks: int) -> None:
         self._namespace = namespace
         self._is_hidden = is_hidden
         self.known = [KnownVariables(PREDEFINED) for _ in range(ranks)]
         self._needs: dict[str, set[str]] = {}
-        """By the name of what was sent, the names that its functions read."""
+        """For each variable that was sent, the names that its functions read."""
 
     def pack(
         self,
@@ -73,14 +73,17 @@ class Variables:
         *,
         resend: bool = False,
     ) -> tuple[Payload, list[Variable]]:
-        """Pickles a call, and behind it each variable that a member lacks.
+        """Pickles a call, followed by each variable that a member lacks.
 
         Args:
             call: The function, its positional and its keyword arguments.
-            names: What the call reads, each with where it does.
+            names: The names that the call reads, each with the location where it is read.
             members: The ranks that run it.
-            state: The working directory and paths that they are to adopt.
-            resend: Whether to send what they have already, too.
+            state: The working directory and paths for the ranks to adopt.
+            resend: Whether to send also the variables that the ranks already have.
+
+        Returns:
+            The payload, and the variables in it.
 
         Raises:
             PayloadError: One of the variables can't be pickled.
@@ -108,14 +111,14 @@ class Variables:
         if pickler.device_bytes:
             names_of = ", ".join(pickler.on_device)
             warnings.warn(
-                f"tensors on a device of the notebook: {names_of}; {pickler.device_bytes / 1e6:.1f} MB were copied "
-                "through the host. Each rank gets a copy of its own, on its own device.",
+                f"the notebook holds tensors on a device: {names_of}; {pickler.device_bytes / 1e6:.1f} MB were copied "
+                "through the host. Each rank gets its own copy, on its own device.",
                 stacklevel=6,
             )
         return payload.write(pickler, state), sent
 
     def mark_sent(self, sent: Iterable[Variable], rank: int) -> None:
-        """A rank has received what was sent."""
+        """Records that a rank has received the variables that were sent to it."""
         for variable in sent:
             if rank in variable.receivers:
                 self.known[rank].take(variable.name, variable.value)
@@ -138,11 +141,11 @@ class Variables:
 
 
 PREDEFINED = ("rank", "world_size", "device", "get_ipython", "display")
-"""Names that every rank has from the first."""
+"""Names that every rank defines from the start."""
 
 
 class _Pickler(CallPickler):
-    """Pickles functions of the notebook without what they read: that is sent by name, where a rank lacks it."""
+    """Pickles the notebook's functions without their globals, which are sent by name to the ranks that lack them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -2,8 +2,8 @@
 
     front_end.py     ─ where output, displays and prompts of a launch go
     cell_location.py ─ sends a thread's output below the cell that started it
-    cell_numbers.py  ─ which `In[n]` a file name of a traceback belongs to
-    tracebacks.py    ─ errors without the launcher's own frames
+    cell_numbers.py  ─ maps file names in tracebacks to cells such as `In[3]`
+    tracebacks.py    ─ shortens errors, without the launcher's own frames
     magic_options.py ─ options of magics: parsed, described and completed from a table; completion.py: the Tab key
     preload.py       ─ tells the fork server what the notebook has imported
 

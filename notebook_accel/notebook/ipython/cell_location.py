@@ -1,7 +1,8 @@
-"""Sends output below the cell whose context it is written in, whichever cell has run since.
+"""Sends output below the cell in whose context it is written, even if other cells have run since.
 
-Newer ipykernels do so themselves. Before 7.0, what a thread displays has the last request as its parent: the last cell
-or, after a message to a widget, no cell at all. Before 6.25, so has what a thread writes.
+Newer versions of ipykernel do this themselves. Before 7.0, the parent of anything a thread displays is the last
+request: the last cell or, after a message to a widget, no cell at all. Before 6.25, the same is true of anything a
+thread writes.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 _cell: ContextVar[dict[str, Any] | None] = ContextVar("cell", default=None)
-"""The header of the request that runs it."""
+"""The header of the request that runs the cell."""
 
 
 class _Hooks(threading.local):
-    """What the kernel's publisher passes its messages through: in each thread of its own."""
+    """The hooks through which the kernel's publisher passes messages. Each thread has its own."""
 
     def __init__(self) -> None:
         self.hooks = [_route]
@@ -38,9 +39,9 @@ class CellRouter:
     def __init__(self, shell: InteractiveShell) -> None:
         publisher: Any = shell.display_pub
         self._writes = "parent_header" in vars(sys.stdout)
-        """Whether writes to the kernel's streams need their parent set too: ipykernel before 6.25."""
+        """Whether writes to the kernel's streams need their parent set too, which is so in ipykernel before 6.25."""
         if not publisher.has_trait("parent_header"):
-            return  # newer ones keep it by context
+            return  # newer versions keep the parent in the context
         before = list(publisher._hooks)
         publisher._thread_local = _Hooks()
         publisher._hooks.extend(before)
@@ -57,7 +58,7 @@ class CellRouter:
         if cell is None or threading.current_thread() is threading.main_thread():
             stream.write(text)
             return
-        # The stream would keep it for a moment, and send it below the cell that runs then.
+        # The stream would buffer the text briefly, and send it below the cell that runs at that time.
         now: Any = stream
         now.flush()
         content = {"name": now.name, "text": text}

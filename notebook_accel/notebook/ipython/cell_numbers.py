@@ -1,4 +1,4 @@
-"""Which cell a file name stands for, in tracebacks."""
+"""Maps file names in tracebacks to cell numbers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def numbers(shell: InteractiveShell) -> Mapping[str, int]:
 
 
 def number_of_current(shell: Any) -> int:
-    """The number of the cell that runs now; `execution_count` may be that of the next one already."""
+    """The number of the cell that is running; `execution_count` may already be the number of the next cell."""
     return len(shell.history_manager.input_hist_raw) - 1
 
 
 def _track(shell: Any) -> Mapping[str, int]:
-    """The same for IPython 7, whose compiler forgets them."""
+    """The same for IPython 7, whose compiler does not keep the numbers."""
     compiler, history = shell.compile, shell.history_manager
     earlier = zip(history.input_hist_raw, history.input_hist_parsed)  # noqa: B905  # one may lag behind
     found = {compiler.get_code_name(raw, code, number): number for number, (raw, code) in enumerate(earlier)}

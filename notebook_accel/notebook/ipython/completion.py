@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 Completer = Callable[["InteractiveShell", "list[str]", str], "list[str]"]
-"""Called with the words between the magic and the cursor, and the beginning of the one there; gives whole words."""
+"""Called with the words between the magic and the cursor, and the start of the current word; returns full words."""
 _IDENTIFIER = "notebook_accel"
 _FIRST = 1000
 """A priority above those of IPython's own matchers."""
@@ -49,15 +49,15 @@ def _matcher(shell: InteractiveShell, completers: Mapping[str, Completer]) -> An
 
 
 def _line_matcher(shell: InteractiveShell, completers: Mapping[str, Completer]) -> Any:
-    """The same for older ones: called with the line, it gives what is to replace the word that IPython sees there."""
+    """The same for older versions: takes the line, and returns replacements for the word that IPython sees there."""
 
     def match(line: str) -> list[str]:
-        del line  # which goes on behind the cursor
+        del line  # the line continues after the cursor
         inner: Any = shell.Completer
         prefix, found = _find(shell, completers, inner.text_until_cursor)
         done = len(prefix) - len(
             inner.splitter.split_line(inner.text_until_cursor)
-        )  # IPython's word may be only a part of ours
+        )  # IPython may split the word that we complete
         return [each[done:] for each in found]
 
     match.matcher_identifier = _IDENTIFIER  # type: ignore[attr-defined]
@@ -65,7 +65,7 @@ def _line_matcher(shell: InteractiveShell, completers: Mapping[str, Completer]) 
 
 
 def _find(shell: InteractiveShell, completers: Mapping[str, Completer], line: str) -> tuple[str, list[str]]:
-    """The beginning of the word at the end of a line, and what it may become."""
+    """The start of the last word on a line, and its completions."""
     words, prefix = line.split(), ""
     if words and not line[-1].isspace():
         prefix = words.pop()

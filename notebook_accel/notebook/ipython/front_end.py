@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 RATE_VARIABLE = "NOTEBOOK_ACCEL_OUTPUT_RATE"
 _SERVER_LIMIT = 700_000
-"""Bytes a second. Jupyter's server drops output above 1,000,000, its envelopes included (`iopub_data_rate_limit`)."""
+"""Bytes a second. Jupyter's server drops output above 1,000,000, including envelopes (`iopub_data_rate_limit`)."""
 _BURST_SECONDS = 2.0
 
 
 class IPythonTerminal(Terminal):
-    """Plain lines; cells have names."""
+    """Shows output as plain lines, and knows the names of cells."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
         self._numbers = numbers(shell)
 
     def display_name(self, filename: str) -> str:
-        """`In[3]` for the third cell."""
+        """The name of a cell as the user sees it, such as `In[3]`."""
         number = self._numbers.get(filename)
         return filename if number is None else f"In[{number}]"
 
@@ -42,7 +42,7 @@ class IPythonTerminal(Terminal):
 
 
 class Kernel(IPythonTerminal):
-    """Shows output and state below the cell that launches."""
+    """Shows output and state below the cell that started the launch."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
@@ -50,7 +50,10 @@ class Kernel(IPythonTerminal):
         self._router = CellRouter(shell)
 
     def origin(self) -> str:
-        """The notebook, as Jupyter's server calls it; elsewhere the kernel, which keeps its file over a restart."""
+        """The notebook's session name if Jupyter's server sets one, otherwise the kernel's connection file.
+
+        A kernel keeps its connection file when it is restarted.
+        """
         session = os.environ.get("JPY_SESSION_NAME")
         application = getattr(getattr(self._shell, "kernel", None), "parent", None)
         return session or str(getattr(application, "connection_file", ""))
@@ -96,7 +99,7 @@ class RateLimit:
         self._at = time.monotonic()
 
     def spend(self, count: int) -> None:
-        """Sleeps until `count` more bytes are within the rate."""
+        """Sleeps until the rate allows `count` more bytes."""
         if self._rate is None:
             return
         now = time.monotonic()
@@ -107,7 +110,7 @@ class RateLimit:
 
 
 def _output_rate() -> float | None:
-    """Bytes a second that the front end takes without losing any; `None` for any number."""
+    """The bytes a second that the front end accepts without loss; `None` if there is no limit."""
     setting = os.environ.get(RATE_VARIABLE)
     if setting is not None:
         return float(setting) or None

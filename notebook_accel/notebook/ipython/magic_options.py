@@ -13,24 +13,24 @@ class Option:
     """One option of a magic."""
 
     flags: tuple[str, ...]
-    """How it is written, the usual form last: `("-n", "--num-processes")`."""
+    """Its spellings, the usual one last: `("-n", "--num-processes")`."""
     summary: str
     """What it does, in one line."""
     value: str = ""
-    """How the help calls its value; empty where it has none."""
+    """The name of its value in the help; empty if it takes none."""
     choices: Sequence[str] = ()
-    """Values to offer; others may be right too."""
+    """Values to offer for completion; others may be valid too."""
     repeats: bool = False
-    """Whether it may be given several times."""
+    """Whether it may be given more than once."""
 
     @property
     def name(self) -> str:
-        """By which it is known: `num_processes`."""
+        """Its name as an identifier: `num_processes`."""
         return self.flags[-1].lstrip("-").replace("-", "_")
 
     @property
     def usage(self) -> str:
-        """As the help shows it."""
+        """The option and its value, for the help."""
         return f"{', '.join(self.flags)} {self.value}".rstrip()
 
 
@@ -38,15 +38,15 @@ def parse(magic: str, options: Iterable[Option], words: Sequence[str]) -> tuple[
     """Parses a line.
 
     Args:
-        magic: What the line belongs to, as messages name it.
-        options: Those that it has.
+        magic: The name of the magic or subcommand, for messages.
+        options: Its options.
         words: The words of the line.
 
     Returns:
-        The values of each option that is there, by its name; and the words that belong to none.
+        The values of each option on the line, by the option's name, and the words that belong to no option.
 
     Raises:
-        ConfigurationError: There is no such option, or it lacks its value, or has one too many.
+        ConfigurationError: An option is unknown, lacks its value, or has one too many.
     """
     known = {flag: option for option in options for flag in option.flags}
     found: dict[str, list[str]] = {}
@@ -63,7 +63,7 @@ def parse(magic: str, options: Iterable[Option], words: Sequence[str]) -> tuple[
             raise ConfigurationError(f"{magic} has no option {flag}{_nearest(_dashes(flag), known)}")
         if not option.value:
             if equals:
-                raise ConfigurationError(f"{flag} takes no value, so not {value!r}")
+                raise ConfigurationError(f"{flag} takes no value, but got {value!r}")
             found[option.name] = []
             continue
         if not equals:
@@ -77,7 +77,7 @@ def parse(magic: str, options: Iterable[Option], words: Sequence[str]) -> tuple[
 
 
 def complete(options: Sequence[Option], words: Sequence[str], prefix: str) -> list[str]:
-    """What may stand where `prefix` begins, after `words`: the values of an option, or further options."""
+    """Completions of `prefix` after `words`: the values of an option, or further options."""
     known = {flag: option for option in options for flag in option.flags}
     before = known.get(_dashes(words[-1])) if words else None
     if before is not None and before.value:
@@ -91,14 +91,14 @@ def complete(options: Sequence[Option], words: Sequence[str], prefix: str) -> li
 
 
 def describe(options: Iterable[Option]) -> str:
-    """The options, as a help page lists them."""
+    """The options, formatted for a help page."""
     rows = [(option.usage, option.summary) for option in options]
     width = max(len(usage) for usage, _ in rows)
     return "\n".join(f"  {usage:<{width}}  {summary}" for usage, summary in rows)
 
 
 def _dashes(flag: str) -> str:
-    """`--num_processes` is `--num-processes`, as in Accelerate."""
+    """Turns `--num_processes` into `--num-processes`; as in Accelerate, both are accepted."""
     return flag.replace("_", "-") if flag.startswith("--") else flag
 
 

@@ -1,4 +1,4 @@
-"""Tells the fork server which installed packages the notebook has imported, so that ranks find them imported too."""
+"""Makes the fork server import the installed packages that the notebook has imported, so that ranks have them too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from notebook_accel.launch import engines
 from notebook_accel.launch.engines.contract import Engine
 from notebook_accel.launch.system import installed
 
-# They serve the kernel itself, or need one.
+# These serve the kernel, or need one.
 _KERNELS_OWN = frozenset(
     [
         "ipykernel",
@@ -32,20 +32,20 @@ _KERNELS_OWN = frozenset(
 )
 
 TRAINING = (
-    "torch._dynamo",  # by the first optimizer of a process, which takes two seconds
+    "torch._dynamo",  # imported by the first optimizer of a process, which takes two seconds
     "notebook_accel.train.accelerator.accelerator",
     "notebook_accel.train.strategies.fsdp",
     "notebook_accel.train.checkpoints.sharded",
     "notebook_accel.train.strategies.replicas",
     "notebook_accel.notebook.cells.on_rank.worker",
     "notebook_accel.notebook.cells.on_rank.shell",
-    "IPython.core.magics",  # by the first shell of a process
+    "IPython.core.magics",  # imported by the first shell of a process
 )
-"""What ranks that train import sooner or later, whatever the notebook has imported."""
+"""Modules that every training rank imports sooner or later, even if the notebook has not."""
 
 
 class Preloader:
-    """Compares the kernel's modules after each cell with those it knows."""
+    """Looks for new modules in the kernel after each cell."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -53,7 +53,7 @@ class Preloader:
         self._wanted = list(TRAINING)
 
     def update(self) -> None:
-        """Has the fork server, and those of clusters, import what is new."""
+        """Makes the fork server, and those of clusters, import new packages."""
         new = [name for name in list(sys.modules) if name not in self._examined]
         self._examined.update(new)
         self._wanted += [name for name in new if self._is_installed(name, sys.modules.get(name))]
@@ -62,7 +62,7 @@ class Preloader:
         self._wanted = []
 
     def _is_installed(self, name: str, module: ModuleType | None) -> bool:
-        """Whether it lies where packages are installed; the user's own files are read anew by each launch."""
+        """Whether a module is installed. The user's own files are not preloaded, since each launch reads them again."""
         spec = getattr(module, "__spec__", None)
         if spec is None or name.partition(".")[0] in _KERNELS_OWN or name != getattr(spec, "name", None):
             return False

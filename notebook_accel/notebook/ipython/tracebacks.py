@@ -1,4 +1,4 @@
-"""Errors as a cell shows them: the user's own frames and the message, nothing of the launcher or of IPython."""
+"""Shortens the errors that a cell shows to the user's own frames and the message, without internal frames."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _HOOK = "_render_traceback_"
 def install() -> None:
     """Gives every error of this package a short traceback."""
     setattr(NotebookAccelError, _HOOK, _render)
-    # Its message has the rank's frames; where the launch was called is plain to see.
+    # The message contains the rank's frames, and the user can see where the launch was called.
     setattr(RankError, _HOOK, _last_line)
 
 
 def shorten(error: BaseException) -> None:
-    """Makes one exception of another package show as its message alone."""
+    """Makes an exception from another package show only its message."""
     setattr(error, _HOOK, lambda: _last_line(error))
 
 

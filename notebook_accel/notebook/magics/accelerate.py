@@ -1,4 +1,4 @@
-"""`%accelerate`: shows and sets, in the notebook, how its launches run."""
+"""`%accelerate`: shows and changes the settings of a notebook's launches."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 NAME = "accelerate"
-_PAGE = """Shows or sets how launches from this notebook run.
+_PAGE = """Shows or changes the settings for launches from this notebook.
 
-    %accelerate                        the devices, the settings and where each came from, and what a launch would do
-    %accelerate -n 2 --device cpu      sets them: for notebook_launcher(), %%accelerate, and Accelerator() on the ranks
-    %accelerate --reset -n 4           forgets what was set before
-    %accelerate --gpus 0,2 --save      writes them to the configuration file too, for every notebook and script
+    %accelerate                        shows the devices, the settings with their sources, and a preview of a launch
+    %accelerate -n 2 --device cpu      sets options for notebook_launcher(), %%accelerate, and Accelerator() on ranks
+    %accelerate --reset -n 4           discards earlier settings first
+    %accelerate --gpus 0,2 --save      also writes them to the configuration file, for every notebook and script
 
-An argument of notebook_launcher() comes before what is set here; that comes before environment variables, and those
-before the configuration file. What cannot work is refused at once, and then nothing is changed.
+Arguments of notebook_launcher() override the settings made here, which override environment variables, which
+override the configuration file. Settings that cannot work are refused at once, and then nothing is changed.
 
 Options
 {options}
@@ -32,15 +32,15 @@ Subcommands: %accelerate NAME ...
 """
 
 
-_CELL_PAGE = """Runs a cell on every rank of a group that lives on.
+_CELL_PAGE = """Runs a cell on every rank of a persistent group.
 
     %%accelerate -n 2
-    model = accelerator.prepare(Net())       names live on from cell to cell, on the ranks
-    model(data).mean()                       data is sent along once, if the notebook has it and the ranks don't
+    model = accelerator.prepare(Net())       the ranks keep their variables from cell to cell
+    model(data).mean()                       data is sent once, if the notebook has it and the ranks don't
 
 The first such cell starts the ranks. Each has `rank`, `world_size` and `device`, and a process group, so that plain
-torch.distributed and Accelerator() work at once. The value of a last expression is shown by rank, equal ones once.
-An interrupt, or an error, ends the cell on all ranks, and leaves them and their names as they are.
+torch.distributed and Accelerator() work at once. The value of the last expression is shown by rank, equal values once.
+An interrupt or an error ends the cell on all ranks, but the ranks keep running and keep their variables.
 
 Options
 {options}
@@ -59,7 +59,7 @@ def register(shell: InteractiveShell) -> None:
         return run_cell(shell, line, body)
 
     accelerate_cell.__doc__ = cell_page()
-    ipython: Any = shell  # its types know little of its methods
+    ipython: Any = shell  # its type stubs lack many of its methods
     ipython.register_magic_function(accelerate, "line", NAME)
     ipython.register_magic_function(accelerate_cell, "cell", NAME)
     completion.register(shell, COMPLETERS)
@@ -76,7 +76,7 @@ def run(shell: InteractiveShell, line: str) -> Any:
     """Runs a line `%accelerate …`: a subcommand, or options.
 
     Raises:
-        NotebookAccelError: It has a word or an option too many, or a value that cannot work.
+        NotebookAccelError: The line has an unknown word or option, or a value that cannot work.
     """
     try:
         first = line.split(maxsplit=1)[:1]
@@ -86,7 +86,7 @@ def run(shell: InteractiveShell, line: str) -> Any:
             return subcommand.load()(shell, words[1:])
         return configure.run(_words(line))
     except NotebookAccelError as error:
-        tracebacks.shorten(error)  # the line is before the user's eyes
+        tracebacks.shorten(error)  # the user can see the line
         raise
 
 
@@ -94,7 +94,7 @@ def run_cell(shell: InteractiveShell, line: str, body: str) -> Any:
     """Runs a cell `%%accelerate …`.
 
     Raises:
-        NotebookAccelError: It can't run, or has failed on a rank.
+        NotebookAccelError: The cell can't run, or failed on a rank.
     """
     from notebook_accel.notebook.cells import run as magic
 
@@ -113,7 +113,7 @@ def _words(line: str) -> list[str]:
 
 
 def complete(shell: InteractiveShell, words: list[str], prefix: str) -> list[str]:
-    """What may stand at the cursor of a line."""
+    """Completions at the cursor of a line."""
     if words and not words[0].startswith("-"):
         return subcommands.complete(shell, words, prefix)
     found = magic_options.complete(configure.OPTIONS, words, prefix)
@@ -121,20 +121,20 @@ def complete(shell: InteractiveShell, words: list[str], prefix: str) -> list[str
 
 
 def complete_cell(shell: InteractiveShell, words: list[str], prefix: str) -> list[str]:
-    """What may stand at the cursor of a cell's first line."""
+    """Completions at the cursor of a cell's first line."""
     del shell
     return magic_options.complete(OPTIONS, words, prefix)
 
 
 COMPLETERS = {f"%{NAME}": complete, f"%%{NAME}": complete_cell}
-"""By the word that a line begins with."""
+"""The completer for each first word of a line."""
 
 
 def cell_page() -> str:
-    """What `%%accelerate?` shows."""
+    """The help that `%%accelerate?` shows."""
     return _CELL_PAGE.format(options=magic_options.describe(OPTIONS))
 
 
 def page() -> str:
-    """What `%accelerate?` shows."""
+    """The help that `%accelerate?` shows."""
     return _PAGE.format(options=magic_options.describe(configure.OPTIONS), subcommands=subcommands.describe())

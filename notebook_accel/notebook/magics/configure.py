@@ -1,4 +1,4 @@
-"""`%accelerate` and its options: shows the settings of this notebook's launches, and changes them."""
+"""`%accelerate` with options: changes the settings of this notebook's launches; without, shows them."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def _option(setting: Setting) -> Option:
 _SETTING = {_option(each).name: each for each in SETTINGS if each.flags}
 OPTIONS = (
     *(_option(each) for each in _SETTING.values()),
-    Option(flags=("--save",), summary="Writes what is set here to the configuration file."),
-    Option(flags=("--reset",), summary="Forgets what was set here before."),
+    Option(flags=("--save",), summary="Writes the notebook's settings to the configuration file."),
+    Option(flags=("--reset",), summary="Discards the notebook's earlier settings."),
 )
 
 
@@ -50,7 +50,7 @@ def run(words: Sequence[str]) -> None:
     """
     given, rest = magic_options.parse(MAGIC, OPTIONS, words)
     if rest:
-        raise ConfigurationError(f"{MAGIC}: {rest[0]!r} belongs to no option{did_you_mean(rest[0], _SETTING)}")
+        raise ConfigurationError(f"{MAGIC}: {rest[0]!r} does not belong to an option{did_you_mean(rest[0], _SETTING)}")
     if not given:
         show_status(None, [])
         return
@@ -75,10 +75,10 @@ def _notify_session(changed: Collection[str]) -> None:
 
 
 def show_status(shell: Any, words: Sequence[str]) -> None:
-    """Shows the devices, the settings, and what a launch would do."""
+    """Shows the devices, the settings, and a preview of a launch."""
     del shell
     if words:
-        raise ConfigurationError(f"{MAGIC} status takes nothing more, so not {words[0]!r}")
+        raise ConfigurationError(f"{MAGIC} status takes no arguments, but got {words[0]!r}")
     from IPython.display import display
 
     display(status.collect())  # type: ignore[no-untyped-call]
@@ -101,16 +101,16 @@ def _layer(given: Mapping[str, Sequence[str]]) -> Layer:
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise ConfigurationError(f"--env {text} lacks its value: --env NAME=VALUE")
+        raise ConfigurationError(f"--env {text} has no value: write --env NAME=VALUE")
     return name, value
 
 
 def _plan(layer: Layer, *, saving: bool) -> Plan:
-    """What a launch would do with this layer; refuses what cannot work now rather than then.
+    """Plans a launch with these settings, so that one that cannot work is refused now rather than at the launch.
 
     Args:
-        layer: Of the magic.
-        saving: The file is about to be written, and may not be there yet.
+        layer: The magic's settings.
+        saving: Whether the configuration file is about to be written, so that it may not exist yet.
     """
     is_new = saving and not file.location(os.environ).exists()
     below = [environment_variables.from_environment(os.environ)] if is_new else resolve.base_layers(os.environ)
@@ -121,7 +121,7 @@ def _plan(layer: Layer, *, saving: bool) -> Plan:
 
 def _save(layer: Layer) -> None:
     if not layer.values:
-        raise ConfigurationError(f"nothing is set in this notebook that could be saved: {MAGIC} -n 2 --save")
+        raise ConfigurationError(f"this notebook has no settings to save: set some first, as in {MAGIC} -n 2 --save")
     path = file.location(os.environ)
     found = file.read(path)
     config = merge([Layer("file") if found is None else file.from_file(os.environ, path), layer])

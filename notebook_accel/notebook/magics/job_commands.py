@@ -1,4 +1,4 @@
-"""`%accelerate jobs` and `%accelerate attach`: what was launched from here or elsewhere."""
+"""`%accelerate jobs` and `%accelerate attach`, for jobs launched here or elsewhere."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def complete(shell: InteractiveShell, words: list[str], prefix: str) -> list[str
 
 
 def running() -> list[str]:
-    """A line for each job that runs now, wherever it was launched."""
+    """A line for each job that is running, wherever it was launched."""
     return [_line(listed) for listed in attach.jobs() if not listed.status.ended]
 
 
@@ -46,4 +46,4 @@ def _line(listed: JobSummary) -> str:
 
 def _refuse(words: list[str], called: str) -> None:
     if words:
-        raise ConfigurationError(f"%accelerate {called} takes nothing more, so not {words[0]!r}")
+        raise ConfigurationError(f"%accelerate {called} takes no further arguments, but got {words[0]!r}")

@@ -16,7 +16,7 @@ from notebook_accel.notebook.ipython.magic_options import Option
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-_PULL_OPTIONS = (Option(flags=("--ranks",), value="RANKS", summary="From which ranks; by default rank 0."),)
+_PULL_OPTIONS = (Option(flags=("--ranks",), value="RANKS", summary="The ranks to read from; by default rank 0."),)
 
 
 def stop(shell: InteractiveShell, words: Sequence[str]) -> None:
@@ -29,11 +29,11 @@ def stop(shell: InteractiveShell, words: Sequence[str]) -> None:
 
 
 def restart(shell: InteractiveShell, words: Sequence[str]) -> None:
-    """Ends the ranks, and starts new ones, as they are set now."""
+    """Ends the ranks, and starts new ones with the current settings."""
     _refuse_arguments("restart", words)
     session = sessions.current(shell)
     session.running()
-    _write(f"{session.restart().size} new ranks; what the old ones held is gone")
+    _write(f"{session.restart().size} new ranks; the old ranks' variables are lost")
 
 
 def interrupt(shell: InteractiveShell, words: Sequence[str]) -> None:
@@ -46,14 +46,14 @@ def interrupt(shell: InteractiveShell, words: Sequence[str]) -> None:
         return
     job.cancel()
     job.wait()
-    _write(f"{job.name} has ended; the ranks and their names live on")
+    _write(f"{job.name} has ended; the ranks and their variables are kept")
 
 
 def logs(shell: InteractiveShell, words: Sequence[str]) -> None:
-    """The last lines that a rank has written, or that all have."""
+    """Shows the last lines that one rank, or each rank, has written."""
     found = sessions.current(shell).running()
     if len(words) > 1:
-        raise ConfigurationError("%accelerate logs takes one rank, or several as 0,2-3")
+        raise ConfigurationError("%accelerate logs takes one rank, or several as in 0,2-3")
     chosen = parse_ranks("%accelerate logs", words[0], found.size) if words else list(found.members)
     for rank in chosen:
         for line in found.lines[rank]:
@@ -61,7 +61,7 @@ def logs(shell: InteractiveShell, words: Sequence[str]) -> None:
 
 
 def push(shell: InteractiveShell, words: Sequence[str]) -> None:
-    """Sends variables of the notebook to all ranks, whatever they have under these names."""
+    """Sends variables of the notebook to all ranks, replacing theirs."""
     session = sessions.current(shell)
     if not words:
         raise ConfigurationError("%accelerate push NAME...: which variables?")
@@ -74,7 +74,7 @@ def push(shell: InteractiveShell, words: Sequence[str]) -> None:
 
 
 def pull(shell: InteractiveShell, words: Sequence[str]) -> None:
-    """Brings a variable of the ranks to the notebook."""
+    """Copies variables from the ranks to the notebook."""
     session = sessions.current(shell)
     given, names = magic_options.parse("%accelerate pull", _PULL_OPTIONS, words)
     if not names:
@@ -94,7 +94,7 @@ def pull(shell: InteractiveShell, words: Sequence[str]) -> None:
 
 
 def stacks(shell: InteractiveShell, words: Sequence[str]) -> Any:
-    """Where each rank is."""
+    """Shows the stack of each rank."""
     _refuse_arguments("stacks", words)
     found = sessions.current(shell).running()
     if found.running is None:
@@ -104,11 +104,11 @@ def stacks(shell: InteractiveShell, words: Sequence[str]) -> Any:
 
 
 def debug(shell: InteractiveShell, words: Sequence[str]) -> None:
-    """Opens pdb where the last cell failed on a rank; runs the given commands there, or prompts for them."""
+    """Opens pdb where the last cell failed on a rank; runs the given commands there, or prompts for commands."""
     found = sessions.current(shell).running()
     if words and not words[0].isdecimal():
         raise ConfigurationError(
-            "%accelerate debug takes one rank, and then what pdb is to do, in which ;; stands between two commands: "
+            "%accelerate debug takes one rank, and then optional pdb commands separated by ;;, as in "
             "%accelerate debug 0 p loss ;; up ;; p batch.shape"
         )
     failed = sorted(found.failed) or [0]
@@ -117,7 +117,7 @@ def debug(shell: InteractiveShell, words: Sequence[str]) -> None:
     found.call_on_ranks(worker.debug, *words[1:], members=[member])
 
 
-# For Tab: what may stand after a subcommand
+# Completions after a subcommand, for the Tab key
 
 
 def ranks(shell: InteractiveShell, words: Sequence[str], prefix: str) -> list[str]:
@@ -134,7 +134,7 @@ def variables_here(shell: InteractiveShell, words: Sequence[str], prefix: str) -
 
 
 def variables_there(shell: InteractiveShell, words: Sequence[str], prefix: str) -> list[str]:
-    """Variables that the ranks have bound, or an option."""
+    """Variables that the ranks have bound, and options."""
     found = sessions.current(shell).ranks
     if prefix.startswith("-") or (words and words[-1].startswith("-")) or found is None:
         return magic_options.complete(_PULL_OPTIONS, list(words), prefix)
@@ -144,7 +144,7 @@ def variables_there(shell: InteractiveShell, words: Sequence[str], prefix: str) 
 
 def _refuse_arguments(name: str, words: Sequence[str]) -> None:
     if words:
-        raise ConfigurationError(f"%accelerate {name} takes nothing more, not {words[0]!r}")
+        raise ConfigurationError(f"%accelerate {name} takes no arguments, but got {words[0]!r}")
 
 
 def _write(text: str) -> None:

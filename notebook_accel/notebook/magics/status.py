@@ -1,4 +1,4 @@
-"""What `%accelerate` shows: the devices, the settings and where each came from, and what a launch would do."""
+"""The status that `%accelerate` shows: the devices, the settings with their sources, and a preview of a launch."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Overview:
     """The status, as rows of text."""
 
     devices: Sequence[Sequence[str]]
-    """Each with its name, its memory, and who holds it."""
+    """The devices, each with its name, its memory, and the processes that hold it."""
     settings: Sequence[Sequence[str]]
-    """Each with its name, its value, and where that came from."""
+    """The settings, each with its name, its value, and the source of the value."""
     live: Sequence[str]
     preview: str
 
@@ -55,10 +55,10 @@ class Overview:
 
 
 def collect() -> Overview:
-    """The status now.
+    """Returns the current status.
 
     Raises:
-        ConfigurationError: A setting cannot work, whatever the hardware is.
+        ConfigurationError: A setting cannot work on any hardware.
     """
     config = resolve()
     found = hardware.detect({**os.environ, **config.env})
@@ -72,7 +72,7 @@ def collect() -> Overview:
 
 
 def _live() -> list[str]:
-    """The jobs that run and the persistent ranks, in lines."""
+    """Lines for the running jobs and the persistent ranks."""
     from notebook_accel.notebook.cells import session
 
     active = session.existing()
@@ -115,14 +115,14 @@ def _holders(holders: Mapping[int, int]) -> str:
 
 
 def _who(pid: int) -> str:
-    """A process, as its user knows it. Not with its whole command: that may hold secrets, and notebooks are shared."""
+    """Describes a process. Leaves out most of its command, which may contain secrets, because notebooks are shared."""
     try:
         process = psutil.Process(pid)
         program, *arguments = process.cmdline() or [process.name()]
         script = [word for word in arguments[:1] if not word.startswith("-")]
         command = " ".join(map(os.path.basename, [program, *script]))
         ancestors = [parent.pid for parent in process.parents()]
-    except psutil.Error:  # of another container, or of another user
+    except psutil.Error:  # a process of another container or user
         return f"process {pid}"
     if pid == os.getpid():
         return f"this notebook (process {pid})"
@@ -146,17 +146,17 @@ def _source(config: LaunchConfig, name: str) -> str:
 
 
 def _short(words: str) -> str:
-    """Without the name of who owns the folder: notebooks are shared."""
+    """Shortens a path so that it does not name the owner of the home folder, because notebooks are shared."""
     return words.replace(os.path.expanduser("~") + os.sep, "~/")
 
 
 def _value(name: str, value: Any, planned: Plan | None) -> str:
-    """A value as people read it; what is left open, as it would come out now."""
+    """Formats a value; for a setting that is left open, the value that a launch would choose now."""
     open_to = {"num_processes": planned.size, "device": planned.device} if planned else {}
     if value is None:
         return f"{open_to[name]}, as found" if name in open_to else "–"
     if name == "env":
-        return ", ".join(value) or "–"  # the names only: values may be secret, and notebooks are shared
+        return ", ".join(value) or "–"  # only the names, since values may be secret and notebooks are shared
     return (", ".join(map(str, value)) if isinstance(value, tuple) else str(value)) or "–"
 
 

@@ -1,6 +1,6 @@
 """The table of subcommands of `%accelerate`.
 
-A new one is a row of `SUBCOMMANDS`, and a function in `rank_commands.py` or `job_commands.py`.
+A new one needs a row in `SUBCOMMANDS` and a function in `rank_commands.py` or `job_commands.py`.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ class Subcommand:
 
     name: str
     arguments: str
-    """What may follow it, as the help shows it: `[RANK]`."""
+    """Its arguments, for the help: `[RANK]`."""
     summary: str
     """What it does, in one line."""
     run: str
     """`module.function` in `notebook_accel.notebook`, imported when it is first used. Called with the shell and the
-    words that follow; what it returns is what the magic returns."""
+    words that follow; the magic returns its value."""
     complete: str = ""
-    """Likewise, for Tab: called with the shell, the words before the cursor, and the beginning of the one there."""
+    """Likewise, for completion: called with the shell, the words before the cursor, and the start of the last one."""
     takes_code: bool = False
-    """What follows its first word is code, given whole and as it was written."""
+    """Everything after its first word is code, passed unchanged as one string."""
 
     def load(self) -> Callable[..., Any]:
         return _load(self.run)
 
 
 SUBCOMMANDS: tuple[Subcommand, ...] = (
-    Subcommand("status", "", "Shows what %accelerate alone shows.", "magics.configure.show_status"),
+    Subcommand("status", "", "Shows the status, like %accelerate alone.", "magics.configure.show_status"),
     Subcommand("stop", "", "Ends the ranks of %%accelerate.", "magics.rank_commands.stop"),
-    Subcommand("restart", "", "Ends them, and starts new ones, as they are set now.", "magics.rank_commands.restart"),
+    Subcommand("restart", "", "Ends them and starts new ones, with current settings.", "magics.rank_commands.restart"),
     Subcommand("interrupt", "", "Interrupts the cell that runs in the background.", "magics.rank_commands.interrupt"),
     Subcommand(
         "logs",
         "[RANK]",
-        "Shows what a rank, or each of them, has written last.",
+        "Shows the last lines of a rank, or of all ranks.",
         "magics.rank_commands.logs",
         "magics.rank_commands.ranks",
     ),
     Subcommand(
         "push",
         "NAME...",
-        "Sends variables to the ranks, whatever they have.",
+        "Sends variables to the ranks, replacing theirs.",
         "magics.rank_commands.push",
         "magics.rank_commands.variables_here",
     ),
     Subcommand(
         "pull",
         "NAME... [--ranks 0]",
-        "Brings variables of the ranks here.",
+        "Copies variables from the ranks to the notebook.",
         "magics.rank_commands.pull",
         "magics.rank_commands.variables_there",
     ),
@@ -67,12 +67,12 @@ SUBCOMMANDS: tuple[Subcommand, ...] = (
     Subcommand(
         "debug",
         "[RANK [COMMANDS]]",
-        "Opens pdb where the last cell that failed has done so on a rank; or gives it commands, as `p x ;; up ;; p x`.",
+        "Opens pdb where the last cell failed on a rank, or runs pdb commands there, such as `p x ;; up ;; p x`.",
         "magics.rank_commands.debug",
         "magics.rank_commands.ranks",
         takes_code=True,
     ),
-    Subcommand("jobs", "", "Lists the last jobs, of every notebook.", "magics.job_commands.list_jobs"),
+    Subcommand("jobs", "", "Lists the last jobs of all notebooks.", "magics.job_commands.list_jobs"),
     Subcommand(
         "attach",
         "[JOB]",
@@ -84,15 +84,15 @@ SUBCOMMANDS: tuple[Subcommand, ...] = (
 
 
 def names() -> list[str]:
-    """All of them."""
+    """The names of all subcommands."""
     return [each.name for each in SUBCOMMANDS]
 
 
 def get(name: str) -> Subcommand:
-    """The subcommand of that name.
+    """Returns the subcommand with the given name.
 
     Raises:
-        ConfigurationError: There is none.
+        ConfigurationError: There is no such subcommand.
     """
     known = {each.name: each for each in SUBCOMMANDS}
     if name not in known:
@@ -102,7 +102,7 @@ def get(name: str) -> Subcommand:
 
 
 def complete(shell: InteractiveShell, words: list[str], prefix: str) -> list[str]:
-    """What may stand where `prefix` begins, after a subcommand and what follows it."""
+    """Completions of `prefix` after a subcommand and its arguments so far."""
     row = next((each for each in SUBCOMMANDS if each.name == words[0]), None)
     if row is None or not row.complete:
         return []
@@ -110,7 +110,7 @@ def complete(shell: InteractiveShell, words: list[str], prefix: str) -> list[str
 
 
 def describe() -> str:
-    """The subcommands, as a help page lists them."""
+    """The subcommands, formatted for a help page."""
     rows = [(f"{each.name} {each.arguments}".rstrip(), each.summary) for each in SUBCOMMANDS]
     width = max(len(usage) for usage, _ in rows)
     return "\n".join(f"  {usage:<{width}}  {summary}" for usage, summary in rows)

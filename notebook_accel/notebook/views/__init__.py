@@ -1,14 +1,14 @@
-"""How a job is drawn below its cell. A view reads the job and owns nothing.
+"""Draws a job below its cell. A view reads the job and has no state of its own about it.
 
     widget.py          the view `widget`, in the browser; panel.py is its ipywidget
     panel_state.py     makes the state that the widget sends, of the types in panel_model.py
-    merge_patch.py     sends only what has changed of it
-    widget_support.py  whether the front end draws widgets
+    merge_patch.py     computes the changes of the state, so that only those are sent
+    widget_support.py  detects whether the front end draws widgets
     html_view.py       the view `html`; html_page.py writes the page, with elements.py and charts.py
     plain_text.py      the view `text`
-    updating_output.py an output that is redrawn in place, the base of `html` and `text`
+    updating_output.py redraws an output in place; the base of `html` and `text`
     pacing.py          limits how often views are redrawn
-    first_failure.py   notices the first failure of a rank, which is drawn at once
+    first_failure.py   notices the first failure of a rank, so that it is drawn at once
 
 browser/ is the script of the widget, built from extension/. A new view is a class with `refresh()` and `finish()` in a
 file here, and a row of `_VIEWS` below. The table in a terminal is not a view: see `launch/show/terminal.py`.
@@ -37,28 +37,28 @@ _chosen: str | None = None
 
 
 def set_view(name: str | None) -> None:
-    """Chooses how the launches of this notebook are drawn from now on.
+    """Sets how this notebook shows its launches from now on.
 
     Args:
-        name: `widget`: a panel that the browser draws, with a Stop button and ranks that unfold. `html`: a table that
+        name: `widget`: a panel that the browser draws, with a Stop button and expandable ranks. `html`: a table that
             is redrawn as it changes. Both leave a table in the saved notebook. `text`: lines of plain text.
-            `None`: what the environment variable NOTEBOOK_ACCEL_VIEW says, else `widget` where the notebook can show
-            it, else `html`.
+            `None`: the value of the environment variable NOTEBOOK_ACCEL_VIEW; if that is not set, `widget` if the
+            notebook can show it, otherwise `html`.
 
     Raises:
-        ConfigurationError: There is no such view, or what it needs is not installed.
+        ConfigurationError: There is no such view, or a package that it needs is not installed.
     """
-    global _chosen  # one kernel has one user
+    global _chosen  # a kernel belongs to one user
     if name is not None:
         _check(name, "set_view()")
     _chosen = name
 
 
 def choose() -> Callable[[Job], View]:
-    """What begins to show a job, as the user has chosen.
+    """Returns the function that starts to show a job in the view that the user has chosen.
 
     Raises:
-        ConfigurationError: The environment variable names no view.
+        ConfigurationError: The environment variable names a view that does not exist.
     """
     name = _chosen
     if name is None:

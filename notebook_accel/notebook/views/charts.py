@@ -1,7 +1,7 @@
-"""A metric over the run as a small picture: the mean of the ranks as a line, from the least to the greatest as a band.
+"""Draws a metric over the run: a line for the mean of the ranks, and a band from the minimum to the maximum.
 
-The picture is an SVG inside of an `<img>`, since what cleans an untrusted notebook lets no `<svg>` through. It holds no
-text: that would not follow the colours of the page around it.
+The picture is an SVG in an `<img>`, because the sanitizer for untrusted notebooks removes `<svg>` elements. It contains
+no text, because text in an `<img>` would not take the colours of the page.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _GRID = "#808080"
 
 
 def source(points: Sequence[Spread]) -> str:
-    """The picture as the `src` of an `<img>`."""
+    """The chart as the `src` of an `<img>`."""
     return "data:image/svg+xml;base64," + base64.b64encode(svg(points).encode()).decode()
 
 
 def svg(points: Sequence[Spread]) -> str:
-    """The picture itself."""
+    """The chart as SVG."""
     scale = _Scale(points)
     mean = [scale(each.x, each.mean) for each in points]
     band = [scale(each.x, each.high) for each in points] + [scale(each.x, each.low) for each in reversed(points)]
@@ -42,13 +42,13 @@ def svg(points: Sequence[Spread]) -> str:
 
 
 class _Scale:
-    """From the numbers to the places in the picture."""
+    """Converts values to coordinates in the picture."""
 
     def __init__(self, points: Sequence[Spread]) -> None:
         self._left = min((each.x for each in points), default=0.0)
         self._width = (max((each.x for each in points), default=0.0) - self._left) or 1.0
         low, high = min((each.low for each in points), default=0.0), max((each.high for each in points), default=0.0)
-        # One that never changes is a line in the middle: at the bottom it would be on the edge.
+        # Draw a constant metric in the middle, since at the bottom it would be on the edge.
         width = abs(low) or 1.0
         self._low, self._height = (low, high - low) if low < high else (low - width / 2, width)
 

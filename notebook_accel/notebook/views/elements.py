@@ -1,8 +1,9 @@
-"""The pieces of HTML that a job is drawn with.
+"""HTML elements for drawing a job.
 
-All style is inline, and there are neither scripts nor classes nor ids, so that the same text shows in a live notebook,
-in a saved one that is not trusted, and in a page made of it. Text takes its colour from what is around it, in light as
-in dark; where it stands on a colour of ours, both are given, at least 4.5:1. No meaning is in a colour alone.
+All styles are inline, and there are no scripts, classes or ids, so that the same HTML works in a live notebook, in a
+saved notebook that is not trusted, and in a page exported from it. Text inherits its colour, in light and dark themes;
+where we set the background, we also set the text colour, with a contrast of at least 4.5:1. No meaning is conveyed by
+colour alone.
 """
 
 from __future__ import annotations
@@ -16,40 +17,40 @@ _TEXT_LIMIT = 300
 EDGE = "#808080"
 BLUE, GREEN, RED, AMBER = "#2f81d0", "#2e8b57", "#b3261e", "#f2b84b"
 INK = {RED: "#ffffff", AMBER: "#1a1a1a"}
-"""The colour of text, by the colour that it stands on."""
+"""The colour of text, by the colour of its background."""
 
 
 def text(words: str, most: int = _TEXT_LIMIT) -> str:
-    """Words of the user's, harmless and not without end."""
+    """Escapes and shortens text from the user."""
     return html.escape(shortened(words, most))
 
 
 def element(name: str, content: str, style: str = "", **attributes: str) -> str:
-    """An element around what is HTML already."""
+    """An element around existing HTML."""
     given = "".join(f' {key}="{html.escape(value)}"' for key, value in {"style": style, **attributes}.items() if value)
     return f"<{name}{given}>{content}</{name}>"
 
 
 def badge(words: str, colour: str) -> str:
-    """A word that is to be seen first."""
+    """A word that should stand out."""
     style = f"background-color:{colour};color:{INK[colour]};padding:0 0.4em;border-radius:3px;font-weight:bold"
     return element("span", text(words), style)
 
 
 def bar(fraction: float, colour: str = BLUE, height: str = "0.6em") -> str:
-    """How much is done."""
+    """A progress bar."""
     inner = element("div", "", f"width:{100 * min(1.0, max(0.0, fraction)):.1f}%;height:100%;background-color:{colour}")
     style = f"height:{height};border:1px solid {EDGE};border-radius:2px;overflow:hidden;box-sizing:border-box"
     return element("div", inner, f"{style};margin:3px 0 2px")
 
 
 def table(head: Iterable[tuple[str, str]], rows: Iterable[Iterable[str]], *, wrap: bool) -> str:
-    """A table whose columns stay where they are, whatever stands in them.
+    """A table whose columns keep their widths regardless of their contents.
 
     Args:
         head: The title and the width of each column.
-        rows: The cells of each, HTML; or a single one that goes over all columns.
-        wrap: Whether long text goes over several lines; it is cut otherwise, and no row changes its height.
+        rows: The cells of each row as HTML, or a single cell that spans all columns.
+        wrap: Whether long text wraps; otherwise it is cut off, and no row changes its height.
     """
     head = list(head)
     cell = "text-align:left;vertical-align:top;padding:2px 8px 2px 0;" + (
@@ -64,4 +65,4 @@ def table(head: Iterable[tuple[str, str]], rows: Iterable[Iterable[str]], *, wra
         else:
             lines.append(element("tr", "".join(element("td", each, cell) for each in cells)))
     drawn = element("table", "".join(lines), "table-layout:fixed;width:100%;min-width:40em;border-collapse:collapse")
-    return element("div", drawn, "overflow:auto;margin:4px 0")  # narrower, columns would vanish
+    return element("div", drawn, "overflow:auto;margin:4px 0")  # in a narrower table, columns would vanish

@@ -1,4 +1,4 @@
-"""The first failure of a rank, which a view shows at once rather than at its next redraw."""
+"""Notices the first failure of a rank, which a view shows at once rather than at its next redraw."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from notebook_accel.launch.job.job import Job
 
 
 class FirstFailure:
-    """Of each attempt of a job, the first failure of a rank; those that come of it can wait."""
+    """The first failure of a rank in each attempt of a job. The failures that it causes can wait."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._has_come = False
         self.is_new = False
-        """Whether there is one that is not shown yet."""
+        """Whether a first failure has not been shown yet."""
         job.listen(self._on_event)
 
     def mark_shown(self) -> None:
-        """Notes that it is shown."""
+        """Records that the failure is shown."""
         self.is_new = False
 
     def _on_event(self, rank: int | None, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""A job as HTML: what it is doing, its metrics, its ranks; and when it is over, all that is to stay of it."""
+"""Draws a job as HTML: its progress, ranks and metrics while it runs, and its final state once it has ended."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _COLOURS = {Phase.FAILED: RED, Phase.DONE: GREEN}
 
 
 def draw(job: Job, *, fallback: bool = False) -> str:
-    """The whole output; a `fallback` one accompanies a widget, for where that is not drawn.
+    """Returns the whole output. With `fallback`, it accompanies a widget, for front ends that do not draw the widget.
 
-    A fallback has no grid where ranks are too many for rows, only the rows of those that failed: a front end sanitizes
-    all of the HTML, and a grid is long. It is drawn seldom, and stays in the notebook if the kernel ends before the
-    job: so it has the time when it was drawn.
+    If there are too many ranks for rows, a fallback shows only the failed ones and no grid, because a grid is long and
+    the front end has to sanitize all of the HTML. A fallback is rarely redrawn, and stays in the notebook if the kernel
+    ends before the job, so it shows the time when it was drawn.
     """
     found = progress.overview(job)
     parts = [_head(job, found, fallback and not job.status.ended)]
     if not progress.is_brief(job):
-        # Metrics come when there are some, and push down no more than what is below them.
+        # Metrics appear only once they are reported, so they come after the ranks, which then keep their position.
         parts += [
             _total(job, found),
             _stall(job),
@@ -69,12 +69,12 @@ def _head(job: Job, found: Overview, dated: bool) -> str:
 
 
 def _total(job: Job, found: Overview) -> str:
-    """The bar of the whole job, there from the beginning so that nothing moves when it fills."""
+    """The job's progress bar. It is shown from the start, so that nothing moves when it fills."""
     return "" if job.status.ended else bar(found.median if found.fractions else 0.0)
 
 
 def _stall(job: Job) -> str:
-    """Who waits for whom, when nothing moves; a line that is there from the beginning, as long as ranks may wait."""
+    """Which ranks wait for which, if the job has stalled; until then an empty line, so that nothing moves later."""
     words = location.explain(job)
     if words:
         line = f"{badge('stalled', AMBER)} {element('span', text(words), title=words)}"
@@ -86,7 +86,7 @@ def _stall(job: Job) -> str:
 
 
 def _metrics(job: Job) -> str:
-    """While the job runs as characters, which do not flicker as pictures do."""
+    """The metrics: drawn with characters while the job runs, since pictures would flicker, and as charts at the end."""
     live = not job.status.ended
     drawn = []
     names = progress.metric_names(job)
@@ -110,7 +110,7 @@ def _chart(job: Job, name: str, points: list[Spread]) -> str:
     words = f"{value(points[0].mean)} → {value(mean)}" if len(points) > 1 else value(mean)
     over = f"{value(low)} to {value(high)} over ranks" if low < high else ""
     drawn = element("div", element("b", text(name)), _ONE_LINE, title=name)
-    if points:  # else none of its values was a number that can be drawn
+    if points:  # empty if none of the values can be drawn
         size = f'width="{charts.WIDTH}" height="{charts.HEIGHT}"'
         alternative = text(f"{name}: {words}{', ' if over else ''}{over}")
         drawn += element("div", f'<img src="{charts.source(points)}" {size} alt="{alternative}">')
@@ -132,7 +132,7 @@ def _ranks(job: Job, found: Overview, grid: bool) -> str:
     for host, states in progress.by_host(job, job.ranks):
         drawn += element("b", text(host)) if host else ""
         drawn += element("div", "".join(_box(state, found) for state in states), "margin:4px 0")
-    if job.status.ended:  # what unfolds would fold again each time that it is drawn
+    if job.status.ended:  # while it runs, each redraw would collapse an expanded element again
         whole = _table(job, ordered, found, wrap=True)
         drawn += element("details", element("summary", f"All {len(ordered)} ranks") + whole)
     return drawn
@@ -150,13 +150,13 @@ def _table(job: Job, states: list[RankState], found: Overview, *, wrap: bool) ->
             reason = progress.why_failed(state)
             if reason:
                 rows.append([f"{badge('error', RED)} {element('span', text(reason), 'font-family:monospace')}"])
-    if _PROGRESS in empty:  # something must be as wide as is left
+    if _PROGRESS in empty:  # one column must take the remaining width
         columns[-1] = (columns[-1][0], "auto")
     return table(columns, rows, wrap=wrap)
 
 
 def _empty(states: list[RankState]) -> set[tuple[str, str]]:
-    """The columns that nothing will come into any more."""
+    """The columns that stay empty."""
     filled = {_PROGRESS: any(state.bars for state in states), _METRICS: any(state.metrics for state in states)}
     return {column for column, has_something in filled.items() if not has_something}
 
@@ -175,7 +175,7 @@ def _row(state: RankState, found: Overview) -> list[str]:
 
 
 def _progress(state: RankState, found: Overview) -> str:
-    """A bar and its words below, both always there: a row keeps its height."""
+    """A bar with a text below it. Both are always present, so that the row keeps its height."""
     shown = progress.progress(state)
     parts = [] if shown.fraction is None else [percent(shown.fraction)]
     if shown.remaining is not None and not state.phase.ended:
@@ -187,7 +187,7 @@ def _progress(state: RankState, found: Overview) -> str:
 
 
 def _box(state: RankState, found: Overview) -> str:
-    """A rank among many."""
+    """A rank in the grid."""
     fraction = found.fractions.get(state.rank)
     behind = found.is_behind(state.rank) and not state.phase.ended
     label = str(state.rank)
@@ -206,7 +206,7 @@ def _box(state: RankState, found: Overview) -> str:
 
 
 def _stacks(job: Job) -> str:
-    """Where each rank is that has stalled; below all else, so that nothing moves when it comes or goes."""
+    """The stacks of stalled ranks. They are below everything else, so that nothing moves when they come or go."""
     found = location.stalled_stacks(job)
     drawn = ""
     for ranks, stack in found[:_MOST_STACKS]:
@@ -215,10 +215,10 @@ def _stacks(job: Job) -> str:
     if len(found) > _MOST_STACKS:
         drawn += element("div", f"and {len(found) - _MOST_STACKS} others", "margin:4px 0 0")
     if drawn and job.status.ended:
-        return element("details", element("summary", "Python stacks, when nothing moved") + drawn)
+        return element("details", element("summary", "Python stacks during the stall") + drawn)
     return drawn
 
 
 def _foot(job: Job) -> str:
-    """What it ran on. The names of machines stand above their ranks, where there are several: notebooks are shared."""
+    """The hardware, without the machine's name, since notebooks are shared. Only several machines are named, above."""
     return element("div", text(job.hardware), "font-size:90%") if job.hardware else ""

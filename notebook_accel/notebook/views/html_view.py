@@ -1,4 +1,4 @@
-"""A job as a table that needs no script, drawn in place below the cell; what is drawn last stays in the notebook."""
+"""Shows a job as an HTML table without scripts, redrawn in place; the last table stays in the notebook."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _INTERVAL = 0.33
 
 
 class HtmlView(Display):
-    """Draws into one output above what the ranks write, and updates it three times a second."""
+    """Draws into one output above the ranks' output, and updates it three times a second."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job, draw, _INTERVAL)
 
 
 def draw(job: Job, *, fallback: bool = False) -> Bundle:
-    """The output for a job as it is now: as HTML, and for where that is not shown as text; see `page.draw`."""
-    # Drawing metrics twice would take as long as all the rest, and while a job runs hardly anyone sees the text.
+    """The current output for a job as HTML, and as text for front ends that show no HTML; see `html_page.draw`."""
+    # Drawing metrics twice would double the cost, and hardly anyone sees the text while a job runs.
     return {"text/html": html_page.draw(job, fallback=fallback), "text/plain": describe(job, metrics=job.status.ended)}

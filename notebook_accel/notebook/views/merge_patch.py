@@ -1,4 +1,4 @@
-"""What has changed from one state to the next, as a merge patch (RFC 7396)."""
+"""Computes the changes between two states as a merge patch (RFC 7396)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ _MISSING = object()
 
 
 def diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The patch that makes `old` into `new`; empty where they are equal.
+    """The patch that turns `old` into `new`; empty if they are equal.
 
-    Mappings are compared field by field, all else as a whole. No value may be `None`: there, it takes a field away.
+    Mappings are compared field by field, other values as a whole. No value may be `None`, which removes a field in a
+    merge patch.
     """
     patch: dict[str, Any] = {}
     for name, value in new.items():

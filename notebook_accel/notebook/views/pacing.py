@@ -1,4 +1,4 @@
-"""Limits how often something costly is done, such as drawing, by its interval, its CPU time and the bytes it sends."""
+"""Limits how often a costly operation such as drawing runs: by its interval, its CPU time and the bytes it sends."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import time
 from types import TracebackType
 
 SHARE = 0.04
-"""The most of a processor's time that drawing takes, of the thread that draws."""
+"""The largest share of the drawing thread's time that drawing may take."""
 _LONGEST_PAUSE = 1.0
-"""Seconds for which a receiver is spared at most: by then there is news that it must not wait for longer."""
+"""The longest pause, in seconds, to let a receiver catch up. A longer one would delay news too much."""
 
 
 class Pacer:
-    """`if pacer.is_due(): with pacer: ...` does it every so often, less often where it takes long or sends much."""
+    """Paces an operation: `if pacer.is_due(): with pacer: ...` runs it less often if it takes long or sends much.
+
+    Args:
+        interval: The shortest time between two runs, in seconds.
+        share: The largest share of the thread's time that the operation may take.
+        rate: The bytes a second that the receiver can take.
+    """
 
     def __init__(self, interval: float, share: float = SHARE, rate: float = float("inf")) -> None:
         self._interval = interval
@@ -23,11 +29,11 @@ class Pacer:
         self._sent = 0
 
     def is_due(self) -> bool:
-        """Whether enough time has passed since the last time; at first it has."""
+        """Whether enough time has passed since the last run; true before the first."""
         return time.monotonic() >= self._due
 
     def sent(self, count: int) -> None:
-        """Of so many bytes the receiver is to be spared for the time that they take at `rate` bytes a second."""
+        """Counts sent bytes: the next run waits for as long as they take at `rate` bytes a second."""
         self._sent += count
 
     def __enter__(self) -> None:

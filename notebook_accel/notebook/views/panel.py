@@ -1,4 +1,4 @@
-"""The widget whose front end is `extension/`: what is sent to the browser, and what comes back."""
+"""The widget whose front end is `extension/`. Sends the state to the browser, and handles its messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FILES = Path(__file__).parent / "browser"
 
 
 class Panel(anywidget.AnyWidget):
-    """One state, whole at first and when a browser asks for it, then what has changed."""
+    """Sends the state in full at first and whenever a browser requests it, and otherwise only changes."""
 
     _esm = (_FILES / "panel.js").read_text(encoding="utf-8")
     _css = (_FILES / "panel-style.css").read_text(encoding="utf-8")
@@ -26,9 +26,9 @@ class Panel(anywidget.AnyWidget):
         """Shows `state`.
 
         Args:
-            state: What there is to draw, JSON-ready.
-            on_stop: Called with how many clicks there have been, on the thread that handles the browser's messages.
-            on_answer: Called there after any message of the browser.
+            state: The state to draw, ready for JSON.
+            on_stop: Called with the number of clicks so far, on the thread that handles the browser's messages.
+            on_answer: Called on the same thread after any message from the browser.
         """
         self._state = state
         self._seq = 0
@@ -37,11 +37,11 @@ class Panel(anywidget.AnyWidget):
         super().__init__(keyframe={"seq": 0, "state": state})
         self.on_msg(self._on_message)
         if hasattr(self.comm, "_reply_subshell_for"):
-            # ipykernel 7.4 passes a click to the shell that last sent on this comm, which is busy with the job.
+            # ipykernel 7.4 passes a click to the shell that last sent on this comm, but that is busy with the job.
             self.comm._reply_subshell_for = lambda data, default: default
 
     def update(self, state: Mapping[str, Any]) -> int:
-        """Sends what has changed; returns of how many bytes that is."""
+        """Sends the changes; returns their size in bytes."""
         patch = diff(self._state, state)
         self._state = state
         if not patch and not self._whole_wanted:
@@ -51,14 +51,14 @@ class Panel(anywidget.AnyWidget):
             self._whole_wanted = False
             self.keyframe = {"seq": self._seq, "state": state}
             return len(_packed(state))
-        # As bytes, since ipykernel takes longer to clean an object than all the rest does.
+        # Send bytes, since ipykernel takes longer to clean an object than everything else takes.
         packed = _packed(patch)
         self.send({"seq": self._seq}, buffers=[packed])
         return len(packed)
 
     @property
     def whole_wanted(self) -> bool:
-        """Whether a browser waits for the whole state."""
+        """Whether a browser is waiting for the whole state."""
         return self._whole_wanted
 
     def _on_message(self, _: object, message: Mapping[str, Any], buffers: object) -> None:
@@ -68,7 +68,7 @@ class Panel(anywidget.AnyWidget):
             self._on_stop(click)
             self.send({"ack": click})
         elif message.get("cmd") == "ready":
-            self._whole_wanted = True  # another thread may be about to send something
+            self._whole_wanted = True  # another thread may be about to send
             self.send({"ack": 0})
         self._on_answer()
 

@@ -1,6 +1,6 @@
-"""What the browser's panel is sent of a job. `scripts/generate` writes extension/src/model.ts from it.
+"""The state of a job that is sent to the browser's panel. `scripts/generate` writes extension/src/model.ts from it.
 
-All text for people is made in the kernel, so that every view says the same; the browser only draws.
+The kernel makes all text that users read, so that every view shows the same text; the browser only draws.
 """
 
 from __future__ import annotations

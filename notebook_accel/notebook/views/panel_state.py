@@ -18,18 +18,18 @@ _CHART_POINTS = 60
 _MOST_METRICS = 12
 _MOST_BARS = 8
 _MOST_LINES = 50
-"""Lines that a row unfolds to; fewer where ranks are many."""
+"""Output lines of an expanded row; fewer if there are many ranks."""
 _ALL_LINES = 800
 _TEXT_LIMIT = 300
 _LONGEST_STACK, _ALL_STACKS = 4000, 40_000
-"""Characters of a rank's stack, and of all of them; a longer one is cut to its innermost frames."""
+"""The most characters of a rank's stack, and of all stacks together; longer ones are cut to their innermost frames."""
 _METRIC_SECONDS, _METRIC_SHARE = 0.2, 0.005
 _IN_FULL = 8
-"""How many ranks are updated in full at a time."""
+"""The number of ranks that one update covers in full."""
 
 
 class StateMaker:
-    """Makes the state of a job again and again, anew only in parts where ranks or metrics are many.
+    """Makes the state of a job repeatedly; with many ranks or metrics, each update renews only some of them.
 
     Args:
         job: The job.
@@ -40,31 +40,31 @@ class StateMaker:
         self._job = job
         self._ranks: dict[str, Rank] = {}
         self._next_rank = 0
-        """The first to be updated in full the next time."""
+        """The first rank of the next full update."""
         self._bars: dict[int, dict[int, tuple[events.Bar, Bar]]] = {}
-        """By rank, what was made of each bar, and of which of its states."""
+        """By rank and bar: the bar's last state, and the state made from it for the panel."""
         self._stalled: events.Stalled | None = None
         self._stacks: dict[int, str] = {}
-        """Of each rank of a job that has stalled so."""
+        """The stacks of a stalled job's ranks."""
         self._metrics: dict[str, Metric] = {}
         self._progress = summary.CachedProgress()
         self._next_metric = 0
         self._metric_pacer = metric_pacer or Pacer(_METRIC_SECONDS, _METRIC_SHARE)
 
     def whole(self) -> State:
-        """The job now, every rank and metric in full."""
+        """The current state, with every rank and metric in full."""
         self._metrics = {name: _metric(self._job, name) for name in self._metric_names()}
         return self._make(self._job.ranks)
 
     def make(self) -> State:
-        """The job as it is now: how far every rank is, and some of them in full, each in its turn."""
+        """The current state: the progress of every rank, and some of the ranks, in turn, in full."""
         ranks = self._job.ranks
         turn = [ranks[(self._next_rank + index) % len(ranks)] for index in range(min(_IN_FULL, len(ranks)))]
         self._next_rank = (self._next_rank + len(turn)) % len(ranks)
         return self._make(turn)
 
     def update_metrics(self) -> None:
-        """Draws the charts of new metrics, otherwise redraws the next one in turn; at a limited rate."""
+        """Draws the charts of new metrics, or redraws the next chart in turn, at a limited rate."""
         if self._metric_pacer.is_due() and (names := self._metric_names()):
             with self._metric_pacer:
                 chosen = [name for name in names if name not in self._metrics]
@@ -92,7 +92,7 @@ class StateMaker:
         """The rank with its place among the others; itself if that is as it was, which is quickly compared."""
         done = _thousandths(found.fractions.get(state.rank))
         if len(self._job.ranks) >= summary.COMPACT_FROM:
-            done -= done % 10  # a grid shows no more, and need not be drawn for less
+            done -= done % 10  # a grid does not show more, so a smaller change need not be drawn
         behind = found.is_behind(state.rank) and not state.phase.ended
         if (rank["done"], rank["behind"], rank["host"]) == (done, behind, host):
             return rank
@@ -165,17 +165,17 @@ def _head(job: Job, found: Overview) -> Head:
 
 
 def _unattended(job: Job) -> str:
-    """What is true of a job that goes on after this process: the browser says it, when nobody else can any more."""
+    """A notice for jobs that outlive this process. The browser shows it once the kernel is gone."""
     if not job.elsewhere or job.status.ended:
         return ""
     return (
         "The kernel that showed this job here has ended. The job runs without it: "
-        f"notebook_accel.attach({job.id!r}) shows what has become of it."
+        f"notebook_accel.attach({job.id!r}) shows its state."
     )
 
 
 def _note(job: Job) -> str:
-    """What the user should know of the whole job just now."""
+    """A notice for the user about the whole job."""
     left = [state.rank for state in job.ranks if not state.phase.ended]
     if job.stopping == 1 and left and not job.status.ended:
         return (
@@ -184,7 +184,7 @@ def _note(job: Job) -> str:
         )
     explained = location.explain(job)
     if job.stalled and any(place.frames for place in job.stalled.places):
-        explained += ". Unfold a rank to see its Python stack."
+        explained += ". Expand a rank to see its Python stack."
     return explained[:1].upper() + explained[1:]
 
 
@@ -203,14 +203,14 @@ def _bar(bar: events.Bar) -> Bar:
 
 
 def _lines(state: RankState, most: int) -> dict[str, str]:
-    """The last lines by their number, so that a new one does not make all of them new."""
+    """The last lines by their number, so that a new line does not change all of them."""
     lines, written = list(state.lines), state.written
     shown = list(enumerate(lines, written - len(lines)))[-most:]
     return {str(number): shortened(plain(line.text), _TEXT_LIMIT) for number, line in shown}
 
 
 def _innermost(stack: str, most: int) -> str:
-    """The frames of a stack that are no more than so many characters, the innermost of them last."""
+    """The innermost frames of a stack that fit into a number of characters, innermost last."""
     if len(stack) <= most:
         return stack
     cut = stack[-most:]
@@ -238,7 +238,7 @@ def _metric(job: Job, name: str) -> Metric:
 
 
 def _extent(values: list[float]) -> tuple[float, float]:
-    """Where they begin, and how far they go; those that are all the same are in the middle."""
+    """The lowest value and the range of the values; equal values are placed in the middle."""
     low, high = min(values, default=0.0), max(values, default=0.0)
     width = abs(low) or 1.0
     return (low, high - low) if low < high else (low - width / 2, width)

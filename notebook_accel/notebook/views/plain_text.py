@@ -1,4 +1,4 @@
-"""A job as a few lines of text, drawn in place below the cell."""
+"""Shows a job as a few lines of text, redrawn in place below the cell."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _INTERVAL = 0.5
 
 
 class TextView(Display):
-    """Draws into one output above what the ranks write, and updates it."""
+    """Draws into one output above the ranks' output, and updates it."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job, draw, _INTERVAL)
 
 
 def draw(job: Job) -> Bundle:
-    """The output for a job as it is now."""
+    """The current output for a job."""
     return {"text/plain": describe(job)}

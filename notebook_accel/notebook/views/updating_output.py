@@ -1,4 +1,4 @@
-"""One output below a cell that is drawn again and again, at a pace that a browser bears."""
+"""Redraws one output below a cell, no more often than a browser can handle."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.notebook.views.pacing import Pacer
 
 Bundle = Mapping[str, str]
-"""Text by its type, such as `text/html`."""
+"""Text by MIME type, such as `text/html`."""
 
 
 class Display:
-    """A view that draws a whole bundle each time, when it has changed."""
+    """A view that redraws its whole bundle whenever it has changed."""
 
     def __init__(self, job: Job, draw: Callable[[Job], Bundle], interval: float) -> None:
         from IPython.display import display

@@ -1,4 +1,4 @@
-"""A job as a panel that the browser draws, which what is to stay of it replaces at the end."""
+"""Shows a job as a panel in the browser; when the job ends, static HTML replaces the panel."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from notebook_accel.notebook.views.panel_state import StateMaker
 _INTERVAL = 0.1
 _SHARE = 0.02
 _RATE = 40_000
-"""Bytes a second to the browser, without what Jupyter puts around them."""
+"""Bytes a second to the browser, without Jupyter's envelopes."""
 _FALLBACK_SECONDS, _HTML_SECONDS = 20.0, 0.33
 
 
 class WidgetView:
-    """One widget, and beside it in the same output HTML and text, for wherever the widget is not drawn.
+    """Shows a widget, with HTML and text in the same output for front ends that do not draw the widget.
 
-    Those are drawn again seldom: each time, the browser makes the output anew.
+    The HTML and text are rarely redrawn, because the browser then creates the whole output again.
     """
 
     def __init__(self, job: Job) -> None:
@@ -63,7 +63,7 @@ class WidgetView:
         self._panel.update(self._maker.make())
         self._widget_shown = False
         self._show()
-        # A browser that has not been heard yet would else answer to nobody, which the kernel logs.
+        # If the panel closed before a browser has answered, the kernel would log an answer without a receiver.
         widget_support.current.when_settled(self, self._panel.close)
 
     def _show(self) -> None:
@@ -74,17 +74,17 @@ class WidgetView:
         fallback = dict(html_view.draw(self._job, fallback=self._widget_shown))
         if not self._widget_shown:
             return fallback, {}
-        # The widget's own, since some front ends need what it says beside its type.
+        # Use the widget's own bundle, since some front ends need the metadata that it contains.
         made: Any = self._panel._repr_mimebundle_()
         bundle, metadata = made if isinstance(made, tuple) else (made, {})
         return {**bundle, **fallback}, metadata
 
-    # On the thread that handles the browser's messages
+    # Called on the thread that handles the browser's messages
 
     def _answered(self) -> None:
         widget_support.current.answered(self)
 
     def _stop(self, click: int) -> None:
-        # An interrupt may have come before, for the same click.
+        # An interrupt for the same click may have arrived first.
         if click > self._job.stopping:
             self._job.cancel()

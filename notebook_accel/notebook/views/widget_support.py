@@ -1,7 +1,7 @@
-"""Whether a browser draws widgets: the cell's origin suggests it, and an answer from the widget proves it.
+"""Detects whether a browser draws widgets: the cell's origin suggests it, and an answer from the widget proves it.
 
-The kernel handles a widget's messages only between cells, unless the front end uses a subshell. So a missing answer
-counts only while no cell runs.
+The kernel handles a widget's messages only between cells, unless the front end uses a subshell. A missing answer
+therefore counts only while no cell runs.
 """
 
 from __future__ import annotations
@@ -13,44 +13,44 @@ from importlib import util
 from typing import Any
 
 SILENCE = 1.5
-"""Seconds without an answer while the kernel is idle, after which none is expected."""
+"""Seconds without an answer, while the kernel is idle, after which no answer is expected."""
 
 
 class Browsers:
-    """What this kernel knows of the browsers that show its notebook."""
+    """What this kernel knows about the browsers that show its notebook."""
 
     def __init__(self) -> None:
         self._silent = False
         self._free_since: float | None = None
         """When the last cell ended; `None` while one runs, and before the first has ended."""
         self._awaited: dict[object, float] = {}
-        """What is to be answered, and since when."""
+        """What is waiting for an answer, and since when."""
         self._when_settled: dict[object, Callable[[], object]] = {}
-        """What is done when that is answered, or won't be."""
+        """Callbacks for when it is answered or given up."""
 
     def draw_widgets(self) -> bool:
-        """Whether to count on it, for the cell that runs now."""
+        """Whether to expect that the browser draws widgets, for the cell that is running."""
         return not self._silent and _asked_from_notebook() and util.find_spec("anywidget") is not None
 
     def expect(self, shown: object) -> None:
-        """Begins to wait for an answer to what is about to be shown."""
+        """Starts to wait for an answer to a widget that is about to be shown."""
         self._silent = False
         self._awaited[shown] = time.monotonic()
 
     def answered(self, shown: object) -> None:
-        """Notes that a browser has answered."""
+        """Records that a browser has answered."""
         self._silent = False
         self._forget(shown)
 
     def is_silent(self, shown: object) -> bool:
-        """Whether all browsers could have answered, and none has."""
+        """Whether all browsers could have answered but none has."""
         since = self._awaited.get(shown)
         if since is not None and self._free_since is not None:
             self._silent |= time.monotonic() - max(since, self._free_since) > SILENCE
         return since is not None and self._silent
 
     def when_settled(self, shown: object, do: Callable[[], object]) -> None:
-        """Calls `do` once no answer to what was shown is outstanding: at once, or when it arrives or is given up."""
+        """Calls `do` once no answer is outstanding: at once, or when the answer arrives or is given up."""
         if shown in self._awaited:
             self._when_settled[shown] = do
         else:
@@ -74,10 +74,11 @@ class Browsers:
 
 
 def _asked_from_notebook() -> bool:
-    """Whether the cell that runs now was sent by a notebook that people look at.
+    """Whether the running cell was sent by a notebook that is open in front of a user.
 
-    JupyterLab, Jupyter Notebook and VS Code send along which cell it is. nbclient, and so nbconvert and papermill, and
-    consoles don't. What a server sets in the environment says less: whatever the kernel starts inherits it.
+    JupyterLab, Jupyter Notebook and VS Code send the cell's ID with the request. Consoles and nbclient, and therefore
+    nbconvert and papermill, do not. A server's environment variables are a weaker hint, because all processes that the
+    kernel starts inherit them.
     """
     from IPython import get_ipython
 

@@ -56,7 +56,7 @@ def test_the_first_rank_that_fails_gives_the_exit_code(tmp_path: Path) -> None:
     script.write_text("import os, time\nif os.environ['RANK'] == '1': raise SystemExit(7)\ntime.sleep(60)")
     done = launch("--num-processes", "2", script)
     assert done.returncode == 7
-    assert done.stderr == "error: rank 1 of 2 ended with exit code 7; what it said is above\n"
+    assert done.stderr == "error: rank 1 of 2 ended with exit code 7; see its output above\n"
 
 
 def test_the_example_learns_on_two_ranks_as_the_file_says(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_what_the_file_can_say_is_an_option_too() -> None:
         ("--zero_stage=3", "use --use_fsdp"),
         ("--megatron-lm-tp-degree", "FSDP2"),
         ("--fp8-backend", "AORecipeKwargs"),
-        ("--tpu", "TPUs are not launched from here"),
+        ("--tpu", "this command does not support TPUs"),
         ("--nproc_per_node", "use --num_processes"),
         ("--gradient_clipping", "clip_grad_norm_"),
     ],

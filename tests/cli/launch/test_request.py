@@ -249,7 +249,7 @@ def test_what_is_no_notebook_is_refused(tmp_path: Path, content: str, says: str)
         ("train.py", {"num_processes": 0}, "at least 1"),
         ("train.py", {"num_machines": 2, "machine_rank": 2}, "the ranks of the machines are 0 to 1"),
         ("train.py", {"machine_rank": 1}, "the ranks of the machines are 0 to 0"),
-        ("train.py", {"num_machines": 2, "num_processes": 3}, "no multiple of --num_machines 2"),
+        ("train.py", {"num_machines": 2, "num_processes": 3}, "not a multiple of --num_machines 2"),
         ("train.py", {"num_machines": 2, "machine_rank": 0}, "needs --main_process_ip"),
         ("train.py", {"num_machines": 2, "main_process_ip": "a"}, "needs --machine_rank"),
         (
@@ -261,11 +261,11 @@ def test_what_is_no_notebook_is_refused(tmp_path: Path, content: str, says: str)
         ("train.py", {"main_process_port": 70000}, "--main_process_port.* to 65535"),
         ("train.py", {"mixed_precision": "fp16"}, "needs a GPU"),
         ("train.py", {"tee": "9"}, "--tee 9: write 1 for stdout"),
-        ("train.py", {"num_processes": 2, "rdzv_conf": "timeout=9"}, "--rdzv_conf has no effect on one machine"),
+        ("train.py", {"num_processes": 2, "rdzv_conf": "timeout=9"}, "--rdzv_conf has no effect on a single machine"),
         ("train.py", {"rdzv_conf": "foo"}, "--rdzv_conf foo: write pairs"),
         ("train.py", {"monitor_interval": 0.0}, "above 0"),
         ("train.py", {"use_fsdp": True, "fsdp_reshard_after_forward": "maybe"}, "'MAYBE' is unknown"),
-        ("train.py", {"enable_cpu_affinity": True}, "--enable_cpu_affinity keeps ranks .* run on CPU, 6 cores"),
+        ("train.py", {"enable_cpu_affinity": True}, "--enable_cpu_affinity binds ranks .* run on CPU, 6 cores"),
         ("train.py", {"use_fsdp": True, "fsdp_version": 1}, "models are sharded by FSDP2"),
     ],
 )
@@ -279,7 +279,7 @@ def test_what_cannot_work_is_refused(train: str, target: str, given: dict[str, A
     [
         (FOUR_GPUS, {"num_processes": 5}, "found 4: pass --num_processes 4, or --cpu"),
         (FOUR_GPUS, {"gpu_ids": "4"}, r"asked for GPU 4 \(from --gpu_ids\), found 4 \(numbered from 0\)"),
-        (FOUR_GPUS, {"multi_gpu": True, "num_processes": 1}, "--multi_gpu asks for several GPUs"),
+        (FOUR_GPUS, {"multi_gpu": True, "num_processes": 1}, "--multi_gpu needs several GPUs"),
         (SIX_CORES, {"gpu_ids": "0"}, "torch cannot use any on this machine"),
         (SIX_CORES, {"multi_gpu": True}, "torch cannot use any on this machine"),
     ],

@@ -36,7 +36,7 @@ def test_a_line_is_taken_apart(words: list[str], found: dict[str, list[str]], re
         (["-n"], "-n needs a value: -n N"),
         (["-n", "--save"], "-n needs a value: -n N"),
         (["-n", "1", "--num_processes", "2"], "--num_processes is given twice: 1 and 2"),
-        (["--save=yes"], "--save takes no value, so not 'yes'"),
+        (["--save=yes"], "--save takes no value, but got 'yes'"),
     ],
     ids=str,
 )

@@ -203,7 +203,7 @@ def test_a_rank_of_a_job_that_has_stalled_tells_its_stack_until_it_goes_on() -> 
     state = maker.make()
     assert (state["head"]["left"], state["ranks"]["1"]["left"]) == ("", "")  # nobody knows
     assert state["ranks"]["1"]["stack"] == "In[3] line 0 in train: call_0()\nIn[3] line 1 in train: call_1()"
-    assert state["head"]["note"].endswith("in another group. Unfold a rank to see its Python stack.")
+    assert state["head"]["note"].endswith("in another group. Expand a rank to see its Python stack.")
     job.apply(None, Stalled(()))
     assert maker.make()["ranks"]["1"]["stack"] == ""
     job.apply(None, Stalled([Location(0, Phase.WAITING), Location(1, Phase.WAITING)], job.started))

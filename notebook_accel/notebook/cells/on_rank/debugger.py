@@ -1,7 +1,7 @@
-"""Pdb in a rank, whose commands the notebook's user types: after a cell has failed, and at a `breakpoint()`.
+"""Runs pdb in a rank after a cell has failed or at a `breakpoint()`; the user types the commands in the notebook.
 
-What pdb writes is buffered until it prompts for the next command, and sent to the notebook with the prompt. The other
-ranks wait, if in a collective for as long as it takes.
+Pdb's output is buffered until it prompts for the next command, and sent to the notebook with the prompt. The other
+ranks wait; in a collective they wait as long as necessary.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from notebook_accel import events
 from notebook_accel.notebook.cells.on_rank import shell
 
 _INTERNAL = re.compile(rf"^{re.escape(str(Path(__file__).parents[3]))}|/IPython/core/")
-_NOBODY = "Nobody answers: this was interrupted, or the front end, or a cell in the background, takes no input.\n"
+_NOBODY = "No input: it was interrupted, or this front end, or a cell in the background, cannot read input.\n"
 
 
 class Relay(pdb.Pdb):
@@ -32,13 +32,13 @@ class Relay(pdb.Pdb):
         self.prompt = f"rank {os.environ.get('RANK', '?')} (Pdb) "
 
     def format_stack_entry(self, frame_lineno: tuple[FrameType, int], lprefix: str = ": ") -> str:
-        """A frame, with the user's own name for its cell."""
+        """Formats a frame, with the name of its cell as the user sees it."""
         entry = super().format_stack_entry(frame_lineno, lprefix)
         filename = frame_lineno[0].f_code.co_filename
         return entry.replace(filename, shell.cell_labels.get(filename, filename), 1)
 
     def cmdloop(self, intro: Any = None) -> None:
-        """Pdb's loop, with the notebook for a terminal."""
+        """Runs pdb's command loop with the notebook as its terminal."""
         self.preloop()
         stop: Any = None
         while not stop:
@@ -57,7 +57,7 @@ class Relay(pdb.Pdb):
         return "quit" if answer is None else answer
 
     def _flush_output(self) -> None:
-        """Writes out what pdb wrote after its last prompt."""
+        """Writes the output that follows pdb's last prompt."""
         if rest := self._output.getvalue():
             sys.stdout.write(rest)
             sys.stdout.flush()
@@ -66,18 +66,18 @@ class Relay(pdb.Pdb):
 
 
 def install() -> None:
-    """Has `breakpoint()` open the debugger."""
+    """Makes `breakpoint()` open the debugger."""
     sys.breakpointhook = _on_breakpoint
 
 
 def post_mortem(commands: str) -> None:
-    """Opens the debugger at the frame in which the last cell has failed; given commands, runs these and closes it."""
+    """Opens the debugger at the frame where the last cell failed; if commands are given, runs them and closes it."""
     trace = _user_part(getattr(sys, "last_traceback", None))
     if trace is None:
-        sys.stdout.write("no cell has failed here\n")
+        sys.stdout.write("no cell has failed on this rank\n")
         return
     relay = Relay()
-    # Pdb itself puts what follows a ;; at the end of its queue, behind the last command.
+    # Pdb itself would put the commands after a ;; at the end of its queue, behind the last command.
     relay.cmdqueue = [*(each.strip() for each in commands.split(";;")), "quit"] if commands else []
     relay.reset()
     relay.interaction(None, trace)
@@ -89,7 +89,7 @@ def _on_breakpoint(*_: object, **__: object) -> None:
 
 
 def _user_part(trace: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that begins with the user's own code."""
+    """The part of a traceback that starts in the user's code."""
     while trace is not None and _INTERNAL.search(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace

@@ -1,4 +1,4 @@
-"""The IPython shell in which a rank runs its cells: magics, `await` and displays, without history or screen."""
+"""The IPython shell in which a rank runs cells. It has magics, `await` and displays, but no history or screen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from notebook_accel.events import Shown
 from notebook_accel.notebook.cells.cell_messages import Cell
 
 cell_labels: dict[str, str] = {}
-"""`In[3]` for each cell that has run here, by its file name."""
+"""Display names such as `In[3]` of the cells that have run here, by file name."""
 
 
 class _Compiler(CachingCompiler):
@@ -31,10 +31,10 @@ class _Compiler(CachingCompiler):
 
     def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
         cell = self.cell
-        if cell is None:  # not run by us: `%run`, or a magic that runs a cell of its own
+        if cell is None:  # run by `%run` or by a magic that runs cells itself
             return super().cache(transformed_code, number, raw_code)
         self.cell = None
-        # With no time stamp, the entry is never checked against the disk.
+        # Without a time stamp, the entry is never checked against the disk.
         entry = (len(cell.text), None, cell.text.splitlines(keepends=True), cell.filename)
         linecache.cache[cell.filename] = entry
         cell_labels[cell.filename] = cell.place
@@ -42,7 +42,7 @@ class _Compiler(CachingCompiler):
 
 
 class _Hook(DisplayHook):
-    """Keeps the value of the last expression, in all the forms that are to be shown."""
+    """Keeps the value of the last expression in all the formats that will be shown."""
 
     def __call__(self, result: Any = None) -> None:
         if result is None:
@@ -56,7 +56,7 @@ class _Hook(DisplayHook):
         shell.bundle, shell.metadata = shell.formatter.format(result)
 
     def flush(self) -> None:
-        """There is no cache of values."""
+        """Does nothing: there is no cache of values."""
 
 
 class _Publisher(DisplayPublisher):
@@ -74,11 +74,11 @@ class _Publisher(DisplayPublisher):
         events.emit(Shown(display_id, bool(options.get("update")), [content]))
 
     def clear_output(self, wait: bool = False) -> None:
-        """What is below a cell comes from several ranks: it stays."""
+        """Does nothing, since the output below a cell comes from several ranks."""
 
 
 def _plain(value: Any) -> Any:
-    """Binary data goes as text, as in a notebook."""
+    """Encodes binary data as text, as in a notebook."""
     if isinstance(value, (bytes, bytearray)):
         from base64 import b64encode
 
@@ -87,7 +87,7 @@ def _plain(value: Any) -> Any:
 
 
 class RankShell(InteractiveShell):
-    """A shell whose errors are raised where the cell is run, instead of being printed."""
+    """A shell that raises a cell's errors to the caller instead of printing them."""
 
     compiler_class = Type(_Compiler)
     displayhook_class = Type(_Hook)
@@ -104,41 +104,41 @@ class RankShell(InteractiveShell):
         return self.display_formatter
 
     def run(self, cell: Cell, *, is_shown: bool) -> None:
-        """Runs a cell; leaves the value of its last expression in `value` and `bundle`.
+        """Runs a cell, and stores the value of its last expression in `value` and `bundle`.
 
         Raises:
-            BaseException: What the cell has raised.
+            BaseException: The cell raised it.
         """
         self.value, self.bundle, self.metadata = None, {}, {}
         self.is_shown = is_shown
         types = self.formatter.format_types if is_shown else ["text/plain"]
-        if self.formatter.active_types != types:  # to set them takes a tenth of an empty cell's time
+        if self.formatter.active_types != types:  # setting them takes a tenth of the time of an empty cell
             self.formatter.active_types = types
         assert isinstance(self.compile, _Compiler)
         self.compile.cell = cell
         result: Any = self.run_cell(cell.source, store_history=False)  # type: ignore[no-untyped-call]
         error = result.error_before_exec or result.error_in_exec
         if isinstance(error, SystemExit) and not error.code:
-            return  # as a script ends that has done what it was for
+            return  # a normal end, as in a script
         if error is not None:
             raise error
         if cell.text.rstrip().endswith(";"):
             self.value, self.bundle = None, {}
 
     def transform_cell(self, raw_cell: str) -> str:
-        """The notebook has done so to its cells."""
+        """Returns a notebook's cell unchanged, since the notebook has already transformed it."""
         assert isinstance(self.compile, _Compiler)
         if self.compile.cell is not None:
             return raw_cell
         return str(super().transform_cell(raw_cell))  # type: ignore[no-untyped-call]
 
     def ask_exit(self) -> None:
-        """`exit()` and `quit()` end the cell."""
-        sys.stdout.write("The ranks live on; `%accelerate stop` ends them.\n")
+        """Makes `exit()` and `quit()` end the cell."""
+        sys.stdout.write("The ranks keep running; `%accelerate stop` ends them.\n")
         raise SystemExit
 
     def enable_gui(self, gui: str | None = None) -> None:
-        """There is no screen; figures go to the notebook."""
+        """Does nothing: there is no screen, and figures go to the notebook."""
 
     def showtraceback(self, *args: Any, **options: Any) -> None:
         """The notebook shows it."""
@@ -151,20 +151,20 @@ class RankShell(InteractiveShell):
 
 
 def _show_page(shell: RankShell, data: Any, start: int = 0, screen_lines: int = 0) -> None:
-    """Shows what `name?` tells below the cell, once for all ranks."""
+    """Shows the help for `name?` below the cell, once for all ranks."""
     del start, screen_lines
     text = data["text/plain"] if isinstance(data, Mapping) else str(data)
     shell.display_pub.publish({"text/plain": text})
 
 
 def start(namespace: dict[str, Any]) -> RankShell:
-    """The shell of this process, whose cells run in a namespace."""
+    """Creates the shell of this process, which runs cells in the given namespace."""
     config = Config()
     config.HistoryManager.enabled = False
     shell = RankShell.instance(config=config, user_module=sys.modules["__main__"], user_ns=namespace)
     shell.set_hook("show_in_pager", _show_page)  # type: ignore[no-untyped-call]
     warnings.filterwarnings("ignore", "To exit: use", UserWarning)  # which follows a SystemExit
-    # Imported with the fork server's packages, it has found no shell to tie itself to.
+    # The fork server imported it before there was a shell, so it could not attach itself to one.
     inline = sys.modules.get("matplotlib_inline.backend_inline")
     if inline is not None:
         inline._enable_matplotlib_integration()

@@ -1,4 +1,4 @@
-"""The functions that the kernel calls on a persistent rank. It sends them by name, and never runs them itself."""
+"""The functions that the kernel calls on a persistent rank. It sends them by name and never runs them itself."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 _MISSING = object()
 _shell: RankShell
 _given: set[str] = set()
-"""Names that the notebook has sent, and no cell has bound since."""
+"""Names that the notebook has sent and that no cell has bound since."""
 _unreported: set[str] = set()
-"""Names that cells have bound, of which the notebook does not know yet."""
+"""Names that cells have bound and that have not been reported to the notebook yet."""
 
 
 def begin() -> None:
-    """Makes the rank ready for its first cell."""
+    """Prepares the rank for its first cell."""
     global _shell
     from notebook_accel.notebook.cells.on_rank import debugger, shell
     from notebook_accel.train.ranks import rejoining
@@ -36,7 +36,7 @@ def begin() -> None:
 
 
 _severed = 0
-"""How often its connections had been cut when this rank joined its process group."""
+"""How many times this rank's connections had been cut when it joined its process group."""
 
 
 def health() -> Health:
@@ -47,7 +47,7 @@ def health() -> Health:
 
 
 def renew(generation: int) -> None:
-    """Joins a new process group, and moves the prepared models over to it."""
+    """Joins a new process group, and moves the prepared models to it."""
     global _severed
     from notebook_accel.train.strategies import replicas
 
@@ -56,14 +56,14 @@ def renew(generation: int) -> None:
 
 
 def make_equal() -> str:
-    """Makes equal on all ranks what is to be; returns what the user should know, or nothing."""
+    """Makes the replicas of models equal on all ranks; returns a notice for the user, empty if there is none."""
     from notebook_accel.train.strategies import replicas
 
     return replicas.make_equal()
 
 
 def run_cell(fields: tuple[Any, ...], *variables: Variable) -> tuple[Any, ...]:
-    """Runs a cell in the names of this rank, which it first adds the notebook's variables to; returns a `Reply`."""
+    """Adds the notebook's variables to this rank's namespace and runs a cell in it; returns a `Reply` as a tuple."""
     cell = Cell(*fields)
     main, number = _main(), int(os.environ["RANK"])
     receive(*variables)
@@ -89,7 +89,7 @@ def run_cell(fields: tuple[Any, ...], *variables: Variable) -> tuple[Any, ...]:
 
 
 def receive(*variables: Variable) -> None:
-    """Takes on variables of the notebook; where they are not changes, a name that a cell has bound stays the cell's."""
+    """Stores the notebook's variables. A name that a cell has bound is replaced only if the notebook has changed it."""
     main, number = _main(), int(os.environ["RANK"])
     for variable in variables:
         name = variable.name
@@ -102,14 +102,14 @@ def receive(*variables: Variable) -> None:
 
 
 def debug(commands: str = "") -> None:
-    """Opens the debugger where the last cell has failed; given commands, runs these and closes it."""
+    """Opens the debugger where the last cell failed; if commands are given, runs them and closes it."""
     from notebook_accel.notebook.cells.on_rank import debugger
 
     debugger.post_mortem(commands)
 
 
 def pull(names: Sequence[str]) -> dict[str, Any]:
-    """The values of those names that this rank has."""
+    """The values of the names that exist on this rank."""
     main = _main()
     return {name: main[name] for name in names if name in main}
 
@@ -117,7 +117,7 @@ def pull(names: Sequence[str]) -> dict[str, Any]:
 def _note_bound(names: set[str]) -> None:
     _given.difference_update(names)
     _unreported.update(name for name in names if not name.startswith("_"))
-    # What goes back to the notebook is of its own class only as long as the rank has none of that name.
+    # Values sent back are instances of the notebook's own class only until the rank binds that class's name.
     payload.forget_definitions(names)
 
 
