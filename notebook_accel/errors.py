@@ -2,13 +2,13 @@
 
     NotebookAccelError
     ├── ConfigurationError (ValueError)    an argument or setting that cannot work
-    ├── HardwareError (RuntimeError)       a device that was asked for is not there
-    ├── PayloadError (TypeError)           something that cannot be sent to, or back from, a rank
+    ├── HardwareError (RuntimeError)       a requested device is not available
+    ├── PayloadError (TypeError)           an object that cannot be sent to a rank or back
     ├── LaunchError (RuntimeError)         the ranks could not be started
     ├── StreamError (ConnectionError)      a message that does not follow the protocol
     ├── JobCancelledError (RuntimeError)   the result of a job that was cancelled
-    ├── JobLostError (RuntimeError)        the result of a job that is not to be had here
-    ├── CheckpointError (RuntimeError)     a checkpoint could not be written, or is not one of this run
+    ├── JobLostError (RuntimeError)        the result of a job is not available here
+    ├── CheckpointError (RuntimeError)     a checkpoint could not be written, or does not fit this run
     └── RankError (RuntimeError)           a rank failed; its exception is the `__cause__`
         └── RankTimeoutError (TimeoutError)  the ranks did not finish in time
 
@@ -30,11 +30,11 @@ class ConfigurationError(NotebookAccelError, ValueError):
 
 
 class HardwareError(NotebookAccelError, RuntimeError):
-    """A device that was asked for is not there."""
+    """A requested device is not available."""
 
 
 class PayloadError(NotebookAccelError, TypeError):
-    """Something that cannot be sent to a rank, or back from one; the message names it."""
+    """An object that cannot be sent to a rank or back; the message names it."""
 
 
 class LaunchError(NotebookAccelError, RuntimeError):
@@ -51,15 +51,15 @@ class StreamError(NotebookAccelError, ConnectionError):
 
 
 class JobCancelledError(NotebookAccelError, RuntimeError):
-    """The result of a job was asked for, but the job had been cancelled."""
+    """The result was requested of a job that had been cancelled."""
 
 
 class JobLostError(NotebookAccelError, RuntimeError):
-    """The result of a job was asked for, but it ended with the process that ran it, or went to that process alone."""
+    """The result was requested of a job that ended with its process, or whose result only that process has."""
 
 
 class CheckpointError(NotebookAccelError, RuntimeError):
-    """A checkpoint could not be written, or is not one of what is to be filled from it."""
+    """A checkpoint could not be written, or does not fit the objects to load it into."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ class RankFailure:
     summary: str
     """One line: `ValueError: no such file`, `killed by SIGSEGV`."""
     detail: str = ""
-    """The traceback with its source, as the user wrote it, or what is known of a death."""
+    """The traceback with the user's source, or, if the rank died, what is known about its death."""
     exception: BaseException | None = None
-    """The rank's exception, where it could be pickled."""
+    """The rank's exception, if it could be pickled."""
     hosts: tuple[str, ...] = ()
-    """The machines that they were on, where the ranks were on several."""
+    """The machines of these ranks, if the launch used several machines."""
 
 
 class RankError(NotebookAccelError, RuntimeError):
@@ -85,7 +85,7 @@ class RankError(NotebookAccelError, RuntimeError):
         failures: One entry for each distinct failure, the cause first; ranks that failed alike share one.
         rank: The rank that failed first.
 
-    The original exception is the `__cause__` where it could be pickled, otherwise a stand-in with its text.
+    The original exception is the `__cause__` if it could be pickled, otherwise a stand-in with its text.
     """
 
     def __init__(self, message: str, failures: Sequence[RankFailure] = ()) -> None:
@@ -102,13 +102,13 @@ class RankTimeoutError(RankError, TimeoutError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name, which suggests a known one; empty if none is similar."""
+    """The end of a message about an unknown name: suggests a known name; empty if none is similar."""
     close = closest(word, known)
     return f"; did you mean {close}?" if close else ""
 
 
 def closest(word: str, known: Iterable[str], similarity: float = 0.6) -> str:
-    """The known name that is most like a word; empty if none reaches this similarity, of 0 to 1."""
-    from difflib import get_close_matches  # needed by messages about errors alone
+    """The known name that is most similar to a word; empty if none reaches the similarity, from 0 to 1."""
+    from difflib import get_close_matches  # only error messages need it
 
     return next(iter(get_close_matches(word, list(known), 1, similarity)), "")

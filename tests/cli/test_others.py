@@ -48,7 +48,7 @@ def test_shards_become_the_weights_that_were_saved(tmp_path: Path) -> None:
 def test_what_has_no_shards_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no such folder"):
         merging.find(tmp_path / "none")
-    with pytest.raises(CheckpointError, match="its weights are whole"):
+    with pytest.raises(CheckpointError, match="its weights are not sharded"):
         merging.find(tmp_path)
     for index in (0, 1):
         (tmp_path / f"pytorch_model_fsdp_{index}").mkdir()

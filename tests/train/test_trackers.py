@@ -258,7 +258,7 @@ def test_logging_without_a_started_tracker_warns_once(
     book = Logbook("wandb")
     book.log({"loss": 1.0})
     book.log({"loss": 1.0})
-    assert [record.getMessage().split(",")[0] for record in caplog.records] == ["wandb got nothing of what was logged"]
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == ["wandb received no values"]
     Logbook().log({"loss": 1.0})  # nobody was to get it
     assert len(caplog.records) == 1
 
@@ -298,10 +298,10 @@ class Late(GeneralTracker):
 REFUSED = {
     "an unknown name": (
         lambda f: Logbook("tensorbord", f),
-        "'tensorbord' is no tracker: choose from tensorboard, wandb",
+        "'tensorbord' is not a tracker: choose from tensorboard, wandb",
     ),
     "a package that is missing": (lambda f: Logbook("wandb", f), "pip install wandb"),
-    "no folder for files": (lambda f: Logbook("tensorboard"), "'tensorboard' writes files, and there is nowhere to"),
+    "no folder for files": (lambda f: Logbook("tensorboard"), "'tensorboard' writes files, but has no folder"),
     "no folder for the user's files": (lambda f: Logbook(Late()), "'late' writes files"),
     "a class": (lambda f: Logbook(Mine), "log_with=Mine is a class"),
     "arguments for none": (
@@ -328,5 +328,5 @@ def test_what_cannot_work_is_refused(name: str, tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_tracker_that_lacks_a_part_is_refused() -> None:
-    with pytest.raises(NotImplementedError, match="Nameless is not a whole tracker: it does not define name, tracker"):
+    with pytest.raises(NotImplementedError, match="Nameless is not a complete tracker: it does not define name, tracker"):
         Nameless()

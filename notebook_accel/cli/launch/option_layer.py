@@ -116,12 +116,14 @@ def _check(option: Option, value: Any) -> None:
     if option.moot and not keys.has_no_effect(option.name, value, name):
         raise ConfigurationError(f"{name} {value} would have no effect: FSDP2 does not have this choice. Leave it out.")
     if option.name == "fsdp_version" and value != 2:
-        raise ConfigurationError(f"--fsdp_version {value}: only FSDP2 is supported. Leave it out.")
+        raise ConfigurationError(
+            f"--fsdp_version {value}: models are sharded by FSDP2, the only supported version. Leave it out."
+        )
     form, example = _FORMS.get(option.name, ("", ""))
     if form and not re.fullmatch(form, value):
         raise ConfigurationError(f"{name} {value}: write {example}")
     if option.type is float and not value > 0:
-        raise ConfigurationError(f"{name} {value}: must be greater than 0")
+        raise ConfigurationError(f"{name} {value}: must be above 0")
     least = 0 if option.name in _FROM_ZERO else 1
     if option.type is int and value < least:
         raise ConfigurationError(f"{name} {value}: must be at least {least}")

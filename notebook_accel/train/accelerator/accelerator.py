@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Accelerator(Stepping, Saving):
-    """Runs a plain PyTorch loop on whatever ranks and devices there are.
+    """Runs a plain PyTorch loop on any number of ranks and on any device.
 
         accelerator = Accelerator()
         model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
@@ -40,8 +40,8 @@ class Accelerator(Stepping, Saving):
         device_placement: Whether `prepare` moves models, and loaders move batches, to the rank's device.
         split_batches: As in `DataLoaderConfiguration`.
         mixed_precision: `no`, `fp16`, `bf16` or `fp8`; `None`: the launch's setting.
-        gradient_accumulation_steps: Over how many batches gradients are accumulated.
-        cpu: Whether to use the CPU although there are accelerators.
+        gradient_accumulation_steps: The number of batches over which gradients are accumulated.
+        cpu: Whether to use the CPU even if there are accelerators.
         dataloader_config: How loaders share their samples among the ranks.
         deepspeed_plugin: Not available.
         fsdp_plugin: Shards parameters with FSDP2.
@@ -62,7 +62,7 @@ class Accelerator(Stepping, Saving):
         parallelism_config: Not available.
 
     Raises:
-        ConfigurationError: Arguments that contradict each other, the device, or an existing Accelerator.
+        ConfigurationError: Arguments contradict each other, the device, or an existing Accelerator.
         HardwareError: The device cannot compute in that precision.
     """
 
@@ -72,8 +72,8 @@ class Accelerator(Stepping, Saving):
         """Makes models, optimizers, loaders and schedulers ready for the ranks.
 
         Args:
-            args: Any number of them, in any order; models together with their optimizers. Anything else, and what is
-                prepared already, is returned unchanged.
+            args: Any number of them, in any order; models together with their optimizers. Other objects, and those that
+                are already prepared, are returned unchanged.
             device_placement: For each of them, whether it is moved to the device; `None`: the Accelerator's setting.
 
         Returns:
@@ -112,7 +112,7 @@ class Accelerator(Stepping, Saving):
         Args:
             model: The model.
             device_placement: Whether it is moved to the device; `None`: the Accelerator's setting.
-            evaluation_mode: Whether it is only evaluated, and so stays whole and unwrapped.
+            evaluation_mode: Whether the model is only evaluated, so that it is neither sharded nor wrapped.
         """
         if not evaluation_mode:
             return self._prepare_models([model], [self._moves_to_device(device_placement)], [])[0]
@@ -131,7 +131,7 @@ class Accelerator(Stepping, Saving):
         Args:
             data_loader: The loader.
             device_placement: Whether its batches are moved to the device; `None`: the Accelerator's setting.
-            slice_fn_for_dispatch: How rank 0, where it reads for all, cuts a batch; see `slice_tensors`.
+            slice_fn_for_dispatch: How rank 0 cuts a batch if it reads for all ranks; see `slice_tensors`.
         """
         config = self.dataloader_config
         rank, size = self.strategy.data_ranks
@@ -154,7 +154,7 @@ class Accelerator(Stepping, Saving):
         return _remember(self._dataloaders, prepared)
 
     def prepare_optimizer(self, optimizer: Optimizer, device_placement: bool | None = None) -> AcceleratedOptimizer:
-        """Prepares one optimizer, whose model is prepared already.
+        """Prepares one optimizer, whose model must already be prepared.
 
         Raises:
             ConfigurationError: Its parameters do not belong to a prepared model.
@@ -163,10 +163,10 @@ class Accelerator(Stepping, Saving):
         return self._wrap_optimizer(optimizer, device_placement)
 
     def prepare_scheduler(self, scheduler: LRScheduler) -> AcceleratedScheduler:
-        """Prepares one scheduler, whose optimizer is prepared already.
+        """Prepares one scheduler, whose optimizer must already be prepared.
 
         Raises:
-            ConfigurationError: Its optimizer is not.
+            ConfigurationError: Its optimizer is not prepared.
         """
         for known in self._schedulers:
             if scheduler in (known, known.scheduler):
@@ -212,7 +212,7 @@ class Accelerator(Stepping, Saving):
         return [model for model in known if model is not None]
 
     def _compile(self, model: nn.Module, given: nn.Module) -> nn.Module:
-        """Compiles a prepared model if the user compiled it before, or asked for it by `dynamo_plugin`."""
+        """Compiles a prepared model if the user had compiled it, or requested it with `dynamo_plugin`."""
         if compiling.is_compiled(given):
             return compiling.like(model, given)
         return compiling.apply(model, self.state.dynamo_plugin)
@@ -249,7 +249,7 @@ class Accelerator(Stepping, Saving):
     def unwrap_model(
         self, model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
     ) -> nn.Module:
-        """The user's own model.
+        """Returns the user's own model.
 
         Args:
             model: A prepared model.
@@ -294,7 +294,7 @@ def _distinct(optimizers: Sequence[Optimizer]) -> list[Optimizer]:
 
 
 def _remember(known: list[T], new: T) -> T:
-    """Appends an object to the list unless it is in it, and returns it."""
+    """Appends an object to the list unless the list contains it, and returns the object."""
     if not any(each is new for each in known):
         known.append(new)
     return new

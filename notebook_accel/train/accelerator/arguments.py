@@ -1,4 +1,4 @@
-"""The arguments of an `Accelerator`: checked against each other, and merged where two set the same thing."""
+"""Checks the arguments of an `Accelerator` against each other, and merges those that set the same thing."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Handlers:
             kind = next((each for each in _HANDLERS if isinstance(handler, each)), None)
             if kind is None:
                 raise ConfigurationError(
-                    f"kwargs_handlers holds {handler!r:.80}, which is none of "
+                    f"kwargs_handlers contains {handler!r:.80}, which is not one of "
                     f"{', '.join(each.__name__ for each in _HANDLERS)}"
                 )
             if kind in self._given:
-                raise ConfigurationError(f"kwargs_handlers holds two {kind.__name__}: give one")
+                raise ConfigurationError(f"kwargs_handlers contains two {kind.__name__}: pass only one")
             self._given[kind] = handler
 
     def get(self, kind: type[H]) -> H | None:
@@ -57,7 +57,7 @@ def refuse_unavailable(**plugins: Any) -> None:
     for name, value in plugins.items():
         if value is not None:
             raise ConfigurationError(
-                f"{name} asks for something that is not here: there are DDP (the default on several ranks), FSDP2 "
+                f"{name} is not supported: choose from DDP (the default on several ranks), FSDP2 "
                 "(fsdp_plugin) and tensor parallel (torch_tp_plugin)"
             )
 

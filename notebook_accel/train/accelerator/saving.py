@@ -1,4 +1,4 @@
-"""The methods of `Accelerator` for what a run leaves behind: checkpoints, weights, metrics, profiles."""
+"""The methods of `Accelerator` that save a run's results: checkpoints, weights, metrics, profiles."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Saving(AcceleratorBase):
         return self.is_local_main_process if each else self.is_main_process
 
     def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, torch.Tensor]:
-        """The weights of a prepared model, whole at least on the main rank; all ranks call it.
+        """Returns the weights of a prepared model, complete at least on the main rank; all ranks call it.
 
         Args:
             model: The model.

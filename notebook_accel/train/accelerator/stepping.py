@@ -34,7 +34,7 @@ class Stepping(AcceleratorBase):
 
     @property
     def gradient_accumulation_steps(self) -> int:
-        """Over how many batches gradients are accumulated."""
+        """The number of batches over which gradients are accumulated."""
         return self.gradient_state.num_steps
 
     @gradient_accumulation_steps.setter
@@ -51,7 +51,7 @@ class Stepping(AcceleratorBase):
         self._accumulation.step = value
 
     def accumulate(self, *models: nn.Module) -> Block:
-        """Counts a batch; within the block, optimizers step and gradients are exchanged only if that is due.
+        """Counts a batch; within the block, optimizers step and gradients are exchanged only if a step is due.
 
             for batch in loader:
                 with accelerator.accumulate(model):
@@ -68,12 +68,12 @@ class Stepping(AcceleratorBase):
         return WithoutSync(self.strategy, (model,)) if self.strategy.syncs else NOTHING
 
     def trigger_sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Makes backward passes in the block exchange gradients although their forward ran under `no_sync`."""
+        """Makes backward passes in the block exchange gradients even if their forward pass ran under `no_sync`."""
         return self.strategy.sync_in_backward(compiling.inner(model))
 
     @contextmanager
     def join_uneven_inputs(self, joinables: Sequence[Any], even_batches: bool | None = None) -> Iterator[None]:
-        """Lets ranks that run out of batches join in the collectives of the others until these are done.
+        """Lets ranks that run out of batches take part in the others' collectives until all are done.
 
         Args:
             joinables: The prepared models (and other `Joinable` objects) of the loop.
@@ -104,7 +104,7 @@ class Stepping(AcceleratorBase):
         self.strategy.after_backward()
 
     def unscale_gradients(self, optimizer: Any = None) -> None:
-        """Divides gradients by the scale of fp16, so that they can be inspected; without fp16 it does nothing.
+        """Removes fp16's scaling from the gradients, so that they can be inspected; without fp16, does nothing.
 
         Args:
             optimizer: One or several prepared optimizers; `None`: all.
@@ -157,7 +157,7 @@ class Stepping(AcceleratorBase):
         return collectives.gather_over(tensor, self.strategy.data_group)
 
     def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
-        """Gathers like `gather`, without the samples that were repeated to fill up the last batch.
+        """Gathers like `gather`, but drops the samples that were repeated to fill up the last batch.
 
         Args:
             input_data: A tensor or a tree of tensors, one row for each sample; or any objects that can be pickled.

@@ -1,7 +1,7 @@
 """Checkpoints of a whole run: `save_state` and `load_state`.
 
-All ranks call these together. What fails on one rank fails on all, so that none waits forever; and a checkpoint is
-written to a hidden folder and renamed, so that it exists completely or not at all.
+All ranks call these together. A failure on one rank raises on all, so that none waits forever. A checkpoint is written
+to a hidden folder and then renamed, so that it exists completely or not at all.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Checkpoints:
     """The checkpoints of one Accelerator: their folders, and the hooks and objects that the user registered.
 
     Args:
-        project: Read at each call, since users change its `iteration`.
+        project: The project configuration. It is read at each call, since users change its `iteration`.
 
     Raises:
-        ConfigurationError: `total_limit` is not possible, or has no effect.
+        ConfigurationError: `total_limit` is not valid, or has no effect.
     """
 
     def __init__(self, project: ProjectConfiguration) -> None:
@@ -44,21 +44,21 @@ class Checkpoints:
         self._save_hooks: OrderedDict[int, SaveHook] = OrderedDict()
         self._load_hooks: OrderedDict[int, LoadHook] = OrderedDict()
         self.custom: list[Any] = []
-        """What `register_for_checkpointing` was given."""
+        """The objects passed to `register_for_checkpointing`."""
         limit = project.total_limit
         if limit is not None and limit < 1:
-            raise ConfigurationError(f"total_limit={limit} keeps no checkpoint: give 1 or more, or leave it out")
+            raise ConfigurationError(f"total_limit={limit} keeps no checkpoint: pass 1 or more, or leave it out")
         if limit is not None and not project.automatic_checkpoint_naming:
             raise ConfigurationError(
-                f"total_limit={limit} has no effect without automatic_checkpoint_naming=True: checkpoints that you "
-                "name yourself are not counted"
+                f"total_limit={limit} has no effect without automatic_checkpoint_naming=True, because checkpoints "
+                "that you name yourself are not counted"
             )
 
     def register(self, *objects: Any) -> None:
         """Includes objects of the user in checkpoints.
 
         Raises:
-            ConfigurationError: One has no `state_dict` and `load_state_dict`.
+            ConfigurationError: One of them lacks `state_dict` or `load_state_dict`.
         """
         for each in objects:
             if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
@@ -94,8 +94,8 @@ class Checkpoints:
             The folder.
 
         Raises:
-            ConfigurationError: It is not clear where to, or something of the contents could not be read back.
-            CheckpointError: It failed on another rank.
+            ConfigurationError: The folder is not known, or the contents include something that could not be read back.
+            CheckpointError: Saving failed on another rank.
         """
         target = _agreed_folder(_on_all_ranks("prepare the folder", lambda: self._target(output_dir)))
         staged = _on_all_ranks("prepare the folder", lambda: StagedFolder(target))
@@ -122,22 +122,21 @@ class Checkpoints:
         strict: bool = True,
         map_location: Any = None,
     ) -> int:
-        """Fills everything from a checkpoint; all ranks call it.
+        """Loads all contents from a checkpoint; all ranks call it.
 
         Args:
-            contents: What to fill.
+            contents: What to load.
             input_dir: The checkpoint's folder; `None` with automatic naming: the newest.
             load_kwargs: More arguments of `torch.load`, for optimizers and schedulers.
             strict: Whether the weights must be exactly the model's.
-            map_location: Where optimizer states are read to before they are taken over: `cpu`, the default, or
-                `on_device`.
+            map_location: Where optimizer states are first loaded: `cpu`, the default, or `on_device`.
 
         Returns:
             The step at which it was saved.
 
         Raises:
             ConfigurationError: There is no such folder.
-            CheckpointError: It is not a checkpoint of these contents, or reading failed on another rank.
+            CheckpointError: The checkpoint has other contents, or reading failed on another rank.
         """
         if map_location not in (None, "cpu", "on_device"):
             raise TypeError(f"map_location={map_location!r} must be None, 'cpu' or 'on_device'")
@@ -155,7 +154,7 @@ class Checkpoints:
         return step
 
     def _write(self, contents: Contents, folder: Path, safe_serialization: bool) -> None:
-        folder.mkdir(parents=True, exist_ok=True)  # on a node with its own disk it does not exist yet
+        folder.mkdir(parents=True, exist_ok=True)  # on a node with its own disk, the folder does not exist yet
         state = PartialState()
         on_each_node = self._project.save_on_each_node
         writes = state.is_local_main_process if on_each_node else state.is_main_process
@@ -171,7 +170,7 @@ class Checkpoints:
         return contents.read(folder, models, options)
 
     def _folder(self) -> Path:
-        """Where automatically named checkpoints are."""
+        """The folder of automatically named checkpoints."""
         if self._project.project_dir is None:
             raise ConfigurationError(
                 "automatic_checkpoint_naming needs a folder to count in: pass project_dir to the Accelerator or the "
@@ -183,7 +182,7 @@ class Checkpoints:
         if not self._project.automatic_checkpoint_naming:
             if output_dir is None:
                 raise ConfigurationError(
-                    "save_state() needs to know where to: pass output_dir, or a ProjectConfiguration with "
+                    "save_state() needs a folder: pass output_dir, or a ProjectConfiguration with "
                     "automatic_checkpoint_naming=True"
                 )
             return Path(output_dir).expanduser()
@@ -195,8 +194,8 @@ class Checkpoints:
         target = self._folder() / f"checkpoint_{self._project.iteration}"
         if target.exists():
             raise ConfigurationError(
-                f"{target} is there already: load it to go on from it (load_state() loads the newest), set "
-                "accelerator.project_configuration.iteration to the first number that is free, or choose another "
+                f"{target} already exists: load it to continue from it (load_state() loads the newest), set "
+                "accelerator.project_configuration.iteration to the first unused number, or choose another "
                 "project_dir"
             )
         return target
@@ -205,7 +204,7 @@ class Checkpoints:
         if input_dir is None:
             if not self._project.automatic_checkpoint_naming:
                 raise ConfigurationError(
-                    "load_state() needs to know where from: pass input_dir, or a ProjectConfiguration with "
+                    "load_state() needs a folder: pass input_dir, or a ProjectConfiguration with "
                     "automatic_checkpoint_naming=True"
                 )
             found = folders.numbered(self._folder())
@@ -216,7 +215,7 @@ class Checkpoints:
 
 
 def _on_all_ranks(task: str, action: Callable[[], T]) -> T:
-    """Runs an action on every rank; if it fails on one of them, it raises on all, so that none waits forever."""
+    """Runs an action on every rank; if it fails on one rank, it raises on all, so that none waits forever."""
     state = PartialState()
     error: Exception | None = None
     result: Any = None
@@ -235,7 +234,7 @@ def _on_all_ranks(task: str, action: Callable[[], T]) -> T:
 
 
 def _agreed_folder(folder: Path) -> Path:
-    """The folder that the first rank of this node chose: a name that contains the time differs between ranks."""
+    """The folder that the first rank of this node chose, since names that contain the time differ between ranks."""
     state = PartialState()
     if not state.use_distributed:
         return folder
@@ -243,7 +242,7 @@ def _agreed_folder(folder: Path) -> Path:
     chosen: Path = named[state.process_index - state.local_process_index]
     if chosen != folder:
         _log.warning(
-            "Rank %d named the folder %s, and rank %d, the first of its machine, %s: that one is taken.",
+            "Rank %d named the folder %s, but rank %d, the first of its machine, named it %s: the latter is used.",
             state.process_index, folder, state.process_index - state.local_process_index, chosen,
             main_process_only=False,
         )  # fmt: skip
@@ -261,7 +260,7 @@ def _on_each_node(action: Callable[[], None]) -> None:
 
 
 def _on_each_disk(action: Callable[[], None]) -> None:
-    """Runs an action on rank 0, then on the first of every other node, which has nothing to do on a shared disk."""
+    """Runs an action on rank 0, then on the first rank of each other node, which does nothing on a shared disk."""
     state = PartialState()
     _on_all_ranks("finish the checkpoint", lambda: action() if state.is_main_process else None)
     others = state.is_local_main_process and not state.is_main_process

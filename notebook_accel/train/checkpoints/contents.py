@@ -1,4 +1,4 @@
-"""What a checkpoint holds, file by file.
+"""The contents of a checkpoint, file by file.
 
 model[_i].safetensors, optimizer[_i].bin    or shards, as the strategy has it
 scheduler[_i].bin  scaler.pt  custom_checkpoint_{i}.pkl
@@ -59,21 +59,21 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class StrategySave:
-    """What a strategy writes into a checkpoint, and where."""
+    """The parts of a checkpoint that a strategy writes, and their folder."""
 
     folder: Path
     models: Sequence[nn.Module]
     weights: Sequence[dict[str, torch.Tensor]]
-    """What the save hooks left of `CheckpointStrategy.checkpoint_weights`."""
+    """The rest of `CheckpointStrategy.checkpoint_weights` after the save hooks."""
     optimizers: Sequence[Optimizer]
     options: SaveOptions
 
 
 class CheckpointStrategy(Protocol):
-    """What a checkpoint needs of the strategy, which knows how models are spread over the ranks."""
+    """The part of a strategy that checkpoints need: it knows how models are distributed over the ranks."""
 
     def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[dict[str, torch.Tensor]]:
-        """The weights that hooks see, an entry for each model; none if they are sharded."""
+        """The weights that hooks see, with an entry for each model; empty if they are sharded."""
 
     def save_checkpoint(self, save: StrategySave) -> None:
         """Writes weights and optimizer states."""
@@ -81,12 +81,12 @@ class CheckpointStrategy(Protocol):
     def load_checkpoint(
         self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
     ) -> None:
-        """Reads what `save_checkpoint` has written."""
+        """Reads a checkpoint that `save_checkpoint` has written."""
 
 
 @dataclass
 class Contents:
-    """The parts of a run that a checkpoint holds."""
+    """The parts of a run that a checkpoint contains."""
 
     strategy: CheckpointStrategy
     models: list[nn.Module]
@@ -100,12 +100,12 @@ class Contents:
     custom: list[Any] = field(default_factory=list)
     """The user's own objects with `state_dict` and `load_state_dict`."""
     step: int = 0
-    """`Accelerator.step`: batches since the accumulation was last at its start."""
+    """`Accelerator.step`: the number of batches since the accumulation last started."""
     pending: bool = False
     """Whether the checkpoint falls in the middle of an accumulation."""
 
     def write(self, folder: Path, state_dicts: Sequence[dict[str, torch.Tensor]], options: SaveOptions) -> None:
-        """Writes this rank's part; `state_dicts` are the whole weights that hooks have left."""
+        """Writes this rank's part; `state_dicts` are the full weights that the hooks have kept."""
         # First, since it may run collectives: after an error on this rank, the others would wait for it.
         self.strategy.save_checkpoint(StrategySave(folder, self.models, state_dicts, self.optimizers, options))
         state = PartialState()
@@ -137,15 +137,15 @@ class Contents:
             found = {key: each.grad.cpu() for key, each in model.named_parameters() if each.grad is not None}
             if not found or any(hasattr(each, "full_tensor") for each in found.values()):
                 _log.warning(
-                    "The checkpoint is saved in the middle of an accumulation, and the gradients so far are not in it, "
-                    "since they are spread over the ranks: a resumed run differs a little. Save when "
+                    "The checkpoint is saved in the middle of an accumulation, but it does not contain the gradients "
+                    "so far, because they are spread over the ranks: a resumed run differs slightly. Save when "
                     "accelerator.sync_gradients is true."
                 )
                 return
             write_safe(found, folder / name, "the gradients")
 
     def read(self, folder: Path, models: Sequence[nn.Module], options: LoadOptions) -> int:
-        """Fills everything from a folder; `models` are those that hooks have left. Returns the step."""
+        """Loads everything from a folder; `models` are those that the hooks have kept. Returns the step."""
         self._refuse_other_counts(folder)
         state = PartialState()
         saved_ranks = len(list(folder.glob(f"{RNG_STATE_NAME}_*.pkl")))
@@ -159,7 +159,7 @@ class Contents:
         for index, custom in enumerate(self.custom):
             custom.load_state_dict(load(folder / f"custom_checkpoint_{index}.pkl", map_location="cpu"))
         self._read_gradients(folder, state, saved_ranks)
-        # Last, since what was loaded before may have drawn from the generators.
+        # Last, since loading the other parts may have drawn from the generators.
         return _read_random_states(folder, state, saved_ranks)
 
     def _read_loaders(self, folder: Path, state: PartialState) -> None:
@@ -199,12 +199,12 @@ class Contents:
         if missing:
             raise CheckpointError(
                 f"{folder} has no {', '.join(missing)}: {len(self.schedulers)} schedulers are prepared here, more than "
-                "when it was saved. Prepare the same, or leave the scheduler out of prepare."
+                "when it was saved. Prepare the same ones, or leave the scheduler out of prepare."
             )
         customs = [path for path in folder.iterdir() if re.fullmatch(r"custom_checkpoint_\d+\.pkl", path.name)]
         if len(customs) != len(self.custom):
             raise CheckpointError(
-                f"{folder} holds the states of {len(customs)} registered objects, and here are "
+                f"{folder} holds the states of {len(customs)} registered objects, but this run has registered "
                 f"{len(self.custom)}. Call register_for_checkpointing with the same ones, in the same order."
             )
 
@@ -231,9 +231,9 @@ def read_replicated(
 
     Args:
         folder: The checkpoint.
-        models: The user's own, unwrapped.
-        optimizers: Torch's own.
-        options: How.
+        models: The user's models, unwrapped.
+        optimizers: Torch's optimizers.
+        options: How to load.
 
     Raises:
         CheckpointError: The folder has no whole weights for them.
@@ -249,7 +249,7 @@ def find_replicated(folder: Path, models: int, optimizers: int) -> tuple[list[Pa
     """The files of unsharded weights and optimizer states, for these numbers of models and optimizers.
 
     Raises:
-        CheckpointError: There are not as many.
+        CheckpointError: The folder has fewer.
     """
     found = [_find_weights(folder, index) for index in range(models)]
     paths = [folder / file_name(OPTIMIZER_NAME, index) for index in range(optimizers)]
@@ -263,7 +263,7 @@ def find_replicated(folder: Path, models: int, optimizers: int) -> tuple[list[Pa
 
 
 def file_name(stem: str, index: int, suffix: str = ".bin", rank: int = 0, first: bool = True) -> str:
-    """`stem[_index][_rank{rank}]suffix`; index 0 has no number, and rank 0 none where it comes first."""
+    """`stem[_index][_rank{rank}]suffix`, without the number for index 0 or, if rank 0 comes first, for rank 0."""
     number = f"_{index}" if index else ""
     return f"{stem}{number}{'' if first and not rank else f'_rank{rank}'}{suffix}"
 
@@ -283,8 +283,8 @@ def _find_weights(folder: Path, index: int) -> Path:
     raise CheckpointError(
         f"{folder} has no {_weights_name(index, True)}: "
         + (
-            "its weights are in shards, as FSDP saves them, and here every rank holds them whole. Load it with an "
-            "FSDP plugin; one with state_dict_type='FULL_STATE_DICT' saves what can be loaded here."
+            "its weights are sharded, as FSDP saves them, but here every rank holds all weights. Load it with an "
+            "FSDP plugin; with state_dict_type='FULL_STATE_DICT', it saves checkpoints that can be loaded here."
             if sharded
             else "it was saved with fewer models, is not a checkpoint, or was written on another machine (then see "
             "ProjectConfiguration.save_on_each_node)."

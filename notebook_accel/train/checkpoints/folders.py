@@ -1,10 +1,10 @@
-"""Folders that appear whole or not at all, and how checkpoints are named and counted.
+"""Creates folders atomically, and names and counts checkpoints.
 
 A checkpoint is written to a hidden folder beside its target, and renamed when every file of it is on the disk:
 
-    checkpoints/.checkpoint_3.unfinished   while it is written; a leftover of a crash, removed by the next save
+    checkpoints/.checkpoint_3.unfinished   while it is written; after a crash, the next save removes it
     checkpoints/checkpoint_3               from then on
-    checkpoints/.checkpoint_3.previous     the one that it replaces, for the moment between two renames
+    checkpoints/.checkpoint_3.previous     the replaced checkpoint, between the two renames
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ OWN_FILES = re.compile(
 
 
 class StagedFolder:
-    """A folder that is being written; nobody sees it before `commit`.
+    """A folder that is being written, and that is hidden until `commit`.
 
     Args:
-        target: Where it will be. A folder that is there is replaced; files in it that no checkpoint writes stay.
+        target: The final path. An existing folder is replaced, but its files that no checkpoint writes are kept.
 
     Raises:
-        ConfigurationError: The folder there can't be replaced in one step.
+        ConfigurationError: The existing folder can't be replaced in one step.
     """
 
     def __init__(self, target: str | os.PathLike[str]) -> None:
@@ -44,12 +44,12 @@ class StagedFolder:
         self._refuse_unmovable()
 
     def begin(self) -> None:
-        """Tidies up after a crash, so that the folder can be made."""
+        """Cleans up after a crash, so that the folder can be created."""
         recover(self.target)
         self.discard()
 
     def discard(self) -> None:
-        """Removes what was written."""
+        """Removes the unfinished folder."""
         # Errors are ignored, since another node may do the same on a shared disk.
         shutil.rmtree(self.path, ignore_errors=True)
 
@@ -74,13 +74,13 @@ class StagedFolder:
         if os.path.ismount(self.target) or self.target == current or self.target in current.parents:
             why = "is in use as the current directory" if not os.path.ismount(self.target) else "is a mount point"
             raise ConfigurationError(
-                f"{self.target} {why}, so a checkpoint cannot take its place in one step: give a folder of its own, "
+                f"{self.target} {why}, so a checkpoint cannot replace it in one step: give a separate folder, "
                 f"such as {self.target / 'checkpoint'}"
             )
 
 
 def recover(target: Path) -> None:
-    """Puts back a folder whose replacement did not come to its second rename."""
+    """Restores a folder whose replacement crashed between its two renames."""
     previous = hidden(target, "previous")
     if target.exists():
         shutil.rmtree(previous, ignore_errors=True)
@@ -90,7 +90,7 @@ def recover(target: Path) -> None:
 
 
 def numbered(folder: Path) -> list[tuple[int, Path]]:
-    """The checkpoints in a folder that are named by number, in that order."""
+    """The numbered checkpoints in a folder, in order."""
     if not folder.is_dir():
         return []
     found = [(_CHECKPOINT.fullmatch(path.name), path) for path in folder.iterdir()]
@@ -98,16 +98,16 @@ def numbered(folder: Path) -> list[tuple[int, Path]]:
 
 
 def remove_oldest(folder: Path, keep: int, newest: Path) -> None:
-    """Removes all but `keep` of the numbered checkpoints; `newest` stays whatever its number."""
+    """Removes all but `keep` of the numbered checkpoints; `newest` is kept regardless of its number."""
     others = [path for _, path in numbered(folder) if path != newest]
     for path in others[: max(0, len(others) + 1 - keep)]:
-        doomed = hidden(path, "removed")  # so that a crash midway leaves no half checkpoint in place
+        doomed = hidden(path, "removed")  # so that a crash midway leaves no partial checkpoint
         os.rename(path, doomed)
         shutil.rmtree(doomed)
 
 
 def hidden(path: Path, what: str) -> Path:
-    """The hidden name beside a file or folder that it has while it is not in use: written, replaced or removed."""
+    """The hidden name of a file or folder while it is being written, replaced or removed."""
     return path.with_name(f".{path.name}.{what}")
 
 
@@ -131,7 +131,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _flush(folder: Path) -> None:
-    """Has the disk hold everything in a folder, so that a power failure cannot leave the name without its content."""
+    """Flushes everything in a folder to disk, so that a power failure cannot leave the name without its content."""
     for root, _, names in os.walk(folder):
         for name in names:
             path = Path(root) / name

@@ -19,11 +19,11 @@ from notebook_accel.train.tensors.shards import whole
 
 
 def optimizer_state(optimizer: Optimizer, *, keep: bool) -> dict[str, Any]:
-    """The optimizer's state as that of one device, on the CPU; all ranks call it.
+    """Returns the optimizer's full state, as on a single device, on the CPU; all ranks call it.
 
     Args:
-        optimizer: Torch's own.
-        keep: Whether this rank writes it; others get no part of it, to save their memory.
+        optimizer: Torch's optimizer.
+        keep: Whether this rank writes the state; other ranks get none of it, to save their memory.
     """
     state = optimizer.state_dict()
     states: dict[int, dict[str, Any]] = {}
@@ -38,7 +38,7 @@ def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimiz
     """Loads sharded models and optimizers from a checkpoint of unsharded states, on any number of ranks.
 
     Raises:
-        CheckpointError: The folder has no such states, or those of other models.
+        CheckpointError: The folder has no such states, or has those of other models.
     """
     model_files, optimizer_files = find_replicated(folder, len(models), len(optimizers))
     for model, path in zip(models, model_files, strict=True):
@@ -54,13 +54,13 @@ def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimiz
 
 def _whole(value: Any) -> Any:
     if isinstance(value, DTensor):
-        # Offloaded shards are on the CPU, and nccl exchanges only tensors on GPUs.
+        # Offloaded shards are on the CPU, but nccl exchanges only tensors on GPUs.
         value = whole(value.to(value.device_mesh.device_type))
     return value.cpu() if isinstance(value, torch.Tensor) else value
 
 
 def _cut(state: dict[int, dict[str, Any]], optimizer: Optimizer) -> dict[int, dict[str, Any]]:
-    """This rank's part of what belongs to each parameter; counters and the like stay whole."""
+    """This rank's shard of each parameter's state; counters and the like are not sharded."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
     def part(value: Any, parameter: torch.Tensor) -> Any:

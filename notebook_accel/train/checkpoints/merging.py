@@ -22,17 +22,17 @@ _PREFIX = "model."
 
 
 def find(checkpoint: Path) -> Path:
-    """The folder with a model's shards, given itself or the checkpoint that it is part of.
+    """Finds the folder with a model's shards, given that folder or the checkpoint that contains it.
 
     Raises:
-        CheckpointError: There is none, or there are several.
+        CheckpointError: There is no such folder, or there are several.
     """
     if (checkpoint / _INDEX).is_file():
         return checkpoint
     pattern = re.escape(MODEL_FOLDER).replace(r"\{index\}", r"\d+")
     found = sorted(each for each in checkpoint.glob("*") if re.fullmatch(pattern, each.name))
     if not found:
-        why = "no such folder" if not checkpoint.is_dir() else "its weights are whole, or it is no checkpoint"
+        why = "no such folder" if not checkpoint.is_dir() else "its weights are not sharded, or it is not a checkpoint"
         raise CheckpointError(f"{checkpoint} has no shards to merge ({MODEL_FOLDER.format(index=0)}): {why}")
     if len(found) > 1:
         names = ", ".join(each.name for each in found)
@@ -41,7 +41,7 @@ def find(checkpoint: Path) -> Path:
 
 
 def read(folder: Path) -> dict[str, torch.Tensor]:
-    """The whole weights of a model, in the host's memory.
+    """Reads the full weights of a model into the host's memory.
 
     Raises:
         CheckpointError: They cannot be read.
@@ -66,9 +66,9 @@ def merge(checkpoint: Path, output: Path, max_shard_size: int | str, safe_serial
 
     Raises:
         CheckpointError: There are no shards, or they cannot be read.
-        ConfigurationError: The output makes no sense.
+        ConfigurationError: The output is not valid.
     """
-    weights.parse_size(max_shard_size)  # before the reading, which takes long
+    weights.parse_size(max_shard_size)  # before reading, which takes long
     state = read(find(checkpoint))
     weights.save_model(state, output, max_shard_size, safe_serialization)
     return len(state)

@@ -1,7 +1,7 @@
-"""Reads the files of torch.distributed.checkpoint without running what they might hold.
+"""Reads the files of torch.distributed.checkpoint without running code that they might contain.
 
-Torch unpickles them freely: the index of the shards, and values that are not tensors. Here an index may name only what
-indexes are made of, and values are read with `weights_only=True`.
+Torch unpickles the index of the shards, and values that are not tensors, without restrictions. Here an index may name
+only the classes that an index consists of, and values are read with `weights_only=True`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ALLOWED = {
 
 
 class SafeReader(FileSystemReader):
-    """Reads an index that holds nothing but an index."""
+    """Reads an index, and refuses anything that does not belong in one."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         with (Path(self.path) / ".metadata").open("rb") as file:
@@ -43,7 +43,7 @@ class SafeReader(FileSystemReader):
 
 
 class SafePlanner(DefaultLoadPlanner):
-    """Takes values over once they are found to be plain."""
+    """Loads values after checking that they are plain."""
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         load(value)
@@ -53,7 +53,7 @@ class SafePlanner(DefaultLoadPlanner):
 
 class _IndexUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        # Python 3.13 pickles paths by the module that has them.
+        # Python 3.13 pickles paths under another module name.
         if name not in _ALLOWED.get(module.removesuffix("._local"), ()):
-            raise pickle.UnpicklingError(f"the index of a checkpoint has no use for {module}.{name}")
+            raise pickle.UnpicklingError(f"the index of a checkpoint must not contain {module}.{name}")
         return super().find_class(module, name)

@@ -1,4 +1,4 @@
-"""Files that torch writes and reads back with `weights_only=True`: nothing in them can run code."""
+"""Writes files that torch can read back with `weights_only=True`, so that they cannot run code."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from notebook_accel.train.checkpoints.folders import hidden
 
 
 def save(obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) -> None:
-    """Writes an object to a file, which is whole or not there.
+    """Writes an object to a file atomically.
 
     Args:
-        obj: A dict of tensors for safetensors; otherwise anything that `torch.save` takes.
+        obj: A dict of tensors for safetensors; otherwise anything that `torch.save` accepts.
         f: The file.
         safe_serialization: Whether to write safetensors rather than pickle.
     """
@@ -32,10 +32,10 @@ def save(obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) 
 
 
 def load(f: Any, map_location: Any = None, **kwargs: Any) -> Any:
-    """`torch.load` with `weights_only=True`, which may also find NumPy arrays.
+    """`torch.load` with `weights_only=True`, which also accepts NumPy arrays.
 
     Raises:
-        ConfigurationError: The file holds objects that could run code.
+        ConfigurationError: The file contains objects that could run code.
     """
     weights_only = kwargs.pop("weights_only", True)
     with torch.serialization.safe_globals(_numpy_globals() if weights_only else []):
@@ -45,7 +45,7 @@ def load(f: Any, map_location: Any = None, **kwargs: Any) -> Any:
             if not weights_only or "Weights only load failed" not in str(error):
                 raise
             raise ConfigurationError(
-                f"{f} holds objects that could run code when they are read. If you trust whoever wrote it, call "
+                f"{f} contains objects that could run code when they are read. If you trust its author, call "
                 f"torch.serialization.add_safe_globals([TheirClass]) first. torch says: {error}"
             ) from error
 
@@ -54,20 +54,20 @@ def write_safe(obj: Any, path: Path, owner: str) -> None:
     """Writes a state that can be read back with `load`.
 
     Raises:
-        ConfigurationError: It could not be; found now rather than when the state is needed.
+        ConfigurationError: It could not be read back; this shows now rather than when the state is needed.
     """
     torch.save(obj, path)
     unsafe = set(torch.serialization.get_unsafe_globals_in_checkpoint(path)) - _names(_numpy_globals())
     if unsafe:
         raise ConfigurationError(
-            f"the state of {owner} holds {', '.join(sorted(unsafe))}, which a checkpoint is not read back with, since "
-            "such objects can run code. Have its state_dict() return numbers, texts, tensors, arrays, lists and dicts, "
+            f"the state of {owner} contains {', '.join(sorted(unsafe))}, which could not be read back, because "
+            "such objects can run code. Make its state_dict() return numbers, texts, tensors, arrays, lists and dicts, "
             "or allow the class with torch.serialization.add_safe_globals([TheClass])."
         )
 
 
 def _numpy_globals() -> list[Any]:
-    """What pickled NumPy arrays and numbers refer to, under the names of NumPy 1 and 2."""
+    """The globals in pickled NumPy arrays and numbers, under the names of NumPy 1 and 2."""
     try:
         import numpy as np
     except ImportError:

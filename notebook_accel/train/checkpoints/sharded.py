@@ -1,4 +1,4 @@
-"""Checkpoints of models whose weights are spread over the ranks: each rank writes its part, any number reads them.
+"""Checkpoints of sharded models: each rank writes its part, and any number of ranks can read them.
 
 pytorch_model_fsdp_{i}/   the shards of model i, in the format of torch.distributed.checkpoint
 optimizer_{i}/            those of optimizer i
@@ -56,12 +56,12 @@ def save(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimiz
 
 
 def is_in_shards(folder: Path) -> bool:
-    """Whether a checkpoint holds sharded weights."""
+    """Whether a checkpoint contains sharded weights."""
     return (folder / MODEL_FOLDER.format(index=0)).is_dir()
 
 
 def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], strict: bool = True) -> None:
-    """Fills models and optimizers with what `save` wrote on however many ranks; called on all ranks.
+    """Loads models and optimizers that `save` wrote on any number of ranks; called on all ranks.
 
     Raises:
         CheckpointError: The folder has no shards for them, or they cannot be read.
@@ -82,7 +82,7 @@ def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimiz
 
 
 def _write(state: dict[str, Any], folder: Path) -> None:
-    # Tensors that several ranks hold are written once; buffers that differ between ranks go to files of their own.
+    # Tensors that several ranks hold are written once; buffers that differ between ranks get separate files.
     planner = DefaultSavePlanner(dedup_save_to_lowest_rank=True)
     with _translated("write", folder):
         state_dict_saver.save(state, checkpoint_id=folder, planner=planner)
@@ -95,7 +95,7 @@ def _read(state: dict[str, Any], folder: Path) -> None:
 
 @contextlib.contextmanager
 def _translated(task: str, folder: Path) -> Iterator[None]:
-    """Turns torch's error, which every rank raises and which is not an `Exception`, into a `CheckpointError`."""
+    """Turns torch's error, which is raised on every rank and is not an `Exception`, into a `CheckpointError`."""
     try:
         yield
     except CheckpointException as error:
@@ -109,7 +109,7 @@ def _is_own(value: Any) -> bool:
 
 
 def _owner(models: Sequence[nn.Module], optimizer: Optimizer) -> nn.Module:
-    """The model whose parameters an optimizer has, or all of them together."""
+    """The model whose parameters an optimizer has, or all models together."""
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     owners = [model for model in models if any(id(parameter) in held for parameter in model.parameters())]
     return owners[0] if len(owners) == 1 else nn.ModuleList(owners)
@@ -125,8 +125,8 @@ def _refuse_missing(folder: Path, models: int, optimizers: int) -> None:
     raise CheckpointError(
         f"{folder} has no {', '.join(missing)}: "
         + (
-            "it was saved with whole weights (one device, or DDP), and this run spreads them over the ranks. Load it "
-            "with the strategy it was saved with, or its weights alone, before prepare, with load_checkpoint_in_model."
+            "it was saved with unsharded weights (one device, or DDP), but this run shards them. Load it with the "
+            "strategy it was saved with, or only its weights, before prepare, with load_checkpoint_in_model."
             if whole
             else "it was saved with fewer models or optimizers, or is not a checkpoint."
         )

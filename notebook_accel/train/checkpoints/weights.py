@@ -1,4 +1,4 @@
-"""Model weights as files: safetensors, split into shards with an index where a model is large.
+"""Writes and reads model weights: safetensors, split into several files with an index if a model is large.
 
     model.safetensors                                        a model that fits one file
     model-00001-of-00003.safetensors … + model.safetensors.index.json   one that does not
@@ -40,17 +40,17 @@ def save_model(
     max_shard_size: int | str = "10GB",
     safe_serialization: bool = True,
 ) -> None:
-    """Writes a model's weights into a folder, in place of those that are there.
+    """Writes a model's weights into a folder, replacing existing weights.
 
     Args:
         state: The full state dict.
-        save_directory: Made if it is not there. Its other files stay.
-        max_shard_size: The most bytes of one file, as a number or like `"5GB"` or `"512MiB"`. A single larger tensor
-            gets a file of its own.
+        save_directory: The folder, which is created if it does not exist. Its other files are kept.
+        max_shard_size: The maximum size of one file, in bytes or as a text such as `"5GB"` or `"512MiB"`. A single
+            larger tensor gets its own file.
         safe_serialization: Whether to write safetensors rather than pickle.
 
     Raises:
-        ConfigurationError: The folder is a file, the size makes no sense, or something cannot be written so.
+        ConfigurationError: The folder is a file, the size is not valid, or a value cannot be written in this format.
     """
     folder = Path(save_directory)
     if folder.is_file():
@@ -67,7 +67,7 @@ def save_model(
     index = folder / (SAFE_WEIGHTS_INDEX_NAME if safe_serialization else WEIGHTS_INDEX_NAME)
     if len(shards) > 1:
         hidden(index, "unfinished").write_text(_index(written), encoding="utf-8")
-    # Everything is on the disk: what remains is quick, and cannot run out of space.
+    # All data is on the disk, so the rest is quick and cannot run out of space.
     for name in names:
         os.replace(hidden(folder / name, "unfinished"), folder / name)
     if len(shards) > 1:
@@ -82,17 +82,17 @@ def write(state: State, path: Path, safe_serialization: bool) -> None:
     if safe_serialization:
         from safetensors.torch import save_file
 
-        # The metadata is what other libraries look for to know that these are torch's tensors.
+        # Other libraries check this metadata to recognize torch's tensors.
         save_file(_distinct(state), path, metadata={"format": "pt"})
     else:
         torch.save(dict(state), path)
 
 
 def files(source: str | os.PathLike[str]) -> list[Path]:
-    """The files that hold the weights saved at `source`: a file, an index, or a folder with either.
+    """Finds the files of the weights at `source`, which is a file, an index, or a folder with either.
 
     Raises:
-        ConfigurationError: There are none.
+        ConfigurationError: There are no weights.
     """
     path = Path(source)
     if path.is_dir():
@@ -124,16 +124,16 @@ def load_checkpoint_in_model(
     """Loads what `Accelerator.save_model` wrote into a model, one file at a time.
 
     Args:
-        model: Filled in place, on whatever device it is.
+        model: Loaded in place, on its current device.
         checkpoint: The folder, or one of its files.
-        strict: Whether names that are missing or unexpected are an error.
+        strict: Whether missing or unexpected names are an error.
 
     Returns:
         The model's names that the files did not have, and the files' names that the model does not have.
 
     Raises:
         ConfigurationError: There are no weights, or with `strict` they are not this model's.
-        RuntimeError: A tensor has another shape than the model's.
+        RuntimeError: A tensor's shape differs from the model's.
     """
     return fill(model, (read(path) for path in files(checkpoint)), strict=strict, source=str(checkpoint))
 
@@ -141,7 +141,7 @@ def load_checkpoint_in_model(
 def fill(
     model: torch.nn.Module, states: Iterator[dict[str, torch.Tensor]], *, strict: bool, source: str
 ) -> tuple[list[str], list[str]]:
-    """Copies state dicts, which together are the model's, into it; see `load_checkpoint_in_model`."""
+    """Copies state dicts that together make up the model's into the model; see `load_checkpoint_in_model`."""
     own = model.state_dict()
     real_names = _names_by_bare_name(own)
     loaded: set[str] = set()
@@ -171,7 +171,7 @@ def fill(
 
 
 def identity(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Equal for two tensors that are the same numbers in the same memory."""
+    """A key that is equal for two tensors with the same elements in the same memory."""
     if tensor.numel() == 0 or tensor.layout != torch.strided or tensor.device.type in ("meta", "xla"):
         return (id(tensor),)
     storage = tensor.untyped_storage().data_ptr()
@@ -183,24 +183,24 @@ def parse_size(size: int | str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?\s*", str(size).upper())
     bytes_ = int(float(match[1]) * _UNITS[match[2] or ""]) if match else 0
     if bytes_ < 1:
-        raise ConfigurationError(f'max_shard_size={size!r} is not a size: write bytes, or like "10GB" or "512MiB"')
+        raise ConfigurationError(f'max_shard_size={size!r} is not a size: write a number of bytes, "10GB" or "512MiB"')
     return bytes_
 
 
 def _distinct(state: State) -> dict[str, torch.Tensor]:
-    """The tensors that safetensors can write: on the CPU, each once, none in the memory of another."""
+    """Makes tensors that safetensors can write: on the CPU, each once, and none sharing another's memory."""
     result: dict[str, torch.Tensor] = {}
     seen: set[tuple[object, ...]] = set()
     storages: set[int] = set()
     for name, tensor in state.items():
         if not isinstance(tensor, torch.Tensor):
             raise ConfigurationError(
-                f"{name!r} is a {type(tensor).__name__}, and safetensors holds tensors only. "
+                f"{name!r} is a {type(tensor).__name__}, but safetensors can contain only tensors. "
                 "Pass safe_serialization=False."
             )
         if tensor.device.type == "meta":
             raise ConfigurationError(
-                f"{name!r} is on the meta device: it has no numbers to save. Load the model first."
+                f"{name!r} is on the meta device, so it has no values to save. Load the model first."
             )
         if identity(tensor) in seen:
             continue
@@ -214,7 +214,7 @@ def _distinct(state: State) -> dict[str, torch.Tensor]:
 
 
 def _split(state: Mapping[str, torch.Tensor], limit: int) -> list[dict[str, torch.Tensor]]:
-    """Shards of at most `limit` bytes, in the order of the state; names of one tensor stay together."""
+    """Splits a state into shards of at most `limit` bytes, in order; the names of one tensor stay together."""
     shards: list[dict[str, torch.Tensor]] = [{}]
     used = 0
     home: dict[tuple[object, ...], dict[str, torch.Tensor]] = {}
@@ -246,7 +246,7 @@ def _suffix(number: int, count: int) -> str:
 
 
 def _remove_others(folder: Path, pattern: str, names: list[str]) -> None:
-    """Removes the files of an earlier save of another number of shards."""
+    """Removes the files of an earlier save with a different number of shards."""
     head, tail = (re.escape(part) for part in pattern.split("{suffix}"))
     for path in folder.iterdir():
         if path.name not in names and re.fullmatch(rf"{head}(-\d{{5}}-of-\d{{5}})?{tail}", path.name):
@@ -254,7 +254,7 @@ def _remove_others(folder: Path, pattern: str, names: list[str]) -> None:
 
 
 def _bare(name: str) -> str:
-    """A parameter's name without what DDP and `torch.compile` put before it."""
+    """A parameter's name without the prefixes of DDP and `torch.compile`."""
     name = name.replace("_orig_mod.", "")
     while name.startswith("module."):
         name = name.removeprefix("module.")

@@ -1,4 +1,4 @@
-"""What users can choose: enums, and dataclasses for `Accelerator(...)`, with Accelerate's names and defaults.
+"""The options of training: enums and dataclasses for `Accelerator(...)`, with Accelerate's names and defaults.
 
 Start reading at `plugins.py`.
 """

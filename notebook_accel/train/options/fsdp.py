@@ -43,21 +43,21 @@ _VARIABLES: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
 
 @dataclass
 class FullyShardedDataParallelPlugin:
-    """Parameters, gradients and optimizer states in shards, one on each rank, through torch's FSDP2 (`fully_shard`).
+    """Shards parameters, gradients and optimizer states over the ranks with torch's FSDP2 (`fully_shard`).
 
-    Code that was written for the first FSDP works unchanged where the second does the same; an option that it would
-    leave without effect is an error.
+    Code written for FSDP1 works unchanged if FSDP2 has the same feature; an option that would have no effect is an
+    error.
 
     Raises:
-        ConfigurationError: An option has no meaning, or no effect.
+        ConfigurationError: An option is not valid, or would have no effect.
     """
 
     fsdp_version: int | None = None
-    """2 is the only one; `None` stands for it."""
+    """Must be 2 or `None`, which stands for 2."""
     sharding_strategy: Any = None
     """FSDP 1's name for `reshard_after_forward`: `FULL_SHARD`, `SHARD_GRAD_OP`, `HYBRID_SHARD`."""
     reshard_after_forward: Any = None
-    """Whether a layer's parameters are given up after its forward, and gathered again for its backward."""
+    """Whether a layer's parameters are freed after its forward pass and gathered again for its backward pass."""
     backward_prefetch: Any = None
     mixed_precision_policy: Any = None
     """A `MixedPrecisionPolicy`, its arguments, or a precision such as `bf16`; `None`: that of the `Accelerator`."""
@@ -74,7 +74,7 @@ class FullyShardedDataParallelPlugin:
     limit_all_gathers: bool = True
     use_orig_params: bool | None = None
     param_init_fn: Callable[[nn.Module], None] | None = None
-    """Fills a module that was made on the meta device."""
+    """Initializes a module that was made on the meta device."""
     sync_module_states: bool | None = None
     forward_prefetch: bool | None = None
     activation_checkpointing: bool | None = None
@@ -84,13 +84,13 @@ class FullyShardedDataParallelPlugin:
     transformer_cls_names_to_wrap: list[str] | None = None
     """Classes of the layers that `transformer_based_wrap` wraps; `None`: the model's `_no_split_modules`."""
     min_num_params: int | None = None
-    """From how many parameters on `size_based_wrap` wraps a module."""
+    """The minimum number of parameters for `size_based_wrap` to wrap a module."""
 
     def __post_init__(self) -> None:
         if self.fsdp_version not in (None, 2):
             raise ConfigurationError(
-                f"fsdp_version={self.fsdp_version!r}: parameters are sharded by FSDP2. Leave it out; options of the "
-                "first FSDP that the second has too are understood."
+                f"fsdp_version={self.fsdp_version!r}: only FSDP2 is supported. Leave it out; options of "
+                "FSDP1 that FSDP2 also has are accepted."
             )
         self._check_without_effect()
         self.reshard_after_forward = self._reshard()
@@ -101,10 +101,10 @@ class FullyShardedDataParallelPlugin:
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str]) -> FullyShardedDataParallelPlugin:
-        """Builds the plugin from the variables of a launch. Accelerate sets some that have no effect; they are ignored.
+        """Builds the plugin from a launch's variables, ignoring those that Accelerate sets but that have no effect.
 
         Raises:
-            ConfigurationError: An option has no meaning.
+            ConfigurationError: An option is not valid.
         """
         given = {argument: read(environ[name]) for name, argument, read in _VARIABLES if name in environ}
         policy = str(given.get("auto_wrap_policy", "")).lower()
@@ -115,7 +115,7 @@ class FullyShardedDataParallelPlugin:
         return cls(**given)
 
     def set_state_dict_type(self, state_dict_type: Any = None) -> None:
-        """Has checkpoints hold shards or whole states from now on; see `state_dict_type`.
+        """Makes checkpoints contain shards or full states from now on; see `state_dict_type`.
 
         Raises:
             ConfigurationError: There is no such type.
@@ -127,7 +127,7 @@ class FullyShardedDataParallelPlugin:
 
     @property
     def wrapping(self) -> str | Callable[..., Any]:
-        """How the layers to shard are found."""
+        """How to find the layers to shard."""
         if self.auto_wrap_policy is None:
             return "transformer_based_wrap" if self.transformer_cls_names_to_wrap else "no_wrap"
         policy: str | Callable[..., Any] = self.auto_wrap_policy
@@ -176,9 +176,9 @@ class FullyShardedDataParallelPlugin:
             return True if value is None else value
         name = _name(value) or ""
         if name == "NO_SHARD":
-            raise ConfigurationError("NO_SHARD keeps everything on every rank: leave the plugin out, which uses DDP")
+            raise ConfigurationError("NO_SHARD keeps everything on every rank: leave the plugin out to use DDP")
         if name not in _STRATEGIES:
-            raise ConfigurationError(f"{value!r} is no way to shard; use FULL_SHARD, SHARD_GRAD_OP or HYBRID_SHARD")
+            raise ConfigurationError(f"{value!r} is not a strategy; use FULL_SHARD, SHARD_GRAD_OP or HYBRID_SHARD")
         return name in ("FULL_SHARD", "HYBRID_SHARD")
 
 

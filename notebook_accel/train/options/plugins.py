@@ -1,4 +1,4 @@
-"""What a user can choose: enums, and dataclasses for `Accelerator(...)`. Names and defaults are Accelerate's."""
+"""Enums and dataclasses for `Accelerator(...)`, with Accelerate's names and defaults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Choice(str, enum.Enum):
 
     @classmethod
     def of(cls, value: object, name: str) -> Self:
-        """The choice that the user's argument `name` makes."""
+        """Parses the user's argument `name` into a choice."""
         try:
             return cls(value)
         except ValueError:
@@ -41,7 +41,7 @@ class Choice(str, enum.Enum):
 
 
 class DistributedType(str, enum.Enum):
-    """How the ranks work together. Those below XLA never occur here; portable code compares with them."""
+    """How the ranks work together. The values below XLA never occur; they exist for portable code that compares."""
 
     NO = "NO"
     MULTI_CPU = "MULTI_CPU"
@@ -61,7 +61,7 @@ class DistributedType(str, enum.Enum):
 
 
 class PrecisionType(Choice):
-    """What a forward pass computes in."""
+    """The precision of a forward pass."""
 
     NO = "no"
     FP8 = "fp8"
@@ -78,7 +78,7 @@ class RNGType(Choice):
 
 
 class LoggerType(Choice):
-    """The trackers that are known by name."""
+    """The trackers that can be chosen by name."""
 
     ALL = "all"
     TENSORBOARD = "tensorboard"
@@ -99,7 +99,7 @@ class DynamoBackend(Choice):
 
 
 class DDPCommunicationHookType(Choice):
-    """How gradients are compressed on their way to the other ranks."""
+    """How gradients are compressed before they are exchanged."""
 
     NO = "no"
     FP16 = "fp16"
@@ -110,7 +110,7 @@ class DDPCommunicationHookType(Choice):
 
 @dataclass
 class KwargsHandler:
-    """Base of what `Accelerator(kwargs_handlers=[...])` takes."""
+    """Base of the objects in `Accelerator(kwargs_handlers=[...])`."""
 
     def to_kwargs(self) -> dict[str, Any]:
         """The fields that differ from their defaults."""
@@ -129,7 +129,7 @@ class AutocastKwargs(KwargsHandler):
 
 @dataclass
 class DistributedDataParallelKwargs(KwargsHandler):
-    """Arguments of `DistributedDataParallel`, and how its gradients travel."""
+    """Arguments of `DistributedDataParallel`, and how its gradients are exchanged."""
 
     dim: int = 0
     broadcast_buffers: bool = True
@@ -147,7 +147,7 @@ class DistributedDataParallelKwargs(KwargsHandler):
         hook = DDPCommunicationHookType
         self.comm_hook, self.comm_wrapper = hook(self.comm_hook), hook(self.comm_wrapper)
         if self.comm_wrapper not in (hook.NO, hook.FP16, hook.BF16):
-            raise ConfigurationError(f"comm_wrapper={self.comm_wrapper} wraps nothing: use no, fp16 or bf16")
+            raise ConfigurationError(f"comm_wrapper={self.comm_wrapper} is not a wrapper: use no, fp16 or bf16")
         if self.comm_state_option and self.comm_hook not in (hook.POWER_SGD, hook.BATCHED_POWER_SGD):
             raise ConfigurationError(
                 f"comm_state_option has no effect with comm_hook={self.comm_hook}: only Power SGD keeps a state"
@@ -180,7 +180,7 @@ class ProfileKwargs(KwargsHandler):
     """Arguments of `torch.profiler.profile`."""
 
     activities: Sequence[str] | None = None
-    """`cpu`, `cuda`; `None`: all that are there."""
+    """`cpu`, `cuda`; `None` for all that are available."""
     schedule_option: dict[str, int] | None = None
     """Arguments of `torch.profiler.schedule`."""
     on_trace_ready: Callable[..., Any] | None = None
@@ -190,7 +190,7 @@ class ProfileKwargs(KwargsHandler):
     with_flops: bool = False
     with_modules: bool = False
     output_trace_dir: str | None = None
-    """Where a Chrome trace of each rank is written."""
+    """The folder for a Chrome trace of each rank."""
 
 
 @dataclass
@@ -205,7 +205,7 @@ class AORecipeKwargs(KwargsHandler):
 
 @dataclass
 class GradientAccumulationPlugin(KwargsHandler):
-    """How gradients add up over several batches before a step."""
+    """How gradients accumulate over several batches before a step."""
 
     num_steps: int | None = None
     adjust_scheduler: bool = True
@@ -213,13 +213,11 @@ class GradientAccumulationPlugin(KwargsHandler):
     sync_with_dataloader: bool = True
     """Whether the last batch of a loader always ends in a step."""
     sync_each_batch: bool = False
-    """Whether gradients travel at every batch, which costs time and saves memory under FSDP."""
+    """Whether gradients are exchanged at every batch, which takes time but saves memory under FSDP."""
 
     def __post_init__(self) -> None:
         if self.num_steps is not None and (type(self.num_steps) is not int or self.num_steps < 1):
-            raise ConfigurationError(
-                f"num_steps={self.num_steps!r}: gradients are accumulated over at least 1 batch, and a whole number"
-            )
+            raise ConfigurationError(f"num_steps={self.num_steps!r}: must be a whole number of batches, at least 1")
 
 
 @dataclass
@@ -242,13 +240,13 @@ class DataLoaderConfiguration:
 
 @dataclass
 class ProjectConfiguration:
-    """Where a run keeps what it writes."""
+    """Where a run writes its files."""
 
     project_dir: str | None = None
     logging_dir: str | None = None
     """`None`: the project's folder."""
     automatic_checkpoint_naming: bool = False
-    """Whether `save_state()` counts: `project_dir/checkpoints/checkpoint_0`, and so on."""
+    """Whether `save_state()` numbers the checkpoints: `project_dir/checkpoints/checkpoint_0`, and so on."""
     total_limit: int | None = None
     """How many of these checkpoints are kept; the oldest is removed."""
     iteration: int = 0
@@ -259,7 +257,7 @@ class ProjectConfiguration:
         self.set_directories(self.project_dir)
 
     def set_directories(self, project_dir: str | None = None) -> None:
-        """Sets the project's folder, and the logs' where none was given."""
+        """Sets the project's folder, and the folder for logs unless it was given."""
         self.project_dir = project_dir
         if self.logging_dir is None:
             self.logging_dir = project_dir
@@ -288,11 +286,11 @@ class TorchDynamoPlugin(KwargsHandler):
 
 @dataclass
 class TorchTensorParallelPlugin:
-    """Layers spread over ranks, by torch's `parallelize_module`."""
+    """Splits layers over the ranks with torch's `parallelize_module`."""
 
     tp_size: int = 1
     """How many ranks share each layer; the number of all ranks must be a multiple of it."""
     torch_device_mesh: DeviceMesh | None = None
-    """A mesh with a dimension `tp`, and `dp` if ranks are left; `None`: one is made."""
+    """A mesh with a dimension `tp`, and `dp` if there are more ranks; `None` to create one."""
     plan: dict[str, ParallelStyle] | None = None
-    """What becomes of which submodule, as `parallelize_module` takes it."""
+    """The plan for `parallelize_module`: how to split each submodule."""

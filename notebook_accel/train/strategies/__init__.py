@@ -1,9 +1,9 @@
-"""How models and optimizers are spread over the ranks, and the table that chooses among these strategies.
+"""Strategies, which distribute models and optimizers over the ranks, and the table that chooses among them.
 
-Start reading at `base.py`, the contract; `single.py` is the shortest strategy. To add one: a file here with a
-subclass of `Strategy`, and one row in `TABLE`, where the first row that applies is chosen (and a field of `Settings`
-if it has options). If users are to choose it by name, add the name to `STRATEGIES` in `config/settings.py` too.
-`replicas.py` is no strategy: it repairs DDP models after an interrupt of persistent ranks.
+Start reading at `base.py`, the contract; `single.py` is the shortest strategy. To add one, add a file here with a
+subclass of `Strategy`, and a row in `TABLE`, where the first row that applies is chosen (and a field of `Settings` if
+it has options). If users should be able to choose it by name, also add the name to `STRATEGIES` in
+`config/settings.py`. `replicas.py` is not a strategy: it repairs DDP models after an interrupt of persistent ranks.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from notebook_accel.train.strategies.base import Settings, Strategy
 
 @dataclass(frozen=True)
 class Row:
-    """One strategy. Its module is imported only when it is chosen: some import parts of torch that take a second."""
+    """One strategy. Its module is imported only when it is chosen, since some import slow parts of torch."""
 
     module: str
     name: str
     wanted: Callable[[PartialState, Settings], bool]
-    """Whether it applies to these ranks and settings; asked in the order of the table."""
+    """Whether it applies to these ranks and settings; called in the order of the table."""
 
     def load(self) -> type[Strategy]:
         found: type[Strategy] = getattr(importlib.import_module(f"{__name__}.{self.module}"), self.name)

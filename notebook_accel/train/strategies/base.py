@@ -1,4 +1,4 @@
-"""The contract of a strategy: how models and optimizers are spread over the ranks."""
+"""The contract of a strategy, which distributes models and optimizers over the ranks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Settings:
 
 
 class Strategy(ABC):
-    """How models and optimizers are spread over the ranks.
+    """Distributes models and optimizers over the ranks.
 
     "A model" is one that `prepare` has returned, without a compile wrapper; "an optimizer" is torch's own, not the
     prepared one. Methods that communicate are called on all ranks, in the same order.
@@ -55,7 +55,7 @@ class Strategy(ABC):
 
     @property
     def data_ranks(self) -> tuple[int, int]:
-        """The data-parallel rank and size: which share of the samples this rank gets, of how many shares."""
+        """The data-parallel rank and size: the number of this rank's share of the samples, and the number of shares."""
         return self.state.process_index, self.state.num_processes
 
     @property
@@ -73,7 +73,7 @@ class Strategy(ABC):
     def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
         """Prepares the models of one `prepare` call for training on the ranks, together with their optimizers.
 
-        Where it replaces parameters by others, it updates the optimizers in place.
+        If it replaces parameters, it updates the optimizers in place.
         """
 
     @abstractmethod
@@ -88,18 +88,18 @@ class Strategy(ABC):
 
     @property
     def syncs(self) -> bool:
-        """Whether `set_gradient_sync` does anything."""
+        """Whether `set_gradient_sync` has an effect."""
         return True
 
     @abstractmethod
     def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
-        """Whether the next backward passes exchange the gradients between the ranks."""
+        """Sets whether the next backward passes exchange gradients between the ranks."""
 
     def after_backward(self) -> None:  # noqa: B027  # most strategies exchange them in the backward pass
-        """Finishes the exchange of gradients after a backward pass, where the backward pass has not exchanged them."""
+        """Exchanges the gradients after a backward pass, if the backward pass itself has not done so."""
 
     def sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Makes backward passes in the block exchange gradients although their forward ran without gradient sync."""
+        """Makes backward passes in the block exchange gradients even if their forward pass ran without it."""
         return nullcontext()
 
     def clip_grad_norm_(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
@@ -112,16 +112,16 @@ class Strategy(ABC):
 
     @abstractmethod
     def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
-        """Lets ranks that run out of batches join in the others' collectives in the block, so that nobody hangs."""
+        """In the block, ranks that run out of batches take part in the others' collectives, so that no rank hangs."""
 
     # Saving
 
     def state_dict(self, model: nn.Module) -> StateDict:
-        """All weights of a model, whole at least on the main rank, under the user's names."""
+        """All weights of a model under the user's parameter names; complete on the main rank, perhaps only there."""
         return dict(self.unwrap(model).state_dict())
 
     def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[StateDict]:
-        """The weights that save hooks see and may remove: an entry for each model, or none if they are sharded."""
+        """The weights that save hooks can see and remove, with an entry for each model; empty if they are sharded."""
         return [self.state_dict(model) for model in models]
 
     def save_checkpoint(self, save: StrategySave) -> None:
@@ -134,7 +134,7 @@ class Strategy(ABC):
     def load_checkpoint(
         self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
     ) -> None:
-        """Reads what `save_checkpoint` has written, on as many ranks as there are now."""
+        """Reads a checkpoint that `save_checkpoint` wrote, perhaps on a different number of ranks."""
         from notebook_accel.train.checkpoints import contents
 
         contents.read_replicated(folder, [self.unwrap(model) for model in models], optimizers, options)

@@ -39,7 +39,7 @@ class DataParallel(Strategy):
         super().__init__(state, settings)
         if Hook.BF16 in (settings.ddp.comm_hook, settings.ddp.comm_wrapper) and state.backend != "nccl":
             raise ConfigurationError(
-                f"gradients can be compressed to bf16 only between GPUs with nccl, and these ranks talk over "
+                f"gradients can be compressed to bf16 only between GPUs with nccl, but these ranks use "
                 f"{state.backend}: use comm_hook='fp16', or leave it out"
             )
 
@@ -52,7 +52,7 @@ class DataParallel(Strategy):
 
     def _wrap(self, model: nn.Module) -> nn.Module:
         if not _has_gradients(model):
-            return model  # DDP refuses a model without gradients to average
+            return model  # DDP refuses a model that has no gradients to average
         device = self.state.device
         wrapped = DistributedDataParallel(
             model, device_ids=[device.index] if device.type == "cuda" else None, **_arguments(self.settings.ddp)
@@ -79,7 +79,7 @@ class DataParallel(Strategy):
             if not isinstance(model, Joinable) and _has_gradients(model):
                 raise ConfigurationError(
                     f"join_uneven_inputs was given a {type(model).__name__} that is not prepared, so the ranks have "
-                    "nothing to stand by for: pass what accelerator.prepare(model) returned"
+                    "no collectives to join: pass the model that accelerator.prepare(model) returned"
                 )
         return Join(joinables) if joinables else nullcontext()
 
@@ -96,7 +96,7 @@ def _syncing(model: nn.Module) -> Iterator[None]:
         return
     before = model.require_backward_grad_sync
     model.require_backward_grad_sync = True
-    # The reducer prepares for a backward pass at the end of the forward, which it did not do without sync.
+    # The reducer prepares for the backward pass at the end of the forward pass, but without sync it did not.
     model.reducer.prepare_for_backward([])
     try:
         yield

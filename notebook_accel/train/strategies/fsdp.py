@@ -51,7 +51,7 @@ class FullySharded(ShardedStrategy):
         return init_device_mesh(self.state.device.type, (size,), mesh_dim_names=("shard",))
 
     def to_device(self, model: nn.Module) -> nn.Module:
-        """Leaves the model where it is: it may fit on no device as a whole, and reaches the devices in shards."""
+        """Leaves the model where it is, since it may not fit on one device; it is moved to the devices in shards."""
         return model
 
     def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
@@ -98,13 +98,13 @@ class FullySharded(ShardedStrategy):
         return CPUOffloadPolicy(pin_memory=self.state.device.type == "cuda") if self.plugin.offload else OffloadPolicy()
 
     def _precision(self) -> MixedPrecisionPolicy:
-        """The policy: computing in the low precision, gradients added up and outputs given back in float32."""
+        """The policy: computes in the low precision, and reduces gradients and returns outputs in float32."""
         policy = self.plugin.mixed_precision_policy
         if isinstance(policy, MixedPrecisionPolicy):
             return policy
         if isinstance(policy, Mapping):
             return MixedPrecisionPolicy(**policy)
-        if policy is not None and not isinstance(policy, str):  # the first FSDP's
+        if policy is not None and not isinstance(policy, str):  # FSDP1's
             return MixedPrecisionPolicy(param_dtype=policy.param_dtype, reduce_dtype=policy.reduce_dtype)
         dtype = PRECISIONS.get(policy or self.settings.mixed_precision)
         if dtype is None:
@@ -135,8 +135,8 @@ class FullySharded(ShardedStrategy):
         states = [gathered.optimizer_state(each, keep=save.options.writes) for each in save.optimizers]
         if save.options.writes and not self.state.is_main_process:
             raise ConfigurationError(
-                "state_dict_type='FULL_STATE_DICT' brings all weights to rank 0, and save_on_each_node=True wants them "
-                "on every machine: use SHARDED_STATE_DICT, or a folder that the machines share"
+                "state_dict_type='FULL_STATE_DICT' gathers all weights on rank 0, but save_on_each_node=True needs "
+                "them on every machine: use SHARDED_STATE_DICT, or a folder that the machines share"
             )
         contents.write_replicated(save.folder, save.weights, states, save.options)
 

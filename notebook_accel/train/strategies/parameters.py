@@ -1,4 +1,4 @@
-"""Helpers for strategies that replace parameters: equal initial weights, and optimizers that follow."""
+"""Helpers for strategies that replace parameters: make initial weights equal, and update optimizers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def optimizers_following(optimizers: Sequence[Optimizer], models: Sequence[nn.Mo
     """Points the optimizers to the new parameters after the block has replaced those of the models.
 
     Raises:
-        ConfigurationError: An optimizer has state already, which belongs to the old parameters.
+        ConfigurationError: An optimizer already has state, which belongs to the old parameters.
     """
     for optimizer in optimizers:
         if optimizer.state:
             raise ConfigurationError(
-                "an optimizer that has already made a step can't follow its parameters into shards: prepare it first, "
-                "and bring the state back with load_state or load_state_dict"
+                "the parameters of an optimizer that has already made a step can't be sharded: prepare it first, "
+                "then restore its state with load_state or load_state_dict"
             )
     before = [_named(model) for model in models]
     yield

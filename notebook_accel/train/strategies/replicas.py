@@ -1,7 +1,7 @@
-"""Repairs DDP models and optimizers of persistent ranks after an interrupt: a new process group, equal weights again.
+"""Repairs DDP models and optimizers of persistent ranks after an interrupt: joins a new group, makes weights equal.
 
-An interrupt arrives between two steps on some ranks, and within a step on others. The replicas that data parallelism
-keeps equal may be one step apart then, and would drift: the other ranks copy rank 0's.
+An interrupt arrives between two steps on some ranks, and within a step on others. The replicas, which data parallelism
+keeps equal, may then be one step apart and would drift, so the other ranks copy rank 0's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from notebook_accel.train.ranks import rejoining
 
 
 def renew(generation: int) -> None:
-    """Joins the process group of the next generation, and moves all DDP models over from the last."""
+    """Joins the process group of the next generation, and moves all DDP models to it."""
     found = [_detach(model) for model in _distributed_models()]
     rejoining.leave()
     rejoining.join(generation)
@@ -34,7 +34,7 @@ def make_equal() -> str:
     together = [*models, *_steppers()] if models else []
     outlines = _gather([_signature(each) for each in together])
     if any(other != outlines[0] for other in outlines):
-        return "The ranks hold different models or optimizers now, which can't be made equal: prepare them again."
+        return "The ranks now hold different models or optimizers, which can't be made equal: prepare them again."
     if not together:
         return ""
     sums = _gather([_digest(each) for each in together])
@@ -42,9 +42,7 @@ def make_equal() -> str:
         return ""
     for each in together:
         _take_over(each)
-    return (
-        "The ranks had stopped at different steps: models and optimizers of the others have taken over rank 0's state."
-    )
+    return "The ranks had stopped at different steps: the other ranks' models and optimizers now have rank 0's state."
 
 
 def _distributed_models() -> list[Any]:
@@ -93,7 +91,7 @@ def _signature(each: Any) -> str:
 
 
 def _digest(each: Any) -> list[Any]:
-    """Numbers that differ if the contents do, far smaller than these."""
+    """A small digest that differs if the contents differ."""
     digests: list[Any] = []
     todo: list[Any] = [each.state_dict()]
     while todo:

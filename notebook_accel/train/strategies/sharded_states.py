@@ -28,8 +28,8 @@ class ShardedStrategy(Strategy):
 
     def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
         raise ConfigurationError(
-            "join_uneven_inputs is not possible with weights in shards: every rank is needed for every layer. Leave it "
-            "out, and keep even_batches=True."
+            "join_uneven_inputs does not work with sharded weights, because every layer needs every rank. Leave "
+            "it out, and keep even_batches=True."
         )
 
     def state_dict(self, model: nn.Module) -> StateDict:

@@ -1,4 +1,4 @@
-"""A single rank: models stay the user's own, unwrapped."""
+"""A single rank, whose models are not wrapped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers split over `tp_size` ranks by torch's `parallelize_module`; FSDP2 across the groups if there are several."""
+"""Splits layers over `tp_size` ranks with torch's `parallelize_module`; uses FSDP2 across several such groups."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class TensorParallel(ShardedStrategy):
             )
         if settings.fsdp is not None:
             raise ConfigurationError(
-                "fsdp_plugin has no effect beside torch_tp_plugin: ranks beyond tp_size share the data in shards "
-                "already. Leave it out."
+                "fsdp_plugin has no effect with torch_tp_plugin: if there are more than tp_size ranks, FSDP2 is used "
+                "anyway. Leave it out."
             )
         state.require_group()
         self.mesh = self._mesh()
@@ -92,7 +92,7 @@ class TensorParallel(ShardedStrategy):
         for pattern in self.plugin.plan or ():
             if not fnmatch.filter(names, pattern):
                 raise ConfigurationError(
-                    f"the tensor parallel plan names {pattern!r}, and the model has no such submodule; it has "
+                    f"the tensor parallel plan names {pattern!r}, but the model has no such submodule; it has "
                     f"{', '.join(name for name in names if name)}"
                 )
 
@@ -100,7 +100,7 @@ class TensorParallel(ShardedStrategy):
         return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
     def clip_grad_norm_(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
-        # torch's function requires all gradients on one mesh; those of layers outside the plan are on none.
+        # torch's function requires all gradients on one mesh, but those of layers outside the plan are on none.
         gradients = [each.grad for each in parameters if each.grad is not None]
         norms = [whole(torch.linalg.vector_norm(gradient, norm_type)) for gradient in gradients]
         total = torch.linalg.vector_norm(torch.stack(norms), norm_type) if norms else torch.tensor(0.0)

@@ -1,4 +1,4 @@
-"""Which layers FSDP shards one by one, activation checkpointing, and storage for models on the meta device."""
+"""Chooses the layers that FSDP shards, adds activation checkpointing, and allocates models on the meta device."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 
 _DEFAULT_MIN_PARAMETERS = 100_000_000
-"""From how many parameters on `size_based_wrap` wraps a module; Accelerate's default."""
+"""The minimum number of parameters for `size_based_wrap` to wrap a module; Accelerate's default."""
 
 
 def layers(model: nn.Module, plugin: FullyShardedDataParallelPlugin) -> list[nn.Module]:
-    """The layers to shard one by one, inner ones first, without the model itself.
+    """Returns the layers to shard individually, inner ones first, without the model itself.
 
     Raises:
         ConfigurationError: The model has no layer of a class that the plugin names.
     """
     inner = [module for module in reversed(list(model.modules())) if module is not model]
-    # FSDP gathers parameters in a layer's forward, which containers of layers do not have.
+    # FSDP gathers parameters in a layer's forward method, which containers of layers do not have.
     inner = [module for module in inner if not isinstance(module, (nn.ModuleList, nn.ModuleDict))]
     kind = plugin.wrapping
     if callable(kind):
@@ -63,7 +63,7 @@ def recompute(model: nn.Module, chosen: Sequence[nn.Module]) -> list[nn.Module]:
     """
     if not chosen:
         raise ConfigurationError(
-            "activation_checkpointing works on the layers that are wrapped, and auto_wrap_policy chooses none: give "
+            "activation_checkpointing applies to wrapped layers, but auto_wrap_policy chooses none: pass "
             "auto_wrap_policy='transformer_based_wrap' and transformer_cls_names_to_wrap"
         )
     wanted = {id(module): module for module in chosen}

@@ -1,4 +1,4 @@
-"""Ranks on TPU cores: a replica on each, gradients averaged by torch_xla; or, with SPMD, one rank for all cores."""
+"""Ranks on TPU cores: a replica on each, with gradients averaged by torch_xla, or with SPMD one rank for all cores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class XlaReplicas(Strategy):
-    """The whole model on every rank. With SPMD there is one, and torch_xla spreads its batches over the devices."""
+    """Keeps the whole model on every rank. With SPMD, torch_xla spreads the only rank's batches over the devices."""
 
     def __init__(self, state: PartialState, settings: Settings) -> None:
         super().__init__(state, settings)
@@ -43,7 +43,7 @@ class XlaReplicas(Strategy):
         return DistributedType.XLA
 
     def to_device(self, model: nn.Module) -> nn.Module:
-        self._to_move.add(id(model))  # later, in `prepare`, which knows the optimizers: XLA replaces the parameters
+        self._to_move.add(id(model))  # in `prepare`, which knows the optimizers: XLA replaces parameters
         return model
 
     def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
@@ -79,8 +79,8 @@ class XlaReplicas(Strategy):
         if not self.state.use_distributed:
             return nullcontext()
         raise ConfigurationError(
-            "join_uneven_inputs is not possible on a TPU: every rank runs the same compiled steps. Leave it out, and "
-            "keep even_batches=True."
+            "join_uneven_inputs does not work on a TPU, because every rank runs the same compiled steps. Leave it "
+            "out, and keep even_batches=True."
         )
 
     def state_dict(self, model: nn.Module) -> StateDict:
@@ -100,6 +100,6 @@ def _broadcast_initial_state(model: nn.Module) -> None:
 
 
 def _sync_outside_of_loaders() -> None:
-    """Runs the pending graph, which a prepared loader does at each batch; without one it would only grow."""
+    """Runs the pending graph, as a prepared loader does at each batch; otherwise the graph would keep growing."""
     if not GradientState().in_dataloader:
         xla_group.sync()

@@ -1,4 +1,4 @@
-"""The trackers of one Accelerator: it resolves `log_with`, opens the runs and logs to all of them."""
+"""The trackers of one Accelerator: resolves `log_with`, opens the runs, and logs to all of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TrackerRow:
     name: str
     """Its class in that module."""
     package: str
-    """The package that has to be installed, and that it imports."""
+    """The package that it imports, which must be installed."""
 
     def load(self) -> Any:
         """The tracker's class."""
@@ -41,14 +41,14 @@ TRACKERS = {
 }
 _log = logging.getLogger(__name__)
 Named = str | LoggerType | GeneralTracker | type[GeneralTracker]
-"""What `log_with` takes; a class is accepted only to raise an error that says to pass an instance."""
+"""The type of `log_with`. A class is accepted only to raise an error that says to pass an instance."""
 
 
 class Logbook:
     """Logs to all trackers that the user chose; on ranks other than 0 it does nothing.
 
     Args:
-        log_with: Names, `"all"` for those whose package is installed, or trackers of the user's own.
+        log_with: Names, `"all"` for all whose package is installed, or the user's own trackers.
         logging_dir: The folder for trackers that write files.
 
     Raises:
@@ -66,11 +66,11 @@ class Logbook:
         self.trackers: list[GeneralTracker] = []
         """The trackers that have been started."""
         self._warned = False
-        """Whether the user has been warned that values are logged to no run."""
+        """Whether the user has been warned that no run is open."""
 
     @property
     def log_with(self) -> list[LoggerType | GeneralTracker]:
-        """What the user chose."""
+        """The trackers that the user chose."""
         return list(self._chosen)
 
     def start(
@@ -106,17 +106,17 @@ class Logbook:
         if self._chosen and not self.trackers and not self._warned:
             self._warned = True
             _log.warning(
-                "%s got nothing of what was logged, since no run is open: call init_trackers before, and end_training "
-                "after the last.", ", ".join(self._names()),
+                "%s received no values because no run is open: call init_trackers before logging, and end_training "
+                "afterwards.", ", ".join(self._names()),
             )  # fmt: skip
         for tracker in self.trackers:
             tracker.log(values, step=step, **(log_kwargs or {}).get(tracker.name, {}))
 
     def get(self, name: str, unwrap: bool = False) -> Any:
-        """A started tracker, or its service's own object; on the other ranks an object whose every method does nothing.
+        """Returns a started tracker, or its service's object; on other ranks, an object whose methods do nothing.
 
         Raises:
-            ConfigurationError: There is none of that name, or it is not started.
+            ConfigurationError: There is no tracker of that name, or it is not started.
         """
         if not self._is_main:
             return _NullTracker()
@@ -196,8 +196,8 @@ def _choose(
         folder_needed = isinstance(kind, GeneralTracker) or TRACKERS[kind].load().requires_logging_directory
         if folder_needed and logging_dir is None and getattr(kind, "requires_logging_directory", True):
             raise ConfigurationError(
-                f"log_with={getattr(kind, 'value', None) or getattr(kind, 'name', kind)!r} writes files, and there is "
-                "nowhere to: pass Accelerator(project_dir=...), or a ProjectConfiguration with a logging_dir"
+                f"log_with={getattr(kind, 'value', None) or getattr(kind, 'name', kind)!r} writes files, but has "
+                "no folder: pass Accelerator(project_dir=...), or a ProjectConfiguration with a logging_dir"
             )
     return chosen
 
@@ -207,7 +207,7 @@ def _tracker_type(name: object) -> LoggerType:
         kind = LoggerType(str(name))
     except ValueError:
         raise ConfigurationError(
-            f"log_with={name!r} is no tracker: choose from {', '.join(each.value for each in TRACKERS)}, 'all', or "
+            f"log_with={name!r} is not a tracker: choose from {', '.join(each.value for each in TRACKERS)}, 'all', or "
             "pass a GeneralTracker of your own"
         ) from None
     if not _installed(TRACKERS[kind]):

@@ -1,4 +1,4 @@
-"""The contract of experiment trackers, for those of this package and those that users write."""
+"""The contract of experiment trackers, both this package's and the user's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_main_process() -> bool:
-    """Whether this process is rank 0, by its environment: trackers are often made before there is a process group."""
+    """Whether this process is rank 0. Reads the environment, since trackers are often made before a group exists."""
     return environment.read().rank == 0
 
 
@@ -55,7 +55,7 @@ class GeneralTracker:
         """Opens the run. Called by `init_trackers`."""
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
-        """Keeps the settings of the run."""
+        """Stores the settings of the run."""
 
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
         """Logs values by name."""
@@ -70,8 +70,8 @@ def check(tracker: GeneralTracker) -> None:
     missing = [name for name in _REQUIRED if name not in dir(tracker)]
     if missing:
         raise NotImplementedError(
-            f"{type(tracker).__name__} is not a whole tracker: it does not define {', '.join(missing)}. Define them in "
-            "the class; `tracker` may be a property."
+            f"{type(tracker).__name__} is not a complete tracker: it does not define {', '.join(missing)}. Define them "
+            "in the class; `tracker` may be a property."
         )
 
 
@@ -94,7 +94,7 @@ def warn_skipped(tracker: GeneralTracker, key: str, value: Any) -> None:
     if key not in skipped_keys:
         skipped_keys.add(key)
         _log.warning(
-            "%s cannot log %r, a %s: it takes numbers. It is left out; log it through get_tracker(%r, unwrap=True).",
+            "%s cannot log %r, a %s: only numbers. It is skipped; log it through get_tracker(%r, unwrap=True).",
             type(tracker).__name__, key, type(value).__name__, tracker.name,
         )  # fmt: skip
 

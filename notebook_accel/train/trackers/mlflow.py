@@ -16,17 +16,17 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "
 class MLflowTracker(GeneralTracker):
     """Logs to a run of an experiment, at the tracking server that MLflow is set to.
 
-    MLflow's variables `MLFLOW_EXPERIMENT_NAME`, `MLFLOW_RUN_ID`, `MLFLOW_TAGS` (JSON) and `MLFLOW_NESTED_RUN` come
-    before the arguments.
+    MLflow's variables `MLFLOW_EXPERIMENT_NAME`, `MLFLOW_RUN_ID`, `MLFLOW_TAGS` (JSON) and `MLFLOW_NESTED_RUN` override
+    the arguments.
 
     Args:
-        experiment_name: Made if there is none of that name.
+        experiment_name: The experiment, which is created if it does not exist.
         logging_dir: The folder for the artifacts of a new experiment.
-        run_id: A run to go on with.
-        tags: Of the run, and of a new experiment.
-        nested_run: Whether the run is a part of one that is open.
-        run_name: Of a new run.
-        description: Of the run.
+        run_id: A run to continue.
+        tags: Tags of the run, and of a new experiment.
+        nested_run: Whether the run is nested in an open run.
+        run_name: The name of a new run.
+        description: The description of the run.
     """
 
     name = "mlflow"
@@ -77,7 +77,7 @@ class MLflowTracker(GeneralTracker):
 
     @on_main_process
     def store_init_configuration(self, values: dict[str, Any]) -> None:
-        """Keeps the settings as parameters; a text that is longer than MLflow allows is left out, with a warning."""
+        """Stores the settings as parameters; skips texts that are longer than MLflow allows, with a warning."""
         import mlflow
         from mlflow.utils.validation import MAX_PARAM_VAL_LENGTH
 
@@ -104,21 +104,21 @@ class MLflowTracker(GeneralTracker):
 
     @on_main_process
     def log_figure(self, figure: Any, artifact_file: str, **save_kwargs: Any) -> None:
-        """Keeps a matplotlib or plotly figure as a file of the run."""
+        """Stores a matplotlib or plotly figure as a file of the run."""
         import mlflow
 
         mlflow.log_figure(figure, artifact_file, **save_kwargs)
 
     @on_main_process
     def log_artifact(self, local_path: str, artifact_path: str | None = None) -> None:
-        """Keeps a file with the run."""
+        """Stores a file with the run."""
         import mlflow
 
         mlflow.log_artifact(local_path, artifact_path)
 
     @on_main_process
     def log_artifacts(self, local_dir: str, artifact_path: str | None = None) -> None:
-        """Keeps the files of a folder with the run."""
+        """Stores the files of a folder with the run."""
         import mlflow
 
         mlflow.log_artifacts(local_dir, artifact_path)

@@ -39,7 +39,7 @@ class RunTracker(GeneralTracker):
 
     @on_main_process
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Logs whatever the run's `log` takes."""
+        """Logs all values that the run's `log` accepts."""
         self.run.log(values, step=step, **kwargs)
 
     @on_main_process

@@ -42,7 +42,7 @@ class TensorBoardTracker(GeneralTracker):
 
     @on_main_process
     def store_init_configuration(self, values: dict[str, Any]) -> None:
-        """Shows the settings in the dashboard, and keeps them in `hparams.yml` beside the events."""
+        """Shows the settings in the dashboard, and stores them in `hparams.yml` next to the event files."""
         shown = {name: plain(value) for name, value in values.items()}
         shown = {name: v if isinstance(v, (bool, int, float, str)) else str(v) for name, v in shown.items()}
         self.writer.add_hparams(shown, metric_dict={}, run_name=".")
@@ -52,7 +52,7 @@ class TensorBoardTracker(GeneralTracker):
 
     @on_main_process
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Logs numbers, texts, and dicts of numbers as several lines of one plot."""
+        """Logs numbers and texts; dicts of numbers become several lines of one plot."""
         for key, value in values.items():
             value = plain(value)
             if isinstance(value, (bool, int, float)):

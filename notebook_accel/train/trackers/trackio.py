@@ -15,5 +15,5 @@ class TrackioTracker(RunTracker):
 
     @on_main_process
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Logs whatever `Run.log` takes."""
+        """Logs all values that `Run.log` accepts."""
         super().log({key: plain(value) for key, value in values.items()}, step=step, **kwargs)

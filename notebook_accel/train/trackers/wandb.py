@@ -35,7 +35,7 @@ class WandBTracker(RunTracker):
         step: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Logs a table, given by its columns and rows or as a data frame."""
+        """Logs a table, given as columns and rows or as a data frame."""
         import wandb
 
         table = wandb.Table(columns=columns, data=data, dataframe=dataframe)

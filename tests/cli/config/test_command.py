@@ -186,7 +186,7 @@ def test_settings_are_changed_one_by_one(config: Callable[..., Result], path: Pa
         (["--debug", "true", "show"], "--debug does not go with config show"),
         (["default"], "replace it with config default --yes"),
         (["show", "--config_file", "/nowhere/config.yaml"], "there is no such file"),
-        (["update", "--config_file", "/nowhere/config.yaml"], "notebook-accel config makes it"),
+        (["update", "--config_file", "/nowhere/config.yaml"], "create it with notebook-accel config"),
     ],
     ids=str,
 )

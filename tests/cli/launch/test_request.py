@@ -214,7 +214,7 @@ def test_a_notebook_runs_its_cells_on_every_rank(tmp_path: Path, monkeypatch: py
     assert made.elastic()[-6:] == ("--module", "notebook_accel.cli.launch.notebook_rank", how, "a.ipynb", "--lr", "1")
     with pytest.raises(ConfigurationError, match="no code cell with the tag other: its tags are train"):
         make("a.ipynb", cells=("tag:other",))
-    with pytest.raises(ConfigurationError, match="no folder nowhere"):
+    with pytest.raises(ConfigurationError, match="nowhere is not a writable folder"):
         make("a.ipynb", output="nowhere/b.ipynb")
     Path("b").mkdir()
     with pytest.raises(ConfigurationError, match="--output b is a folder"):

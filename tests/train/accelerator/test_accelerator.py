@@ -278,7 +278,7 @@ def changed_model() -> Any:
         (lambda: Accelerator().prepare({"a": parts()[1]}), "pass its elements one by one"),
         (lonely_scheduler, "a scheduler was prepared without its optimizer"),
         (lambda: Accelerator().prepare(*parts(), device_placement=[True]), "1 entries for 4 objects"),
-        (lambda: Accelerator(kwargs_handlers=[object()]), "which is none of DistributedDataParallelKwargs"),  # type: ignore[list-item]
+        (lambda: Accelerator(kwargs_handlers=[object()]), "which is not one of DistributedDataParallelKwargs"),  # type: ignore[list-item]
         (lambda: Accelerator(kwargs_handlers=[InitProcessGroupKwargs()] * 2), "two InitProcessGroupKwargs"),
         (
             lambda: Accelerator(split_batches=True, dataloader_config=DataLoaderConfiguration()),
@@ -290,7 +290,7 @@ def changed_model() -> Any:
             ),
             "were both given",
         ),
-        (lambda: GradientAccumulationPlugin(num_steps=0), "at least 1 batch"),
+        (lambda: GradientAccumulationPlugin(num_steps=0), "whole number of batches, at least 1"),
         (lambda: Accelerator(gradient_accumulation_steps=2.5), "num_steps=2.5"),  # type: ignore[arg-type]
         (lambda: setattr(Accelerator(), "gradient_accumulation_steps", 0), "num_steps=0"),
         (lambda: Accelerator(rng_types=["cpu"]), "rng_types='cpu' must be one of torch, cuda, generator"),

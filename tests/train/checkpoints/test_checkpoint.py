@@ -131,7 +131,7 @@ def test_a_file_that_would_run_code_is_refused(name: str, tmp_path: Path) -> Non
     setup.accelerator.register_for_checkpointing(Custom())
     setup.accelerator.save_state(tmp_path / "run")
     torch.save({"state": Trap(tmp_path / "mark")}, tmp_path / "run" / name)
-    with pytest.raises(ConfigurationError, match=f"{name} holds objects that could run code"):
+    with pytest.raises(ConfigurationError, match=f"{name} contains objects that could run code"):
         setup.accelerator.load_state(tmp_path / "run")
     assert not (tmp_path / "mark").exists()
 
@@ -212,7 +212,7 @@ def test_the_newest_is_loaded_and_counting_goes_on_from_it(tmp_path: Path) -> No
 def test_a_number_that_is_taken_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     numbered(tmp_path).accelerator.save_state()
     before = (tmp_path / "checkpoints" / "checkpoint_0" / "model.safetensors").stat()
-    with pytest.raises(ConfigurationError, match=r"checkpoint_0 is there already: load it to go on from it"):
+    with pytest.raises(ConfigurationError, match=r"checkpoint_0 already exists: load it to continue from it"):
         numbered(tmp_path).accelerator.save_state()
     assert (tmp_path / "checkpoints" / "checkpoint_0" / "model.safetensors").stat() == before
 
@@ -339,7 +339,7 @@ def test_a_checkpoint_with_other_registered_objects_is_refused(tmp_path: Path) -
     setup = Setup(Accelerator(cpu=True), count=1)
     setup.accelerator.save_state(tmp_path)
     setup.accelerator.register_for_checkpointing(Custom())
-    with pytest.raises(CheckpointError, match="the states of 0 registered objects, and here are 1"):
+    with pytest.raises(CheckpointError, match="the states of 0 registered objects, but this run has registered 1"):
         setup.accelerator.load_state(tmp_path)
 
 
@@ -438,7 +438,7 @@ def test_ddp_says_that_it_cannot_read_shards(checkpoints: Checkpoints, ranks: Ra
     assert checkpoints.saved["FSDP2"]  # saves
     with pytest.raises(RankError) as refused:
         ranks(load_on, str(checkpoints.folder / "FSDP2"), False)
-    message = "its weights are in shards, as FSDP saves them, and here every rank holds them whole"
+    message = "its weights are sharded, as FSDP saves them, but here every rank holds all weights"
     assert message in str(refused.value)
     assert isinstance(refused.value.__cause__, CheckpointError)
 

@@ -129,7 +129,7 @@ def test_an_index_that_would_run_code_is_refused(ranks: Ranks, whole: Cases, fol
     assert whole[case]  # saves
     shutil.copytree(folder / case, tmp_path / "run")
     (tmp_path / "run" / "optimizer_1" / ".metadata").write_bytes(pickle.dumps(Trap(tmp_path / "mark")))
-    with pytest.raises(RankError, match=r"could not read .*optimizer_1: .*the index of a checkpoint has no use"):
+    with pytest.raises(RankError, match=r"could not read .*optimizer_1: .*the index of a checkpoint must not contain"):
         ranks(train, case, str(tmp_path / "run"), True)
     assert not (tmp_path / "mark").exists()
 

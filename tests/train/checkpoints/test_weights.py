@@ -178,7 +178,7 @@ REFUSED = {
     "a size of nothing": (lambda f: weights.save_model({}, f, 0), "is not a size"),
     "a number among tensors": (
         lambda f: weights.save_model({"n": 3}, f),
-        "'n' is a int, and safetensors holds tensors",
+        "'n' is a int, but safetensors can contain only tensors",
     ),
     "no numbers": (lambda f: weights.save_model({"n": torch.ones(2, device="meta")}, f), "on the meta device"),
     "nothing to load": (lambda f: weights.files(f), "holds no weights: expected one of model.safetensors"),

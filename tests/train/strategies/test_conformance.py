@@ -257,10 +257,10 @@ def test_a_model_without_storage_gets_it_in_shards(ranks: Ranks) -> None:
         (lambda: Accelerator(torch_tp_plugin=TorchTensorParallelPlugin(tp_size=2)), "needs a plan"),
         (lambda: Accelerator(**tensor_parallel()), "tp_size=2 does not divide the 1 ranks"),
         (lambda: Accelerator(**tensor_parallel(), **fsdp()), "fsdp_plugin has no effect"),
-        (lambda: Accelerator(deepspeed_plugin=object()), "deepspeed_plugin asks for something that is not here"),
-        (lambda: fsdp(fsdp_version=1), "parameters are sharded by FSDP2"),
-        (lambda: fsdp(sharding_strategy="NO_SHARD"), "leave the plugin out, which uses DDP"),
-        (lambda: fsdp(sharding_strategy="SOME"), "is no way to shard"),
+        (lambda: Accelerator(deepspeed_plugin=object()), "deepspeed_plugin is not supported"),
+        (lambda: fsdp(fsdp_version=1), "only FSDP2 is supported"),
+        (lambda: fsdp(sharding_strategy="NO_SHARD"), "leave the plugin out to use DDP"),
+        (lambda: fsdp(sharding_strategy="SOME"), "is not a strategy"),
         (lambda: fsdp(backward_prefetch="BACKWARD_POST"), "would have no effect"),
         (lambda: fsdp(use_orig_params=False), "would have no effect"),
         (lambda: fsdp(min_num_params=3), "min_num_params has no effect"),
@@ -304,8 +304,8 @@ UNSHARDABLE: dict[str, Any] = {
     "the model has no layer of class Blok": (prepared, fsdp, {"transformer_cls_names_to_wrap": ["Blok"]}),
     "auto_wrap_policy chooses none": (prepared, fsdp, {"activation_checkpointing": True}),
     "'bloks'": (prepared, tensor_parallel, {"up": "bloks"}),
-    "already made a step can't follow its parameters": (stepped_before,),
-    "join_uneven_inputs is not possible": (joined,),
+    "already made a step can't be sharded": (stepped_before,),
+    "join_uneven_inputs does not work": (joined,),
 }
 """By what is said of them."""
 
