@@ -84,7 +84,9 @@ def test_a_head_that_is_not_there_is_told_at_once():
 def test_where_no_cluster_is_there_is_advice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))  # where Ray notes which cluster a machine is a node of
     monkeypatch.setattr("ray._private.services.find_gcs_addresses", set)  # which looks at all processes
-    with pytest.raises(ClusterError, match=r"it is of none.*ray start --head.*cluster='ray://HOST:10001'"):
+    with pytest.raises(
+        ClusterError, match=r"needs this machine to be a node.*ray start --head.*cluster='ray://HOST:10001'"
+    ):
         ray_advice.locate("auto")
 
 
@@ -95,7 +97,7 @@ def test_a_client_server_that_does_not_serve_is_given_up_in_time(monkeypatch: py
     monkeypatch.setattr(engine_module, "JOIN_TIMEOUTS", (0.1, 0.2))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         engine = ClusterEngine(f"ray://127.0.0.1:{silent.getsockname()[1]}")
-        with pytest.raises(LaunchError, match=r"not begun to serve.* within 0.2 s.*GRPC_ENABLE_FORK_SUPPORT=0"):
+        with pytest.raises(LaunchError, match=r"did not start to serve.* within 0.2 s.*GRPC_ENABLE_FORK_SUPPORT=0"):
             engine.survey()
     assert ["within 0.1 s" in text for text in told] == [True]
     assert engine.bridge is None

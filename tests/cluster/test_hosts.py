@@ -166,7 +166,7 @@ def test_an_interrupt_ends_all_ranks_on_both_machines(machines: Machines, notebo
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"RAY_AUTH_MODE": None}, "is used without a token: whoever reaches it can run code on all of its machines"),
+        ({"RAY_AUTH_MODE": None}, "is used without a token: anyone who can reach it can run code on all of its"),
         ({"RAY_AUTH_TOKEN": "0" * 64}, "did not accept this notebook's token"),
         ({"RAY_AUTH_TOKEN": None, "HOME": "/nowhere"}, "this notebook has no token"),
     ],

@@ -328,5 +328,7 @@ def test_what_cannot_work_is_refused(name: str, tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_tracker_that_lacks_a_part_is_refused() -> None:
-    with pytest.raises(NotImplementedError, match="Nameless is not a complete tracker: it does not define name, tracker"):
+    with pytest.raises(
+        NotImplementedError, match="Nameless is not a complete tracker: it does not define name, tracker"
+    ):
         Nameless()

@@ -1,8 +1,7 @@
-"""A connection between the bridge and an agent: authenticated both ways, and carrying frames.
+"""An authenticated connection for frames between the bridge and an agent.
 
-Who calls proves that it knows the secret of this one start, and is shown the same, before anything else is read; and
-nothing is ever unpickled. What is said afterwards travels in the clear, as between the ranks themselves: the network is
-to be private.
+Before anything else is read, each side proves that it knows the secret of this start. Nothing is ever unpickled. Frames
+are not encrypted, and neither is the traffic between ranks, so the network must be private.
 
 Source: the challenge and answer are those of `multiprocessing.connection`.
 """
@@ -21,25 +20,25 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from notebook_accel.launch.cluster.protocol import LEASE, Frame
 
 TIMEOUT = 10
-"""Seconds within which each side answers during authentication."""
+"""How many seconds each side has to answer during authentication."""
 _MOST = 16 * 2**20
-"""Bytes of the part of a message that holds its objects; what is large is in blobs."""
+"""The most bytes of a message's JSON part; large data is in blobs."""
 
 
 class FrameConnection:
-    """One end. One thread may send while another receives."""
+    """One end of a connection. One thread may send while another receives."""
 
     def __init__(self, connection: Connection, address: str) -> None:
         self._connection = connection
         self._sending = threading.Lock()
         self.address = address
-        """This end's, where the other has reached it."""
+        """The address at which the other end has reached this one."""
 
     def fileno(self) -> int:
         return self._connection.fileno()
 
     def send(self, frames: Sequence[Frame]) -> None:
-        """Sends frames together, perhaps none.
+        """Sends frames together; the list may be empty.
 
         Raises:
             OSError: The other end is gone.
@@ -52,11 +51,11 @@ class FrameConnection:
                 self._connection.send_bytes(every[0] if len(every) == 1 else b"".join(every))
 
     def receive(self) -> list[Frame]:
-        """Waits for what is sent together.
+        """Waits for frames that were sent together.
 
         Raises:
-            OSError: The other end is gone. (EOFError too.)
-            ValueError: It does not speak as it should.
+            OSError: The other end is gone; also raised as EOFError.
+            ValueError: The other end does not follow the protocol.
         """
         heads = json.loads(self._connection.recv_bytes(_MOST))
         every = self._connection.recv_bytes() if any(lengths for _, lengths in heads) else b""
@@ -71,17 +70,17 @@ class FrameConnection:
         return frames
 
     def close(self) -> None:
-        """Shuts the connection down, which ends a `receive` that waits."""
+        """Shuts the connection down, which ends a waiting `receive`."""
         with contextlib.suppress(OSError), _as_socket(self._connection) as link:
             link.shutdown(socket.SHUT_RDWR)
 
 
 def answer(caller: socket.socket, secret: bytes) -> FrameConnection:
-    """Lets one in that knows the secret.
+    """Accepts a connection from a caller that knows the secret.
 
     Raises:
-        AuthenticationError: It does not.
-        OSError: It has hung up, or says nothing. (EOFError too.)
+        AuthenticationError: The caller does not know the secret.
+        OSError: The caller has disconnected or does not answer; also raised as EOFError.
     """
     connection, address = _connection(caller)
     try:
@@ -97,8 +96,8 @@ def call(host: str, port: int, secret: bytes) -> FrameConnection:
     """Calls the bridge.
 
     Raises:
-        AuthenticationError: It is not the one that knows the secret.
-        OSError: It can't be reached. (EOFError too.)
+        AuthenticationError: The other end does not know the secret.
+        OSError: The bridge can't be reached; also raised as EOFError.
     """
     connection, address = _connection(socket.create_connection((host, port), TIMEOUT))
     try:
@@ -124,14 +123,14 @@ def _connection(link: socket.socket) -> tuple[Connection, str]:
 def _authenticated(connection: Connection, address: str) -> FrameConnection:
     with _as_socket(connection) as link:
         _set_receive_timeout(link, 0)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # a cable that was pulled is noticed where something is being sent
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # a lost network shows only while data is being sent
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * LEASE))
     return FrameConnection(connection, address)
 
 
 @contextlib.contextmanager
 def _as_socket(connection: Connection) -> Iterator[socket.socket]:
-    """The same as a socket, whose end is not the connection's."""
+    """Yields a socket for the connection; the connection stays open afterwards."""
     link = socket.socket(fileno=connection.fileno())
     try:
         yield link
@@ -140,7 +139,7 @@ def _as_socket(connection: Connection) -> Iterator[socket.socket]:
 
 
 def _set_receive_timeout(link: socket.socket, seconds: int) -> None:
-    """How long a read may take; 0: for ever. `settimeout` is Python's alone, and `Connection` reads beneath it."""
+    """Sets the timeout of reads; 0 for none. `settimeout` has no effect on `Connection`, which calls `read` itself."""
     link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, 0))
 
 

@@ -1,7 +1,7 @@
 """The frames that bridge and agents exchange.
 
-A frame is a JSON object and blobs, like a message of `stream`; descriptors cannot cross nodes, so what they stand for
-travels as a blob. `op` says what it is:
+A frame is a JSON object and blobs, like a message of `stream`. Descriptors cannot be sent to another node, so a blob
+carries the content instead. `op` is the kind of frame:
 
     to an agent    offer     open a rendezvous, for some later group
                    compare   the folders of a group that the node may share
@@ -29,12 +29,12 @@ from collections.abc import Sequence
 from typing import Any
 
 Frame = tuple[dict[str, Any], Sequence[Any]]
-"""The object, and its blobs."""
+"""The JSON object and its blobs."""
 
 UNREAD = 2 * 2**20
-"""The most unread bytes of one rank. Beyond, its agent stops reading, and the rank waits as at a full pipe."""
+"""The most unread bytes of one rank. Beyond that, its agent stops reading, and the rank waits as at a full pipe."""
 SILENCE = 20.0
-"""Seconds without a frame after which a node is lost."""
+"""Seconds without a frame after which a node is considered lost."""
 LEASE = 30.0
 """Seconds without a poll after which an agent ends its ranks."""
 WAIT = 2.0
@@ -42,5 +42,5 @@ WAIT = 2.0
 
 
 def weight(blobs: Sequence[Any]) -> int:
-    """Bytes that a frame with these blobs counts for."""
+    """The number of bytes that a frame with these blobs counts for."""
     return sum(memoryview(blob).nbytes for blob in blobs) + 64

@@ -1,7 +1,7 @@
-"""The notebook's own folders on other nodes: its working directory, and those that it imports its own modules from.
+"""The notebook's folders on other nodes: its working directory, and the folders of its own modules.
 
-A folder that is the same there, because machines share a file system, is used as it is. Of any other the files are
-sent, and later those that have changed.
+A folder on a shared file system, which is the same on the other node, is used as it is. For any other folder, all files
+are sent at first, and later those that have changed.
 """
 
 from __future__ import annotations
@@ -26,28 +26,32 @@ _MARKER = ".notebook-accel-"
 _BATCH = 8 * 2**20
 
 Stamp = tuple[int, int, int]
-"""Of a file: its size, when it was changed, its permissions."""
+"""A file's size, modification time and permissions."""
 
 
 # On an agent's node
 
 
 class Folders:
-    """Where the notebook's folders are on this node.
+    """The locations of the notebook's folders on this node.
 
     Args:
-        home: A folder for those that are sent.
+        home: A folder for the folders that are sent.
     """
 
     def __init__(self, home: str) -> None:
         self._home = home
         self._received: dict[str, str] = {}
-        """Those that are sent."""
+        """The local path of each folder that is sent, by its path in the notebook."""
         self.paths: dict[str, str] = {}
-        """By their path in the notebook."""
+        """The local path of each folder, by its path in the notebook."""
 
     def compare(self, requested: Mapping[str, str]) -> list[str]:
-        """Which of these folders, each with the name of a file that is in it now, this machine does not share."""
+        """Returns the folders that this machine does not share.
+
+        Args:
+            requested: For each folder, the name of a marker file that is in it now.
+        """
         lacking = []
         for path, marker in requested.items():
             if marker and os.path.exists(os.path.join(path, marker)):
@@ -60,7 +64,7 @@ class Folders:
         return lacking
 
     def take(self, header: Mapping[str, Any], blobs: Sequence[Any]) -> None:
-        """Writes files that have changed, and removes those that are gone."""
+        """Writes changed files, and removes deleted ones."""
         place = self.paths[header["path"]]
         for name in header["gone"]:
             with contextlib.suppress(OSError):
@@ -74,38 +78,38 @@ class Folders:
             os.utime(path, ns=(changed, changed))
 
 
-# Beside the notebook
+# On the notebook's node
 
 
 @dataclass
 class SentFolders:
-    """What one node has of the notebook's folders."""
+    """The state of the notebook's folders on one node."""
 
     shared: set[str] = field(default_factory=set)
-    """Folders that are the same there."""
+    """Folders that the node shares."""
     sent: dict[str, dict[str, Stamp]] = field(default_factory=dict)
     """The files that were sent, by folder."""
 
     def unknown(self, folders: Sequence[str]) -> list[str]:
-        """Those of which nothing is known yet."""
+        """The folders for which it is not known whether the node shares them."""
         return [folder for folder in folders if folder not in self.shared and folder not in self.sent]
 
     def lacking(self, folders: Sequence[str]) -> list[str]:
-        """Those whose files the machine is sent."""
+        """The folders whose files must be sent to the machine."""
         return [folder for folder in folders if folder not in self.shared]
 
     def add_answer(self, requested: Sequence[str], lacking: Sequence[str]) -> None:
-        """Takes in which of the folders that were asked for the machine does not share."""
+        """Records the answer of a machine: which of the requested folders it does not share."""
         self.shared.update(set(requested) - set(lacking))
         for folder in lacking:
             self.sent.setdefault(folder, {})
 
     def updates(self, folders: Sequence[str], scans: Mapping[str, Mapping[str, Stamp]]) -> Iterator[Frame]:
-        """The frames that bring the machine up to date.
+        """Makes the frames that bring the machine up to date.
 
         Args:
-            folders: Which.
-            scans: What is in those of them that it lacks.
+            folders: The folders.
+            scans: The current files of those that the machine does not share.
         """
         for folder in self.lacking(folders):
             before, now = self.sent[folder], scans[folder]
@@ -118,7 +122,7 @@ def _frames(folder: str, changed: Mapping[str, Stamp], gone: Sequence[str]) -> I
     files: list[tuple[str, Stamp]] = []
     blobs: list[bytes] = []
     for name, stamp in changed.items():
-        with contextlib.suppress(OSError):  # it has gone just now
+        with contextlib.suppress(OSError):  # it has just been deleted
             with open(os.path.join(folder, name), "rb") as file:
                 blobs.append(file.read())
             files.append((name, stamp))
@@ -131,7 +135,7 @@ def _frames(folder: str, changed: Mapping[str, Stamp], gone: Sequence[str]) -> I
 
 @contextlib.contextmanager
 def marked(folders: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Has each folder hold a file that no other has, and tells its name; an empty one where nothing may be written."""
+    """Puts a unique marker file into each folder; yields the names, empty for a folder that is not writable."""
     with contextlib.ExitStack() as stack:
         found = {}
         for folder in folders:
@@ -143,10 +147,10 @@ def marked(folders: Sequence[str]) -> Iterator[dict[str, str]]:
 
 
 def scan(folder: str) -> dict[str, Stamp]:
-    """The files of a folder, without what tools have put there.
+    """The files of a folder, without those that tools have put there.
 
     Raises:
-        ClusterError: It holds too much to be sent.
+        ClusterError: The folder is too large to be sent.
     """
     found: dict[str, Stamp] = {}
     total = 0
@@ -162,9 +166,9 @@ def scan(folder: str) -> dict[str, Stamp]:
                 total += stat.st_size
         if total > MOST_BYTES or len(found) > MOST_FILES:
             raise ClusterError(
-                f"{folder} is to be sent to the machines of the cluster, and holds more than {MOST_BYTES // 10**6} MB "
-                f"or {MOST_FILES} files. Work in a folder that holds little but code, or in one on a file system that "
-                "all machines share, which is used as it is; data belongs elsewhere."
+                f"{folder} must be sent to the machines of the cluster, but contains more than {MOST_BYTES // 10**6} "
+                f"MB or {MOST_FILES} files. Work in a folder that contains little but code, or in one on a file system "
+                "that all machines share, which is used as it is, and keep data elsewhere."
             )
     return found
 

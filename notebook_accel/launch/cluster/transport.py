@@ -1,4 +1,4 @@
-"""The contract of a transport: how a bridge reaches nodes through a cluster's own library."""
+"""The contract of a transport, through which a bridge reaches nodes with a cluster's own library."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ class Node(Protocol):
     host: str
     address: str
     offset: float
-    """Seconds by which its clock is ahead of the bridge's."""
+    """How many seconds its clock is ahead of the bridge's."""
 
     def send(self, frames: Sequence[Frame]) -> None:
-        """Sends frames, in order, without waiting. Those to a node that is lost are dropped."""
+        """Sends frames, in order, without waiting. Frames to a lost node are dropped."""
 
     def listen(self, on_frames: Callable[[Sequence[Frame]], object], on_lost: Callable[[str], object]) -> None:
-        """Has `hear` called with what comes, at least every few seconds, and `lose` once with why nothing more does.
+        """Starts to call `hear` with arriving frames, at least every few seconds, and `lose` once, with the reason.
 
         Both are called on a thread of the transport.
         """
 
 
 class Transport(Protocol):
-    """A cluster. All methods are called on one thread, which may wait."""
+    """A cluster. All methods are called on one thread, which may block."""
 
     def connect(self, patience: float) -> None:
-        """Joins the cluster, in so many seconds where it may be stuck.
+        """Joins the cluster; gives up after this many seconds if the connection may be stuck.
 
         Raises:
-            ClusterError: It can't be reached, or is not to be trusted.
+            ClusterError: The cluster can't be reached, or is not trusted.
         """
 
     def survey(self) -> list[NodeInfo]:
-        """The nodes that are there."""
+        """The available nodes."""
 
     def start(self, machines: NodeRequest, environ: Mapping[str, str]) -> tuple[Any, list[Node]]:
-        """Starts agents; returns what `stop` takes, and the nodes in the order of their addresses.
+        """Starts agents; returns a handle for `stop`, and the nodes in the order of their addresses.
 
         Raises:
             ClusterError: There are too few nodes, or their versions differ from this one's.
         """
 
     def share(self, data: bytes) -> Any:
-        """A blob for several nodes, in the form in which it travels best."""
+        """Prepares a blob for several nodes, in the form that is most efficient to send."""
 
     def stop(self, started: Any) -> None:
         """Ends the agents of one `start`."""
@@ -58,8 +58,8 @@ class ClusterError(Exception):
     """An error that the user can fix; the text says how.
 
     Args:
-        text: What it is.
-        again: Another process, beside the same cluster, may succeed.
+        text: The message.
+        again: Whether another process, on the same cluster, may succeed.
     """
 
     def __init__(self, text: str, *, again: bool = False) -> None:

@@ -16,7 +16,7 @@ from notebook_accel.launch.server.preloading import end_threads
 _MADV_COLLAPSE = 25
 _HUGE_PAGE = 2 * 2**20
 _PERMANENT = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
-"""Errors of `madvise` that will not go away: for this memory, or on this system. Any other means that it is busy."""
+"""Permanent errors of `madvise`, for this memory or on this system. Any other error means that the memory is busy."""
 
 
 class Unwind(BaseException):
@@ -25,7 +25,7 @@ class Unwind(BaseException):
     def __init__(self, role: Callable[[], object]) -> None:
         super().__init__()
         self.role = role
-        """What the fork runs once the stack is unwound."""
+        """The function that the fork runs once the stack is unwound."""
 
 
 def fork(role: Callable[[int], object], *, without: socket.socket | None = None) -> int:
@@ -46,24 +46,24 @@ def fork(role: Callable[[int], object], *, without: socket.socket | None = None)
 
 
 def before_imports() -> None:
-    """Prepares for imports: they shall be fast, and leave nothing behind that every fork would pay for."""
+    """Prepares for imports, so that they are fast and leave nothing behind that every fork would pay for."""
     # OpenBLAS then loads without its thread pool, which each fork would otherwise start again and spin in. A rank that
     # may have several threads starts them when its limit is set.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    gc.disable()  # imports leave hardly any garbage, and collecting it takes a tenth of their time
+    gc.disable()  # imports leave hardly any garbage, but collecting it takes a tenth of their time
 
 
 def prepare() -> None:
-    """Prepares for forks: their garbage collector shall not write to, and so copy, the pages that they share."""
+    """Prepares for forks, so that their garbage collectors do not write to, and thereby copy, shared pages."""
     gc.freeze()
-    end_threads()  # takes milliseconds, which the first launch need not wait for
+    end_threads()  # takes milliseconds, so it is done before the first launch
 
 
 def use_huge_pages() -> Iterator[None]:
     """Moves this process's memory into huge pages, one at each step, where Linux 6.1 or later can.
 
-    A fork copies one entry for a huge page where it copies 512 for small ones, and ends as much faster. All of it takes
-    about a second.
+    A fork copies one page table entry for a huge page instead of 512 for small pages, and exits faster to the same
+    degree. Moving everything takes about a second.
     """
     if sys.platform != "linux":
         return

@@ -1,4 +1,4 @@
-"""One group of ranks, from the fork server's side."""
+"""The fork server's record of one group of ranks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Group:
     """Ranks to start once all nodes have joined the rendezvous."""
     has_rendezvous: bool = False
     exits_expected: bool = False
-    """All ranks have sent their results and exit by themselves within moments: closing the group need not kill them."""
+    """All ranks have sent their results and are about to exit by themselves, so closing the group needs no kill."""
     failed: bool = False
-    """Not all of its ranks could be started; the rest are not started either."""
+    """Some rank could not be started, so the others are not started either."""
     closed: bool = False
 
     @property
@@ -35,7 +35,7 @@ class Group:
         return self.closed and not self.pids
 
     def signal(self, rank: int, signum: int) -> None:
-        """Sends a signal to a rank; a kill also ends what shares its process group."""
+        """Sends a signal to a rank; SIGKILL goes to its whole process group."""
         for message in [each for each in self.pending if each.header["rank"] == rank]:
             self.pending.remove(message)  # it has not been started, and never will be
             close_all(message.fds)
@@ -63,7 +63,7 @@ class Group:
             self.channel.send({"rank": rank, "status": status, "at": time.time(), "peak": peak})
 
     def fail(self, error: str) -> None:
-        """Sends the kernel why the ranks can't be started, upon which it closes the group."""
+        """Sends the kernel the reason why the ranks can't be started; the kernel then closes the group."""
         self.failed = True
         with contextlib.suppress(OSError):
             self.channel.send({"error": error})

@@ -4,13 +4,13 @@
       │  ╲─── group ────▶   │  fork, or spawn
       ╰── channel, pipes ─▶ ranks
 
-On the control socket the kernel opens groups, and requests a successor that has more modules imported. Each group has a
-socket of its own, on which the kernel starts and signals ranks and receives their exit statuses. When the kernel ends
-or closes a group, its ranks are killed.
+On the control socket, the kernel opens groups, and requests a successor that has imported more modules. Each group has
+its own socket, on which the kernel starts and signals ranks and receives their exit statuses. When the kernel ends or
+closes a group, the group's ranks are killed.
 
-A fork copies only the thread that calls it, and no state of a device: locks that other threads hold stay locked
-forever, and CUDA refuses to work. So the server imports torch, but opens no device and starts no thread. What runs
-here: `main` imports, and `Server.run` is the loop. While idle it forks warm ranks, which wait for a launch.
+A fork copies only the calling thread and no device state, so that locks held by other threads stay locked forever and
+CUDA refuses to work. The server therefore imports torch, but opens no device and starts no thread. `main` imports, and
+`Server.run` is the loop. While idle, the server forks warm ranks, which wait for a launch.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ PRELOADED: Mapping[str, Sequence[str]] = {
     "spawn": (),  # a fresh interpreter inherits nothing
     "xla": (*_MODULES, *supervisor.MODULES),
 }
-"""What the server imports before it serves, by start method."""
+"""The modules that the server imports before it serves, by start method."""
 
 
 @dataclass(frozen=True)
 class _ForkRole:
-    """What forks of the server become: ranks, or supervisors of TPU ranks."""
+    """The role of a fork of the server: a rank, or the supervisor of TPU ranks."""
 
     become: Callable[[RankStart, int], object]
-    """Runs in a fork that is made for a launch."""
+    """Runs in a fork that was made for a launch."""
     stand_by: Callable[[Channel, int], object]
-    """Runs in a warm one, which waits for a launch."""
+    """Runs in a warm fork, which waits for a launch."""
     warm_at_start: int
-    """How many warm ones there are before the first launch."""
+    """The number of warm forks before the first launch."""
 
 
 _FORK_ROLES = {
@@ -72,7 +72,7 @@ _FORK_ROLES = {
 _QUIET_SECONDS = 0.02
 """Seconds without a request before the server does its next chore."""
 _QUIET_SECONDS_WITH_GROUPS = 0.5
-"""The same while there are groups. By then their ranks have started, and most short launches have ended."""
+"""The same while there are groups. After this time their ranks have started, and most short launches have ended."""
 _LOOPBACK = "127.0.0.1"
 
 
@@ -117,7 +117,7 @@ class Server:
         os._exit(0)
 
     def _next_chore(self) -> Callable[[], None] | None:
-        """The next step of preparing for a launch, of some milliseconds, while no request comes."""
+        """Does the next step of preparing for a launch, which takes milliseconds, while there are no requests."""
         if self._method == "spawn" or self._retired:
             return None
         if self._groups:
@@ -136,7 +136,7 @@ class Server:
             self._huge_pages = None
 
     def _open_empty_group(self) -> None:
-        """Opens a group without ranks. The memory that every group writes to is copied now, not during a launch."""
+        """Opens a group without ranks, so that memory that every group writes to is copied now, not in a launch."""
         self._has_opened_empty_group = True
         local, remote = pair()
         self._open(remote.detach())
@@ -149,7 +149,7 @@ class Server:
             end.setblocking(False)
         signal.set_wakeup_fd(self._wakeup[1].fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        # What started the kernel may have blocked signals, or a package as it was imported, and ranks inherit the mask.
+        # The kernel's parent, or a package during its import, may have blocked signals, and ranks inherit the mask.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_child)
         self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
@@ -176,7 +176,7 @@ class Server:
             group.release()
 
     def _exit_with_kernel(self) -> None:
-        """Kills all ranks, and exits: the kernel has ended."""
+        """Kills all ranks and exits, because the kernel has ended."""
         for group in self._groups.values():
             group.kill()
         self._kill_leftovers()
@@ -262,12 +262,12 @@ class Server:
     # Ranks
 
     def _open_store(self, group: Group, message: Message) -> None:
-        """Opens the group's store. On a single node no rank waits for it: the socket already listens."""
+        """Opens the group's store. On a single node, no rank waits for it, since the socket already listens."""
         group.has_rendezvous = message.header["num_nodes"] == 1
         try:
             self._store.open({**message.header, "op": "open", "group": group.number}, message.fds)
         except OSError as error:
-            group.fail(f"the ranks have no place to meet: its process can't be started: {explain_refusal(error)}")
+            group.fail(f"the process for the ranks' rendezvous can't be started: {explain_refusal(error)}")
         finally:
             close_all(message.fds)
 
@@ -295,13 +295,13 @@ class Server:
         """Starts the process of a rank: a warm rank if there is one, otherwise a fork or a new interpreter.
 
         Raises:
-            OSError: The system refuses.
+            OSError: The system refuses to start it.
         """
         if self._method == "spawn":
             return spawn(f"{rank_main.__name__}:main", start.fds, start.environment, start.options())
         return self._warm_ranks.assign(message) or forking.fork(partial(self._role.become, start))
 
-    # Children that end
+    # The end of child processes
 
     def _on_child(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -326,12 +326,12 @@ class Server:
                 self._kill_leftovers()  # a process that a rank left behind may have left children of its own
 
     def _kill_leftovers(self) -> None:
-        """Kills processes that ranks have left behind, once no rank is left that could own one."""
+        """Kills processes that ranks have left behind, once there is no rank that could own one."""
         if any(group.pids for group in self._groups.values()):
             return
         own = {self._store.pid, *self._successors}
         for pid in children.pids():
-            # What shares this session belongs to no rank: a store, a successor, or the successor of one that has ended.
+            # Processes in this session belong to no rank: a store, a successor, or the successor of one that has ended.
             if pid not in own and pid not in self._warm_ranks and not children.shares_session(pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -339,10 +339,10 @@ class Server:
     # The next server
 
     def _fork_successor(self, request: Mapping[str, Any], fd: int) -> None:
-        """Forks a successor, which imports modules while this server goes on serving. It may serve another kernel."""
+        """Forks a successor, which imports modules while this server keeps serving. It may serve another kernel."""
 
         def become_successor(parent: int) -> None:
-            # It reads no socket as it imports, and so would miss the kernel's end: until then it ends with this server.
+            # During imports it reads no socket and would miss the kernel's end, so until then it ends with this server.
             libc.die_with_parent(parent)
             process_setup.set_environment(request["env"])  # the variables that the notebook's own imports saw
             forking.before_imports()

@@ -1,4 +1,4 @@
-"""Imports modules ahead of the forks, as long as a fork stays safe: no thread is running and no device is open."""
+"""Imports modules before the forks, as long as forking is safe: no thread is running and no device is open."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable, Sequence
 
 RANKS_ONLY = frozenset({"jax", "tensorflow", "keras"})
-"""Packages that only ranks import, whatever the notebook has: their native code does not survive a fork, and
-they read at import time what a launch sets, such as `JAX_PLATFORMS` and `KERAS_BACKEND`."""
+"""Packages that only ranks import, even if the notebook has imported them: their native code does not survive a fork,
+and they read variables that a launch sets, such as `JAX_PLATFORMS` and `KERAS_BACKEND`, at import time."""
 _DEVICE_FILES = ("/dev/nvidia", "/dev/accel", "/dev/vfio", "/dev/kfd")
 
 
 def import_all(modules: Sequence[str], announce: Callable[[str], object]) -> str | None:
-    """Imports what can be imported; returns the first package after which a fork is no longer safe.
+    """Imports the modules that it can; returns the first package after which forking is no longer safe.
 
     Each package is announced before it is imported, since an import may end the process.
     """
@@ -28,10 +28,12 @@ def import_all(modules: Sequence[str], announce: Callable[[str], object]) -> str
             continue
         announce(package)
         for name in names:
-            # Whatever is wrong with it, the rank that imports it raises the same error where the user sees it.
+            # The rank that imports it raises the same error where the user can see it.
             with contextlib.suppress(BaseException):
                 importlib.import_module(name)
-        if not is_safe_to_fork() or RANKS_ONLY & sys.modules.keys() - before:  # it may have imported one of those
+        if (
+            not is_safe_to_fork() or RANKS_ONLY & sys.modules.keys() - before
+        ):  # it may have imported one of those packages
             return package
     return None
 
@@ -44,11 +46,11 @@ def is_safe_to_fork() -> bool:
 
 
 def end_threads() -> None:
-    """Ends the threads of libraries such as OpenBLAS, which do that themselves when the process forks."""
+    """Ends the threads of libraries such as OpenBLAS, which do so themselves when the process forks."""
     try:
         pid = os.fork()
     except OSError:
-        return  # a library ends its threads before the fork itself, so also if that fails
+        return  # threads end before the fork, so also if it fails
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)

@@ -106,7 +106,7 @@ class Logbook:
         if self._chosen and not self.trackers and not self._warned:
             self._warned = True
             _log.warning(
-                "%s received no values because no run is open: call init_trackers before logging, and end_training "
+                "%s received no values, since no run is open: call init_trackers before logging, and end_training "
                 "afterwards.", ", ".join(self._names()),
             )  # fmt: skip
         for tracker in self.trackers:

@@ -195,7 +195,7 @@ def test_another_gets_the_files_and_later_those_that_have_changed(project: Path,
 
 def test_a_folder_that_holds_too_much_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_folders, "MOST_BYTES", 5)
-    with pytest.raises(ClusterError, match=r"is to be sent to the machines.*a file system that all machines share"):
+    with pytest.raises(ClusterError, match=r"must be sent to the machines.*a file system that all machines share"):
         shared_folders.scan(str(project))
 
 

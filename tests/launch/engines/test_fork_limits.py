@@ -113,7 +113,7 @@ def test_a_store_that_cannot_be_forked_fails_the_launch_alone(engine: ServerEngi
         with no_more_processes(server):
             first.kill()
             assert not outlive([first.pid])
-            with pytest.raises(LaunchError, match="have no place to meet") as raised, Group(engine) as group:
+            with pytest.raises(LaunchError, match="the ranks' rendezvous") as raised, Group(engine) as group:
                 group.wait_for_exits()
             assert LIMITED.search(str(raised.value)), raised.value
         assert run(engine, calls.reduce, size=2) == [3.0, 3.0]

@@ -300,7 +300,7 @@ def changed_model() -> Any:
             lambda: Accelerator(project_dir="a", project_config=ProjectConfiguration(project_dir="b")),
             "contradicts project_config",
         ),
-        (lambda: DistributedDataParallelKwargs(comm_wrapper=DDPCommunicationHookType.POWER_SGD), "wraps nothing"),
+        (lambda: DistributedDataParallelKwargs(comm_wrapper=DDPCommunicationHookType.POWER_SGD), "is not a wrapper"),
         (lambda: DistributedDataParallelKwargs(comm_state_option={"a": 1}), "comm_state_option has no effect"),
         (lambda: Accelerator().save_state("x", some=1), "save_state has no argument some"),
     ],

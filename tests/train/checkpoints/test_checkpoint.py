@@ -279,7 +279,7 @@ REFUSED: dict[str, tuple[Callable[[Setup, Path], object], type[Exception], str]]
             s.accelerator.save_state(f / "run"),
         ),
         ConfigurationError,
-        r"the state of Custom \(registered object 0\) holds datetime.date",
+        r"the state of Custom \(registered object 0\) contains datetime.date",
     ),
     "an argument that nobody knows": (
         lambda s, f: s.accelerator.save_state(f / "run", exclude_frozen_parameters=True),

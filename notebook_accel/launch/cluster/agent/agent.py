@@ -1,6 +1,7 @@
-"""The agent of one node: starts ranks there on a fork server of its own, and relays between them and the bridge.
+"""The agent of a node: starts ranks on its own fork server, and relays messages between them and the bridge.
 
-It knows no cluster. Its host calls `deliver` and `poll`, from any thread; a thread of the agent does all else.
+It does not depend on the kind of cluster. Its host calls `deliver` and `poll`, from any thread; the agent's own thread
+does all other work.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class NodeAgent:
     """Runs groups of ranks on this node.
 
     Args:
-        address: This machine's, where the others reach it.
-        environ: What the ranks to come are told; the rest of their environment is this machine's.
+        address: The address at which other machines reach this one.
+        environ: Environment variables to set for future ranks; the rest of their environment is this machine's.
     """
 
     def __init__(self, address: str, environ: Mapping[str, str]) -> None:
@@ -56,17 +57,17 @@ class NodeAgent:
         self._selector = selectors.DefaultSelector()
         self._groups: dict[int, LocalGroup] = {}
         self._offers: dict[int, socket.socket] = {}
-        """Listeners for the rendezvous of later groups, by port. They already listen: no launch waits for them."""
+        """Listeners for the rendezvous of later groups, by port. They already listen, so no launch waits for them."""
         self._folder = tempfile.mkdtemp(prefix="notebook-accel-")
         self._folders = Folders(self._folder)
         self._environ = _own_environment()
         self._import_environ: Mapping[str, str] = self._environ
-        """The environment of preloading imports: the same, with what the notebook has set."""
+        """The environment for preloading imports: this node's, with the variables that the notebook has set."""
         self._last_poll = math.inf
-        """When the last poll began or ended; infinite before the first."""
+        """When the last poll began or ended; infinity before the first."""
         self._closing = False
         self._failure = ""
-        """Why its own thread has failed."""
+        """Why the agent's thread failed; empty while it has not."""
         self._engine = ServerEngine("fork", detached=True)
         self._engine.warm({**self._environ, **environ})
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_wakeup)
@@ -76,7 +77,7 @@ class NodeAgent:
     # Called by the host
 
     def info(self) -> dict[str, Any]:
-        """What the bridge compares, and this node's clock."""
+        """Returns the values that the bridge compares with its own, and this node's clock."""
         return {
             "host": socket.gethostname(),
             "address": self._address,
@@ -86,7 +87,7 @@ class NodeAgent:
         }
 
     def deliver(self, number: int, frames: Sequence[Frame]) -> None:
-        """Takes frames. The calls are numbered from 0; one that comes too early waits for those before it."""
+        """Takes frames. Calls are numbered from 0; one that arrives early waits for those before it."""
         with self._lock:
             self._out_of_order[number] = frames
             while self._expected in self._out_of_order:
@@ -95,9 +96,14 @@ class NodeAgent:
         self._wake()
 
     def poll(self, after: int, wait: float) -> tuple[int, list[Frame]]:
-        """What there is to tell beyond what `after` counts, which has arrived; waits for it, at most so many seconds.
+        """Returns the next frames to send, and acknowledges the earlier ones.
 
-        Returns what the next call is to give as `after`, and the frames.
+        Args:
+            after: The number of the last frame that has arrived.
+            wait: How many seconds to wait if there are no frames yet.
+
+        Returns:
+            The `after` for the next call, and the frames.
         """
         self._last_poll = time.monotonic()
         if self._failure:
@@ -124,7 +130,7 @@ class NodeAgent:
                 for group in list(self._groups.values()):
                     group.check()
                 if time.monotonic() - self._last_poll > LEASE:
-                    self._failure = f"nobody had asked for {LEASE:g} s, so it has ended"
+                    self._failure = f"the bridge sent no poll for {LEASE:g} s, so the agent has ended"
                     self._closing = True
         except BaseException:
             self._failure = traceback.format_exc()
@@ -169,7 +175,7 @@ class NodeAgent:
         elif operation == "close":
             if number in self._groups:
                 self._groups.pop(number).close()
-            self._engine.preload((), self._import_environ)  # what it has put off while it was busy
+            self._engine.preload((), self._import_environ)  # work that it postponed while it was busy
         elif number in self._groups:
             self._groups[number].on_frame(header, blobs)
 
@@ -193,5 +199,5 @@ class NodeAgent:
 
 
 def _own_environment() -> dict[str, str]:
-    """This node's environment, without what the cluster's library has set for its own processes."""
+    """This node's environment, without the variables that the cluster's library sets for its own processes."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PYTHONBREAKPOINT"))}

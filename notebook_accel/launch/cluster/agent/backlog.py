@@ -1,4 +1,4 @@
-"""The frames that an agent has to send, until the bridge has acknowledged them."""
+"""Queues an agent's frames until the bridge has acknowledged them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections import OrderedDict
 from notebook_accel.launch.cluster.protocol import Frame, weight
 
 _MOST = 16 * 2**20
-"""Bytes of one answer; a frame that is larger travels alone."""
+"""Bytes of one answer; a larger frame is sent alone."""
 
 
 class Backlog:
-    """A queue of frames. Of each progress bar only the latest state waits; nothing else is left out."""
+    """A queue of frames. It keeps only the latest state of each progress bar, and all other frames."""
 
     def __init__(self) -> None:
         self._frames: OrderedDict[int, Frame] = OrderedDict()
@@ -21,7 +21,7 @@ class Backlog:
         self._bars: dict[object, int] = {}
         """The number of the frame with the latest state of each bar."""
         self._sent = 0
-        """The number of the last frame that was handed out, perhaps in vain."""
+        """The number of the last frame that was handed out, even if it did not arrive."""
         self._more = threading.Condition()
 
     def add(self, frame: Frame) -> None:
@@ -31,14 +31,17 @@ class Backlog:
             if bar is not None:
                 before = self._bars.get(bar, 0)
                 if before > self._sent:
-                    frame[0]["weight"] += self._frames.pop(before)[0]["weight"]  # it counts as having arrived, then
+                    frame[0]["weight"] += self._frames.pop(before)[0]["weight"]  # it arrives with the new
                 self._bars[bar] = self._added + 1
             self._added += 1
             self._frames[self._added] = frame
             self._more.notify()
 
     def take(self, after: int, wait: float) -> tuple[int, list[Frame]]:
-        """Forgets what has arrived, up to `after`; returns what is next, and up to where. Waits until there is any."""
+        """Drops the frames up to `after`, which have arrived; returns the last number and the frames of the next batch.
+
+        Waits for up to `wait` seconds until there are any.
+        """
         deadline = time.monotonic() + wait
         with self._more:
             while self._frames and next(iter(self._frames)) <= after:
@@ -60,6 +63,6 @@ class Backlog:
 
 
 def _bar(frame: Frame) -> object:
-    """Which bar a frame tells of; `None` if it tells of something else."""
+    """A key for the bar whose state a frame contains; `None` for other frames."""
     header = frame[0]
     return None if header.get("bar") is None else (header["group"], header["rank"], header["bar"])

@@ -27,12 +27,12 @@ _PROGRESS = {Bar.kind, Metrics.kind, Heartbeat.kind}
 
 
 class LocalGroup:
-    """Relays between the ranks here and the bridge.
+    """Relays messages between the ranks on this node and the bridge.
 
     Args:
-        header: Of the frame that starts it.
+        header: The header of the frame that starts the group.
         engine: Starts the ranks.
-        selector: Of the agent's thread.
+        selector: The selector of the agent's thread.
         add: Takes a frame for the bridge.
     """
 
@@ -53,7 +53,7 @@ class LocalGroup:
         self._payload: int | None = None
         """The memory file of the latest call."""
         self._running = len(self._members)
-        """How many ranks have not ended."""
+        """The number of ranks that have not ended."""
         self._unread = [0] * len(self._members)
         self._registered: set[int] = set()
         """Descriptors that are registered with the selector."""
@@ -66,10 +66,10 @@ class LocalGroup:
         """Starts the ranks.
 
         Args:
-            header: As above.
-            rendezvous: Where the ranks of this node join: its address, and the listener if it is the first node.
+            header: The header of the frame that starts the group.
+            rendezvous: The rendezvous that the ranks join: its address, and the listener if this is the first node.
             environ: This machine's environment.
-            arranged: What is only known here, and nobody may overrule.
+            arranged: Variables that only this node knows; they override all others.
         """
         interface = network_interfaces.of(rendezvous.host)
         names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if interface else ()
@@ -95,7 +95,7 @@ class LocalGroup:
         if operation == "payload":
             self._take_payload(blobs[0])
         elif self._ranks is None:
-            return  # it could not be started, which was told
+            return  # it could not be started, which has been reported
         elif operation == "say":
             self._send_to_rank(self._members.index(header["rank"]), header, blobs)
         elif operation == "finish":
@@ -114,14 +114,14 @@ class LocalGroup:
         return self._partial_lines.pause(self._stacks.pause())
 
     def check(self) -> None:
-        """Does what is due."""
+        """Does the work that is due."""
         self._stacks.check()
         for local, stream in self._partial_lines.due():
-            if self._unread[local] <= UNREAD:  # else the rest of the line is not read either
+            if self._unread[local] <= UNREAD:  # otherwise the rest of the line would not be read either
                 self._write(local, stream, self._partial_lines.take((local, stream)))
 
     def close(self) -> None:
-        """Ends the ranks that are left."""
+        """Ends the remaining ranks."""
         for fd in list(self._registered):
             self._unregister(fd)
         if self._ranks is not None:
@@ -145,7 +145,7 @@ class LocalGroup:
     def _send_to_rank(self, local: int, header: dict[str, Any], blobs: Sequence[Any]) -> None:
         assert self._ranks is not None
         fds = [self._payload] if header["payload"] and self._payload is not None else []
-        with contextlib.suppress(OSError):  # this rank has died already: `_on_changes` tells
+        with contextlib.suppress(OSError):  # this rank has already died, which `_on_changes` reports
             self._ranks.channels[local].send(header["header"], blobs, fds)
 
     def _signal(self, local: int, signum: int) -> None:
@@ -163,7 +163,7 @@ class LocalGroup:
         self._send({"op": operation, "rank": self._members[local], **more}, blobs)
 
     def _send_counted(self, local: int, frame: Frame) -> None:
-        """Sends a frame whose weight counts as unread until the kernel has read it."""
+        """Sends a frame, whose weight counts as unread until the kernel has read it."""
         self._unread[local] += frame[0]["weight"]
         self._add(frame)
 
@@ -190,7 +190,7 @@ class LocalGroup:
             self._selector.unregister(fd)
 
     def _pause_if_full(self, local: int) -> None:
-        """Stops reading a rank while too much of it is unread: its pipes fill, and it waits."""
+        """Stops reading from a rank while too much of its output is unread, so that its pipes fill and it waits."""
         assert self._ranks is not None
         if self._unread[local] > UNREAD:
             for fd in (self._ranks.channels[local].fileno(), *self._ranks.outputs[local]):
@@ -208,7 +208,7 @@ class LocalGroup:
         try:
             messages = channel.receive(wait=False)
         except StreamError:
-            self._ranks.signal(local, signal.SIGKILL)  # it can't be understood any more
+            self._ranks.signal(local, signal.SIGKILL)  # its messages can no longer be decoded
             messages = None
         if messages is None:
             self._unregister(channel.fileno())
@@ -225,7 +225,7 @@ class LocalGroup:
         self._pause_if_full(local)
 
     def _on_output(self, local: int, fd: int, stream: str) -> bool:
-        """Passes on what has been written; returns whether there may be more."""
+        """Passes on the output; returns whether there may be more."""
         try:
             data = os.read(fd, _READ)
         except BlockingIOError:
@@ -261,7 +261,7 @@ class LocalGroup:
             self._on_exit(local, exited)
         self._running -= len(found)
         if not self._running:
-            self._selector.unregister(self._ranks)  # nothing more comes but its end
+            self._selector.unregister(self._ranks)  # only its end is still to come
 
     def _on_exit(self, local: int, exited: Exited) -> None:
         assert self._ranks is not None

@@ -1,7 +1,7 @@
-"""Holds the beginnings of lines whose ends ranks have not written yet.
+"""Holds the beginnings of lines that ranks have not finished yet.
 
-They wait a moment for the rest, here on the rank's own node: on the way to the notebook the two could come so far
-apart that it would show them as two lines.
+They wait briefly for the rest, here on the rank's own node. On the way to the notebook, the two parts could be delayed
+so differently that the notebook would show them as two lines.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ Stream = tuple[int, str]
 WINDOW = 0.02
 """Seconds that a beginning is held. A prompt, which has no line end, is sent after this time."""
 _MOST = 2**16
-"""Bytes from which a line goes its way in pieces."""
+"""Bytes from which a line is sent in pieces."""
 
 
 class PartialLines:
-    """One for each stream of output.
+    """The unfinished lines, one for each output stream.
 
     Args:
-        window: Seconds that a beginning is held.
+        window: How many seconds the beginning of a line is held.
     """
 
     def __init__(self, window: float = WINDOW) -> None:
@@ -28,7 +28,7 @@ class PartialLines:
         self._held: dict[Stream, tuple[bytes, float]] = {}
 
     def add(self, stream: Stream, data: bytes) -> bytes:
-        """Takes what has been written; returns what of it may go, with what was held."""
+        """Takes new output; returns the part to send now, including what was held."""
         held = self.take(stream)
         end = data.rfind(b"\n") + 1
         tail = data[end:] if end else held + data
@@ -38,14 +38,14 @@ class PartialLines:
         return held + data[:end] if end else b""
 
     def take(self, stream: Stream) -> bytes:
-        """What is held, which is held no more."""
+        """Returns the held beginning of a line, and stops holding it."""
         return self._held.pop(stream, (b"", 0.0))[0]
 
     def due(self) -> list[Stream]:
-        """The streams whose lines have waited long enough."""
+        """The streams whose unfinished lines have waited long enough."""
         now = time.monotonic()
         return [stream for stream, (_, since) in self._held.items() if now - since >= self._window]
 
     def pause(self, otherwise: float) -> float:
-        """Seconds until there may be some."""
+        """Seconds until a line may be due."""
         return self._window if self._held else otherwise

@@ -1,7 +1,7 @@
-"""Encodes the messages of ranks for the kernel, on their own node.
+"""Encodes the messages of ranks for the kernel, on the ranks' own node.
 
-Clocks and host names are translated, and messages become the bytes that the kernel reads: the bridge, which receives
-from all nodes, passes them on without decoding.
+Clocks and host names are translated, and messages are encoded into the bytes that the kernel reads, so that the bridge,
+which receives from all nodes, can pass them on without decoding.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from notebook_accel.launch.cluster.protocol import Frame, weight
 from notebook_accel.launch.wire import stream
 
 _MOST_TOGETHER, _SHORT = 500, 2**14
-"""How many messages share a frame, and of how many bytes at most; a longer one travels alone."""
+"""How many messages share a frame, and how many bytes they have at most; a longer message is sent alone."""
 
 
 @dataclass(frozen=True)
@@ -23,23 +23,24 @@ class RankMessages:
     """Encodes the messages of one node's ranks."""
 
     label: str
-    """The node's name for users."""
+    """The node's name as users know it."""
     ahead: float
-    """Seconds by which its clock is ahead of the notebook's."""
+    """How many seconds its clock is ahead of the notebook's."""
 
     def said(self, group: int, rank: int, header: dict[str, Any], blobs: Sequence[Any], *, stacks: bool) -> Frame:
-        """One message of a rank, as a backlog keeps it.
+        """Encodes a message of a rank for the backlog.
 
         Args:
-            group: By its number.
-            rank: By its number in the group.
-            header: What it has said. Is changed.
-            blobs: What goes beside that.
-            stacks: The descriptor of its stacks file went along, which stays here; the bridge sends another.
+            group: The number of the group.
+            rank: The rank's number in the group.
+            header: The message's header, which is modified.
+            blobs: The message's blobs.
+            stacks: Whether the message carried the descriptor of the rank's stacks file. That descriptor stays here,
+                and the bridge sends another.
         """
         kind, bar = header.get("kind"), None
         if kind == Bar.kind:
-            bar = header["bar"]  # when that was told is on a clock of the rank's own
+            bar = header["bar"]  # the time in the message is of a clock of the rank's own
         elif isinstance(header.get("at"), (int, float)):
             header["at"] = self.here(header["at"])
         if kind == Hello.kind:
@@ -50,7 +51,7 @@ class RankMessages:
         return with_weight(envelope, [text, *blobs])
 
     def here(self, at: float) -> float:
-        """A time of the node's clock on the notebook's."""
+        """Translates a time from the node's clock to the notebook's."""
         return at - self.ahead
 
 
@@ -60,10 +61,10 @@ def with_weight(header: Mapping[str, Any], blobs: Sequence[Any]) -> Frame:
 
 
 def coalesce(frames: Sequence[Frame]) -> list[Frame]:
-    """The frames with consecutive messages of each rank joined into one."""
+    """Joins consecutive messages of each rank into one frame."""
     rows: list[list[Frame]] = []
     latest: dict[tuple[int, int], list[Frame]] = {}
-    """Of each rank, the row that its next message may join."""
+    """For each rank, the row that its next message may join."""
     for frame in frames:
         header, _ = frame
         speaker = header.get("group", -1), header.get("rank", -1)

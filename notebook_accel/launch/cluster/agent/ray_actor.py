@@ -14,19 +14,19 @@ from notebook_accel.launch.cluster.protocol import Frame
 
 
 class RayAgent(NodeAgent):
-    """An agent to which large blobs come through Ray's object store, which brings each to a machine once.
+    """An agent that gets large blobs through Ray's object store, which transfers each blob to a machine only once.
 
     Args:
-        environ: What ranks are told; see `NodeAgent`.
+        environ: Environment variables for the ranks; see `NodeAgent`.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        # What Ray has brought for its own workers is not for what this process starts.
+        # Ray adds folders with its own copies of packages for its workers. Our child processes must not use them.
         own = os.path.dirname(ray.__file__) + os.sep
         sys.path[:] = [folder for folder in sys.path if not folder.startswith(own)]
         super().__init__(ray.util.get_node_ip_address(), environ)
 
-    # Each method has a thread of its own, so that `deliver` does not wait for a `poll` that waits.
+    # Each method has its own thread, so that `deliver` does not wait while `poll` waits.
 
     @ray.method(concurrency_group="deliver")  # type: ignore[untyped-decorator]
     def deliver(self, number: int, frames: Sequence[Frame]) -> None:

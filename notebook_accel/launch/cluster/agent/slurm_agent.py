@@ -1,6 +1,6 @@
 """The process that hosts an agent on a Slurm node: `srun` starts it, and it connects to the bridge.
 
-What it needs to call comes on its standard input, one line of JSON: the bridge's address and port, and the secret.
+It reads the bridge's address, the port and the secret from its standard input, as one line of JSON.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from notebook_accel.launch.cluster.connection import FrameConnection
 from notebook_accel.launch.cluster.protocol import WAIT
 
 _OF_STEP = ("SLURM_", "SLURMD_", "PMI", "SRUN_")
-"""Variables that Slurm sets for a task. With these, a library such as Lightning would take a rank for that task."""
+"""Variables that Slurm sets for a task. They would make a library such as Lightning mistake a rank for that task."""
 _KEPT = ("SLURM_JOB_ID", "SLURM_TMPDIR")
 
 
 def main() -> None:
-    """Runs as long as the connection to the bridge."""
+    """Runs until the connection to the bridge ends."""
     order = json.loads(sys.stdin.readline())
     host = os.environ.get("SLURMD_NODENAME", os.uname().nodename)
     for name in list(os.environ):
@@ -40,13 +40,13 @@ def main() -> None:
             agent.deliver(number, link.receive())
             number += 1
     except (OSError, EOFError, ValueError):
-        pass  # the bridge has ended, or wants no more
+        pass  # the bridge has ended or has closed the connection
     finally:
         agent.close()
 
 
 def _send_frames(agent: NodeAgent, link: FrameConnection) -> None:
-    """Passes on what the agent has to say; nothing, too, now and then, so that each side knows of the other."""
+    """Sends the agent's frames to the bridge, and now and then an empty list, so that each side detects a lost peer."""
     after = 0
     try:
         while True:

@@ -8,32 +8,32 @@ from collections.abc import Callable
 
 _INTERVAL = 0.02
 _TIMEOUT = 2.0
-"""Seconds that a rank has to write."""
+"""How many seconds a rank has to write."""
 _MOST = 2**20
 
 
 class StackFiles:
-    """Sends what they hold when that changes.
+    """Sends the content of the files whenever it changes.
 
     Args:
-        tell: Is given a rank, by its number on this machine, and what its file holds.
+        send: Called with a local rank and the content of its file.
     """
 
     def __init__(self, send: Callable[[int, bytes], object]) -> None:
         self._on_change = send
         self._fds: dict[int, int] = {}
         self._sent_size: dict[int, int] = {}
-        """How much of each file has been told."""
+        """How many bytes of each file have been sent."""
         self._until: dict[int, float] = {}
-        """Until when each file is looked at."""
+        """Until when each file is checked."""
 
     def add(self, rank: int, fd: int) -> None:
-        """The file of a rank."""
+        """Adds the file of a rank."""
         self._fds[rank] = fd
         self._sent_size[rank] = 0
 
     def expect(self, rank: int) -> None:
-        """A rank is about to write all anew."""
+        """Empties the file of a rank that is about to write its stacks again."""
         if rank in self._fds:
             os.ftruncate(self._fds[rank], 0)
             os.lseek(self._fds[rank], 0, os.SEEK_SET)  # the rank writes through the same open file
@@ -45,7 +45,7 @@ class StackFiles:
         return _INTERVAL if self._until else _TIMEOUT
 
     def check(self) -> None:
-        """Tells what has been written."""
+        """Sends new content."""
         now = time.monotonic()
         for rank, until in list(self._until.items()):
             self.send(rank)
@@ -53,7 +53,7 @@ class StackFiles:
                 del self._until[rank]
 
     def send(self, rank: int) -> None:
-        """Tells what a rank's file holds, if that is not known."""
+        """Sends the content of a rank's file if it has changed."""
         if rank not in self._fds:
             return
         size = os.fstat(self._fds[rank]).st_size

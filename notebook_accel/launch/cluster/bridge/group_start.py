@@ -1,4 +1,4 @@
-"""Starts a group's ranks on nodes, once these have the notebook's folders and a rendezvous is open."""
+"""Starts a group's ranks on nodes once the nodes have the notebook's folders and a rendezvous is open."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from notebook_accel.launch.cluster.bridge.node_pool import Fleet, Rendezvous
 
 
 class GroupStart:
-    """The steps from nodes to the ranks' start.
+    """The steps that start ranks on nodes.
 
     Args:
-        number: The group's.
-        order: What the kernel has said of the whole group.
-        environments: Of its ranks, by their numbers.
+        number: The number of the group.
+        order: The kernel's parameters of the whole group.
+        environments: The environments of its ranks, by rank.
         fleet: The machines.
     """
 
@@ -38,11 +38,11 @@ class GroupStart:
         self._compared: dict[str, str] = {}
         """The folders that nodes are asked to compare, each with the name of its marker file."""
         self._unanswered: set[Link] = set()
-        """Nodes that have not answered yet which of these they share."""
+        """Nodes that have not yet answered which of these folders they share."""
         self._markers = contextlib.ExitStack()
 
     def compare(self) -> None:
-        """Requests of each node, unless it is known, which of the notebook's folders it shares."""
+        """Asks each node which of the notebook's folders it shares, unless that is known."""
         unknown = {link: link.sent_folders.unknown(self._spec["folders"]) for link in self.members}
         self._compared = self._markers.enter_context(shared_folders.marked(sorted({*chain(*unknown.values())})))
         self._unanswered = {link for link, names in unknown.items() if names}
@@ -51,12 +51,12 @@ class GroupStart:
             link.send(({"op": "compare", "group": self._number, "folders": asked}, ()))
 
     def on_compared(self, link: Link, lacking: Sequence[str]) -> None:
-        """Takes in a node's answer."""
+        """Handles a node's answer."""
         link.sent_folders.add_answer(link.sent_folders.unknown(list(self._compared)), lacking)
         self._unanswered.discard(link)
 
     def proceed(self) -> None:
-        """Starts the ranks if all is there that it takes; `done` says whether.
+        """Starts the ranks if everything is ready; `done` tells whether they have been started.
 
         Raises:
             ClusterError: The folders can't be sent.
@@ -81,7 +81,7 @@ class GroupStart:
         self._markers.close()
 
     def _header(self, link: Link, rendezvous: Rendezvous) -> dict[str, Any]:
-        """The `start` frame of a node."""
+        """Makes the `start` frame for a node."""
         members = self.members[link]
         return {
             "op": "start",

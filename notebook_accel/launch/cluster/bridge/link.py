@@ -12,14 +12,14 @@ from notebook_accel.launch.cluster.transport import Node
 
 
 class Link:
-    """Sends queued frames together, and detects a node that is silent.
+    """Sends queued frames together, and detects a silent node.
 
     Args:
         node: The node.
-        label: What users call it.
+        label: The node's name as users know it.
         post: Calls a function on the bridge's thread.
-        hear: Takes a frame.
-        lose: Is told why the machine is lost.
+        on_frame: Called with this link and a frame from the node.
+        on_lost: Called with this link and the reason why the node is lost.
     """
 
     def __init__(
@@ -32,10 +32,10 @@ class Link:
     ) -> None:
         self.label = label
         self.offset = node.offset
-        """Seconds by which its clock is ahead."""
+        """How many seconds its clock is ahead."""
         self.sent_folders = SentFolders()
         self.lost = ""
-        """Why it is lost; empty while it is not."""
+        """Why the node is lost; empty while it is not."""
         self._node = node
         self._queued: list[Frame] = []
         self._on_frame_callback = on_frame
@@ -56,9 +56,9 @@ class Link:
                 self._node.send(frames)
 
     def check(self, now: float) -> None:
-        """Declares the node lost if it is silent."""
+        """Declares the node lost if it has been silent for too long."""
         if not self.lost and now - self._last_received > SILENCE:
-            self._on_loss(f"nothing has been heard of it for {SILENCE:g} s")
+            self._on_loss(f"it has sent nothing for {SILENCE:g} s")
 
     def _on_frames(self, frames: Sequence[Frame]) -> None:
         self._last_received = time.monotonic()

@@ -1,7 +1,7 @@
-"""The bridge: the process beside the kernel that reaches a cluster's nodes for it.
+"""The bridge: the process that connects the kernel to a cluster's nodes.
 
-It speaks the fork server's protocol to the kernel. It alone imports the cluster's library, whose crashes and signal
-handlers so stay out of the kernel. It ends with the kernel, and with it everything that it has started.
+It speaks the fork server's protocol to the kernel. Only the bridge imports the cluster's library, so that its crashes
+and signal handlers do not affect the kernel. The bridge and everything that it has started end with the kernel.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from notebook_accel.launch.wire.stream import Channel, Message
 
 _TICK = 1.0
 _CONNECT_TIMEOUT = 60.0
-"""Seconds to connect to a cluster that the kernel has not surveyed before."""
+"""Seconds to connect to a cluster that the kernel has not used before."""
 _EXIT_TIMEOUT = 2.0
 """Seconds to disconnect from the cluster."""
 
 
 class Bridge:
-    """The loop of the process. What may block, such as calls of the cluster's library, runs on a second thread."""
+    """The loop of the process. Calls that may block, such as those of the cluster's library, run on a second thread."""
 
     def __init__(self, address: str, insecure: bool, control: Channel, kernel: int) -> None:
         self._transport = transports.make(address, insecure=insecure)
@@ -41,7 +41,7 @@ class Bridge:
         self._kernel = kernel
         self._environ: Mapping[str, str] = {}
         self._preload: dict[str, Any] = {"modules": [], "env": {}}
-        """The modules to import for ranks, and the environment of these imports."""
+        """The modules to import for ranks, and the environment for these imports."""
         self._fleets: dict[NodeRequest, Fleet] = {}
         self._awaiting: dict[NodeRequest, list[Relay]] = {}
         """Groups that wait for nodes."""
@@ -75,7 +75,7 @@ class Bridge:
                 self._release(machines)
 
     def _exit_with_kernel(self) -> None:
-        """Ends everything that was started, and exits: the kernel has ended."""
+        """Ends everything that it has started, and exits, because the kernel has ended."""
         threading.Timer(_EXIT_TIMEOUT, os._exit, (0,)).start()
         for relay in self._relays.values():
             relay.close()
@@ -106,7 +106,7 @@ class Bridge:
             self._chores.get()()
 
     def _connect(self, patience: float) -> None:
-        """Connects to the cluster, unless that has been done."""
+        """Connects to the cluster, unless it is already connected."""
         if not self._connected:
             self._transport.connect(patience)
             self._connected = True
@@ -135,7 +135,7 @@ class Bridge:
                 fleet.broadcast((message.header, ()))
 
     def _survey(self, answer: Channel, patience: float) -> None:
-        """Connects to the cluster if need be, and answers with its nodes."""
+        """Connects to the cluster if necessary, and replies with its nodes."""
         with contextlib.closing(answer), contextlib.suppress(OSError):
             try:
                 self._connect(patience)
@@ -164,7 +164,7 @@ class Bridge:
     # Nodes
 
     def _find(self, machines: NodeRequest, relay: Relay) -> None:
-        """Starts a group on nodes that are held, or requests some."""
+        """Starts a group on held nodes, or requests nodes."""
         fleet = self._fleets.get(machines)
         if fleet is not None and fleet.is_whole:
             fleet.groups[relay.number] = relay
@@ -175,7 +175,7 @@ class Bridge:
         if len(waiting) == 1:
             for other in list(self._fleets):
                 if not self._fleets[other].groups:
-                    self._release(other)  # they may hold the nodes that are needed
+                    self._release(other)  # they may hold nodes that are needed
             self._chores.put(lambda: self._start(machines, self._environ))
 
     def _start(self, machines: NodeRequest, environ: Mapping[str, str]) -> None:
@@ -190,7 +190,7 @@ class Bridge:
 
     def _on_started(self, machines: NodeRequest, fleet: Fleet) -> None:
         if machines in self._fleets:
-            self._release(machines)  # one that is not whole
+            self._release(machines)  # a pool with a lost node
         self._fleets[machines] = fleet
         fleet.broadcast(({"op": "preload", **self._preload}, ()))
         for relay in self._awaiting.pop(machines):

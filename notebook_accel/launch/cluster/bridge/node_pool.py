@@ -40,7 +40,7 @@ class Fleet:
     """Nodes with agents.
 
     Args:
-        started: What the transport takes to stop them.
+        started: The transport's handle for stopping the nodes.
         nodes: The nodes.
         post: Calls a function on the bridge's thread.
     """
@@ -55,7 +55,7 @@ class Fleet:
         ]
         self._used = time.monotonic()
         self._rendezvous: deque[Rendezvous] = deque()
-        """On the first node, opened in advance."""
+        """The rendezvous on the first node, opened in advance."""
         self._offer()
 
     @property
@@ -64,16 +64,16 @@ class Fleet:
         return not any(link.lost for link in self.links)
 
     def is_idle(self, now: float) -> bool:
-        """Whether it has had no group for a long time."""
+        """Whether no group has used the nodes for a long time."""
         if self.groups:
             self._used = now
         return now - self._used > IDLE
 
     def take_rendezvous(self) -> Rendezvous | None:
-        """A rendezvous; `None` if none is open yet. `on_rendezvous` of the groups is called then."""
+        """Takes an open rendezvous. Returns `None` if none is open yet; the groups' `on_rendezvous` is called later."""
         if not self._rendezvous:
             return None
-        self._offer()  # the next group's
+        self._offer()  # for the next group
         return self._rendezvous.popleft()
 
     def broadcast(self, frame: Frame) -> None:
@@ -82,7 +82,7 @@ class Fleet:
             link.send(frame)
 
     def check(self, now: float) -> None:
-        """Sends what is queued, and detects nodes that are silent."""
+        """Sends queued frames, and detects silent nodes."""
         for link in self.links:
             link.check(now)
             link.flush()

@@ -1,4 +1,4 @@
-"""Queues one rank's messages and output for the kernel: in order, and without blocking the bridge on a slow reader."""
+"""Queues a rank's messages and output for the kernel, in order, so that a slow reader does not block the bridge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Outlet:
     """The bridge's ends of a rank's channel and pipes.
 
     Args:
-        selector: Tells when one of them has room again.
+        selector: Reports when one of them has room again.
         fds: The channel, standard output and standard error.
     """
 
@@ -32,29 +32,29 @@ class Outlet:
             os.set_blocking(fd, False)
         self._queue: deque[_Item | Callable[[], object]] = deque()
         self._stuck: int | None = None
-        """The descriptor that has no room."""
+        """The descriptor that has no room; `None` if all have."""
 
     def write(self, stream: str, data: bytes) -> None:
         """Output."""
         self._add(self._pipes[stream], data)
 
     def say(self, parts: Sequence[Any], fds: Sequence[int] = ()) -> None:
-        """Messages, as they go through the channel. The descriptors go with the first of them, and are closed then."""
+        """Queues encoded messages. The descriptors are sent with the first of them and are then closed."""
         for part in parts:
             self._add(self._channel.fileno(), part, fds)
             fds = ()
 
     def then(self, act: Callable[[], object]) -> None:
-        """Does something once all that came before has been taken."""
+        """Calls a function once everything queued before has been taken."""
         self._queue.append(act)
         self._pump()
 
     def finish(self) -> None:
-        """No further message comes."""
+        """Ends the messages."""
         self.then(self._shut)
 
     def close(self) -> None:
-        """Closes all; what has not been taken is lost."""
+        """Closes all descriptors, and drops everything that has not been taken."""
         self._unblock()
         for item in self._queue:
             if not callable(item):
@@ -93,7 +93,7 @@ class Outlet:
                 self._stuck = fd
                 self._selector.register(fd, selectors.EVENT_WRITE, self._on_room)
                 return False
-            except OSError:  # the kernel listens no more
+            except OSError:  # the kernel no longer reads
                 sent = view.nbytes
             close_all(fds)
             fds = ()

@@ -1,4 +1,4 @@
-"""Sends a call's memory file to every node once, whatever the number of ranks that receive it."""
+"""Sends a call's memory file to every node once, regardless of the number of its ranks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _MOST_AT_ONCE = 2**30
 
 
 class Payloads:
-    """Of the calls of one group, the latest file.
+    """The memory file of a group's latest call.
 
     Args:
-        share: Puts a blob where all machines get it from.
+        share: Makes a blob available to all machines.
     """
 
     def __init__(self, share: Callable[[bytes], Any]) -> None:
         self._share = share
         self._latest: tuple[int, int] | None = None
         self._held: int | None = None
-        """That file, so that no other gets its number."""
+        """The file's descriptor, kept open so that no other file gets its inode number."""
 
     def take(self, fd: int) -> Any:
-        """What machines are to be told of a file, which is closed in time; `None` if it is the one that they have."""
+        """Takes a file's descriptor; returns the blob for the machines, or `None` if they already have the file."""
         stat = os.fstat(fd)
         if (stat.st_dev, stat.st_ino) == self._latest:
             os.close(fd)

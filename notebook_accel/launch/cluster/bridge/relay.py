@@ -1,4 +1,4 @@
-"""Relays one group of ranks: between the kernel's sockets and the nodes."""
+"""Relays one group of ranks between the kernel's sockets and the nodes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Relay:
     """One group, from the kernel's first request to its end.
 
     Args:
-        number: By which agents know it.
+        number: The group's number, by which agents know it.
         kernel: Receives requests for the group, and sends how its ranks ended.
-        selector: Of the bridge's thread.
+        selector: The selector of the bridge's thread.
         find: Finds machines, or fails with a `ClusterError`.
-        share: Puts a blob where all machines get it from.
+        share: Makes a blob available to all machines.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Relay:
         """The kernel's parameters of the whole group."""
         self._links: list[Link] = []
         self._start: GroupStart | None = None
-        """Set once there are nodes."""
+        """`None` until there are nodes."""
         self._started = False
         self._failed = False
         self._queued: list[tuple[int | None, Frame]] = []
@@ -64,7 +64,7 @@ class Relay:
     # From the kernel
 
     def on_kernel(self) -> bool:
-        """Takes what has arrived; returns whether the group goes on."""
+        """Handles messages that have arrived; returns whether the group continues."""
         messages = self._kernel.receive(wait=False)
         for message in messages or ():
             self._on_message(message)
@@ -74,7 +74,7 @@ class Relay:
         operation, header = message.header["op"], message.header
         if operation == "meet":
             self._spec = header
-            for fd in message.fds:  # the machines meet elsewhere
+            for fd in message.fds:  # the machines use another rendezvous
                 os.close(fd)
             open_file_limit.raise_limit(DESCRIPTORS * header["size"])
         elif operation == "rank":
@@ -100,7 +100,7 @@ class Relay:
         elif signum in (signal.SIGTERM, signal.SIGKILL):
             self._end_rank(
                 number, {"status": -signum, "at": time.time(), "peak": None}
-            )  # it has not begun, and will not
+            )  # it has not started, and will not
 
     def _on_channel(self, number: int) -> None:
         """Passes on the kernel's messages to a rank."""
@@ -110,7 +110,7 @@ class Relay:
         except StreamError:
             messages = None
         for message in messages or ():
-            if message.fds:  # a call that is no small one
+            if message.fds:  # a large call
                 self._send_payload(message.fds[0])
             frame = self._frame("say", message.blobs, rank=number, header=message.header, payload=bool(message.fds))
             self._send(number, frame)
@@ -161,7 +161,7 @@ class Relay:
         self._proceed()
 
     def on_rendezvous(self) -> None:
-        """The first node has opened a rendezvous."""
+        """Handles the rendezvous that the first node has opened."""
         self._proceed()
 
     def _proceed(self) -> None:
@@ -212,7 +212,7 @@ class Relay:
             self.fail(f"{link.label}: {header['error']}")
 
     def on_loss(self, link: Link, why: str) -> None:
-        """A node is lost, and its ranks with it."""
+        """Handles the loss of a node, with its ranks."""
         if link in self._links and not self._started:
             self.fail(f"{link.label} is lost: {why}")
         for number, rank in self._ranks.items():
@@ -231,7 +231,7 @@ class Relay:
     # The end
 
     def close(self) -> None:
-        """The kernel has closed the group."""
+        """Ends the group after the kernel has closed it."""
         if self._start is not None:
             self._start.close()
         for link in self._links:

@@ -1,4 +1,4 @@
-"""Relays one rank: between the kernel's sockets and pipes, and the node that it runs on."""
+"""Relays one rank between the kernel's sockets and pipes and the rank's node."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from notebook_accel.launch.cluster.bridge.outbox import Outlet
 from notebook_accel.launch.wire.stream import Channel, Message
 
 _REPORT_READ = 2**16
-"""Bytes that the kernel reads before that is reported to the agent."""
+"""How many bytes the kernel reads before this is reported to the agent."""
 
 
 class RelayedRank:
-    """From the kernel's word that there is to be one to its end.
+    """One rank, from the kernel's request to start it to its end.
 
     Args:
-        message: That word.
-        selector: Of the bridge's thread.
-        hear: Is called when the kernel says something to it.
-        tell_read: Is told now and then how many bytes the kernel has taken since the last time.
+        message: The kernel's request.
+        selector: The selector of the bridge's thread.
+        on_channel: Called when the kernel has sent the rank a message.
+        send_read: Called now and then with the number of bytes that the kernel has taken since the last call.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class RelayedRank:
         self._read = 0
         """Bytes that the kernel has read since the last report to the agent."""
         self._stacks: int | None = None
-        """A stand-in for its stacks file, which the kernel reads."""
+        """A stand-in for the rank's stacks file, which the kernel reads."""
         selector.register(self.channel, selectors.EVENT_READ, on_channel)
 
     def say(self, parts: Sequence[Any], weight: int, *, stacks: bool) -> None:
-        """Passes on its messages."""
+        """Passes the rank's messages on to the kernel."""
         fds: list[int] = []
         if stacks:
             self._stacks = os.memfd_create("notebook-accel-stacks", os.MFD_CLOEXEC)
@@ -59,7 +59,7 @@ class RelayedRank:
         self._outlet.then(lambda: self._on_taken(weight))
 
     def write(self, stream: str, data: Any, weight: int) -> None:
-        """Passes on its output."""
+        """Passes the rank's output on to the kernel."""
         self._outlet.write(stream, data)
         self._outlet.then(lambda: self._on_taken(weight))
 
@@ -70,23 +70,23 @@ class RelayedRank:
             os.pwrite(self._stacks, content, 0)
 
     def stop_reading(self) -> None:
-        """Stops reading the kernel's messages to it."""
+        """Stops reading the kernel's messages to the rank."""
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(self.channel)
 
     def finish(self) -> None:
-        """The rank sends no further message."""
+        """Ends the rank's messages."""
         self._outlet.finish()
 
     def end(self, then: Callable[[], object]) -> None:
-        """It has ended; `then` is called, once, when the kernel has taken all that it has said and written."""
+        """Handles the rank's end; calls `then` once the kernel has taken all of its messages and output."""
         if not self.ended:
             self.ended = True
             self._outlet.then(then)
             self._outlet.finish()
 
     def close(self) -> None:
-        """Closes all; what has not been taken is lost."""
+        """Closes all descriptors, and drops everything that has not been taken."""
         self.stop_reading()
         self.channel.close()
         self._outlet.close()

@@ -22,17 +22,17 @@ from notebook_accel.launch.engines import contract
 from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest
 
 _OBJECT_STORE_FROM = 100_000
-"""Bytes from which a blob travels through the object store."""
+"""Bytes from which a blob is sent through the object store."""
 _ALLOCATION_TIMEOUT = 60.0
 """Seconds to wait for nodes that are in use."""
 _CHECK_INTERVAL = 2.0
 _AGENT_TIMEOUT = 120.0
-"""Seconds within which an agent starts."""
+"""How many seconds an agent has to start."""
 _SLOW_IMPORT = "rfc3987_syntax"
-"""Ray imports jsonschema, which imports this where Jupyter has brought it, and does without where it has not. It builds
-a grammar, which takes three seconds, for a format of addresses that Ray does not check."""
+"""Ray imports jsonschema, which imports this optional package if Jupyter has installed it. It takes three seconds to
+build a grammar for a format of addresses that Ray does not check."""
 _LOCAL_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Set to 0, Ray does not look for an address that others could reach this machine at."""
+"""If 0, Ray does not look for an address at which others could reach this machine."""
 
 
 class RayCluster:
@@ -40,7 +40,7 @@ class RayCluster:
 
     Args:
         address: `auto`, `host:port` or `ray://host:port`.
-        insecure: The cluster may be one that requires no token.
+        insecure: Whether a cluster that requires no token is allowed.
     """
 
     def __init__(self, address: str, *, insecure: bool) -> None:
@@ -50,7 +50,7 @@ class RayCluster:
         threading.Thread(target=self._run_requests, name="asking", daemon=True).start()
 
     def _run_requests(self) -> None:
-        """Sends requests, on a thread of its own: in a callback, Ray's client would wait for itself."""
+        """Sends requests, on its own thread because Ray's client, in a callback, would wait for itself."""
         while True:
             self._requests.get()()
 
@@ -120,7 +120,7 @@ class RayCluster:
         return (placed, actors), sorted(nodes, key=lambda node: versions.order(node.address, node.host))
 
     def _wait_for(self, placed: Any, machines: NodeRequest) -> None:
-        """Waits for nodes that are in use, but not for one that Ray meanwhile finds to be gone."""
+        """Waits for nodes that are in use, but not for one that Ray finds to be gone in the meantime."""
         deadline = time.monotonic() + _ALLOCATION_TIMEOUT
         while not placed.wait(_CHECK_INTERVAL):
             self._check(machines)
@@ -174,7 +174,7 @@ class RayNode:
         self._sent += 1
         delivered.future().add_done_callback(
             self._arrived
-        )  # the agent waits for this number before it takes a later one
+        )  # the agent waits for this number before it handles a later one
 
     def listen(self, on_frames: Callable[[Sequence[Frame]], object], on_lost: Callable[[str], object]) -> None:
         self._on_lost = on_lost
@@ -212,10 +212,10 @@ def _join(address: str) -> None:
 
 
 def _within(seconds: float, act: Callable[[], object]) -> None:
-    """Calls a function that may never return, on a thread that is abandoned then.
+    """Calls a function that may never return, on a thread that is abandoned in that case.
 
     Raises:
-        TimeoutError: It has not returned in time.
+        TimeoutError: The function has not returned in time.
     """
     done: futures.Future[object] = futures.Future()
 
@@ -228,7 +228,7 @@ def _within(seconds: float, act: Callable[[], object]) -> None:
     threading.Thread(target=run, name="joining", daemon=True).start()
     try:
         done.result(seconds)
-    except futures.TimeoutError as error:  # before Python 3.11, another one
+    except futures.TimeoutError as error:  # a different class before Python 3.11
         raise TimeoutError from error
 
 

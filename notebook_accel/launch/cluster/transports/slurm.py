@@ -1,7 +1,7 @@
-"""Nodes that Slurm allocates: one task of `srun` on each, which hosts an agent and connects to the bridge.
+"""Nodes that Slurm allocates, with one task of `srun` on each, which hosts an agent and connects to the bridge.
 
-In an allocation (a notebook that runs in `salloc` or a batch job) the agents are a step of it, at once; elsewhere
-`srun` requests an allocation of its own.
+In an allocation (a notebook that runs in `salloc` or a batch job), the agents start at once as a step of it; elsewhere,
+`srun` requests a new allocation.
 
 Source: `man srun`, `man sinfo` of Slurm 22.05.
 """
@@ -39,9 +39,9 @@ _COMMAND_TIMEOUT = 20.0
 _ALLOCATION_TIMEOUT = 60
 """Seconds to wait for nodes that are in use."""
 _AGENT_TIMEOUT = 120.0
-"""Seconds within which the agents connect, once they have nodes."""
+"""How many seconds the agents have to connect once they have nodes."""
 _EXIT_TIMEOUT = 5.0
-"""Seconds within which agents exit, once their connections are closed."""
+"""How many seconds agents have to exit once their connections are closed."""
 _ANY_PORT = 9
 _USABLE = ("idle", "mix", "alloc", "comp")
 _FORMAT = "%N|%o|%c|%G|%t"
@@ -53,10 +53,10 @@ class SlurmCluster:
     """The cluster that Slurm's commands on this node reach."""
 
     def connect(self, patience: float) -> None:
-        del patience  # every command has a timeout of its own
+        del patience  # every command has its own timeout
         if not shutil.which("srun") or not shutil.which("sinfo"):
             raise ClusterError(
-                "cluster='slurm' needs Slurm's commands, and there is no srun here: run the notebook on a login node, "
+                "cluster='slurm' needs Slurm's commands, but there is no srun here: run the notebook on a login node, "
                 "or in an allocation (salloc)"
             )
 
@@ -125,7 +125,7 @@ class _Step:
         """Starts the agents, and waits until all have connected.
 
         Raises:
-            ClusterError: They did not.
+            ClusterError: They did not connect.
         """
         secret = secrets.token_bytes(32)
         with socket.create_server((self._host, 0), backlog=self._machines.count + 16) as listener:
@@ -169,7 +169,7 @@ class _Step:
     def _accept_agents(
         self, listener: socket.socket, secret: bytes, process: subprocess.Popen[bytes]
     ) -> list[SlurmNode]:
-        """Accepts the agents. Each handshake has a thread of its own, so that a stranger does not delay the rest."""
+        """Accepts the agents. Each handshake has its own thread, so that a stranger does not delay the others."""
         called: queue.SimpleQueue[SlurmNode] = queue.SimpleQueue()
         nodes: list[SlurmNode] = []
         deadline = time.monotonic() + _ALLOCATION_TIMEOUT + _AGENT_TIMEOUT
@@ -184,25 +184,25 @@ class _Step:
                 raise ClusterError(f"Slurm did not start the agents: {self._log_text()}")
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"only {len(nodes)} of {self._machines.count} machines have called back at {self._host} within "
+                    f"only {len(nodes)} of {self._machines.count} machines have connected to {self._host} within "
                     f"{_ALLOCATION_TIMEOUT + _AGENT_TIMEOUT:g} s: {self._log_text()}"
                 )
         return nodes
 
     def _log_text(self) -> str:
-        """What `srun` and the agents have printed, with advice."""
+        """The output of `srun` and the agents, with advice."""
         said = os.pread(self._log.fileno(), 4000, 0).decode(errors="replace").strip()
         if "No module named" in said:
             said += (
-                f". The machines run {sys.executable}, as this one does: install notebook-accel where all of them see "
-                "it, such as in a shared home"
+                f". The machines run {sys.executable}, like this one: install notebook-accel where all of them can "
+                "find it, such as in a shared home"
             )
         elif "Unable to allocate resources" in said or "Unable to create step" in said or "Immediate" in said:
             said += (
-                f". Machines with {self._machines} each were not free within {_ALLOCATION_TIMEOUT} s: ask for fewer, "
+                f". Machines with {self._machines} each were not free within {_ALLOCATION_TIMEOUT} s: request fewer, "
                 "or wait for them with `salloc --nodes=…` and run the notebook in that allocation"
             )
-        return said or "it has said nothing"
+        return said or "there was no output"
 
 
 class SlurmNode:
@@ -226,7 +226,7 @@ class SlurmNode:
         ).start()
 
     def close(self) -> None:
-        """Sends what is queued, and disconnects."""
+        """Sends queued frames, and disconnects."""
         self._outgoing.put(None)
 
     def _send(self) -> None:
@@ -263,11 +263,11 @@ def _run_command(command: Sequence[str]) -> str:
 
 
 def _own_address(addresses: Sequence[str]) -> str:
-    """The address of this node from which it reaches the others."""
+    """This node's address on the network of the others."""
     for address in addresses:
         with contextlib.suppress(OSError):
             return network_interfaces.own_address(address, _ANY_PORT)
-    raise ClusterError(f"none of Slurm's machines has an address that this one can resolve: {', '.join(addresses)}")
+    raise ClusterError(f"this machine cannot resolve the name of any of Slurm's machines: {', '.join(addresses)}")
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
