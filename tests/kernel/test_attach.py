@@ -83,7 +83,7 @@ def test_a_job_of_another_kernel_tells_where_its_ranks_are(notebook: Notebook, e
     go.touch()
     assert elsewhere.value("other.wait(20), repr(other.stacks())") == (
         True,
-        "work() has ended (done): its ranks are nowhere any more",
+        "work() has ended (done), so its ranks have no stacks",
     )
 
 

@@ -241,7 +241,7 @@ def test_a_panel_that_cannot_be_drawn_ends_no_training(prepared: Notebook):
     cell = prepared.finish(prepared.begin_in_browser("notebook_launcher(lambda: 6 * 7, num_processes=2)"))
     prepared.check("panel_state.StateMaker.update_metrics = look")
     assert cell.value == "[42, 42]"
-    assert "can't be shown here any more: TypeError: 'NoneType' object is not callable (" in cell.stderr
+    assert "can no longer be shown here: TypeError: 'NoneType' object is not callable (" in cell.stderr
 
 
 @pytest.fixture

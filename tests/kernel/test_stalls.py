@@ -140,7 +140,7 @@ def test_ranks_in_different_collectives_wait_for_ever(prepared: Notebook, tmp_pa
     text = prepared.value("until(lambda: explain(job))").partition(": ")[2]
     assert text.startswith("rank 0 waits in all_reduce at In[")
     assert "; rank 1 waits in barrier at In[" in text
-    assert text.endswith(": they wait for each other, and will for ever")
+    assert text.endswith(": they wait for each other forever")
     assert prepared.value("for state in job.ranks: os.kill(state.pid, 9)\njob.wait(20) and explain(job)[:15]") == (
         "no progress for"
     )
@@ -176,7 +176,7 @@ helper()
     assert "-->    5         go_on('end')" in text
     assert "notebook_accel/" not in text
     assert prepared.value("sorted(job.stacks().threads), let('end'), job.result(timeout=20)") == ([0, 1], None, None)
-    assert prepared.value("repr(job.stacks())") == "work() has ended (done): its ranks are nowhere any more"
+    assert prepared.value("repr(job.stacks())") == "work() has ended (done), so its ranks have no stacks"
 
 
 def test_a_rank_in_c_code_that_lets_no_python_run_tells_its_stack_undisturbed(

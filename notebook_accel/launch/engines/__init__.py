@@ -73,7 +73,7 @@ def for_cluster(address: str, *, insecure: bool = False) -> ClusterEngine:
 
 
 def preload_on_clusters(modules: Sequence[str]) -> None:
-    """Has the nodes of all clusters, present and future, import modules for ranks to inherit."""
+    """Makes the nodes of all clusters, present and future, import modules for ranks to inherit."""
     _cluster_modules.update(dict.fromkeys(modules))
     for (pid, _), engine in _clusters.items():
         if pid == os.getpid():
@@ -81,7 +81,7 @@ def preload_on_clusters(modules: Sequence[str]) -> None:
 
 
 def get(name: str | None = None, *, device: str | None = None) -> Engine:
-    """The process's engine of that name. By default the one that the device needs: mostly the fork server.
+    """Returns the process's engine of that name; by default the one for the device, usually the fork server.
 
     Raises:
         ConfigurationError: There is no engine of that name, or none for this system.
@@ -91,7 +91,7 @@ def get(name: str | None = None, *, device: str | None = None) -> Engine:
     fallback = "spawn" if sys.platform == "darwin" else "forkserver"
     name = name or os.environ.get(VARIABLE) or _ENGINE_OF_DEVICE.get(device or "", fallback)
     if name not in ENGINES:
-        raise ConfigurationError(f"{VARIABLE}={name!r} is no engine; choose one of {', '.join(ENGINES)}")
+        raise ConfigurationError(f"{VARIABLE}={name!r} is not an engine; choose one of {', '.join(ENGINES)}")
     key = (os.getpid(), name)
     if key not in running:
         running[key] = ENGINES[name]()
@@ -99,7 +99,7 @@ def get(name: str | None = None, *, device: str | None = None) -> Engine:
 
 
 def default() -> Engine:
-    """The engine that later launches will probably use, from a quick look at the devices: to warm it up early."""
+    """The engine that launches will probably use, from a quick check of the devices, to warm it up early."""
     device = os.environ.get("NOTEBOOK_ACCEL_DEVICE")
     if not device and any(node for files in ("accel*", "vfio/[0-9]*") for node in Path("/dev").glob(files)):
         from notebook_accel import hardware

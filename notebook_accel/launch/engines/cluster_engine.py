@@ -1,4 +1,4 @@
-"""The engine whose ranks run on the nodes of a cluster: it starts the bridge process, and talks to it."""
+"""The engine for ranks on the nodes of a cluster: starts the bridge process, and communicates with it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class ClusterEngine:
         with contextlib.closing(Channel(own_end)) as answer:
             with bridge_end:
                 bridge = self._send({"op": "survey", "patience": patience}, [bridge_end.fileno()])
-            # Waits on a socket, not in the cluster's library: an interrupt is handled at once, and harms nothing.
+            # Waits on a socket, not in the cluster's library, so that an interrupt is handled at once and does no harm.
             found = next((message.header for message in answer.receive(wait=True) or ()), None)
         if found is None or "error" in found:
             found = found or {"error": bridge.why_it_ended()}
@@ -108,10 +108,10 @@ class ClusterEngine:
         return found
 
     def start(self, spec: GroupSpec) -> ServerRanks:
-        self.survey()  # joins the cluster, if that has not been done
+        self.survey()  # joins the cluster if necessary
         open_file_limit.raise_limit(
             DESCRIPTORS * spec.size
-        )  # the bridge needs as many, and has this process's hard limit
+        )  # the bridge needs as many files, and inherits this process's hard limit
         own_end, bridge_end = pair()
         with bridge_end:
             self._send({"op": "environment", "env": dict(spec.environments[0])})
@@ -165,7 +165,7 @@ class Bridge:
             self.control.send({"op": "preload", "modules": list(modules), "env": shared_environment(os.environ)})
 
     def why_it_ended(self) -> str:
-        """Why it has ended, from what it has written to its log."""
+        """Why it has ended, according to its log."""
         return processes.why_it_ended(_WHAT, self._log)
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ class _ClusterRanks(ServerRanks):
 
 
 def own(cwd: str, path: Sequence[str]) -> list[str]:
-    """The folders with the user's own code: the working directory, and those of `sys.path` that hold no packages."""
+    """The folders with the user's code: the working directory, and those on `sys.path` without installed packages."""
     others = tuple(os.path.join(each, "") for each in (os.path.expanduser("~/.ipython"), _package_root()))
     found = [cwd]
     for folder in path:

@@ -140,7 +140,7 @@ class Ranks(Protocol):
         """Lets ranks that have all returned exit by themselves, even after `close`, which kills the others."""
 
     def close(self) -> None:
-        """Kills the ranks that are left, and frees everything."""
+        """Kills the remaining ranks and frees all resources."""
 
 
 class Engine(Protocol):
@@ -165,18 +165,18 @@ class Engine(Protocol):
         """Starts to import modules of installed packages for later ranks to inherit, without waiting."""
 
     def hand_over(self, successor: int, environment: Mapping[str, str]) -> Channel | None:
-        """Gets ready for another process to start ranks as fast as this one does.
+        """Prepares to let another process start ranks as fast as this one does.
 
         Args:
-            successor: The other process's id. What is handed over ends with it.
+            successor: The other process's ID. The resources that are handed over end with it.
             environment: The environment of its ranks.
 
         Returns:
-            What it is to `take_over`, for the caller to send and close; `None` if there is nothing to hand over.
+            The argument for its `take_over`, for the caller to send and close; `None` if there is nothing to hand over.
         """
 
     def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
-        """Takes over what `hand_over` has returned in another process. This one has started nothing yet."""
+        """Takes over the value that `hand_over` returned in another process. This process has started nothing yet."""
 
     def start(self, spec: GroupSpec) -> Ranks:
         """Starts ranks, without waiting until they are ready.
@@ -186,7 +186,7 @@ class Engine(Protocol):
         """
 
     def close(self) -> None:
-        """Frees everything. The engine can still be used: the next start prepares again."""
+        """Frees all resources. The engine can still be used, since the next start prepares again."""
 
 
 def not_enough_nodes(wanted: NodeRequest, found: Sequence[NodeInfo]) -> str:

@@ -26,7 +26,7 @@ class ServerEngine:
         self.name = {"fork": "forkserver", "spawn": "spawn", "xla": "xla"}[method]
         self._method = method
         self._detached = detached
-        """The server is not a child of this process, so that it survives it and its children, and ends the ranks."""
+        """The server is not a child of this process, so that it outlives this process and can end the ranks."""
         self._lock = threading.RLock()
         self.server: Server | None = None
         """The server that starts ranks; `None` before the first launch."""
@@ -133,7 +133,7 @@ class ServerEngine:
             self.next.close()
             self.next = None
             self._broken.add(str(report["broken"]))
-            # Without a name, something else than an import has ended it, and may do so again.
+            # Without a name, something other than an import has ended it, and may do so again.
             self._pending_modules = self._next_modules + self._pending_modules if report["broken"] else []
 
     def _request_successor(self, environment: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """Runs the one rank of a group on a thread of this process: nothing is copied, and a debugger works.
 
-For looking into a function, and where no process can be started. The rank shares the notebook's memory, environment and
-output, and cannot be killed: an interrupt is raised in it between two of its Python instructions.
+For debugging a function, and for systems on which no process can be started. The rank shares the notebook's memory,
+environment and output, and cannot be killed; an interrupt is raised in it between two of its Python instructions.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class InProcessRanks:
         self._rank.submit(lambda: held)
 
     def signal(self, rank: int, signum: int) -> None:
-        """Raises `KeyboardInterrupt` in the rank for whatever signal is meant to end it."""
+        """Raises `KeyboardInterrupt` in the rank for any signal that should end it."""
         if signum not in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             return
         if not self._rank.is_running:
@@ -141,7 +141,7 @@ class InProcessRanks:
             self._report_exit()
 
     def _report_exit(self) -> None:
-        with contextlib.suppress(OSError):  # `close` was first
+        with contextlib.suppress(OSError):  # `close` was called first
             self._exit_sender.send(b".")
         self._exit_sender.close()
         self._rank.close()

@@ -103,7 +103,7 @@ class Server:
         return self.control.is_open
 
     def why_it_ended(self) -> str:
-        """Why it has ended, from what it has written to its log."""
+        """Why it has ended, according to its log."""
         return processes.why_it_ended(_WHAT, self._log)
 
     def retire(self) -> None:
@@ -120,7 +120,7 @@ class Server:
 
 
 def load_time(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that libraries read as they load: a change of one needs a new server."""
+    """The variables that libraries read when they load. A change of any of them needs a new server."""
     return {name: value for name, value in environment.items() if name.startswith(_LOAD_VARS) and name not in _HARMLESS}
 
 

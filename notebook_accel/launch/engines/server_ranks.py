@@ -29,7 +29,7 @@ class Server(Protocol):
     """The process that starts the ranks."""
 
     def why_it_ended(self) -> str:
-        """Why it has ended, from what it has written to its log."""
+        """Why it has ended, according to its log."""
 
 
 class ServerRanks:

@@ -28,7 +28,7 @@ class XlaEngine(ServerEngine):
         return XlaRanks(self, spec)
 
     def start_supervisor(self, spec: GroupSpec) -> ServerRanks:
-        """Starts a group's supervisor: to the server, the only rank of the group."""
+        """Starts a group's supervisor, which the server treats as the only rank of the group."""
         return ServerRanks(*self._open_group(spec), replace(spec, environments=spec.environments[:1]))
 
 
@@ -59,7 +59,7 @@ class XlaRanks:
     def new_exits(self) -> list[tuple[int, Exited]]:
         ends = self._supervisor.new_exits() if self._running else []
         found = [self._to_exit(message) for message in self._receive()]
-        for _, exited in ends:  # the supervisor can't report the exits of its ranks any more
+        for _, exited in ends:  # the supervisor can no longer report the exits of its ranks
             found += [(rank, exited) for rank in sorted(self._running)]
             self._running.clear()
         return found

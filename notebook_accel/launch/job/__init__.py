@@ -1,4 +1,4 @@
-"""A job as a value: the fold of its events, what each rank is doing, why it failed, and all of that as text.
+"""The state of a job, folded from its events: what each rank is doing, why it failed, and descriptions as text.
 
 Runs in any process, and does no input or output. Start reading at `job.py`.
 """

@@ -22,7 +22,7 @@ _MAX_METRICS = 8
 
 
 def describe(job: Fold, *, metrics: bool = True) -> str:
-    """The job in a line, its metrics in one each, and its ranks in one each, or in a grid where they are many."""
+    """The job on one line, then a line for each metric and each rank, or a grid if there are many ranks."""
     if progress.is_brief(job):
         return headline(job)
     lines = heading(job, metrics=metrics)

@@ -83,7 +83,7 @@ def timeout(
 
 def _where(state: RankState, threads: Sequence[ThreadStack]) -> str:
     if state.returned:
-        return "  (the function has returned; a thread that it has started, or an exit handler, goes on)"
+        return "  (the function has returned, but a thread that it started, or an exit handler, is still running)"
     return _format_main(threads)
 
 
@@ -104,7 +104,7 @@ def format_stack(dump: str) -> str:
 def _format_main(threads: Sequence[ThreadStack]) -> str:
     thread = next((thread for thread in threads if thread.main), threads[-1] if threads else None)
     shown = stack_frames.format_frames(thread.frames) if thread is not None else ""
-    return shown or "  (in none of the user's code)"
+    return shown or "  (not in the user's code)"
 
 
 def _has_failed(state: RankState) -> bool:
@@ -147,7 +147,7 @@ def _raised(state: RankState, failed: Failed) -> RankFailure:
     else:
         summary = f"raised {text}"
     if failed.from_peer:
-        summary += " (its connection was lost, because another rank had gone)"
+        summary += " (its connection was lost because another rank had ended)"
     return RankFailure((state.rank,), summary, _format_chain(failed.chain), _unpickle(failed))
 
 
@@ -165,7 +165,7 @@ def _died(state: RankState, exited: Exited, stack: str, oom_killed: bool) -> Ran
             summary += (
                 ": the system ran out of memory and ended it"
                 if oom_killed
-                else ": by hand, or by a system that runs out of memory"
+                else ": by a user, or by the system because memory ran out"
             )
         elif exited.signal == signal.SIGABRT:
             summary += ": C code has aborted; see its last lines of output"

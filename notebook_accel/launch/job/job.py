@@ -46,7 +46,7 @@ class Runner:
 
 
 class Job(Fold):
-    """A launch: `wait` for it, ask for its `result`, `show` it, `cancel` it, or `await` it."""
+    """A launch: `wait` for it, get its `result`, `show` it, `cancel` it, or `await` it."""
 
     def __init__(
         self,
@@ -73,9 +73,9 @@ class Job(Fold):
             )
         )
         self.blocking = False
-        """Whether a cell waits for it, so that an interrupt of the kernel is meant for it."""
+        """Whether a cell waits for the job, so that an interrupt of the kernel is meant for the job."""
         self.elsewhere = False
-        """Whether another process runs it, which goes on when this one ends."""
+        """Whether another process runs the job, so that it continues when this process ends."""
         self._over = threading.Event()
         self._callbacks: list[Callable[[], object]] = []
         self._lock = threading.Lock()
@@ -87,10 +87,10 @@ class Job(Fold):
 
     @property
     def metrics(self) -> DataFrame | list[dict[str, float | int | None]]:
-        """What the ranks have logged so far, a row for each time: `rank`, `step`, `seconds`, and the metrics by name.
+        """The metrics logged so far, one row each time that a rank logged: `rank`, `step`, `seconds`, and the values.
 
-        A DataFrame where pandas is installed, else a list of dicts. Of each metric and rank 512 points are kept, evenly
-        over the run, and the last.
+        A DataFrame if pandas is installed, otherwise a list of dicts. For each metric and rank, 512 points spread over
+        the run are kept, and the last.
         """
         rows = history.rows(((state.rank, state.history) for state in self._ranks), self.started)
         try:
@@ -100,41 +100,41 @@ class Job(Fold):
         return pd.DataFrame(rows, columns=None if rows else ["rank", "step", "seconds"])
 
     def show(self) -> None:
-        """Shows the job below the current cell: while it runs, from now on; afterwards, what remains of it."""
+        """Shows the job below the current cell, updated while it runs; afterwards, in its last state."""
         self.runner.show()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the end, whatever it is, for at most `timeout` seconds. Returns whether it has come."""
+        """Waits for the job to end in any way, for at most `timeout` seconds. Returns whether it has ended."""
         return self._over.wait(timeout)
 
     def result(self, timeout: float | None = None) -> Any:
-        """Waits, and returns what each rank returned, by rank; `None` when all returned `None`.
+        """Waits, and returns the values of all ranks, in order; `None` if all returned `None`.
 
         Raises:
             RankError: A rank failed.
             JobCancelledError: The job was cancelled.
-            JobLostError: The job ran elsewhere, and its values are not to be had here.
-            TimeoutError: The end has not come within `timeout` seconds. The job goes on.
+            JobLostError: The job ran elsewhere, and its values are not available here.
+            TimeoutError: The job has not ended within `timeout` seconds. It keeps running.
         """
         if not self.wait(timeout):
-            raise TimeoutError(f"{self.title} is still {self.status.value} after {timeout} s; the job goes on")
+            raise TimeoutError(f"{self.title} is still {self.status.value} after {timeout} s; the job keeps running")
         if self._error is not None:
             raise self._error
         return self._value if self.runner.values is None else self.runner.values()
 
     def cancel(self) -> bool:
-        """Asks the ranks to stop, as an interrupt does. Returns whether there was something left to stop."""
+        """Requests that the ranks stop, as an interrupt does. Returns whether the job was still running."""
         if self._over.is_set():
             return False
         self.runner.cancel()
         return True
 
     def stacks(self, timeout: float = 5.0) -> JobStacks:
-        """Where each rank is now: the Python stack of each of its threads. The ranks are not disturbed.
+        """Returns the current Python stack of each thread of each rank, without disturbing the ranks.
 
-        Of a rank that is in C code which lets no Python run, the stack is seen from outside. A rank that does not tell
-        its own within `timeout` seconds has none in the answer; of a job that another process runs, neither do its
-        ranks if that process does not answer.
+        If a rank is in C code that holds the GIL, its stacks are read from outside. A rank that does not report its
+        stacks within `timeout` seconds has none in the result; the same is true of all ranks if another process runs
+        the job and does not answer.
         """
         from notebook_accel.launch.job import location, stacks
 
@@ -144,7 +144,7 @@ class Job(Fold):
         with contextlib.suppress(concurrent.futures.TimeoutError):
             stacks_by_rank = answer.result(timeout)
         if not stacks_by_rank and self._over.is_set():
-            note = f"{self.title} has ended ({self.status.value}): its ranks are nowhere any more"
+            note = f"{self.title} has ended ({self.status.value}), so its ranks have no stacks"
             return stacks.JobStacks((), {}, note)
         where = [location.of(state, stacks_by_rank.get(index, ())) for index, state in enumerate(self._ranks)]
         return stacks.JobStacks(where, {self._ranks[index].rank: threads for index, threads in stacks_by_rank.items()})

@@ -29,7 +29,7 @@ _HAS_LOCATION = (Phase.RUNNING, Phase.WAITING)
 
 
 def of(state: RankState, threads: Sequence[ThreadStack]) -> Location:
-    """The location of one rank; from its stacks, or without them from what it last reported."""
+    """The location of one rank, from its stacks if it has any, otherwise from its last report."""
     main = next((thread for thread in threads if thread.main), None)
     if main is None:
         doing, _, where = state.detail.partition(" at ")
@@ -41,7 +41,7 @@ def of(state: RankState, threads: Sequence[ThreadStack]) -> Location:
 
 
 def groups(locations: Iterable[Location]) -> list[list[Location]]:
-    """Groups the locations of ranks that do the same at the same line."""
+    """Groups the locations of ranks that are doing the same thing at the same line."""
     found: dict[object, list[Location]] = {}
     for each in locations:
         found.setdefault((each.phase, each.doing, each.where), []).append(each)
@@ -96,10 +96,10 @@ def _conclusion(groups: Sequence[Sequence[Location]], elsewhere: int) -> str:
     if elsewhere:
         return f"; {elsewhere} ranks are on other machines"
     if phases != {Phase.WAITING}:
-        return ": nobody will come any more"
+        return ": no other rank will join"
     if len(groups) > 1:
-        return ": they wait for each other, and will for ever"
-    return ": perhaps one of them has called it once more, or in another group" if ranks > 1 else ""
+        return ": they wait for each other forever"
+    return ": perhaps one of them has called it one more time, or in another group" if ranks > 1 else ""
 
 
 def stalled_stacks(job: Fold) -> list[tuple[list[int], str]]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COMPACT_FROM = 17
 """The number of ranks from which on a job is drawn as a grid."""
 _BRIEF = 1.0
-"""Seconds before the ranks of a job are listed, unless they have bars or metrics: for most jobs one line is enough."""
+"""Seconds before the ranks of a job without bars or metrics are listed. For most jobs, one line is enough."""
 _BEHIND = 0.8
 """A rank below this fraction of the median progress is marked."""
 

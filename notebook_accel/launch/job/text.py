@@ -1,4 +1,4 @@
-"""Names and numbers as people read them."""
+"""Formats names and numbers for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _SPARKS = "▁▂▃▄▅▆▇█"
 _ZEROS = re.compile(r"(e-?)[+0]+")
-"""The sign and zeros of an exponent that people leave out: `3e-05` is `3e-5`."""
+"""The sign and zeros to drop from an exponent, as in `3e-05`, which becomes `3e-5`."""
 _NO_FUNCTION = ("]", ".py", ".ipynb", "/")
 """Endings of names that are not functions: cells, scripts, notebooks, folders."""
 
@@ -69,13 +69,13 @@ def percent(fraction: float) -> str:
 
 
 def value(number: float) -> str:
-    """Four significant digits, and no exponent where people need none: `0.4881`, `12345`, `3e-5`."""
+    """Four significant digits, with an exponent only if it helps: `0.4881`, `12345`, `3e-5`."""
     text = f"{number:.0f}" if 1e4 <= abs(number) < 1e7 else f"{number:.4g}"
     return _ZEROS.sub(r"\1", text)
 
 
 def blocks(fraction: float, width: int) -> str:
-    """A bar of so many characters."""
+    """A bar of the given number of characters."""
     filled = int(width * min(1.0, max(0.0, fraction)) + 1e-9)
     return "█" * filled + "░" * (width - filled)
 
@@ -93,7 +93,7 @@ def label(template: str | None, first: int, local_size: int, world_size: int, ra
     """The label of lines.
 
     Args:
-        template: What the user has asked for, if not the usual one.
+        template: The user's template, if it is not the usual one.
         first: The first rank that this driver runs.
         local_size: Ranks on each node.
         world_size: Ranks on all nodes.

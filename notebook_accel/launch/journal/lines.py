@@ -25,7 +25,7 @@ class Head:
     origin: str = ""
     """The notebook that the job was launched from."""
     detached: bool = False
-    """Whether the owner runs only this job, and goes on when the notebook ends."""
+    """Whether the owner runs only this job, and keeps running when the notebook ends."""
     generation: int = 0
     """How often the file was compacted."""
     kept: int = 0
@@ -47,7 +47,7 @@ class Head:
             if found == FORMAT:
                 return cls(**{**fields, "owner": Owner(**fields["owner"])})
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise JobLostError("its journal does not begin as a journal does") from error
+            raise JobLostError("its journal has no valid first line") from error
         raise JobLostError(f"its journal was written by another version of notebook_accel: {found!r}, not {FORMAT}")
 
 

@@ -18,12 +18,12 @@ from notebook_accel.launch.wire import payload
 
 
 def result(job: Job, record: Record) -> Any:
-    """What each rank returned, by rank; `None` when all returned `None`.
+    """Returns the values of all ranks, in order; `None` if all returned `None`.
 
     Raises:
         RankError: A rank failed, or its value can't be unpickled here.
         JobCancelledError: The job was cancelled or interrupted.
-        JobLostError: It ended with its kernel, or its values went to that kernel alone.
+        JobLostError: The job ended with its kernel, or only that kernel has its values.
         NotebookAccelError: The launch raised another error.
     """
     if job.outcome is None:
@@ -42,8 +42,8 @@ def _values(job: Job, record: Record) -> list[Any] | None:
         returned = sent.get(rank)
         if not isinstance(returned, Returned):
             raise JobLostError(
-                f"{job.title} is done, and the process that ran it alone has got what it returned. With detach=True "
-                "any notebook can ask for it."
+                f"{job.title} is done, but only the process that ran it has its result. With detach=True, "
+                "any notebook can get the result."
             )
         try:
             values.append(payload.unpack_value(returned.value))

@@ -16,7 +16,7 @@ class Owner:
     began: int
     """When it began, on a clock of its system: on Linux in ticks since the boot."""
     system: str
-    """What its process ID is unique in: one boot of a machine and, on Linux, one PID namespace."""
+    """The scope in which its process ID is unique: one boot of a machine and, on Linux, one PID namespace."""
 
     @classmethod
     def this(cls) -> Owner:

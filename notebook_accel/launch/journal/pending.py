@@ -12,7 +12,7 @@ _MOST_LINES = 2000
 
 
 class Pending:
-    """Events to write. Of a bar or a heartbeat only the latest is stored, and of a flood of lines only the last."""
+    """Events to write. It keeps only the latest state of each bar, the latest heartbeat, and the last of many lines."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -114,5 +114,5 @@ def first_and_last(record: Record) -> tuple[JobStarted, JobEnded | None]:
     except OSError as error:
         raise JobLostError(f"its journal can't be read: {error}") from error
     if first is None or not isinstance(first[1], JobStarted):
-        raise JobLostError("its journal does not begin as a journal does")
+        raise JobLostError("its journal has no valid first line")
     return first[1], last[1] if last is not None and isinstance(last[1], JobEnded) else None

@@ -88,7 +88,7 @@ class Record:
         return owner.is_alive() if owner.is_local else time.time() - last_keepalive < _KEEPALIVE_TIMEOUT
 
     def may_run(self) -> bool:
-        """Whether the job may still run, as far as this machine can know; then its folder must not be removed."""
+        """Whether the job may still run, as far as this machine can tell; if so, its folder must not be removed."""
         try:
             last_keepalive = self.running.stat().st_mtime
         except FileNotFoundError:
@@ -180,7 +180,7 @@ def find(job_id: str | None, origin: str) -> Record:
     """
     every = all_records()
     if not every:
-        raise ConfigurationError(f"no job has been launched yet, as far as {folder()} tells")
+        raise ConfigurationError(f"no job has been launched yet, according to {folder()}")
     if job_id is None:
         return next((record for record in reversed(every) if origin and _origin(record) == origin), every[-1])
     matches = [record for record in every if record.id.startswith(job_id)] if job_id else []
@@ -192,7 +192,7 @@ def find(job_id: str | None, origin: str) -> Record:
 
 
 def is_private(path: Path) -> bool:
-    """Whether nobody but this user can have written it."""
+    """Whether only this user can have written it."""
     try:
         status = path.lstat()
     except OSError:

@@ -1,4 +1,4 @@
-"""What the ranks of a detached job returned or raised, as pickles; only the process that requests it unpickles it."""
+"""Stores the results and errors of a detached job's ranks as pickles, which only the requesting process unpickles."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Results:
             state.returned = Returned()
         if self._error is None:
             return None, None
-        return None, LaunchError(f"all ranks returned, but their values could not be kept: {self._error}")
+        return None, LaunchError(f"all ranks returned, but their values could not be stored: {self._error}")
 
     def _add(self, rank: int | None, event: Event) -> None:
         header, blobs = to_wire(event)
@@ -63,7 +63,7 @@ def load(record: Record) -> dict[int, Event]:
     for path in (record.path.parent, record.path, record.results):
         if not is_private(path):
             raise JobLostError(
-                f"its results are not unpickled, because others than you may have written to {path}: a pickle can run "
+                f"its results are not unpickled, because other users may have written to {path}: a pickle can run "
                 "any code"
             )
     decoder = Decoder()

@@ -30,7 +30,7 @@ GROWTH = 4
 """The factor by which a journal grows after a compaction before the next one, if it is long itself."""
 
 warned = False
-"""Whether the user was warned that nothing is recorded; once a process."""
+"""Whether the user was warned that nothing is recorded, which happens once per process."""
 
 
 class Journal:
@@ -160,13 +160,13 @@ class Journal:
                 os.utime(record.running)
 
     def _fail(self, error: OSError) -> None:
-        global warned  # one process has one user
+        global warned  # a process belongs to one user
         self._failed = True
         self._pending.take()
         if not warned:
             warned = True
             front_end.current.notice(
-                f"{self._job.title} goes on, but is not recorded, and attach() won't find it later: {error}. "
+                f"{self._job.title} keeps running, but is not recorded, so attach() won't find it later: {error}. "
                 f"{records.VARIABLE} names another folder."
             )
 

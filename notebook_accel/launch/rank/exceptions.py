@@ -62,7 +62,7 @@ def too_long(answer: Returned | Failed, error: StreamError) -> Failed:
         text = f"the returned value consists of too many parts to be sent: {error}. Return one array or tensor instead"
         return Failed([Raised("PayloadError", text, ())], time.time(), "returning")
     raised = answer.chain[-1]
-    text = f"{shortened(raised.text, _MOST_LINE)}\n(What else there is to tell of it is too long to be sent: {error}.)"
+    text = f"{shortened(raised.text, _MOST_LINE)}\n(The rest of this error is too long to be sent: {error}.)"
     return replace(answer, chain=[replace(raised, text=text, frames=raised.frames[-1:])], exception=())
 
 

@@ -1,4 +1,4 @@
-"""When SIGINT raises `KeyboardInterrupt` in a rank: never between two calls, and never in vain within one."""
+"""Controls when SIGINT raises `KeyboardInterrupt` in a rank: never between two calls, and reliably within a call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RETRY_AFTER = 0.05
 
 
 def install() -> None:
-    """Raises an interrupt again that came where Python can only print it: in a destructor, or a callback of C code."""
+    """Raises an interrupt again if Python could only print it, because it arrived in a destructor or a C callback."""
     before = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:

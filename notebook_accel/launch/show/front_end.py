@@ -1,4 +1,4 @@
-"""The front end of this process: what the driver needs of a terminal or a notebook, to show jobs and take input.
+"""The front end of this process: a terminal or a notebook, in which the driver shows jobs and takes input.
 
 `Terminal` is the default; `notebook_accel.notebook.ipython.front_end` implements the protocol for notebooks.
 """
@@ -29,7 +29,7 @@ class View(Protocol):
 
 
 class FrontEnd(Protocol):
-    """What shows jobs to the user, and takes input: a terminal or a notebook."""
+    """Shows jobs to the user and takes input, in a terminal or a notebook."""
 
     def choose_view(self) -> Callable[[Job], View]:
         """Returns the function that opens a job's view, below the cell that runs then.
@@ -45,7 +45,7 @@ class FrontEnd(Protocol):
         """Shows whole lines of output on `stdout` or `stderr`. May block while the front end can't keep up."""
 
     def notice(self, text: str) -> None:
-        """Shows one line of notebook-accel's own."""
+        """Shows a line from notebook-accel itself."""
 
     def display(
         self,
@@ -64,14 +64,14 @@ class FrontEnd(Protocol):
         """The notebook that the user works in, by a name that outlives this process; empty without one."""
 
     def display_name(self, filename: str) -> str:
-        """What the user knows this file as: `In[3]` for a cell, otherwise its path."""
+        """The name of a file as the user knows it: `In[3]` for a cell, otherwise its path."""
 
     def shorten_traceback(self, error: BaseException) -> None:
-        """Has an exception shown without the frames of this package."""
+        """Makes an exception show without the frames of this package."""
 
 
 class LateView:
-    """Opens a view only once there is more to show than fits a line."""
+    """Opens a view only once there is more to show than fits on one line."""
 
     def __init__(self, job: Job, open_view: Callable[[Job], View]) -> None:
         self._job = job
@@ -130,8 +130,8 @@ class Views:
     def _report_failure(self, error: Exception) -> None:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         current.notice(
-            f"{self._job.title} can't be shown here any more: {type(error).__name__}: {error} ({frame.filename}, line "
-            f"{frame.lineno}). This does not touch the job: job.show() or attach() tries anew"
+            f"{self._job.title} can no longer be shown here: {type(error).__name__}: {error} ({frame.filename}, line "
+            f"{frame.lineno}). The job is not affected: job.show() or attach() tries again"
         )
 
     def _add(self) -> None:

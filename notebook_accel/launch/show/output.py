@@ -1,6 +1,6 @@
-"""From the bytes that ranks write to labelled lines: whole lines, in each rank's order, equal lines of ranks merged.
+"""Turns the bytes that ranks write into labelled lines, and merges equal lines of several ranks.
 
-A line waits a moment for the same line of other ranks. The lines of a rank are always shown in the order in which that
+A line waits briefly for the same line from other ranks. The lines of a rank are always shown in the order in which that
 rank wrote them.
 """
 
@@ -86,7 +86,7 @@ class LineReader:
 
 
 def _last_drawn(line: str) -> str:
-    """Nearly what a terminal shows of a line with carriage returns: what was drawn last."""
+    """The last text drawn on a line with carriage returns, which is nearly what a terminal shows."""
     if "\r" not in line:
         return line
     return next((part for part in reversed(line.split("\r")) if part.strip()), "")
@@ -153,7 +153,7 @@ class LineMerger:
             self._last[rank] = held.number
 
     def end(self, rank: int) -> None:
-        """No more lines come from this rank."""
+        """Records that this rank writes no more lines."""
         self._running.discard(rank)
 
     def due(self, now: float, *, all_of_it: bool = False) -> list[tuple[str, str, list[int]]]:
@@ -190,7 +190,7 @@ _INTERPOSED = "interposed"
 
 
 def _show_nothing() -> None:
-    """Stands in for what is not shown of a rank."""
+    """Stands in for an output of a rank that is not shown."""
 
 
 class Output:

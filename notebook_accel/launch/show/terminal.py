@@ -1,4 +1,4 @@
-"""A job in a terminal: one row a rank, drawn in place by rich, below the lines that the ranks write."""
+"""Shows a job in a terminal: a row for each rank, redrawn in place with rich, below the ranks' output."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TerminalView:
 
 
 def draw(job: Job) -> RenderableType:
-    """The job as it is now; nothing for one that has ended before there was anything to show."""
+    """The current state of the job; empty if it ended before there was anything to show."""
     if progress.is_brief(job):
         return Text("" if job.status.ended else describe.headline(job), end="")
     if len(job.ranks) >= progress.COMPACT_FROM:

@@ -1,4 +1,4 @@
-"""What the user calls a file that a stack names: `In[3]` for a cell, otherwise its path.
+"""The user's name for a file in a stack: `In[3]` for a cell, otherwise its path.
 
 Only the driver's front end knows which cell a file name stands for, and ranks have none: they send names as Python has
 them. So that stacks can be formatted without the screen, the front end registers itself here, once a process.
@@ -12,7 +12,7 @@ _name_of: Callable[[str], str] = str
 
 
 def register(name_of: Callable[[str], str]) -> None:
-    """Has the names that users have for files looked up there from now on."""
+    """Sets the function that looks up users' names for files."""
     global _name_of  # one process has one front end
     _name_of = name_of
 

@@ -1,4 +1,4 @@
-"""Texts that may be of any length, made short enough to be sent and read: both ends, and how much is left out."""
+"""Shortens texts of any length to their two ends and the number of characters left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text without what only a terminal understands: ranks send it so, and views draw no other."""
+"""Removes codes that only terminals understand from text, before ranks send it and views draw it."""
 
 from __future__ import annotations
 

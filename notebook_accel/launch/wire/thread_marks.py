@@ -1,8 +1,7 @@
 """Marks the threads that a rank starts itself, so that they can be told from the user's in a dump of all stacks.
 
-faulthandler writes of each frame no more than its file, line and function name: the dump of a process that is stuck or
-has crashed carries nothing else. The name is therefore set on the code object, independent of what the function is
-called in the source.
+For each frame, faulthandler writes only the file, line and function name, so the dump of a stuck or crashed process
+contains nothing else. The name is therefore set on the code object, independent of the function's name in the source.
 """
 
 from __future__ import annotations

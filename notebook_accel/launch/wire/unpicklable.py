@@ -1,4 +1,4 @@
-"""Names the thing that cannot be pickled: which variable, where it is used, and what to do instead."""
+"""Names the object that cannot be pickled: the variable, where it is used, and what to do instead."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def describe_device_tensors(
     names = ", ".join(found) or "a tensor"
     return (
         f"{_name(function)} captures tensors that are on a device of the notebook: {names}; {size / 1e6:.1f} MB were "
-        "copied through the host. Each rank gets a copy of its own, on its own device."
+        "copied through the host. Each rank gets its own copy, on its own device."
     )
 
 

@@ -1,4 +1,4 @@
-"""How rank 0 sends every rank its part of a round of batches.
+"""Sends every rank its part of a round of batches from rank 0.
 
     rank 0:  header to all ─▶ descriptions ─▶ tensors ─▶ its own part
     others:  header ────────▶ description ──▶ tensors ─▶ a batch
@@ -28,7 +28,7 @@ class RoundKind(enum.IntEnum):
     """The first number in the header of a round."""
 
     ROUND = 0
-    LAST = 1  # a round, and none follows: some ranks may get no part of it
+    LAST = 1  # the last round, of which some ranks may get no part
     END = 2
     FAILED = 3  # rank 0 could not read
 
@@ -82,7 +82,7 @@ def receive(set_remainder: Callable[[int], None]) -> Iterator[Any]:
     while True:
         kind, remainder, parts, described, size = _broadcast_header()
         if kind == RoundKind.FAILED:
-            raise RuntimeError("rank 0, which reads for all ranks, could not read the next batch: its error says why")
+            raise RuntimeError("rank 0, which reads for all ranks, could not read the next batch: see its error")
         if kind == RoundKind.END:
             return
         if described:
@@ -96,14 +96,14 @@ def receive(set_remainder: Callable[[int], None]) -> Iterator[Any]:
 
 
 def _broadcast_header(*numbers: int) -> list[int]:
-    """Sends five numbers from rank 0, which gives them, to all ranks."""
+    """Sends five numbers from rank 0 to all ranks; only rank 0 passes them."""
     header = torch.tensor([*numbers, *[0] * (5 - len(numbers))], device=message_device())
     dist.broadcast(header, 0)
     return header.tolist()
 
 
 def _scatter(parts: list[torch.Tensor] | None, size: int, device: torch.device) -> torch.Tensor:
-    """Sends each rank its bytes from rank 0, which gives them: those of the ranks that get any."""
+    """Sends each rank its bytes from rank 0, which passes the bytes of all ranks that get any."""
     own = torch.empty(size, dtype=torch.uint8, device=device)
     if parts is not None:
         nothing = [torch.empty_like(own)] * (dist.get_world_size() - len(parts))
@@ -113,7 +113,7 @@ def _scatter(parts: list[torch.Tensor] | None, size: int, device: torch.device) 
 
 
 def travels(value: Any) -> bool:
-    """Whether a leaf is sent as bytes; what is left stays in the description."""
+    """Whether a leaf is sent as bytes; other leaves stay in the description."""
     return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_quantized
 
 

@@ -73,9 +73,9 @@ class DispatchingLoader(PreparedLoader):
         self.remainder = self._round_remainder
 
     def _rounds(self) -> Iterator[Round]:
-        """Reads, on rank 0, as many batches at a time as make a round."""
+        """Reads the batches of one round at a time, on rank 0."""
         per_round = 1 if self.split_batches else self.num_processes
-        skipped = self.skipped - 1 if self.skipped else 0  # the first round is read all the same, for its samples
+        skipped = self.skipped - 1 if self.skipped else 0  # the first round must be read anyway, for its samples
         batches = read(self.base_dataloader, skipped * per_round, start=per_round)
         first: list[Any] = []
         if self.skipped:
@@ -135,7 +135,7 @@ def _join(batches: list[Any]) -> tuple[Any, int]:
         return joined, tree.find_batch_size(joined)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigurationError(
-            "rank 0 reads for all ranks, and has to join batches to share out those that are left, which can't be "
+            "rank 0 reads for all ranks, and has to join the remaining batches to divide them, but they can't be "
             f"joined ({error}): pass DataLoaderConfiguration(dispatch_batches=False), drop_last=True, or a collate_fn "
             "that makes tensors of one shape"
         ) from error

@@ -1,4 +1,4 @@
-"""Each rank's share of an iterable dataset, by the same rule as that of a sampler."""
+"""Each rank's share of an iterable dataset, chosen by the same rule as for samplers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class IterableDatasetShard(IterableDataset[Any]):
         self._first: list[Any] = []
         """The samples of the first round."""
         self._resumes = False
-        """Whether the next iteration goes on where the dataset has been left."""
+        """Whether the next iteration continues where the last one left the dataset."""
 
     @property
     def _round(self) -> int:
@@ -94,7 +94,7 @@ class IterableDatasetShard(IterableDataset[Any]):
         return {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}.get(name, value)
 
     def _state_dict(self) -> dict[str, Any]:
-        """Where the dataset is, after as many of its samples as this rank's batches were chosen from."""
+        """The dataset's position, after all samples from which this rank's batches were chosen."""
         return {"dataset": self.dataset.state_dict(), "first": self._first}  # type: ignore[attr-defined]
 
     def _load_state_dict(self, state_dict: dict[str, Any]) -> None:

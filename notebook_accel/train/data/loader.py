@@ -1,7 +1,6 @@
 """The loader that a user iterates over: this rank's share of the batches, on its device.
 
-It reads one batch ahead, since only the attempt to read another shows that a batch is the last. A batch that is on the
-device already costs nothing more.
+It reads one batch ahead, since only an attempt to read another batch shows which batch is the last.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a user's data loader to the one that yields a rank's share."""
+"""Turns a user's data loader into one that yields a rank's share."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def prepare_data_loader(
     use_stateful_dataloader: bool = False,
     torch_device_mesh: DeviceMesh | None = None,
 ) -> PreparedLoader:
-    """Makes a data loader yield one rank's share of the samples. A prepared one comes back as it is.
+    """Makes a data loader yield one rank's share of the samples. A prepared loader is returned unchanged.
 
     Args:
-        dataloader: The loader; it stays as it is.
+        dataloader: The loader, which is not changed.
         device: Where batches go, with `put_on_device`; this rank's device by default.
         num_processes: The number of ranks that share the samples; all by default.
         process_index: This rank among them.
@@ -76,7 +76,7 @@ def prepare_data_loader(
     """
     if isinstance(dataloader, SkippingLoader):
         raise ConfigurationError(
-            "the first batches of an iterable dataset can be skipped only once ranks have their shares: prepare the "
+            "the first batches of an iterable dataset can be skipped only after it is divided among ranks: prepare the "
             "loader first, and then skip_first_batches(prepared_loader, n)"
         )
     if isinstance(dataloader, PreparedLoader):
@@ -129,13 +129,13 @@ def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> Dat
         ConfigurationError: The loader is stateful, and so knows by itself where it was; or the number is negative.
     """
     if num_batches < 0:
-        raise ConfigurationError(f"num_batches={num_batches}: the batches to skip are 0 or more")
+        raise ConfigurationError(f"num_batches={num_batches}: must be 0 or more")
     if not num_batches:
         return dataloader
     base = dataloader.base_dataloader if isinstance(dataloader, PreparedLoader) else dataloader
     if hasattr(base, "load_state_dict"):
         raise ConfigurationError(
-            "a stateful loader goes on by itself where its state was saved, and would leave out these batches on top: "
+            "a stateful loader resumes by itself where its state was saved, and would skip these batches in addition: "
             "iterate over the loader itself once its state is loaded"
         )
     if isinstance(dataloader, PreparedLoader):
@@ -191,20 +191,20 @@ def _check(
     sampler = get_sampler(loader)
     if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
         raise ConfigurationError(
-            "this loader's DistributedSampler leaves each rank its share already, and preparing it would share that "
-            "out once more: leave the sampler out (pass shuffle=True for a random order)"
+            "this loader's DistributedSampler already selects each rank's share, and preparing it would divide that "
+            "share again: leave the sampler out (pass shuffle=True for a random order)"
         )
 
 
 def _make_seedable(base: DataLoader[Any], seed: int | None) -> None:
-    """Has a random order follow from a seed and the epoch; any other order stays."""
+    """Makes a random order follow from a seed and the epoch; any other order is kept."""
     sampler = get_sampler(base)
     if isinstance(sampler, RandomSampler):
         replace_sampler(base, SeedableRandomSampler.like(sampler, seed))
 
 
 def _shard(base: DataLoader[Any], **options: Any) -> None:
-    """Has a loader yield one rank's share."""
+    """Makes a loader yield one rank's share."""
     if isinstance(base.dataset, IterableDataset):
         _shard_iterable(base, **options)
         return
@@ -239,7 +239,7 @@ def _shard_iterable(base: DataLoader[Any], **options: Any) -> None:
 
 def _ready_made() -> ConfigurationError:
     return ConfigurationError(
-        "split_batches=True can't cut what batch_size=None leaves to the dataset, which makes the batches: pass "
+        "split_batches=True can't cut batches that the dataset makes itself (batch_size=None): pass "
         "dispatch_batches=True, so that rank 0 cuts them"
     )
 
@@ -255,7 +255,9 @@ def _stateful(loader: DataLoader[Any]) -> DataLoader[Any]:
             "use_stateful_dataloader=True needs torchdata: run `pip install torchdata`, or leave it out"
         ) from error
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # it calls what torch deprecates, which no user can mend
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # it calls a deprecated function of torch, which users can't change
         new: DataLoader[Any] = StatefulDataLoader(loader.dataset)
     new.__dict__.update(copy.copy(loader).__dict__)
     new._iterator = None

@@ -1,8 +1,8 @@
-"""Where a loader is in its epochs, and the random states that the order of an epoch follows from.
+"""A loader's position in its epochs, and the random states that determine the order of an epoch.
 
-The order of samples is drawn when an epoch begins, long before a checkpoint in the middle of it. So a loader stores the
-random states of that moment. Resuming puts them in place while the order is drawn again, and then puts back what it
-found: dropout and the like go on as if nothing had happened.
+The order of samples is drawn when an epoch begins, long before a checkpoint in the middle of the epoch, so a loader
+stores the random states of that moment. Resuming sets them while the order is drawn again, and then restores the
+current states, so that dropout and the like are not affected.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ State = dict[str, Any]
 
 
 class Progress:
-    """How far a loader, and the loaders that resume it, have come."""
+    """The progress of a loader and of the loaders that resume it."""
 
     def __init__(self) -> None:
         self.epoch = 0
         """How many epochs have been finished."""
         self.start: State | None = None
-        """The random states with which an epoch began that is not finished."""
+        """The random states at the start of an unfinished epoch."""
         self.interrupted: State | None = None
         """Such states from a checkpoint; the next epoch may resume from them."""
         self.is_over = False
@@ -58,7 +58,7 @@ def generators(loader: DataLoader[Any]) -> list[torch.Generator]:
 
 
 def synchronize(loader: DataLoader[Any]) -> None:
-    """Has the next epoch's order be that of rank 0; every rank has to call it."""
+    """Makes the next epoch's order that of rank 0; every rank has to call it."""
     for generator in generators(loader):
         synchronize_rng_state(RNGType.GENERATOR, generator)
     sampler = get_sampler(loader)
@@ -77,7 +77,7 @@ def take(loader: DataLoader[Any]) -> State:
 
 
 def put(loader: DataLoader[Any], state: State) -> None:
-    """Has the next epoch's order follow from these states; torch's own is left alone."""
+    """Makes the next epoch's order follow from these states; torch's own state is not changed."""
     for generator, saved in zip(generators(loader), state["generators"], strict=False):
         generator.set_state(saved)
     sampler = get_sampler(loader)

@@ -70,8 +70,8 @@ class BatchSamplerShard(BatchSampler):
     def even_batches(self, even: bool) -> None:
         if even and self.batch_size is None:
             raise ConfigurationError(
-                f"even_batches=True refills batches to their full size, which {type(self.batch_sampler).__name__} does "
-                "not tell: give it a batch_size, or pass DataLoaderConfiguration(even_batches=False)"
+                f"even_batches=True refills batches to their full size, but {type(self.batch_sampler).__name__} has "
+                "no batch_size: give it one, or pass DataLoaderConfiguration(even_batches=False)"
             )
         self._even_batches = even
 
@@ -173,7 +173,7 @@ def refill(samples: list[Any], first: list[Any], size: int) -> list[Any]:
 
 
 def indivisible(batch_size: int, num_processes: int) -> ConfigurationError:
-    """What is wrong with a batch size that cannot be split."""
+    """The message for a batch size that cannot be split."""
     near = max(1, round(batch_size / num_processes)) * num_processes
     return ConfigurationError(
         f"split_batches=True cuts each batch into one part for each of {num_processes} ranks, which a batch_size of "
@@ -183,6 +183,6 @@ def indivisible(batch_size: int, num_processes: int) -> ConfigurationError:
 
 def _uneven(batch_sampler: Any, size: int | None) -> ConfigurationError:
     return ConfigurationError(
-        f"even_batches=True needs full batches up to the last, and {type(batch_sampler).__name__} (batch_size={size}) "
+        f"even_batches=True needs full batches up to the last, but {type(batch_sampler).__name__} (batch_size={size}) "
         "has yielded a shorter one before: pass DataLoaderConfiguration(even_batches=False)"
     )

@@ -1,4 +1,4 @@
-"""Reading a loader without some of its batches."""
+"""Reads a loader without some of its batches."""
 
 from __future__ import annotations
 

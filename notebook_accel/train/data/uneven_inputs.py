@@ -1,4 +1,4 @@
-"""What comes of samples that do not divide evenly among the ranks: rows to leave out of metrics, uneven loops."""
+"""Handles samples that do not divide evenly among the ranks: drops repeated rows from metrics, allows uneven loops."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def gather_for_metrics(input_data: Any, use_gather_object: bool = False, group: 
     remainder: int = loader.remainder
     if remainder == UNKNOWN:
         _logger.warning(
-            "The last batch may hold repeated samples: how many is not known, since the dataset has no length. They "
-            "are among what gather_for_metrics has returned; pass drop_last=True to the DataLoader to have none."
+            "The last batch may contain repeated samples; their number is not known, since the dataset has no length. "
+            "gather_for_metrics has returned them too; to avoid them, pass drop_last=True to the DataLoader."
         )
     if remainder <= 0:
         return gathered
@@ -51,7 +51,7 @@ def gather_for_metrics(input_data: Any, use_gather_object: bool = False, group: 
 
 @contextmanager
 def overriding_even_batches(loaders: Iterable[DataLoader[Any]], even_batches: bool) -> Iterator[None]:
-    """Within it, the loaders fill up, or do not fill up, the last round of batches.
+    """Sets, within the block, whether the loaders fill up the last round of batches.
 
     Args:
         loaders: Prepared loaders. Those that cannot change it, because their dataset is iterable or because rank 0

@@ -1,4 +1,4 @@
-"""What happens to a model: precision, compilation, checks before `prepare`, batch sizes, sizes on the meta device.
+"""Tools for models: precision, compilation, checks before `prepare`, batch sizes, sizes on the meta device.
 
 Start reading at `precision.py`.
 """

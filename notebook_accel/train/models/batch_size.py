@@ -1,4 +1,4 @@
-"""Batch sizes that fit, and memory given back."""
+"""Finds batch sizes that fit, and frees memory."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ def find_executable_batch_size(
     starting_batch_size: int = 128,
     reduce_batch_size_fn: Callable[[], int] | None = None,
 ) -> Callable[..., Any]:
-    """Calls a function with smaller and smaller batch sizes until its memory suffices; used as a decorator.
+    """Calls a function with smaller and smaller batch sizes until memory suffices; used as a decorator.
 
-    The function takes the batch size first, and is then called without it. What it made must be its own: models and
-    data from outside still hold memory the next time. A later call begins with the size that worked.
+    The function takes the batch size as its first parameter, and callers leave it out. The function must create its
+    models and data itself: those from outside would still hold memory at the next try. A later call starts with the
+    size that worked.
 
     Args:
         function: What to call.
@@ -51,7 +52,7 @@ def find_executable_batch_size(
 
     Raises:
         TypeError: The function is called with a batch size, or with more than it takes.
-        RuntimeError: No size is left, or the function's own error when it was not about memory.
+        RuntimeError: No size is left. An error of the function that is not about memory is raised unchanged.
     """
     if function is None:
         return functools.partial(
@@ -82,7 +83,7 @@ def find_executable_batch_size(
 
 
 def should_reduce_batch_size(exception: Exception) -> bool:
-    """Whether an error says that memory ran out, on a device or on the host."""
+    """Whether an error means that memory ran out, on a device or on the host."""
     if isinstance(exception, (torch.OutOfMemoryError, MemoryError)):
         return True
     text = str(exception)
@@ -90,12 +91,12 @@ def should_reduce_batch_size(exception: Exception) -> bool:
 
 
 def release_memory(*objects: Any) -> list[None]:
-    """Collects garbage, and gives the memory that torch keeps for later back to the device.
+    """Collects garbage, and returns the memory that torch has cached to the device.
 
     Returns:
         A `None` for each object, to be assigned to its name: `model, batch = release_memory(model, batch)`.
     """
-    # The caller's names still hold the objects here, and let go when they are assigned. What is garbage goes now.
+    # The caller's names still hold the objects, until they are assigned; only existing garbage is freed now.
     count = len(objects)
     del objects
     clear_device_cache(garbage_collection=True)
@@ -103,7 +104,7 @@ def release_memory(*objects: Any) -> list[None]:
 
 
 def clear_device_cache(garbage_collection: bool = False) -> None:
-    """Gives the memory that torch keeps for later back to the device.
+    """Returns the memory that torch has cached to the device.
 
     Args:
         garbage_collection: Whether to collect Python's garbage first, which takes a while.
@@ -124,6 +125,6 @@ def _refuse_batch_size(function: Callable[..., Any], args: tuple[Any, ...]) -> N
         name = getattr(function, "__name__", "the function")
         taken = ", ".join(each.name for each in positional[1:])
         raise TypeError(
-            f"{name} was called with {len(args)} arguments and takes {max(0, len(positional) - 1)}: the batch size is "
+            f"{name} was called with {len(args)} arguments but takes {max(0, len(positional) - 1)}: the batch size is "
             f"passed by find_executable_batch_size, so call {name}({taken})"
         )

@@ -22,7 +22,7 @@ def is_compiled(model: Any) -> bool:
 
 
 def like(model: nn.Module, compiled: nn.Module) -> nn.Module:
-    """Compiles a model in the way that another has been; leaves it alone if the other is not."""
+    """Compiles a model in the same way as another; does nothing if the other is not compiled."""
     return type(compiled)(model, compiled.dynamo_ctx) if is_compiled(compiled) else model
 
 
@@ -38,5 +38,5 @@ def apply(model: nn.Module, plugin: TorchDynamoPlugin) -> nn.Module:
 
     known = list_backends(exclude_tags=())
     if plugin.to_kwargs()["backend"] not in known:
-        raise ConfigurationError(f"dynamo_backend={plugin.backend!s} is not here: choose from {', '.join(known)}")
+        raise ConfigurationError(f"dynamo_backend={plugin.backend!s} is not available: choose from {', '.join(known)}")
     return torch.compile(model, **plugin.to_kwargs())  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""A model on the meta device: shapes without numbers, so that its sizes can be computed on any machine."""
+"""Makes models on the meta device, with shapes but no values, to compute their sizes on any machine."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def build(name: str, arguments: dict[str, Any] | None = None) -> nn.Module:
     """Makes a model on the meta device.
 
     Args:
-        name: `package.module:function_or_class`, which gives a module; or a folder with the `config.json` of a model of
-            transformers.
-        arguments: What the function or class is called with.
+        name: `package.module:function_or_class`, which returns a module; or a folder with the `config.json` of a model
+            of transformers.
+        arguments: The arguments of the function or class.
 
     Raises:
-        ConfigurationError: There is no such model, or it cannot be made so.
+        ConfigurationError: There is no such model, or it cannot be made on the meta device.
     """
     make = _from_folder(Path(name)) if Path(name).is_dir() or name.endswith(".json") else _from_module(name)
     try:
@@ -39,7 +39,7 @@ def build(name: str, arguments: dict[str, Any] | None = None) -> nn.Module:
             f"{name} cannot be made on the meta device: {type(error).__name__}: {error}"
         ) from error
     if not isinstance(model, nn.Module):
-        raise ConfigurationError(f"{name} gives a {type(model).__name__}, not a torch.nn.Module")
+        raise ConfigurationError(f"{name} returned a {type(model).__name__}, not a torch.nn.Module")
     return model
 
 
@@ -47,7 +47,7 @@ def _from_module(name: str) -> Callable[..., Any]:
     module, colon, path = name.partition(":")
     if not colon:
         raise ConfigurationError(
-            f"{name} is no model: write package.module:function_or_class, or a folder with a config.json"
+            f"{name} is not a model: write package.module:function_or_class, or a folder with a config.json"
         )
     if "" not in sys.path:
         sys.path.insert(0, "")  # the module may lie here, as for `python -m`
@@ -58,7 +58,7 @@ def _from_module(name: str) -> Callable[..., Any]:
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(f"{name} cannot be imported: {error}") from error
     if not callable(found):
-        raise ConfigurationError(f"{name} is a {type(found).__name__}: give a function or class that makes the model")
+        raise ConfigurationError(f"{name} is a {type(found).__name__}: give a function or class that returns the model")
     return found  # type: ignore[no-any-return]
 
 
@@ -115,10 +115,10 @@ def inputs(texts: Sequence[str]) -> list[torch.Tensor]:
 
 
 def token_inputs(model: nn.Module, batch: int, sequence: int) -> dict[str, torch.Tensor]:
-    """What a model of transformers is called with: tokens."""
+    """The inputs for a model of transformers: tokens."""
     names = inspect.signature(model.forward).parameters
     if "input_ids" not in names:
-        raise ConfigurationError(f"{type(model).__name__} takes no input_ids: say with --input what it takes")
+        raise ConfigurationError(f"{type(model).__name__} takes no input_ids: give the shape of its input with --input")
     return {"input_ids": torch.zeros((batch, sequence), dtype=torch.int64, device="meta")}
 
 
@@ -126,7 +126,7 @@ def activations(model: nn.Module, given: Sequence[torch.Tensor], named: dict[str
     """The bytes that autograd keeps of a forward, parameters and inputs aside.
 
     Raises:
-        ConfigurationError: The model does not take these inputs, or does what the meta device cannot.
+        ConfigurationError: The model does not accept these inputs, or uses operations that the meta device lacks.
     """
     own = {each.untyped_storage()._cdata for each in (*model.parameters(), *model.buffers(), *given, *named.values())}
     saved: dict[int, torch.UntypedStorage] = {}

@@ -69,7 +69,7 @@ class Precision:
 
 
 def remove(model: nn.Module) -> nn.Module:
-    """Gives a model its own forward back."""
+    """Restores a model's own forward method."""
     forward = model.__dict__.get("forward")
     if isinstance(forward, Forward):
         del model.forward

@@ -16,7 +16,7 @@ PREPARABLE = (nn.Module, Optimizer, DataLoader, LRScheduler)
 
 
 def refuse_containers(given: Sequence[Any]) -> None:
-    """Raises for a list or dict of what could be prepared, since only what is passed itself is."""
+    """Raises for a list or dict that contains objects to prepare, since only the arguments themselves are prepared."""
     for each in given:
         inside = each.values() if isinstance(each, Mapping) else each if isinstance(each, (list, tuple)) else ()
         found = next((item for item in inside if isinstance(item, PREPARABLE)), None)
@@ -38,7 +38,7 @@ def refuse_unrelated_optimizers(
         several_ranks: Whether there are others, with which only the gradients of prepared models are averaged.
 
     Raises:
-        ConfigurationError: An optimizer holds nothing of theirs; or, on several ranks, something beside.
+        ConfigurationError: An optimizer has none of the models' parameters or, on several ranks, others in addition.
     """
     known = {id(parameter) for model in models for parameter in model.parameters()}
     if not known:  # only optimizers are prepared here
@@ -57,7 +57,7 @@ def refuse_unrelated_optimizers(
         if drifting and several_ranks:
             shapes = ", ".join(drifting[:4]) + (", ..." if len(drifting) > 4 else "")
             raise ConfigurationError(
-                f"of the {len(own)} parameters of the {kind}, {len(drifting)} (of shape {shapes}) are those of no "
+                f"of the {len(own)} parameters of the {kind}, {len(drifting)} (of shape {shapes}) belong to no "
                 "prepared model: their gradients would stay on their rank, and the ranks would drift apart. Prepare "
                 "the modules that they belong to in the same call, or before."
             )

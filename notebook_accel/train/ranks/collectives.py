@@ -206,8 +206,8 @@ def _describe(leaf: torch.Tensor) -> str:
 def _mismatch(operation: str, messages: Sequence[str]) -> DistributedOperationException:
     lines = "".join(f"\n    rank {rank}: {text}" for rank, text in enumerate(messages))
     return DistributedOperationException(
-        f"{operation} needs tensors of the same shapes and types on all ranks, and got:{lines}\nPad them with "
-        "pad_across_processes first, use gather_object for what is no tensor, and have all ranks run the same "
+        f"{operation} needs tensors of the same shapes and types on all ranks, but got:{lines}\nPad them with "
+        "pad_across_processes first, use gather_object for objects other than tensors, and make all ranks run the same "
         "operations in the same order."
     )
 

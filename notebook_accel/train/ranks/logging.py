@@ -1,4 +1,4 @@
-"""Loggers that log once, on rank 0, whatever the number of ranks."""
+"""Loggers that log once, on rank 0, for any number of ranks."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _state() -> PartialState:
     state = PartialState.settled()
     if state is None:
         raise ConfigurationError(
-            "in_order=True has the ranks wait for each other, and they have not joined yet: make the Accelerator (or a "
-            "PartialState) first"
+            "in_order=True makes the ranks wait for each other, but they have not joined yet: make the Accelerator "
+            "(or a PartialState) first"
         )
     return state

@@ -1,4 +1,4 @@
-"""What a rank knows of itself once it has joined: its device, its backend, and its numbers."""
+"""The membership of a rank that has joined: its device, its backend, and its numbers."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class RankAware(ABC):
     def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
         """Gives this rank its share of a list, tuple, tensor or data set, or of each of a dict's values.
 
-        Earlier ranks get one element more where it does not come out even.
+        If the elements do not divide evenly, earlier ranks get one more.
 
         Args:
             inputs: What to share out, along its first dimension; the values of a dict are all of one length.
@@ -132,11 +132,13 @@ def share(inputs: Any, rank: int, size: int, *, pad: bool = False) -> Any:
         lengths = {len(value) for value in inputs.values()}
         if len(lengths) > 1:
             raise ConfigurationError(
-                f"the values of a dict are shared out alike, and these have several lengths: {sorted(lengths)}"
+                f"the values of a dict must have the same length to be divided, but have several: {sorted(lengths)}"
             )
         return type(inputs)({key: share(value, rank, size, pad=pad) for key, value in inputs.items()})  # type: ignore[call-arg]
     if not hasattr(inputs, "__getitem__") or not hasattr(inputs, "__len__"):
-        raise ConfigurationError(f"a {type(inputs).__name__} can't be shared out: pass a list, tuple, dict or tensor")
+        raise ConfigurationError(
+            f"a {type(inputs).__name__} can't be divided among ranks: pass a list, tuple, dict or tensor"
+        )
     least, extra = divmod(len(inputs), size)
     start = rank * least + min(rank, extra)
     own = least + (rank < extra)

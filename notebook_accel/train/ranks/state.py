@@ -50,8 +50,8 @@ class PartialState(RankAware):
             rank_local.space()[_PARTIAL] = state
         elif cpu and state.device.type != "cpu":
             raise ConfigurationError(
-                f"cpu=True was asked for, but this process has already settled on {state.device}: pass cpu=True the "
-                "first time, before anything else is made, or call PartialState._reset_state()"
+                f"cpu=True was requested, but this process already uses {state.device}: pass cpu=True the "
+                "first time, before anything else is created, or call PartialState._reset_state()"
             )
         return state
 
@@ -205,7 +205,7 @@ class AcceleratorState(RankAware):
             settled = getattr(self, name)
             if value is not None and value != settled:
                 raise ConfigurationError(
-                    f"{name}={value!r} was asked for, but this process already has an Accelerator with "
+                    f"{name}={value!r} was requested, but this process already has an Accelerator with "
                     f"{name}={settled!r}, and all share one state: leave it out, give both the same, or "
                     "end the first with its end_training()"
                 )

@@ -36,11 +36,11 @@ def join(environment: Environment, cpu: bool, options: dict[str, Any]) -> Member
 def _on_tpu(environment: Environment, cpu: bool, options: dict[str, Any]) -> Membership:
     """The membership of a rank on a TPU, which has no process group to join: torch_xla connected the ranks at start."""
     if cpu:
-        raise ConfigurationError("cpu=True was asked for, on a rank of a TPU: launch with device='cpu' instead")
+        raise ConfigurationError("cpu=True was requested on a rank of a TPU: launch with device='cpu' instead")
     given = [name for name, value in options.items() if value is not None]
     if given:
         raise ConfigurationError(
-            f"{', '.join(given)}: these are for torch.distributed, which ranks of a TPU do without; leave them out"
+            f"{', '.join(given)}: these are for torch.distributed, which ranks of a TPU do not use; leave them out"
         )
     from notebook_accel.train.ranks import xla_group
 
@@ -86,7 +86,7 @@ def _device(environment: Environment, cpu: bool) -> torch.device:
         return torch.device(kind)
     found = torch.cuda.device_count()
     if not found:
-        raise HardwareError("this rank was started for a GPU, and torch finds none: pass cpu=True to do without")
+        raise HardwareError("this rank was started for a GPU, but torch finds none: pass cpu=True to use the CPU")
     device = torch.device("cuda", environment.local_rank % found)
     torch.cuda.set_device(device)
     return device

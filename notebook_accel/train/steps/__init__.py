@@ -1,4 +1,4 @@
-"""What a training step goes through: gradient accumulation, the optimizer, the scheduler, profiling.
+"""The parts of a training step: gradient accumulation, the optimizer, the scheduler, profiling.
 
 Start reading at `accumulation.py`.
 """

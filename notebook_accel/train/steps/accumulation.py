@@ -15,7 +15,7 @@ from notebook_accel.train.strategies.base import Strategy
 
 
 class Block:
-    """A `with` block in which nothing happens; also the base of those in which something does."""
+    """A `with` block without effect; also the base of those with an effect."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ class Accumulation:
         self._syncs = strategy.syncs
 
     def next(self, models: Sequence[nn.Module]) -> Block:
-        """Counts one more batch. In the block that is returned, gradients are exchanged if it ends in a step."""
+        """Counts a batch; returns a block in which gradients are exchanged if the batch ends in a step."""
         state = self.state
         if state.sync_with_dataloader and state.end_of_dataloader:
             self.step = 0
@@ -72,7 +72,7 @@ class Accumulation:
 
 
 class DeviceWatch:
-    """Notices when a prepared model has left its device: what follows would fail far from the cause."""
+    """Detects a prepared model that has left its device, since later errors would be far from the cause."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[dict[str, Any], str, torch.device]] = []
@@ -100,7 +100,7 @@ class DeviceWatch:
             if found != device:
                 raise ConfigurationError(
                     f"a prepared model was moved from {device} to {found}; its optimizer and its batches are still on "
-                    f"{device}. Take the .to(...) or .cuda() after prepare out; to export a model, move a copy of it."
+                    f"{device}. Remove the .to(...) or .cuda() after prepare; to export a model, move a copy of it."
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""What the time of a stretch of training goes to: torch's profiler, set up from `ProfileKwargs`."""
+"""Profiles a part of the training with torch's profiler, set up from `ProfileKwargs`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def build(kwargs: ProfileKwargs) -> profile:
     """The profiler that these arguments describe.
 
     Raises:
-        ConfigurationError: An activity is unknown, or its device is not there.
+        ConfigurationError: An activity is unknown, or its device is not available.
     """
     from torch.profiler import profile, schedule
 

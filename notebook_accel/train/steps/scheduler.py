@@ -16,13 +16,13 @@ from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 class AcceleratedScheduler:
     """Stands in for the user's scheduler in the loop.
 
-    It was made for a loop on one rank. So it steps once for each rank that has had a batch, unless batches are split;
-    and not while gradients are being accumulated, nor when the optimizer's step was skipped.
+    It was made for a loop on one rank. It therefore steps once for each rank that has had a batch, unless batches are
+    split. It does not step while gradients are being accumulated, or when the optimizer's step was skipped.
 
     Args:
         scheduler: The user's own.
         optimizers: The prepared optimizers whose steps it follows.
-        step_with_optimizer: With `False`, every call is a step, whatever the optimizers do.
+        step_with_optimizer: With `False`, every call is a step, regardless of the optimizers.
         split_batches: Whether the ranks share the batches that one rank would have got.
         processes: How many ranks get batches; `None`: all.
     """

@@ -16,7 +16,7 @@ import torch
 
 @dataclasses.dataclass(frozen=True)
 class TensorInformation:
-    """What it takes to make room for a tensor that is still elsewhere."""
+    """The information needed to allocate memory for a tensor that has not arrived yet."""
 
     shape: torch.Size
     dtype: torch.dtype
@@ -161,7 +161,7 @@ def find_batch_size(data: Any) -> int:
         if tensor.ndim:
             return int(tensor.shape[0])
     raise ValueError(
-        f"the size of this {type(data).__name__} can't be told: it has no tensor of one or more dimensions"
+        f"the size of this {type(data).__name__} can't be determined: it has no tensor of one or more dimensions"
     )
 
 
@@ -182,7 +182,7 @@ def concatenate(data: Any, dim: int = 0) -> Any:
     pick: Callable[[Any, Any], Any] = getattr if is_named else lambda node, key: node[key]
     new = with_children(first, lambda key, _: concatenate([pick(node, key) for node in data], dim))
     if new is None:
-        raise TypeError(f"only tensors can be joined, and this tree has a {type(first).__name__} among its leaves")
+        raise TypeError(f"only tensors can be joined, but this tree has a {type(first).__name__} among its leaves")
     return new
 
 

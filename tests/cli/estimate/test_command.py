@@ -119,7 +119,7 @@ def test_the_command_gives_bytes_to_programs() -> None:
         ("tests.cli.models:heap", {}, "has no attribute 'heap'"),
         ("no.such:thing", {}, "cannot be imported"),
         ("tests.cli.models:COUNT", {}, "give a function or class"),
-        ("tests.cli.models:number", {}, "gives a int, not a torch.nn.Module"),
+        ("tests.cli.models:number", {}, "returned a int, not a torch.nn.Module"),
         (STACK, {"depth": 1}, "unexpected keyword argument 'depth'"),
     ],
 )

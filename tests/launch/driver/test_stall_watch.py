@@ -356,8 +356,8 @@ def test_ranks_in_the_same_place_are_told_together() -> None:
             [("all_reduce", 20), ("all_reduce", 20)],
             "wait in all_reduce at In[5] line 20: perhaps one of them has called",
         ),
-        ([("all_reduce", 20), ("barrier", 31)], "In[5] line 31: they wait for each other, and will for ever"),
-        ([("barrier", 20), ("barrier", 31)], "they wait for each other, and will for ever"),
+        ([("all_reduce", 20), ("barrier", 31)], "In[5] line 31: they wait for each other forever"),
+        ([("barrier", 20), ("barrier", 31)], "they wait for each other forever"),
     ],
 )
 def test_why_all_wait_is_told_as_far_as_it_is_known(given: list[tuple[str, int]], expected: str) -> None:
@@ -373,7 +373,7 @@ def test_who_has_returned_will_not_come() -> None:
     watched = Watched(2)
     watched.wait(0)
     watched.say(1, Returned())
-    assert said(watched).endswith("rank 1 has returned: nobody will come any more")
+    assert said(watched).endswith("rank 1 has returned: no other rank will join")
 
 
 def test_a_place_without_a_call_shows_its_line() -> None:

@@ -122,12 +122,12 @@ def test_the_first_of_those_that_failed_alike_gives_the_exception() -> None:
         ([raised(0, exit_code=3)], "rank 0 exited with status 3 (sys.exit)"),
         (
             [raised(0, PEER, from_peer=True)],
-            f"rank 0 raised {PEER} (its connection was lost, because another rank had gone)",
+            f"rank 0 raised {PEER} (its connection was lost because another rank had ended)",
         ),
         ([died(0, signum=11), returned(1)], "rank 0 of 2 was killed by SIGSEGV"),
         ([died(0, signum=11), died(1, signum=11)], "both ranks were killed by SIGSEGV"),
         ([died(0, signum=6)], "rank 0 was killed by SIGABRT: C code has aborted; see its last lines of output"),
-        ([died(0, signum=9)], "rank 0 was killed by SIGKILL: by hand, or by a system that runs out of memory"),
+        ([died(0, signum=9)], "rank 0 was killed by SIGKILL: by a user, or by the system because memory ran out"),
         ([died(0, signum=60)], "rank 0 was killed by signal 60"),
         ([died(0, code=3)], "rank 0 ended with status 3 before the function returned (os._exit, or C code that exits)"),
     ],
@@ -293,7 +293,7 @@ Current thread 0x00007fd30363db80 (most recent call first):
   File "<string>", line 5 in <module>
 """
 SHOWN = 'File "/home/me/train.py", line 40, in train\nFile "/home/me/a file, line 2 in it.py", line 12, in step'
-IDLE = "  (in none of the user's code)"
+IDLE = "  (not in the user's code)"
 
 
 @pytest.mark.parametrize(

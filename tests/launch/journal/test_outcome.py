@@ -83,7 +83,7 @@ def test_the_values_of_a_job_of_another_kernel_are_not_to_be_had(state: Path, jo
     for rank in (0, 1):
         job.apply(rank, returned(rank))
     job.finish(Status.DONE, [0, 1])
-    with pytest.raises(JobLostError, match=r"train\(\) is done, .* With detach=True any notebook can ask for it"):
+    with pytest.raises(JobLostError, match=r"train\(\) is done, .* With detach=True, any notebook can get the result"):
         ask(record)
 
 
@@ -161,7 +161,7 @@ def test_what_others_could_have_written_is_not_unpickled(job: Job, record: Recor
     job.finish(Status.DONE)
     path = {"results": record.results, "path": record.path, "parent": record.path.parent}[part]
     path.chmod(0o777)
-    with pytest.raises(JobLostError, match=rf"others than you may have written to {path}: a pickle can run any code"):
+    with pytest.raises(JobLostError, match=rf"other users may have written to {path}: a pickle can run any code"):
         ask(record)
     assert not list(tmp_path.glob("sprung*"))
 
@@ -180,4 +180,4 @@ def test_results_that_cannot_be_written_are_an_error_of_the_job(state: Path, job
         job.apply(rank, returned(rank))
     _, error = results.collect(job.ranks)
     assert isinstance(error, LaunchError)
-    assert "all ranks returned, but their values could not be kept: [Errno 2]" in str(error)
+    assert "all ranks returned, but their values could not be stored: [Errno 2]" in str(error)

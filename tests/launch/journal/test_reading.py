@@ -85,9 +85,9 @@ def test_a_line_of_a_rank_that_there_is_not_is_passed_over(record: Record, rank:
     [
         ('{"format":0}', "another version of notebook_accel: 0, not 2"),
         ('{"format":3,"owner":5}', "another version of notebook_accel: 3, not 2"),
-        ('{"format":2,"owner":5}', "does not begin as a journal does"),
-        ("[]", "does not begin as a journal does"),
-        ("", "does not begin as a journal does"),
+        ('{"format":2,"owner":5}', "has no valid first line"),
+        ("[]", "has no valid first line"),
+        ("", "has no valid first line"),
     ],
 )
 def test_a_journal_of_another_format_is_refused(record: Record, head: str, why: str) -> None:

@@ -197,7 +197,7 @@ def test_without_an_id_the_last_job_of_the_notebook_is_found(state: Path, monkey
 
 
 def test_a_job_that_is_not_there_is_an_error_that_names_the_last(state: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no job has been launched yet, as far as /"):
+    with pytest.raises(ConfigurationError, match="no job has been launched yet, according to /"):
         records.find(None, "")
     record = recorded()
     for wrong in ("nothing", ""):

@@ -154,7 +154,7 @@ def test_a_folder_that_cannot_be_written_is_told_once_and_harms_nothing(
         job.finish(Status.DONE, [1])
         assert job.result() == [1]
     (told,) = notices
-    assert told.startswith("train() goes on, but is not recorded, and attach() won't find it later: [Errno ")
+    assert told.startswith("train() keeps running, but is not recorded, so attach() won't find it later: [Errno ")
     assert "NOTEBOOK_ACCEL_STATE" in told
 
 

@@ -47,9 +47,9 @@ def test_a_view_that_fails_is_left_out_and_the_others_go_on(told: list[str]) -> 
     views.finish()
     assert other.drawn == 2
     (said,) = told
-    assert said.startswith("train() can't be shown here any more: KeyError: 'loss' (")
+    assert said.startswith("train() can no longer be shown here: KeyError: 'loss' (")
     assert f"{__file__}, line " in said
-    assert said.endswith("This does not touch the job: job.show() or attach() tries anew")
+    assert said.endswith("The job is not affected: job.show() or attach() tries again")
 
 
 def test_a_view_may_fail_from_the_beginning(told: list[str]) -> None:

@@ -241,7 +241,7 @@ def test_a_job_that_was_stopped_while_it_had_stalled_keeps_that() -> None:
     assert "<b>ranks 0-1</b>" in stacks
     assert "dist.barrier(&lt;)" in stacks
     assert "ranks 0-1:\nIn[5] line 7 in train: dist.barrier(<)" in describe.describe(job)
-    assert "they wait for each other, and will for ever" in html_page.draw(job)
+    assert "they wait for each other forever" in html_page.draw(job)
     assert "no progress for" not in html_page.draw(a_job(2))
 
 

@@ -294,7 +294,7 @@ def changed_model() -> Any:
         (lambda: Accelerator(gradient_accumulation_steps=2.5), "num_steps=2.5"),  # type: ignore[arg-type]
         (lambda: setattr(Accelerator(), "gradient_accumulation_steps", 0), "num_steps=0"),
         (lambda: Accelerator(rng_types=["cpu"]), "rng_types='cpu' must be one of torch, cuda, generator"),
-        (lambda: Accelerator(dynamo_backend="inductr").prepare(parts()[0]), "inductr is not here: choose from"),
+        (lambda: Accelerator(dynamo_backend="inductr").prepare(parts()[0]), "inductr is not available: choose from"),
         (lambda: Accelerator().skip_first_batches(parts()[2], -1), "0 or more"),
         (
             lambda: Accelerator(project_dir="a", project_config=ProjectConfiguration(project_dir="b")),
@@ -330,7 +330,7 @@ DRIFTLESS = [(True, True), (False, False)]
 def test_an_optimizer_with_more_than_the_models_parameters_is_refused_where_ranks_would_drift_apart(
     ranks: Ranks, on_two: Cases
 ) -> None:
-    with pytest.raises(RankError, match="are those of no prepared model") as failed:
+    with pytest.raises(RankError, match="belong to no prepared model") as failed:
         ranks(partly_foreign, False, True)
     assert "of the 4 parameters of the SGD, 2 (of shape (1, 2), (1,))" in str(failed.value.__cause__)
     assert partly_foreign(False, True)  # alone, there is nobody to drift apart from

@@ -207,7 +207,7 @@ def test_settings_that_cannot_work_are_refused(how: dict[str, Any], message: str
 def test_a_share_of_a_share_is_refused() -> None:
     data = torch.arange(8)
     sampler = torch.utils.data.DistributedSampler(data, num_replicas=2, rank=1)
-    with pytest.raises(ConfigurationError, match="DistributedSampler leaves each rank its share already"):
+    with pytest.raises(ConfigurationError, match="DistributedSampler already selects each rank's share"):
         prepare_data_loader(DataLoader(data, sampler=sampler), num_processes=2, process_index=1)
 
 

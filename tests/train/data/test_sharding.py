@@ -187,10 +187,12 @@ def test_a_batch_that_cannot_be_split_is_refused_with_a_size_that_can(cls: Any) 
 
 
 def test_batches_of_unknown_size_cannot_be_even() -> None:
-    with pytest.raises(ConfigurationError, match=r"Lists does not tell: .*DataLoaderConfiguration\(even_batches=False"):
+    with pytest.raises(
+        ConfigurationError, match=r"Lists has no batch_size: .*DataLoaderConfiguration\(even_batches=False"
+    ):
         BatchSamplerShard(Lists([[0, 1]]), 2, 0)
     shard = BatchSamplerShard(Lists([[0, 1]]), 2, 0, even_batches=False)
-    with pytest.raises(ConfigurationError, match="Lists does not tell"):
+    with pytest.raises(ConfigurationError, match="Lists has no batch_size"):
         shard.even_batches = True
 
 

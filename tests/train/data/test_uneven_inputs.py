@@ -105,7 +105,9 @@ def unknown() -> tuple[list[int], int]:
 
 def test_where_the_length_is_not_known_all_rows_come_and_a_warning(ranks: Ranks, capsys: Any) -> None:
     assert ranks(unknown) == [([0, 1, 2, 3, 4, 0, 1, 2], -1)] * 2
-    assert "its last batch may hold repeated samples" in capsys.readouterr().err.lower().replace("the last", "its last")
+    assert "its last batch may contain repeated samples" in capsys.readouterr().err.lower().replace(
+        "the last", "its last"
+    )
 
 
 # Uneven loops

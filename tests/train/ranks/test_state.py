@@ -57,7 +57,7 @@ def test_ranks_of_a_launch_need_no_arguments(ranks: Ranks) -> None:
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        ({}, {"mixed_precision": "bf16"}, "'bf16' was asked for, but this process already has an Accelerator with mix"),
+        ({}, {"mixed_precision": "bf16"}, "'bf16' was requested, but this process already has an Accelerator with mix"),
         ({}, {"mixed_precision": "bf16"}, "with mixed_precision='no'"),
         ({"mixed_precision": "bf16"}, {"mixed_precision": "no"}, "with mixed_precision='bf16'"),
         ({}, {"dynamo_plugin": TorchDynamoPlugin(backend="eager")}, "dynamo_plugin"),
@@ -129,9 +129,9 @@ def test_a_tensor_is_shared_out_and_padded() -> None:
 
 
 def test_what_cannot_be_shared_out_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="several lengths"):
+    with pytest.raises(ConfigurationError, match="but have several"):
         share({"a": [1], "b": [1, 2]}, 0, 2)
-    with pytest.raises(ConfigurationError, match="int can't be shared out"):
+    with pytest.raises(ConfigurationError, match="int can't be divided among ranks"):
         share(3, 0, 2)
 
 

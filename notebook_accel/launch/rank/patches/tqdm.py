@@ -1,11 +1,11 @@
 """Patches tqdm: bars of every kind become events, with nothing to change in the user's code.
 
-`install` replaces methods of the class `tqdm.std.tqdm` itself, so that names which were imported or subclassed before
-are patched too. The classes of tqdm for other front ends, such as `tqdm.notebook`, lose their own methods and so behave
-like the base.
+`install` replaces methods of the class `tqdm.std.tqdm` itself, so that earlier imports and subclasses are patched too.
+The classes of tqdm for other front ends, such as `tqdm.notebook`, lose their own methods and behave like the base.
 
-A bar that would draw only marks itself as changed, and `take` later samples all that ever did. So a bar costs its loop
-next to nothing, however often it draws; and one that draws seldom, or is inside a long step, is sampled all the same.
+Instead of drawing, a bar marks itself as changed, and `take` later samples all bars that have ever done so. A bar thus
+costs its loop next to nothing, however often it draws, and a bar that rarely draws, or is inside a long step, is still
+sampled.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _sampled() -> dict[int, tuple[weakref.ref[Any], float | None]]:
 
 
 def _count(bar: Any) -> float:
-    """The count of a bar. A loop over it counts in a local variable, and updates the bar only when it is to draw."""
+    """The count of a bar. A loop over it counts in a local variable, and updates the bar only when it draws."""
     loop = None if bar._accel_loop is None else bar._accel_loop()
     frame = None if loop is None else loop.gi_frame
     if frame is None or frame.f_trace is not None:  # reading `f_locals` in a debugger may write variables back
