@@ -13,7 +13,7 @@
 A YAML key such as `gradient_accumulation_steps` is checked by its row in `keys.KEYS`, becomes a field of LaunchConfig
 in `translation.to_fields`, and a variable in each rank's environment in `environment_variables.rank_environment`.
 
-Nothing in here looks at the hardware: `launch/plan/` does, when a launch begins.
+Nothing here checks the hardware; `launch/plan/` does so when a launch begins.
 """
 
 from notebook_accel.config.settings import DEFAULT_PORT, PRECISIONS, LaunchConfig

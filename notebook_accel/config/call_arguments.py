@@ -14,7 +14,7 @@ T = TypeVar("T", str, int, float)
 
 
 class _Unset:
-    """A default value: equal to the plain value and shown as it, but recognizable as not given."""
+    """A default value that is equal to the plain value and looks like it, but can be recognized as not given."""
 
 
 class _UnsetText(_Unset, str):
@@ -44,7 +44,7 @@ def from_call(arguments: Mapping[str, Any], location: str = "") -> Layer:
     Args:
         arguments: By their names in `notebook_launcher`; those that are not settings are ignored. `None`, and a
             default that `unset` made, count as not given.
-        location: Where they stand, if not in a call: an option of `%%accelerate` sets the same as an argument.
+        location: Where they were given, if not in a call; for instance, an option of `%%accelerate`.
 
     Raises:
         ConfigurationError: One of them is not valid.

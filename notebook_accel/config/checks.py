@@ -96,7 +96,7 @@ def cluster(name: str, value: Any) -> str:
             endpoint(name, value.removeprefix("ray://") if isinstance(value, str) else value)
         except ConfigurationError:
             raise ConfigurationError(
-                f"{name}={value!r} is no cluster: write 'auto', 'ray://HOST:10001' or 'HOST:6379' for Ray, or 'slurm'"
+                f"{name}={value!r} is not a cluster: write 'auto', 'ray://HOST:10001' or 'HOST:6379', or 'slurm'"
             ) from None
     return str(value)
 
@@ -111,7 +111,7 @@ def rendezvous(name: str, value: Any) -> str:
 def explain_unavailable_rendezvous(name: str, value: Any) -> str:
     """The message for another rendezvous backend: why it is not available, and what to do."""
     return (
-        f"{name}={value!r} is not available: machines meet at a point that is known beforehand. Leave it at "
+        f"{name}={value!r} is not available: the rendezvous needs an address that is known beforehand. Leave it at "
         '"static", and give master_addr, use_port and node_rank.'
     )
 
@@ -120,7 +120,7 @@ def join_timeout(name: str, value: Any) -> float:
     """`{"timeout": seconds}`, how long to wait for other nodes."""
     if not isinstance(value, Mapping) or set(value) - {"timeout", "join_timeout"}:
         raise ConfigurationError(
-            f"{name}={value!r} is not understood: its one setting here is {{'timeout': seconds}}, how long to "
+            f"{name}={value!r} is not valid: the only setting is {{'timeout': seconds}}, how long to "
             "wait for the other machines"
         )
     return max((seconds(name, each) for each in value.values()), default=JOIN_TIMEOUT)
@@ -149,7 +149,7 @@ def environment(name: str, value: Any) -> dict[str, str]:
         raise ConfigurationError(f"{name} must be a dict of environment variables, not {value!r:.80}")
     for key, text in value.items():
         if not isinstance(key, str) or not key or "=" in key or "\0" in key:
-            raise ConfigurationError(f"{name}: {key!r} is no name of an environment variable")
+            raise ConfigurationError(f"{name}: {key!r} is not the name of an environment variable")
         if not isinstance(text, (str, int, float)) or "\0" in str(text):
             raise ConfigurationError(f"{name}[{key!r}] must be a string, not {text!r:.80}")
     return {key: str(text) for key, text in value.items()}

@@ -113,7 +113,7 @@ def _check_names(environ: Mapping[str, str]) -> None:
         if name.startswith(PREFIX) and name not in _OWN_VARIABLES:
             close = closest(name[len(PREFIX) :], [each[len(PREFIX) :] for each in _OWN_VARIABLES], _SIMILAR)
             if close:
-                raise ConfigurationError(f"{name} in the environment is no setting; did you mean {PREFIX}{close}?")
+                raise ConfigurationError(f"{name} in the environment is not a setting; did you mean {PREFIX}{close}?")
 
 
 def _yes_or_no(value: bool) -> str:

@@ -44,10 +44,10 @@ def from_file(environ: Mapping[str, str], path: Path | None = None) -> Layer:
         if path is not None or environ.get(FILE_VARIABLE):
             if path is not None:
                 raise ConfigurationError(
-                    f"{where}: there is no such file; notebook-accel config --config_file {where} makes it"
+                    f"{where}: there is no such file; notebook-accel config --config_file {where} creates it"
                 )
             raise ConfigurationError(
-                f"{FILE_VARIABLE} names {where}, and there is no such file: notebook-accel config makes it, and so "
+                f"{FILE_VARIABLE} names {where}, but there is no such file: notebook-accel config creates it, and so "
                 "does %accelerate --save in a notebook"
             )
         return Layer("file")

@@ -137,30 +137,30 @@ KEYS: dict[str, Key] = {
         _unset_when(checks.integer(1), None, -1), checks.read_number, summary="Ranks, on all machines together."
     ),
     "mixed_precision": Key(
-        _precision, summary="What every Accelerator on the ranks computes in: no, fp16, bf16 or fp8."
+        _precision, summary="The precision of every Accelerator on the ranks: no, fp16, bf16 or fp8."
     ),
     "distributed_type": Key(_distributed_type, summary="NO, MULTI_CPU, MULTI_GPU, FSDP, XLA or SPMD."),
-    "use_cpu": Key(checks.flag, checks.read_flag, summary="Whether to use the CPU, whatever else there is."),
+    "use_cpu": Key(checks.flag, checks.read_flag, summary="Whether to use the CPU even if there are accelerators."),
     "gpu_ids": Key(_gpu_ids, summary="Which GPUs, such as 0,2; or all."),
     "device": Key(_unset_when(checks.device(*DEVICES), None)),
     "gradient_accumulation_steps": Key(
-        checks.integer(1), checks.read_number, summary="Over how many batches gradients add up."
+        checks.integer(1), checks.read_number, summary="The number of batches over which gradients accumulate."
     ),
-    "num_machines": Key(checks.integer(1), checks.read_number, summary="How many machines take part."),
+    "num_machines": Key(checks.integer(1), checks.read_number, summary="The number of machines."),
     "cluster": Key(
         _unset_when(checks.cluster, None, ""),
-        summary="Where a notebook's launches have them from: auto, ray://HOST:10001, HOST:6379 or slurm.",
+        summary="The cluster for a notebook's launches: auto, ray://HOST:10001, HOST:6379 or slurm.",
     ),
     "insecure": Key(_unset_when(checks.flag, None, False), checks.read_flag),
-    "machine_rank": Key(checks.integer(0), checks.read_number, summary="Which of them this is, from 0."),
-    "main_process_ip": Key(_unset_when(checks.address, None, ""), summary="The address of the one with rank 0."),
-    "main_process_port": Key(_unset_when(checks.port, None, ""), summary="The port on it on which the ranks meet."),
+    "machine_rank": Key(checks.integer(0), checks.read_number, summary="The rank of this machine, from 0."),
+    "main_process_ip": Key(_unset_when(checks.address, None, ""), summary="The address of the machine with rank 0."),
+    "main_process_port": Key(_unset_when(checks.port, None, ""), summary="The port of the rendezvous on that machine."),
     "rdzv_backend": Key(checks.choice(*RENDEZVOUS_BACKENDS)),
     "max_restarts": Key(checks.integer(0), checks.read_number),
     "enable_cpu_affinity": Key(_unset_when(checks.flag, None, False), checks.read_flag),
     "debug": Key(checks.flag, checks.read_flag, summary="Whether ranks compare shapes before each collective."),
     "env": Key(_unset_when(checks.environment, None)),
-    "dynamo_backend": Key(_compiler, summary="What models are compiled with, such as inductor; or no."),
+    "dynamo_backend": Key(_compiler, summary="The backend that compiles models, such as inductor; or no."),
     "dynamo_mode": Key(_unset_when(checks.choice(*COMPILER_MODES), None, "default")),
     "dynamo_use_fullgraph": Key(_unset_when(checks.flag, None, False), checks.read_flag),
     "dynamo_use_dynamic": Key(_unset_when(checks.flag, None, False), checks.read_flag),
@@ -187,7 +187,7 @@ FSDP1_KEYS = (
 NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
     "compute_environment": (
         (None, "LOCAL_MACHINE"),
-        "SageMaker's own launcher starts its jobs; here it is LOCAL_MACHINE",
+        "SageMaker's own launcher starts its jobs; use LOCAL_MACHINE here",
     ),
     "same_network": ((None, True, False), ""),
     "main_training_function": (
@@ -202,7 +202,7 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
         _UNSET_VALUES,
         "ranks are started directly; give num_machines and main_process_ip for several machines",
     ),
-    "ipex_config": (_UNSET_VALUES, "torch itself has what the extension had"),
+    "ipex_config": (_UNSET_VALUES, "torch itself includes the features of the extension"),
     "fp8_config": (
         _UNSET_VALUES,
         "mixed_precision: fp8 uses torchao; pass it kwargs_handlers=[AORecipeKwargs(...)] for more",
@@ -255,7 +255,7 @@ def check(key: str, value: Any, called: str) -> Any:
     if key in KEYS:
         return KEYS[key].check(called, value)
     if key not in NEUTRAL:
-        raise ConfigurationError(f"{called} is no setting{did_you_mean(key, [*KEYS, *NEUTRAL, *GROUPS])}")
+        raise ConfigurationError(f"{called} is not a setting{did_you_mean(key, [*KEYS, *NEUTRAL, *GROUPS])}")
     allowed, instead = NEUTRAL[key]
     if not _is_any(value, allowed):
         raise ConfigurationError(f"{called}: {value!r:.80} is not available here: {instead}")

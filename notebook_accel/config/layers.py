@@ -19,7 +19,7 @@ class Layer:
     values: Mapping[str, Any] = field(default_factory=dict)
     """By field of `LaunchConfig`."""
     locations: Mapping[str, str] = field(default_factory=dict)
-    """By field: where exactly."""
+    """By field, the exact location of the value."""
 
     def __add__(self, later: Layer) -> Layer:
         """This layer with the settings of a later one from the same source on top."""
@@ -102,8 +102,8 @@ def check_together(config: LaunchConfig) -> None:
         )
     if not several and config.master_addr not in LOOPBACK:
         raise ConfigurationError(
-            f"master_addr={config.master_addr!r}{config.cite('master_addr')} has no effect with num_nodes=1: one "
-            "machine talks to itself on the loopback interface. Leave it out, or give num_nodes."
+            f"master_addr={config.master_addr!r}{config.cite('master_addr')} has no effect with num_nodes=1: a "
+            "single machine uses the loopback interface. Leave it out, or give num_nodes."
         )
     if not several and config.join_timeout != JOIN_TIMEOUT:
         raise ConfigurationError(
@@ -135,6 +135,6 @@ def check_precision(config: LaunchConfig, device: str | None) -> None:
     """
     if device == "cpu" and config.mixed_precision in ("fp16", "fp8"):
         raise ConfigurationError(
-            f"mixed_precision={config.mixed_precision!r}{config.cite('mixed_precision')} needs a GPU, and these ranks "
+            f"mixed_precision={config.mixed_precision!r}{config.cite('mixed_precision')} needs a GPU, but these ranks "
             f"run on the CPU{config.cite('device')}: use 'bf16' or 'no'"
         )

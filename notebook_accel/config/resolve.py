@@ -13,7 +13,7 @@ from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.settings import LaunchConfig
 
 _magic_layer = Layer("magic")
-"""What `%accelerate` has set in this process."""
+"""The settings that `%accelerate` has made in this process."""
 
 
 def magic_layer() -> Layer:
@@ -23,7 +23,7 @@ def magic_layer() -> Layer:
 
 def set_magic_layer(layer: Layer) -> None:
     """Replaces the layer that `%accelerate` has set."""
-    global _magic_layer  # one kernel has one user
+    global _magic_layer  # a kernel belongs to one user
     _magic_layer = layer
 
 
@@ -32,17 +32,17 @@ def resolve(arguments: Mapping[str, Any] | None = None, location: str = "") -> L
 
     Args:
         arguments: The arguments of the call, as in `from_call`.
-        location: Where the arguments stand, if not in a call.
+        location: Where the arguments were given, if not in a call.
 
     Raises:
-        ConfigurationError: A setting is not valid; the message says where it stands.
+        ConfigurationError: A setting is not valid; the message says where it was made.
     """
     called = from_call(arguments or {}, location)
     return merge([*base_layers(os.environ), _magic_layer, called])
 
 
 def base_layers(environ: Mapping[str, str], path: Path | None = None) -> list[Layer]:
-    """The layers that hold for every process of this user: the file and the environment.
+    """The layers that apply to every process of this user: the file and the environment.
 
     Args:
         environ: The environment.

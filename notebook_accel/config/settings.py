@@ -23,7 +23,7 @@ class Source:
     layer: str
     """`file`, `environment`, `magic` or `call`."""
     location: str
-    """Where in that layer, as the user knows it: `mixed_precision in /home/me/.config/…`, `%accelerate --gpus`."""
+    """The location in that layer, for the user: `mixed_precision in /home/me/.config/…`, `%accelerate --gpus`."""
 
     def __str__(self) -> str:
         return self.location
@@ -67,17 +67,17 @@ class LaunchConfig:
     """Seconds without progress, while ranks wait for others, before a stall is reported; `None`: never."""
     gradient_accumulation_steps: int = 1
     strategy: str = "ddp"
-    """How an `Accelerator` on the ranks distributes models for which it is given no plugin."""
+    """How an `Accelerator` on the ranks distributes models if it is not given a plugin."""
     fsdp: Mapping[str, Any] = field(default_factory=dict)
-    """How FSDP shards, by the keys of Accelerate's file: `fsdp_offload_params`."""
+    """The settings of FSDP, by the keys of Accelerate's file, such as `fsdp_offload_params`."""
     dynamo_backend: str = "no"
     """The torch.compile backend for prepared models."""
     dynamo: Mapping[str, Any] = field(default_factory=dict)
-    """How they are compiled, by the keys of Accelerate's file: `dynamo_mode`."""
+    """The settings for compiling them, by the keys of Accelerate's file, such as `dynamo_mode`."""
     debug: bool = False
     """Whether ranks compare shapes before each collective."""
     cpu_affinity: bool = False
-    """Whether each rank is pinned to the cores next to its GPU, where torch's launcher starts it."""
+    """Whether each rank is bound to the cores close to its GPU, if torch's launcher starts it."""
     notices: tuple[str, ...] = field(default=(), compare=False)
     """Lines to show to the user at launch."""
     sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
@@ -91,7 +91,7 @@ class LaunchConfig:
         return "" if source is None or source.layer == "call" else f" (from {source})"
 
     def spell(self, name: str, value: Any = None) -> str:
-        """How the user sets a field to a value where this launch was asked for; without a value, the name alone."""
+        """How the user writes a setting in this kind of launch: its name and value, or without one only the name."""
         if not self.on_command_line:
             argument = next(each.argument for each in SETTINGS if each.field == name)
             return argument if value is None else f"{argument}={value!r}"
@@ -134,7 +134,7 @@ SETTINGS = (
         variables=("NOTEBOOK_ACCEL_NUM_PROCESSES",),
         flags=("-n", "--num-processes"),
         value="N",
-        summary="Ranks on this machine. Default: one for each accelerator, else for each core up to 4.",
+        summary="Ranks on this machine. Default: one per accelerator; without any, one per core, up to 4.",
     ),
     Setting(
         field="device",
@@ -145,7 +145,7 @@ SETTINGS = (
         flags=("--device",),
         value="KIND",
         choices=DEVICES,
-        summary="What the ranks run on. Default: a TPU or GPUs where there are any.",
+        summary="The ranks' devices. Default: a TPU or GPUs if there are any.",
     ),
     Setting(
         field="gpus",
@@ -155,7 +155,7 @@ SETTINGS = (
         variables=("NOTEBOOK_ACCEL_GPUS",),
         flags=("--gpus",),
         value="0,2",
-        summary="Which GPUs, one for each rank; one that is named twice is shared.",
+        summary="GPUs, one for each rank; ranks share a GPU that is listed twice.",
     ),
     Setting(
         field="mixed_precision",
@@ -166,7 +166,7 @@ SETTINGS = (
         flags=("--mixed-precision",),
         value="NAME",
         choices=PRECISIONS,
-        summary="In which every Accelerator on the ranks computes. Default: no.",
+        summary="The precision of every Accelerator on the ranks. Default: no.",
     ),
     Setting(
         field="gradient_accumulation_steps",
@@ -175,7 +175,7 @@ SETTINGS = (
         variables=("NOTEBOOK_ACCEL_GRADIENT_ACCUMULATION_STEPS", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"),
         flags=("--gradient-accumulation-steps", "--gradient-accumulation"),
         value="N",
-        summary="Over how many batches gradients add up. Default: 1.",
+        summary="Batches over which gradients accumulate. Default: 1.",
     ),
     Setting(
         field="strategy",
@@ -193,7 +193,7 @@ SETTINGS = (
         argument="env",
         flags=("--env",),
         value="NAME=VALUE",
-        summary="An environment variable for the ranks; may be given several times.",
+        summary="An environment variable for the ranks; may be given more than once.",
     ),
     Setting(
         field="dynamo_backend",
@@ -225,7 +225,7 @@ SETTINGS = (
         variables=("NOTEBOOK_ACCEL_NUM_NODES",),
         flags=("--num-nodes", "--nodes"),
         value="N",
-        summary="How many machines take part. Default: 1.",
+        summary="The number of machines. Default: 1.",
     ),
     Setting(
         field="insecure",

@@ -1,4 +1,4 @@
-"""From the keys of the file to the fields of `LaunchConfig`, and back."""
+"""Translates the keys of the file to the fields of `LaunchConfig`, and back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def to_fields(keys: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
     """The fields of `LaunchConfig` that keys of the file set: the value of each, and the key that set it.
 
     Raises:
-        ConfigurationError: Keys that contradict each other.
+        ConfigurationError: Some keys contradict each other.
     """
     found: dict[str, tuple[Any, str]] = {}
     kind = keys.get("distributed_type")
@@ -68,10 +68,10 @@ def to_fields(keys: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
 def _fsdp1_notice(fsdp_keys: Mapping[str, Any]) -> str:
     """The notice for a file that was written for FSDP1."""
     others = [key for key in FSDP1_KEYS if key in fsdp_keys and key != "fsdp_version"]
-    passed_over = f" {', '.join(others)}, which it does not have, have no effect." if others else ""
+    passed_over = f" {', '.join(others)} have no effect, because FSDP2 does not have them." if others else ""
     return (
-        f"the settings are for FSDP1, and models are sharded by FSDP2, which needs no other code.{passed_over} Write "
-        "fsdp_version: 2, or run notebook-accel config update, and this is not said again"
+        f"the settings are for FSDP1, but models are sharded by FSDP2, which needs no code changes.{passed_over} "
+        "To avoid this notice, write fsdp_version: 2, or run notebook-accel config update"
     )
 
 
@@ -81,9 +81,7 @@ def _processes_per_launch(keys: Mapping[str, Any]) -> int:
         return int(keys["num_processes"])
     total, nodes = int(keys["num_processes"]), int(keys.get("num_machines") or 1)
     if total % nodes:
-        raise ConfigurationError(
-            f"num_processes: {total} are to be shared by num_machines: {nodes}, which does not come out even"
-        )
+        raise ConfigurationError(f"num_processes: {total} can't be divided equally among num_machines: {nodes}")
     return total // nodes
 
 

@@ -115,7 +115,7 @@ def _handles(nvml: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class FixedProbe:
-    """A machine with the given GPUs, for plans and tests where there are none."""
+    """A machine with the given GPUs, for plans and tests on machines without GPUs."""
 
     listed: Sequence[Gpu]
 
@@ -125,7 +125,7 @@ class FixedProbe:
 
 @dataclass(frozen=True)
 class Hardware:
-    """What ranks could run on."""
+    """The devices that ranks could run on."""
 
     gpus: tuple[Gpu, ...]
     """The GPUs that torch could use here, in torch's order."""
@@ -138,7 +138,7 @@ class Hardware:
     cores: int
     """Physical cores that this process may use."""
     tpu: Tpu | None = None
-    """The TPU, or what stands in for one."""
+    """The TPU, or its emulation."""
 
     @property
     def kind(self) -> str:
@@ -164,7 +164,7 @@ def detect(environ: Mapping[str, str] | None = None, probe: Probe | None = None)
 
 def usable_cores() -> int:
     """Physical cores, within this process's affinity and its container's quota; at least 1."""
-    import psutil  # slow to import, and only launches need it
+    import psutil  # slow to import, but only launches need it
 
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
     cores = max(1, allowed // threads_per_core())
@@ -174,7 +174,7 @@ def usable_cores() -> int:
 
 @functools.cache
 def threads_per_core() -> int:
-    """Logical cores to each physical one; 1 where that is not known."""
+    """Logical cores per physical core; 1 if that is not known."""
     import psutil
 
     logical = psutil.cpu_count() or 1
@@ -184,8 +184,8 @@ def threads_per_core() -> int:
 def _visible(gpus: tuple[Gpu, ...], setting: str | None) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
     """The GPUs that CUDA shows for a value of `CUDA_VISIBLE_DEVICES`, read as torch reads it.
 
-    All entries are of the kind of the first, numbers or UUIDs. The list ends at the first that names no GPU; one that
-    is named twice empties it.
+    All entries must be of the kind of the first, numbers or UUIDs. The list ends at the first entry that names no GPU;
+    a duplicate entry makes it empty.
     """
     if setting is None:
         return gpus, tuple(str(index) for index in range(len(gpus)))

@@ -1,4 +1,4 @@
-"""Detects TPU chips without torch_xla, whose calls that count devices also open them.
+"""Detects TPU chips without torch_xla, which opens devices when it counts them.
 
 Chips are counted as torch_xla counts them before it starts processes: by Google's devices on the PCI bus. Which machine
 this is, and which generation the chips are, is given by variables that Colab, Kaggle and Cloud TPU VMs set.
@@ -71,7 +71,7 @@ class Machine:
     """The root folder and package lookups that detection uses; tests replace them."""
 
     root: Path = Path("/")
-    """Below it lie `sys`, `dev` and `proc`."""
+    """The folder that contains `sys`, `dev` and `proc`."""
     version: Callable[[str], str | None] = lambda name: _installed(name)
     """The version of an installed package."""
     has_library: Callable[[Mapping[str, str]], bool] = lambda environ: _has_libtpu(environ)
@@ -141,7 +141,7 @@ def mismatch(machine: Machine | None = None) -> str:
         return ""
     return (
         f"torch {torch} and torch_xla {xla} do not work together: both must be of the same minor version. {_EXTRA} "
-        f"installs a pair that does, and so does pip install torch=={_minor(xla)}.*; restart the kernel after it"
+        f"installs a pair that does, as does pip install torch=={_minor(xla)}.*; restart the kernel after it"
     )
 
 
@@ -186,7 +186,7 @@ def _number(environ: Mapping[str, str], name: str) -> int:
 
 
 def _installed(name: str) -> str | None:
-    from importlib import metadata  # slow to import, and of use only where there may be a TPU
+    from importlib import metadata  # slow to import, and needed only if there may be a TPU
 
     try:
         distribution = metadata.distribution(name)

@@ -64,7 +64,7 @@ def test_a_value_knows_its_variable() -> None:
         ({"NOTEBOOK_ACCEL_TIMEOUT": "soon"}, "NOTEBOOK_ACCEL_TIMEOUT must be a number of seconds"),
         (
             {"NOTEBOOK_ACCEL_NUM_PROCS": "2"},
-            "NUM_PROCS in the environment is no setting; did you mean NOTEBOOK_ACCEL_NUM_",
+            "NUM_PROCS in the environment is not a setting; did you mean NOTEBOOK_ACCEL_NUM_",
         ),
     ],
     ids=str,

@@ -170,7 +170,7 @@ def test_a_file_of_the_peer_loads_as_it_is(path: Path, text: str, expected: dict
 
 def test_a_file_for_the_first_fsdp_says_what_it_cannot_have(path: Path) -> None:
     (notice,) = load(path, FIRST_SHARDED).notices
-    assert notice.startswith(f"{path}: the settings are for FSDP1, and models are sharded by FSDP2")
+    assert notice.startswith(f"{path}: the settings are for FSDP1, but models are sharded by FSDP2")
     assert "fsdp_backward_prefetch, fsdp_forward_prefetch, fsdp_use_orig_params, fsdp_sync_module_states" in notice
     assert load(path, SHARDED).notices == ()
     found = file.from_file({}, path)
@@ -189,7 +189,7 @@ def test_every_key_of_the_peer_is_known(path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("num_proceses: 2", ["num_proceses is no setting; did you mean num_processes?"]),
+        ("num_proceses: 2", ["num_proceses is not a setting; did you mean num_processes?"]),
         ("num_processes: two", ["num_processes must be a whole number, not 'two'"]),
         ("mixed_precision: fp64", ["mixed_precision='fp64' is unknown"]),
         ("distributed_type: DEEPSPEED", ["DEEPSPEED is not available: FSDP shards"]),
@@ -197,7 +197,7 @@ def test_every_key_of_the_peer_is_known(path: Path) -> None:
         ("compute_environment: AMAZON_SAGEMAKER", ["AMAZON_SAGEMAKER", "LOCAL_MACHINE"]),
         ("deepspeed_config: {zero_stage: 2}", ["deepspeed_config", "distributed_type: FSDP"]),
         ("tpu_name: pod", ["tpu_name", "gcloud"]),
-        ("num_machines: 2\nnum_processes: 3", ["num_processes: 3", "does not come out even"]),
+        ("num_machines: 2\nnum_processes: 3", ["num_processes: 3", "can't be divided equally"]),
         ("distributed_type: NO\nnum_processes: 2", ["num_processes contradicts distributed_type"]),
         ("distributed_type: MULTI_GPU\nuse_cpu: true", ["use_cpu contradicts distributed_type"]),
         ("fsdp_config: {fsdp_version: 3}", ["fsdp_version: 3 is unknown", "write 2"]),

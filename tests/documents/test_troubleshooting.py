@@ -43,7 +43,7 @@ BROUGHT_ABOUT = {
     accelerator.gather(torch.ones(accelerator.process_index + 1))""",
     "No module named": "import a_module_that_is_not_there",
     "but this process already has an Accelerator": "Accelerator(); Accelerator(mixed_precision='bf16')",
-    "needs a GPU, and this rank runs on the CPU: use 'bf16'": "Accelerator(mixed_precision='fp16')",
+    "needs a GPU, but this rank runs on the CPU: use 'bf16'": "Accelerator(mixed_precision='fp16')",
     "trying to initialize the default process group twice": "Accelerator(); dist.init_process_group('gloo')",
     "did not finish within": "time.sleep(60)",
     "there is nobody to ask": "input()",

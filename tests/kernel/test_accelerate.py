@@ -131,7 +131,7 @@ def test_a_file_that_cannot_work_fails_the_launch_and_says_so(notebook: Notebook
     settings.write_text("num_proceses: 2\n")
     cell = notebook.run("notebook_launcher(int)")
     assert cell.error == "ConfigurationError"
-    assert cell.error_text == f"{settings}: num_proceses is no setting; did you mean num_processes?"
+    assert cell.error_text == f"{settings}: num_proceses is not a setting; did you mean num_processes?"
 
 
 @pytest.mark.usefixtures("settings")

@@ -30,7 +30,7 @@ from notebook_accel.launch.wire import notebook_state, payload, pickling
 from notebook_accel.launch.wire.stream import Channel, Message, pair
 
 _EXIT_NOTICE = 0.03
-"""Seconds between `Exited` and the exit itself, in which the kernel can already go on."""
+"""Seconds between `Exited` and the exit itself, in which the kernel can already continue."""
 
 
 @dataclass(frozen=True)

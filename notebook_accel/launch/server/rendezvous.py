@@ -44,7 +44,7 @@ def join(request: dict[str, Any], store: Any, closed: threading.Event) -> str | 
         except RuntimeError as error:
             if store is not None or time.monotonic() > deadline:
                 return (
-                    f"the rendezvous of the machines failed at {request['host']}:{request['port']}: {error}\nCheck that "
+                    f"the rendezvous of the machines at {request['host']}:{request['port']} failed: {error}\nCheck that "
                     "the same launch runs on the machine with node_rank=0, and that this machine can reach that port."
                 )
         closed.wait(_POLL_INTERVAL)
@@ -90,4 +90,4 @@ def _join_in(store: Any, request: dict[str, Any], entry: str, deadline: float, c
 
 
 def _is_taken(request: dict[str, Any]) -> str:
-    return f"another machine has joined with node_rank={request['node_rank']} already: give each machine its own"
+    return f"another machine has already joined with node_rank={request['node_rank']}: give each machine its own"

@@ -1,7 +1,7 @@
 """The process that hosts the rendezvous stores of all groups.
 
-A store has threads, so it must not run in the process that forks ranks. It takes over a socket that already listens, on
-one IPv4 address: by default torch's store listens on every interface, dual-stack, and looks up the name of every
+A store has threads, so it must not run in the process that forks ranks. It takes over a socket that already listens on
+one IPv4 address. By default, torch's store listens on every interface, dual-stack, and looks up the name of every
 client, which can mean waiting for a name server (see `system/resolver.py`).
 """
 
@@ -22,7 +22,7 @@ from notebook_accel.launch.wire.stream import Channel
 
 def main(fd: int) -> None:
     """Serves until the fork server closes the channel: `open` takes over a listener and joins the nodes."""
-    die_with_parent(os.getppid())  # while torch is being imported, nothing reads the channel and so would see it close
+    die_with_parent(os.getppid())  # during torch's import, nothing reads the channel or sees it close
     open_file_limit.raise_to_hard_limit()  # every rank of every node connects
     channel = Channel(socket.socket(fileno=fd))
     stores: dict[int, Any] = {}
@@ -42,7 +42,7 @@ def main(fd: int) -> None:
 
 
 def host(request: dict[str, Any], listener: int) -> Any:
-    """Hosts the store, on node 0. The address is this node's own, so this never waits."""
+    """Hosts the store, on node 0. This never waits, since the address is this node's own."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     with without_name_server(request["host"]):
@@ -64,7 +64,7 @@ def _start_to_join(channel: Channel, request: dict[str, Any], store: Any, closed
         try:
             error = rendezvous.join(request, store, closed)
         except Exception as failure:
-            error = f"the rendezvous of the machines failed at {request['host']}:{request['port']}: {failure}"
+            error = f"the rendezvous of the machines at {request['host']}:{request['port']} failed: {failure}"
         if error is not None:
             channel.send({"group": request["group"], "error": error})
 

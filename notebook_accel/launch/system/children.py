@@ -12,7 +12,7 @@ _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of whatever its descendants leave behind."""
+    """Makes this process adopt the processes that its descendants leave behind."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""What is Python's own or installed, by where it lies. Whatever else is on the search path is the user's own."""
+"""Tells installed code and Python's own code, by location, from the user's code on the search path."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import site
 import sysconfig
 
 _MARKS = tuple(os.path.join(os.sep, name, "") for name in ("site-packages", "dist-packages"))
-"""Also of an environment that this one borrows from: one made with `--system-site-packages` does, and one that
-`uv run --with` lays over another."""
+"""Includes the environment that this one borrows packages from, if it was made with `--system-site-packages` or by
+`uv run --with`."""
 
 
 def is_package(path: str) -> bool:
-    """Whether a file, or a folder whose path ends in a separator, lies where packages are installed."""
+    """Whether a file, or a folder whose path ends in a separator, is in a folder of installed packages."""
     return any(mark in path for mark in _MARKS) or path.startswith(package_folders())
 
 
 def is_installed(path: str) -> bool:
-    """The same, or whether it is Python's own."""
+    """Whether it is installed, or Python's own."""
     return is_package(path) or path.startswith(_python())
 
 
 def short(path: str) -> str:
-    """The path of what is installed, from where that is."""
+    """The path of an installed file, relative to the folder of packages."""
     for mark in _MARKS:
         path = path.rpartition(mark)[2]
     roots = [root for root in (*package_folders(), *_python()) if path.startswith(root)]

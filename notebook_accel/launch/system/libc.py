@@ -1,4 +1,4 @@
-"""What only the C library can do for a process: how it ends with its parent, and how C code's output is buffered."""
+"""Calls of the C library: end a process with its parent, and buffer C code's output by line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LINE_BUFFERED = 1  # _IOLBF
 
 
 def die_with_parent(parent: int) -> None:
-    """Has the system kill this process when its parent ends; exits at once if the parent has ended already.
+    """Makes the system kill this process when its parent ends; exits at once if the parent has already ended.
 
     The signal is sent when the parent's *thread* ends that forked, so the parent must have a single thread. It survives
     `exec`.
@@ -31,6 +31,6 @@ def outlive_parent() -> None:
 
 
 def line_buffer_c_stdout() -> None:
-    """Makes C code flush standard output at each line, although it is a pipe."""
+    """Makes C code flush standard output at each line, even though it is a pipe."""
     if sys.platform == "linux":
         _library.setvbuf(ctypes.c_void_p.in_dll(_library, "stdout"), None, _LINE_BUFFERED, 0)

@@ -1,4 +1,4 @@
-"""How many processes and how much memory the system grants, and why it has refused one."""
+"""Determines how many processes and how much memory the system grants, and why it refused to start a process."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def _tasks() -> int:
 
 
 def free_memory() -> int:
-    """Bytes that this machine, or the container that this is, can still give."""
+    """Bytes that are still available on this machine or in this container."""
     import psutil
 
     free = psutil.virtual_memory().available
-    # What a control group has used says little: files that are only kept in memory are part of it.
+    # The usage of a control group says little, since it includes cached files.
     limits = (_number(folder / name) for folder in cgroups() for name in ("memory.max", "memory.limit_in_bytes"))
     return int(min([free, *limits]))
 

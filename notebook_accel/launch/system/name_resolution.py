@@ -1,10 +1,10 @@
 """Keeps the name server out of a rendezvous on this machine.
 
 A client of torch's store connects through a dual-stack socket, and looks up the name of its peer, `::ffff:127.0.0.1`.
-No hosts file has that, so each connection asks the name server; where that is silent (a laptop off its network), a
-launch waits for the resolver's 5 seconds again and again. glibc can be told where it looks names up, for the whole
-process at once, so this lasts no longer than the connecting does. (A single thread can only be told that there is no
-server, and torch then prints a warning.)
+No hosts file contains that name, so each connection asks the name server. If the server does not answer (a laptop
+without its network), a launch waits for the resolver's 5 seconds again and again. glibc can be configured to look names
+up in files only, but for the whole process, so this lasts only while connecting. (For a single thread, one can only set
+that there is no server, but torch then prints a warning.)
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def patch_rendezvous(rendezvous: Any) -> None:
 
 @contextlib.contextmanager
 def without_name_server(host: str) -> Iterator[None]:
-    """While it lasts, names are looked up in files alone, if `host` is a loopback address and glibc is there."""
+    """In the block, names are looked up only in files, if `host` is a loopback address and the system uses glibc."""
     configure = getattr(ctypes.CDLL(None), "__nss_configure_lookup", None) if host.startswith("127.") else None
     if configure is None:
         yield

@@ -1,4 +1,4 @@
-"""How many files a process may have open: 1,024 on most systems, until it asks for more. Each socket is one."""
+"""Raises the limit of open files of a process, which is 1,024 by default on most systems. Each socket counts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import resource
 from notebook_accel.errors import LaunchError
 
 _SPARE = 64
-"""Beside those that ranks need."""
+"""Files in addition to those that ranks need."""
 
 
 def raise_limit(count: int) -> None:
-    """Raises this process's soft limit of open files, which is often 1024, if so many more need it.
+    """Raises this process's soft limit of open files, which is often 1024, if `count` more files need it.
 
     Raises:
         LaunchError: It may not be raised that far.
@@ -25,7 +25,7 @@ def raise_limit(count: int) -> None:
         return
     if hard != resource.RLIM_INFINITY and there + count > hard:
         raise LaunchError(
-            f"so many ranks need {there + count} open files in one process, and this system allows {hard}: raise the "
+            f"this many ranks need {there + count} open files in one process, but the system allows {hard}: raise the "
             "hard limit (ulimit -Hn, or LimitNOFILE= of the service that runs Jupyter), or launch fewer"
         )
     with contextlib.suppress(ValueError, OSError):
@@ -35,7 +35,7 @@ def raise_limit(count: int) -> None:
 
 
 def raise_to_hard_limit() -> None:
-    """Raises the limit as far as it goes, for a process that does not know how many will connect to it."""
+    """Raises the limit as far as possible, for a process that does not know how many others will connect to it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # macOS names a limit that it does not grant
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,10 +1,10 @@
-"""How a process that has run the user's code ends: in the order of an interpreter, up to where that comes apart.
+"""Ends a process that has run the user's code in the order of an interpreter's exit, but without finalization.
 
-An interpreter that finalizes makes every thread exit that asks for its lock. In a thread of C++ code that unwinds
-through destructors, which may not throw, and aborts the process: `terminate called without an active exception`. The
-threads of torch's process groups ask for the lock to free the tensors of their last collective, which is often after
-the last line of a script. (From Python 3.14 on they wait instead.) So a process with such threads does here all that an
-interpreter does before that moment, and is then to end through `os._exit`.
+While an interpreter finalizes, every thread that requests the GIL exits. In a thread of C++ code, this unwinds through
+destructors, which must not throw, and aborts the process: `terminate called without an active exception`. The threads
+of torch's process groups request the GIL to free the tensors of their last collective, often after the last line of a
+script. (From Python 3.14 on, they wait instead.) A process with such threads therefore does here everything that an
+interpreter does before finalization, and should then end with `os._exit`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def finish(*, wait: bool) -> None:
     if wait:
         _destroy_device_group()
         threading._shutdown()  # type: ignore[attr-defined]
-    # A DataLoader's iterator that is collected as part of a cycle waits for its workers for five seconds: its queues
-    # are closed before it can tell them. Left alone, they are ended by what multiprocessing has registered.
+    # A DataLoader's iterator that is collected as part of a cycle waits for its workers for five seconds, because its
+    # queues are closed before it can notify them. Otherwise, multiprocessing's exit handler ends them.
     gc.disable()
     atexit._run_exitfuncs()
     process_setup.flush()
@@ -47,7 +47,7 @@ def has_process_group() -> bool:
 
 def clear_main() -> None:
     """Clears the names of `__main__`, as an interpreter does: files are closed, finalizers run."""
-    sys.setswitchinterval(_NO_SWITCH)  # threads that are daemons are not to find their names gone
+    sys.setswitchinterval(_NO_SWITCH)  # daemon threads must not lose their names
     names = vars(sys.modules["__main__"])
     private = [name for name in names if name.startswith("_") and not name.startswith("__")]
     for name in [*private, *names]:  # in Python's order
@@ -56,7 +56,7 @@ def clear_main() -> None:
 
 
 def flush_files() -> None:
-    """Writes out what files hold back that nobody has closed: they do so themselves only when they are freed."""
+    """Flushes files that have not been closed, since they would flush only when they are freed."""
     found = [each for each in gc.get_objects() if issubclass(type(each), _io._IOBase)]
     # From the outermost to the innermost, since each writes into the next.
     for text in found:
@@ -65,7 +65,7 @@ def flush_files() -> None:
     for buffered in found:
         if isinstance(buffered, _io._BufferedIOBase) and type(buffered).__module__ != "_io":
             with contextlib.suppress(Exception):
-                buffered.close()  # a compressed file has an end of its own
+                buffered.close()  # a compressed file needs its own end
     for buffered in found:
         if isinstance(buffered, (_io.BufferedWriter, _io.BufferedRandom)):
             _flush(buffered)
@@ -79,7 +79,7 @@ def _flush(file: _io._IOBase) -> None:
 def _destroy_device_group() -> None:
     """Closes the group whose collectives run on a device: they would end with this process, and hang the others.
 
-    On the CPU none outlives its call, and gloo takes 20 ms to shut down.
+    On the CPU, no collective outlives its call, and gloo takes 20 ms to shut down.
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized() and has_process_group():

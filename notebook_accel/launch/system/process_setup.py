@@ -31,7 +31,7 @@ _blas: Any = None
 
 
 def initialize(parent: int) -> None:
-    """Does what is the same for every launch: a session, default signal handlers, and an empty `__main__`."""
+    """Does the setup that every launch needs: a session, default signal handlers, and an empty `__main__`."""
     if os.getsid(0) != os.getpid():
         os.setsid()
     libc.die_with_parent(parent)
@@ -41,7 +41,7 @@ def initialize(parent: int) -> None:
 
 
 def flush() -> None:
-    """Writes out what Python and C have buffered."""
+    """Flushes the buffers of Python and C."""
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -49,7 +49,7 @@ def flush() -> None:
 
 
 def set_environment(environment: Mapping[str, str]) -> None:
-    """Makes the environment of this process the given one, with as few changes as that takes."""
+    """Sets the environment of this process, with as few changes as possible."""
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     for name, value in environment.items():
@@ -90,7 +90,7 @@ def _reset_signals() -> None:
 
 
 def _replace_main() -> None:
-    """A `__main__` of its own, like a notebook's: empty, and without a file that workers could try to run."""
+    """Creates a new `__main__` like a notebook's: empty, and without a file that workers could try to run."""
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main

@@ -77,7 +77,7 @@ def start(
 
 
 def why_it_ended(what: str, log: IO[bytes]) -> str:
-    """The message that a process has ended, with its last output."""
+    """A message that a process has ended, with its last output."""
     output = "" if log.closed else os.pread(log.fileno(), 2**20, 0).decode(errors="replace").strip()
     return f"{what} has ended" + (f". It said:\n{output[-4000:]}" if output else ".")
 

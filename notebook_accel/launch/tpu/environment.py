@@ -1,7 +1,7 @@
 """The environment of torch_xla's processes, without what would mislead it.
 
-torch_xla only sets variables that are not set yet. So what an image, an earlier launch or another launcher has left
-decides which chips a process sees and which processes it waits for.
+torch_xla sets only variables that are not set yet. Variables left by an image, an earlier launch or another launcher
+would therefore decide which chips a process sees and which processes it waits for.
 
 Source: `configure_topology`, `process_bounds_size` and `build_tpu_env_from_vars` in `torch_xla/_internal/tpu.py`, and
 `launch` in `torch_xla/torch_xla.py`, of torch_xla 2.9.0.
@@ -24,7 +24,7 @@ _PER_PROCESS = (
     "XRT_TPU_CONFIG",  # of the runtime before PJRT
     "XLA_USE_SPMD",  # a launch for SPMD sets it itself
 )
-"""Each process of a launch gets its own."""
+"""Variables that each process of a launch gets for itself."""
 _PER_HOST = {
     "TPU_PROCESS_BOUNDS": "TPU_HOST_BOUNDS",
     "TPU_CHIPS_PER_PROCESS_BOUNDS": "TPU_CHIPS_PER_HOST_BOUNDS",

@@ -23,7 +23,7 @@ _process_lock = threading.Lock()
 
 
 def set_group(group: TpuGroup) -> None:
-    """Has the forks of this process inherit the group: torch_xla passes them only what can be pickled."""
+    """Makes the forks of this process inherit the group, since torch_xla passes them only picklable objects."""
     global _group
     _group = group
 

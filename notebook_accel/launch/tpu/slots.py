@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Slot:
-    """What belongs to one rank, whichever thread it runs on."""
+    """The resources of one rank, regardless of its thread."""
 
     rank: int
     environment: Mapping[str, str]

@@ -32,7 +32,7 @@ _ADVICE = {
     "max_workers must be greater than 0": "torch_xla finds no TPU chip on the PCI bus of this machine",
     "libtpu not found": 'libtpu is missing: pip install "notebook-accel[tpu]", and restart the kernel',
     "already in use by": "another process holds the chips: a second notebook, or an earlier cell of this one",
-    "Failed to get TPU metadata": "no metadata server tells about this TPU; its image must set TPU_ACCELERATOR_TYPE",
+    "Failed to get TPU metadata": "no metadata server describes this TPU; its image must set TPU_ACCELERATOR_TYPE",
 }
 """Parts of torch_xla's error messages, and what they mean."""
 
@@ -144,4 +144,4 @@ def _repeat_import_setup() -> None:
 def _explain(error: BaseException) -> str:
     text = f"{type(error).__name__}: {error}"
     found = [advice for sign, advice in _ADVICE.items() if sign in text]
-    return f"torch_xla could not start the ranks: {text}" + "".join(f". That is to say: {advice}" for advice in found)
+    return f"torch_xla could not start the ranks: {text}" + "".join(f". This means: {advice}" for advice in found)

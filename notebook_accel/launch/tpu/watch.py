@@ -1,6 +1,6 @@
-"""The supervisor's second thread: passes signals on to the ranks' processes, and sends the kernel how these end.
+"""The supervisor's second thread: forwards signals to the ranks' processes, and reports their ends to the kernel.
 
-The main thread is inside `torch_xla.launch` all the time.
+The main thread is always inside `torch_xla.launch`.
 """
 
 from __future__ import annotations

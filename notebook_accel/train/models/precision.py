@@ -128,12 +128,12 @@ def _autocast(device_type: str, dtype: torch.dtype, options: AutocastKwargs) -> 
 def _check(mode: str, device: torch.device) -> None:
     if mode in ("fp16", "fp8") and device.type == "cpu":
         raise ConfigurationError(
-            f"mixed_precision={mode!r} needs a GPU, and this rank runs on the CPU: use 'bf16', which a CPU can do too, "
+            f"mixed_precision={mode!r} needs a GPU, but this rank runs on the CPU: use 'bf16', which a CPU can do too, "
             "or 'no'"
         )
     if mode in ("fp16", "fp8") and device.type == "xla":
         raise ConfigurationError(
-            f"mixed_precision={mode!r} needs a GPU, and a TPU computes in bfloat16: use 'bf16' or 'no'"
+            f"mixed_precision={mode!r} needs a GPU, but a TPU computes in bfloat16: use 'bf16' or 'no'"
         )
     if mode == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
         raise HardwareError(f"{torch.cuda.get_device_name(device)} cannot compute in bf16: use 'fp16' or 'no'")

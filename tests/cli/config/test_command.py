@@ -173,7 +173,7 @@ def test_settings_are_changed_one_by_one(config: Callable[..., Result], path: Pa
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["set", "num_process=2"], "num_process is no setting; did you mean num_processes?"),
+        (["set", "num_process=2"], "num_process is not a setting; did you mean num_processes?"),
         (["set", "num_processes"], "must be written as KEY=VALUE"),
         (["set", "num_processes=0"], "num_processes=0: it must be at least 1"),
         (["set", "gpu_ids="], "gpu_ids is not set"),

@@ -123,14 +123,14 @@ def test_another_machine_with_the_same_rank_is_refused_at_once(nodes: list[Node]
     with hosting(port) as hosted:
         assert both(nodes[0].begin(hosted), nodes[1].begin()) == ["", ""]
         error = nodes[1].begin(driver="another").result(BOUND / 2)
-        assert error == "another machine has joined with node_rank=1 already: give each machine its own"
+        assert error == "another machine has already joined with node_rank=1: give each machine its own"
 
 
 def test_a_launch_that_runs_on_is_named_once_the_next_has_waited_long_enough(nodes: list[Node], port: int) -> None:
     with hosting(port) as hosted:
         assert both(nodes[0].begin(hosted), nodes[1].begin()) == ["", ""]
         error = nodes[1].begin(join_timeout=0.2).result(BOUND)
-        assert error == "another machine has joined with node_rank=1 already: give each machine its own"
+        assert error == "another machine has already joined with node_rank=1: give each machine its own"
 
 
 def test_a_launch_that_has_ended_takes_no_place_in_a_later_store(
