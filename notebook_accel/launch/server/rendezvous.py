@@ -1,7 +1,7 @@
-"""Joins the nodes of a launch, each of which starts its ranks once all have joined, in the store of node 0.
+"""Joins the nodes of a launch in the store of node 0. Each node starts its ranks once all nodes have joined.
 
-The nodes end a launch one after the other, so one may begin the next while node 0 is still in the last: at the same
-port it then meets the store of that one. It knows it by its own entry there, or by its end, and connects again.
+Nodes end a launch one after the other, so a node may begin the next launch while node 0 is still in the last one. At
+the same port, it then finds the old store, which it recognizes by its own entry or by the store's end, and reconnects.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 _POLL_INTERVAL = 0.05
 _LEAST_TIMEOUT = 0.1
-"""Seconds for a connection attempt, however soon the launch is given up. For torch, zero would be none at all."""
+"""The shortest timeout of a connection attempt, in seconds. For torch, zero would mean no timeout."""
 
 
 class _StoreOfLastLaunch(Exception):
-    """This node has joined in this store already, for an earlier launch."""
+    """This node has already joined in this store, for an earlier launch."""
 
 
 def join(request: dict[str, Any], store: Any, closed: threading.Event) -> str | None:
@@ -44,8 +44,9 @@ def join(request: dict[str, Any], store: Any, closed: threading.Event) -> str | 
         except RuntimeError as error:
             if store is not None or time.monotonic() > deadline:
                 return (
-                    f"the rendezvous of the machines at {request['host']}:{request['port']} failed: {error}\nCheck that "
-                    "the same launch runs on the machine with node_rank=0, and that this machine can reach that port."
+                    f"the rendezvous of the machines at {request['host']}:{request['port']} failed: {error}\n"
+                    "Check that the same launch runs on the machine with node_rank=0, and that this machine can reach "
+                    "that port."
                 )
         closed.wait(_POLL_INTERVAL)
     return None
