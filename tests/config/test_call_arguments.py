@@ -138,7 +138,7 @@ def test_an_argument_is_taken(given: dict[str, Any], field: str, value: object) 
         ({"gpus": [0], "device": "cpu"}, "gpus=[0]", "contradicts device='cpu'"),
         ({"device": "npu"}, "device='npu'", "'cpu', 'cuda', 'mps', 'tpu'"),
         ({"env": ["A=b"]}, "env", "dict"),
-        *[({"env": {bad: "b"}}, "env", "no name") for bad in ("", "A=b", "A\0", 1)],
+        *[({"env": {bad: "b"}}, "env", "not the name") for bad in ("", "A=b", "A\0", 1)],
         *[({"env": {"A": bad}}, "env['A']", "string") for bad in (None, "b\0", ["b"])],
         *[({"timeout": bad}, "timeout", "above 0") for bad in (0, -1, math.nan, math.inf, "10", True)],
         ({"stall_after": 0}, "stall_after", "above 0"),
