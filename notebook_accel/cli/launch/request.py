@@ -82,10 +82,11 @@ def make(
     planned = plan.make_for_torchrun(config, hardware)
     if options.get("multi_gpu") and planned.world_size < 2:
         raise HardwareError(f"--multi_gpu needs several GPUs, but this launch has {planned.size} rank: leave it out")
-    meeting = rendezvous(config, options.get("rdzv_conf"))
     binding, binding_notice = _cpu_binding(planned)
-    arguments_of_torch = None
+    arguments_of_torch = interface = None
     if planned.world_size > 1 or binding or config.max_restarts or options.get("tee"):
+        meeting = rendezvous(config, options.get("rdzv_conf"))
+        interface = meeting.interface
         arguments_of_torch = (
             f"--nproc-per-node={planned.size}",
             *meeting.options,
@@ -98,7 +99,7 @@ def make(
     return Request(
         launched=launched,
         options=arguments_of_torch,
-        environment=of_launch(planned, environ, meeting.interface if arguments_of_torch else None),
+        environment=of_launch(planned, environ, interface),
         plan=planned,
         quiet=bool(options.get("quiet")),
         notices=[each for each in notices if each],

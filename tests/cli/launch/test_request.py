@@ -302,6 +302,7 @@ def test_a_port_in_use_is_refused(train: str) -> None:
         other.listen()
         with pytest.raises(ConfigurationError, match="in use by another program"):
             make(train, num_processes=2, main_process_port=other.getsockname()[1])
+        assert make(train, num_processes=1, main_process_port=other.getsockname()[1]).options is None  # it meets nobody
 
 
 def test_a_tpu_is_left_to_notebooks(train: str) -> None:
