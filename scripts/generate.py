@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,7 +64,7 @@ def model() -> str:
     enums = {"PhaseName": ("PHASES", "Phase", Phase), "StatusName": ("STATUSES", "Status", Status)}
     body = ast.parse(MODEL.read_text(encoding="utf-8")).body
     parts = [MODEL_HEAD]
-    for statement, comment in zip(body, [*map(_string, body[1:]), None], strict=True):
+    for statement, comment in _with_comments(body):
         match statement:
             case ast.AnnAssign(target=ast.Name(name)) if name in enums:
                 constant, type_name, enum = enums[name]
@@ -82,7 +83,7 @@ def model() -> str:
 
 def _fields(body: list[ast.stmt]) -> str:
     lines = ""
-    for statement, comment in zip(body, [*map(_string, body[1:]), None], strict=True):
+    for statement, comment in _with_comments(body):
         if isinstance(statement, ast.AnnAssign):
             lines += f"{_comment(comment, '  ')}  {ast.unparse(statement.target)}: {_type(statement.annotation)};\n"
     return lines
@@ -110,12 +111,14 @@ def _array(values: list[str]) -> str:
     return "[\n" + "".join(f'  "{value}",\n' for value in values) + "]"
 
 
-def _string(statement: ast.stmt) -> str | None:
-    """Return the text of a statement that is only a string: it documents the one before."""
-    match statement:
-        case ast.Expr(ast.Constant(str() as text)):
-            return text
-    return None
+def _with_comments(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, str | None]]:
+    """Yield each statement with the string that follows it and documents it, if there is one."""
+    for statement, after in zip_longest(body, body[1:]):
+        match after:
+            case ast.Expr(ast.Constant(str() as text)):
+                yield statement, text
+            case _:
+                yield statement, None
 
 
 def _comment(text: str | None, indent: str = "") -> str:

@@ -54,16 +54,18 @@ def module(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+MODULES = {module(file) for file in FILES}
+
+
 def graph() -> dict[str, set[str]]:
     """What each file imports of the package, late and for type checkers too."""
-    known = {module(file) for file in FILES}
     found: dict[str, set[str]] = {}
     for file in FILES:
         mine = found[module(file)] = set()
         for node in ast.walk(parsed(file)):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(PACKAGE.name):
                 full = {f"{node.module}.{each.name}" for each in node.names}
-                mine |= {name if name in known else node.module for name in full}
+                mine |= {name if name in MODULES else node.module for name in full}
         mine.discard(module(file))
     return found
 
@@ -77,14 +79,13 @@ def test_no_import_leads_back_to_where_it_came_from() -> None:
 
 def writes_elsewhere(file: Path) -> list[str]:
     """The statements of a file that bind a name of another of our modules."""
-    known = {module(each) for each in FILES}
     tree = parsed(file)
     ours = {
         name.asname or name.name
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
         for name in node.names
-        if f"{node.module}.{name.name}" in known
+        if f"{node.module}.{name.name}" in MODULES
     }
     targets = [
         (node, target)

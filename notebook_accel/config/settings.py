@@ -97,10 +97,9 @@ class LaunchConfig:
             return argument if value is None else f"{argument}={value!r}"
         if name == "device":
             return f"--{value}"
-        option = f"--{_OPTIONS[name]}"
         if name == "num_processes" and value is not None:
             value *= self.num_nodes  # the option counts the ranks on all nodes
-        return option if value is None else f"{option} {value}"
+        return f"--{name}" if value is None else f"--{name} {value}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +122,6 @@ class Setting:
     summary: str = ""
 
 
-_OPTIONS = {"num_processes": "num_processes", "mixed_precision": "mixed_precision"}
-"""The options of `notebook-accel launch` that messages suggest, by field."""
 SETTINGS = (
     Setting(
         field="num_processes",

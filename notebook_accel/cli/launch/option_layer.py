@@ -65,12 +65,10 @@ def _layer(options: Mapping[str, Any], below: LaunchConfig) -> Layer:
                 found[key] = keys.check(key, keys.KEYS[key].read(str(value)), f"--{option.name}")
     if options.get("use_fsdp"):
         found["distributed_type"] = "FSDP"
-    nodes = options.get("num_machines", below.num_nodes)
-    found.pop("num_processes", None)
+    size = _local_size(found.pop("num_processes", None), options, below)
     fields = to_fields(found)
     values = {name: value for name, (value, _) in fields.items()}
     locations = {name: f"--{_OPTION_BY_KEY.get(key, key)}" for name, (_, key) in fields.items()}
-    size = _local_size(options, below, nodes)
     if size is not None:
         values["num_processes"] = size
         locations["num_processes"] = "--num_processes" if "num_processes" in options else "--num_machines"
@@ -94,13 +92,12 @@ _OPTION_BY_KEY = {
 }
 
 
-def _local_size(options: Mapping[str, Any], below: LaunchConfig, nodes: int) -> int | None:
+def _local_size(total: int | None, options: Mapping[str, Any], below: LaunchConfig) -> int | None:
     """The ranks of this node. The option and the file count those of all nodes, which the command line may change."""
-    if "num_processes" in options:
-        total = options["num_processes"]
-    elif below.num_processes is not None and "num_machines" in options:
+    nodes = options.get("num_machines", below.num_nodes)
+    if total is None and below.num_processes is not None and "num_machines" in options:
         total = below.num_processes * (1 if below.cluster else below.num_nodes)
-    else:
+    if total is None:
         return None
     if total % nodes:
         raise ConfigurationError(
