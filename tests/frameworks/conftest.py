@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.conftest import notebook, pytest_runtest_makereport, share  # noqa: F401
-from tests.live_notebook import Notebook
+from tests.kernel.conftest import Shared, notebook, pytest_runtest_makereport, share  # noqa: F401
+from tests.live_notebook import Cell, Notebook
 
 LONG = 300.0
 """Seconds for a cell: ranks import for many of them where cores are few."""
@@ -53,6 +53,20 @@ Launch = Callable[..., Told]
 def shared() -> Iterator[Any]:
     """Each framework has a kernel of its own, as a user would."""
     yield from share()
+
+
+@pytest.fixture
+def defined(notebook: Notebook, request: pytest.FixtureRequest) -> None:  # noqa: F811
+    """Runs the cell that the file's tests launch functions of."""
+    notebook.check(request.module.TRAIN, timeout=LONG)
+
+
+@pytest.fixture(scope="module")
+def failed(shared: Shared, request: pytest.FixtureRequest) -> Cell:
+    """A launch that fails, before those that train."""
+    kernel = shared.get()
+    kernel.check(request.module.TRAIN, timeout=LONG)
+    return kernel.run(f"notebook_launcher(train, {request.module.FAILING}, num_processes=2)", timeout=LONG)
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ import pytest
 from tests.frameworks.conftest import LONG, Launch
 from tests.live_notebook import Notebook
 
+pytestmark = pytest.mark.usefixtures("defined")
+
 TRAIN = """
 def model_and_data():
     import keras
@@ -38,11 +40,6 @@ def with_jax():
     model.fit(inputs[mine], targets[mine], batch_size=32 // jax.process_count(), epochs=2, shuffle=False)
     return jax.process_count(), weights_of(model)
 """
-
-
-@pytest.fixture(autouse=True)
-def defined(notebook: Notebook) -> None:
-    notebook.check(TRAIN)
 
 
 def test_its_bars_are_on_the_panel_and_not_in_the_output(launch: Launch) -> None:

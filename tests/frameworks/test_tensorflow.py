@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.frameworks.conftest import LONG, Launch
-from tests.kernel.conftest import Shared
 from tests.live_notebook import Cell, Notebook
+
+pytestmark = pytest.mark.usefixtures("defined")
 
 TRAIN = """
 from tqdm import tqdm
@@ -40,19 +41,8 @@ def train(share, fails=False):
         step(batch)
     return strategy.num_replicas_in_sync, rank, weights.numpy().ravel().tolist()
 """
-
-
-@pytest.fixture(autouse=True)
-def defined(notebook: Notebook) -> None:
-    notebook.check(TRAIN)
-
-
-@pytest.fixture(scope="module")
-def failed(shared: Shared) -> Cell:
-    """A launch that fails, before those that train."""
-    notebook = shared.get()
-    notebook.check(TRAIN, timeout=LONG)
-    return notebook.run("notebook_launcher(train, (32, True), num_processes=2)", timeout=LONG)
+FAILING = "(32, True)"
+"""The arguments of a launch that fails."""
 
 
 def test_a_rank_that_fails_is_the_error(failed: Cell) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.frameworks.conftest import LONG, Launch
-from tests.kernel.conftest import Shared
-from tests.live_notebook import Cell, Notebook
+from tests.frameworks.conftest import Launch
+from tests.live_notebook import Cell
+
+pytestmark = pytest.mark.usefixtures("defined")
 
 TRAIN = """
 import tempfile
@@ -38,19 +39,8 @@ def train(batch, callbacks=()):
     weights = torch.cat([each.detach().flatten() for each in model.parameters()])
     return arguments.world_size, weights.double().norm().item(), weights[:5].tolist(), scores["eval_loss"]
 """
-
-
-@pytest.fixture(autouse=True)
-def defined(notebook: Notebook) -> None:
-    notebook.check(TRAIN, timeout=LONG)
-
-
-@pytest.fixture(scope="module")
-def failed(shared: Shared) -> Cell:
-    """A launch that fails, before those that train."""
-    notebook = shared.get()
-    notebook.check(TRAIN, timeout=LONG)
-    return notebook.run("notebook_launcher(train, (4, [Stop]), num_processes=2)", timeout=LONG)
+FAILING = "(4, [Stop])"
+"""The arguments of a launch that fails."""
 
 
 def test_a_callback_that_fails_is_the_error(failed: Cell) -> None:
