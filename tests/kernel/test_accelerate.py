@@ -147,7 +147,7 @@ def test_jobs_that_run_are_shown_and_attached_to(notebook: Notebook, tmp_path: P
     notebook.read_until(notebook.check("job = notebook_launcher(wait, num_processes=2, block=False)"), "ready")
     name = notebook.value("job.id")
     # It is not recorded from its very first moment.
-    wait_until(lambda: f"%accelerate attach {name}" in notebook.check("%accelerate").displays[0], 20)
+    wait_until(lambda: f"%accelerate attach {name}" in notebook.check("%accelerate").displays[0])
     assert f"{name}  " in str(notebook.check("%accelerate jobs").value)
     assert name in complete(notebook, "%accelerate attach ")
     (tmp_path / "done").touch()

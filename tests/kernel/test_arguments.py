@@ -190,10 +190,10 @@ def test_the_monitor_interval_is_that_of_the_signs_of_life(notebook: Notebook, t
     seldom = notebook_launcher(wait, num_processes=1, monitor_interval=3600, block=False)
     known = lambda: [job.ranks[0].resident for job in (often, seldom)]
     """)
-    wait_until(lambda: all(notebook.value("known()")), 20)
+    wait_until(lambda: all(notebook.value("known()")))
     before = notebook.value("known()")
     (tmp_path / "grow").touch()
-    wait_until(lambda: notebook.value("known()")[0] > before[0] + 2**25, 20)
+    wait_until(lambda: notebook.value("known()")[0] > before[0] + 2**25)
     assert notebook.value("known()")[1] == before[1]
     (tmp_path / "done").touch()
     assert notebook.value("often.result(5), seldom.result(5)") == (None, None)

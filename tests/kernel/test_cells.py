@@ -128,7 +128,7 @@ def test_what_is_displayed_in_between_keeps_its_place(cells: Cells, late: int):
 
     def step(rank: int, name: str, until: str) -> None:
         cells.notebook.check(f"open('{late} {rank} {name}', 'w').close()")
-        wait_until(lambda: cells.notebook.value(f"bool({until})"), 20, f"rank {rank} does not {name}")
+        wait_until(lambda: cells.notebook.value(f"bool({until})"), what=f"rank {rank} does not {name}")
 
     for rank in (1 - late, late):
         step(rank, "begin", f"job.ranks[{rank}].detail == 'has displayed'")
@@ -189,7 +189,7 @@ def test_a_cell_that_shows_a_panel_can_be_attached_to(cells: Cells):
     found = cells.notebook.check(cell(body, "--no-block"))
     cells.notebook.check("job = _")
     cells.notebook.read_until(found, "step 2")
-    wait_until(lambda: cells.notebook.value("len(jobs())") == before + 1, 20, "it is not recorded")
+    wait_until(lambda: cells.notebook.value("len(jobs())") == before + 1, what="it is not recorded")
     assert cells.notebook.value("jobs()[0].name == job.name, jobs()[0].status.value") == (True, "running")
     again = cells.notebook.check("same = attach()")
     cells.notebook.read_until(again, "[0-1] step 2")
@@ -257,11 +257,11 @@ def test_a_variable_that_was_still_loading_as_its_cell_was_given_up_is_sent_agai
     """)
     (tmp_path / "broken").touch()
     cells.notebook.check(cell("slow", "--no-block"))
-    wait_until(lambda: len(list(tmp_path.glob("begun-*"))) == 2, 20)
+    wait_until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
     cells.notebook.check("job = _\njob.cancel(), job.cancel(), job.wait(20)")
     assert "still busy with a cell that was stopped" in cells.fails("1").error_text
     (tmp_path / "go").touch()
-    wait_until(lambda: cells.notebook.run(cell("1")).error is None, 20)
+    wait_until(lambda: cells.notebook.run(cell("1")).error is None)
     (tmp_path / "broken").unlink()
     assert cells.lines("slow") == ["[0-1] 'loaded'"]
 
@@ -565,7 +565,7 @@ def test_stacks_show_where_each_rank_is(cells: Cells):
     def stacks() -> str:
         return str(cells.notebook.check("%accelerate stacks").value)
 
-    wait_until(lambda: "pause" in stacks() and "recv" in stacks(), 20, stacks)
+    wait_until(lambda: "pause" in stacks() and "recv" in stacks(), what=stacks)
     of_first, of_second = stacks().split("rank 1 ")
     assert "-->    4 dist.recv(torch.ones(1), 1)" in of_first
     assert "-->    3 if rank: pause()" in of_second
@@ -703,7 +703,7 @@ def test_many_cells_leave_nothing_behind(cells: Cells):
         grown[:] = notebook.value("[(b[0] - a[0], b[1] - a[1]) for a, b in zip(before, held())]")
         return any(descriptors > 0 or memory >= 3e6 for descriptors, memory in grown)
 
-    wait_until(lambda: not is_left(), 10, lambda: f"descriptors and bytes are left: {grown}")
+    wait_until(lambda: not is_left(), what=lambda: f"descriptors and bytes are left: {grown}")
 
 
 @pytest.mark.parametrize("end", ["raise ValueError('1, ' * 6_000_000)", "import sys; sys.exit('1, ' * 6_000_000)"])

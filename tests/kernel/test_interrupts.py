@@ -241,7 +241,7 @@ def test_an_interrupt_while_the_server_starts(open_notebook: Callable[..., Noteb
     notebook_launcher(int, num_processes=2)
     """)
     notebook.read_until(cell, "imported")
-    wait_until(notebook.servers, 5)
+    wait_until(notebook.servers)
     notebook.interrupt()
     assert notebook.finish(cell, timeout=10).error == "KeyboardInterrupt"
     notebook.check(LIGHT)

@@ -182,7 +182,7 @@ def test_an_installed_package_that_the_notebook_has_imported_is_preloaded(notebo
     (beside / "helper_own.py").write_text(HELPER.format(1))
     assert not preloaded(notebook, "yaml")
     notebook.check("import yaml, helper_own")
-    wait_until(lambda: preloaded(notebook, "yaml"), 10, "yaml is not there")
+    wait_until(lambda: preloaded(notebook, "yaml"), what="yaml is not there")
     assert not preloaded(notebook, "helper_own")
     assert notebook.value("notebook_launcher(lambda: helper_own.value(), num_processes=2)") == [1, 1]
 
@@ -205,11 +205,11 @@ if os.environ["PARENT"] != str(os.getppid()):
     notebook.check("import sys\nfrom notebook_accel import *")
     assert not preloaded(notebook, "helper_slow")
     notebook.check("import helper_slow")
-    wait_until(lambda: notebook.check("pass") and begun.exists(), 60, "nobody imports it")
+    wait_until(lambda: notebook.check("pass") and begun.exists(), what="nobody imports it")
     for _ in range(5):
         assert not preloaded(notebook, "helper_slow")
     go_on.touch()
-    wait_until(lambda: preloaded(notebook, "helper_slow"), 60)
+    wait_until(lambda: preloaded(notebook, "helper_slow"))
 
 
 def test_a_job_outlives_the_change_of_servers(notebook: Notebook, tmp_path: Path):
@@ -225,7 +225,7 @@ def test_a_job_outlives_the_change_of_servers(notebook: Notebook, tmp_path: Path
     """)
     assert not preloaded(notebook, "matplotlib.pyplot")
     notebook.check("import matplotlib.pyplot")
-    wait_until(lambda: preloaded(notebook, "matplotlib.pyplot"), 20)
+    wait_until(lambda: preloaded(notebook, "matplotlib.pyplot"))
     notebook.check('after = notebook_launcher(wait_for, ("after",), num_processes=2, block=False)')
     (tmp_path / "before").touch()
     assert notebook.value("before.result(10)") == ["before", "before"]
@@ -242,14 +242,14 @@ def test_what_ranks_leave_behind_is_ended_after_a_change_of_servers_too(notebook
 
     notebook_launcher(leave, num_processes=2)
     """)
-    wait_until(lambda: not notebook.launched(), 4)
+    wait_until(lambda: not notebook.launched())
     assert not preloaded(notebook, "nbformat")
     notebook.check("import nbformat")
-    wait_until(lambda: preloaded(notebook, "nbformat"), 10)
+    wait_until(lambda: preloaded(notebook, "nbformat"))
     notebook.check("notebook_launcher(leave, num_processes=2)")
-    wait_until(lambda: not notebook.launched(), 4, "orphans are left")
+    wait_until(lambda: not notebook.launched(), what="orphans are left")
 
 
 def test_changes_of_servers_leave_no_processes(notebook: Notebook):
     """Servers that have retired are gone, and their children with them."""
-    wait_until(lambda: len(notebook.servers()) <= 4, 5, f"{notebook.servers()}")
+    wait_until(lambda: len(notebook.servers()) <= 4, what=f"{notebook.servers()}")

@@ -136,10 +136,10 @@ def test_a_first_machine_that_is_not_there_is_told(nodes: list[Notebook]):
 def test_waiting_for_another_machine_can_be_interrupted(nodes: list[Notebook]):
     port = free_port()
     cell = launch(nodes[0], 0, port, rdzv_conf={"timeout": 600})
-    wait_until(lambda: _is_listening(port), 5)
+    wait_until(lambda: _is_listening(port))
     nodes[0].interrupt()
     assert nodes[0].finish(cell, timeout=5).error == "KeyboardInterrupt"
-    wait_until(lambda: not _is_listening(port), 5)
+    wait_until(lambda: not _is_listening(port))
 
 
 def test_a_launch_that_was_interrupted_does_not_stand_in_the_way_of_the_next(nodes: list[Notebook]):
@@ -166,7 +166,7 @@ def test_two_machines_with_the_first_rank_are_told_apart(nodes: list[Notebook]):
     """Here both are one machine, so the second finds its port taken."""
     port = free_port()
     first = launch(nodes[0], 0, port, rdzv_conf={"timeout": 3})
-    wait_until(lambda: _is_listening(port), 5)
+    wait_until(lambda: _is_listening(port))
     second = nodes[1].finish(launch(nodes[1], 0, port), timeout=10)
     assert second.error == "LaunchError"
     assert str(port) in second.error_text

@@ -295,7 +295,7 @@ def test_what_is_written_between_two_cells_stands_below_the_cell_that_it_comes_f
         open({str(written)!r}, "w").close()
     """)
     first = prepared.check("threading.Timer(0.3, contextvars.copy_context().run, (write,)).start()")
-    wait_until(written.exists, 20)
+    wait_until(written.exists)
     second = prepared.check("print('next')")
     prepared.read_until(first, "between", timeout=10)
     assert second.stdout == "next\n"

@@ -97,14 +97,17 @@ def test_a_notebook_runs_on_every_rank_and_keeps_what_rank_0_shows(tmp_path: Pat
     """Two ranks that are kernels, each of which imports torch."""
     (tmp_path / "a.ipynb").write_text(
         notebook(
-            "%load_ext notebook_accel\nimport os, sys, pickle\nrank = os.environ['RANK']",
+            "%load_ext notebook_accel\nimport os, pathlib, pickle, sys, time\nrank = os.environ['RANK']",
             "%%accelerate\nclass A: pass\npickle.loads(pickle.dumps(A()))\n"
             "print(f'rank {rank} {sys.argv[1]}\\n', end='')\nrank",
+            # A rank that fails ends the other, which is to have come this far.
+            "pathlib.Path(f'{sys.argv[2]}-{rank}').touch()\n"
+            "while not os.path.exists(f'{sys.argv[2]}-1'): time.sleep(0.01)\n"
             "from IPython.display import HTML\ndisplay(HTML('<b>bold</b>'))\nassert rank == '1', 'only here'",
             "print('never')",
         )
     )
-    done = launch("--num_processes=2", "--output", tmp_path / "b.ipynb", tmp_path / "a.ipynb", "x")
+    done = launch("--num_processes=2", "--output", tmp_path / "b.ipynb", tmp_path / "a.ipynb", "x", tmp_path / "begun")
     assert done.returncode == 1
     assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank ")) == ["rank 0 x", "rank 1 x"]
     assert "AssertionError: only here" in done.stderr
