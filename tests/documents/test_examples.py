@@ -14,11 +14,12 @@ from traitlets.config import Config
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAID = {
+    "02_cells_on_every_rank": ["[0] (0, 1.0)\n[1] (1, 1.0)", "(num_processes sets the number)", "True"],
     "04_fine_tuning": ["epoch 4: loss 1.", "gradients of 2 batches", "needed for something else", "True"],
     "05_fsdp2": ["'whole'", "(Shard(dim=0),)", "wrote 28 tensors", "% of 200 rows are sorted"],
     "06_plain_torch": ["differ by at most 0", "[12.0, 12.0]", "[120.0, 120.0]", "rank 1 of 2 raised AttributeError"],
 }
-"""What their outputs must hold. (01 is run by `scripts/demo`, 02 by the tests of cells, 07 by those of frameworks.)"""
+"""What their outputs must hold. (01 is run by `scripts/demo`, 07 by the tests of frameworks.)"""
 OURS = (tempfile.gettempdir() + "/", f"{Path.home()}/", str(EXAMPLES.parent))
 """Beginnings of paths that tell where an example was run."""
 
@@ -26,7 +27,7 @@ OURS = (tempfile.gettempdir() + "/", f"{Path.home()}/", str(EXAMPLES.parent))
 SAVED = {
     **SAID,
     "01_first_launch": ["rank 1: accuracy 9", "lr 0.001: accuracy 9"],
-    "02_cells_on_every_rank": ["In[5], line 3, in <module>", "In[7] on 2 ranks: done"],
+    "02_cells_on_every_rank": [*SAID["02_cells_on_every_rank"], "In[5], line 3, in <module>", "In[7] on 2 ranks: done"],
     "03_colab_tpu": ["ranks: 1 device: xla", "better than chance: True"],
     "07_any_framework": ["train_transformer() on 2 ranks: done", "[(2, 0.8"],
     "08_two_machines": ["% of the new digits are read right", "[0, 10, 20, 30]", "raised ValueError: no data on this"],

@@ -64,8 +64,7 @@ def test_two_ranks_of_the_next_launch_train_as_one_with_the_whole_batch(launch: 
 
 
 def test_a_notebook_that_runs_tensorflow_itself_launches_as_ever(notebook: Notebook, launch: Launch) -> None:
-    """Long: kernel and ranks import TensorFlow."""
+    """Long: the kernel imports TensorFlow. Its ranks find no trace of it; that such ranks train is tested above."""
     notebook.check("import tensorflow as tf\ntf.reduce_sum(tf.ones(3))", timeout=LONG)
     notebook.check("notebook_launcher(int, num_processes=2)")  # now the server would have it
-    found = launch("lambda: ('tensorflow' in sys.modules, *train(32)[:2])").values
-    assert found == [[False, 2, 0], [False, 2, 1]]
+    assert launch("lambda: 'tensorflow' in sys.modules").values == [False, False]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from tests.live_notebook import Cell, Notebook, wait_until
 
 pytestmark = pytest.mark.early
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "02_cells_on_every_rank.ipynb"
 IMPORTS = "import torch, time, os\nimport torch.distributed as dist\n"
 
 
@@ -650,22 +648,6 @@ def test_a_question_can_be_interrupted(cells: Cells):
 
 
 @pytest.mark.versions
-def test_the_example_runs() -> None:
-    """All of the example's cells, which train and wait for figures, in a kernel of its own."""
-    notebook = Notebook()
-    try:
-        ran = []
-        for each in json.loads(EXAMPLE.read_text())["cells"]:
-            if each["cell_type"] == "code":
-                ran.append(notebook.run("".join(each["source"]), timeout=120))
-                assert (ran[-1].error is not None) == ("raises-exception" in each["metadata"].get("tags", [])), ran[-1]
-    finally:
-        end(notebook)
-    assert "[0] (0, 1.0)\n[1] (1, 1.0)" in "".join(cell.stdout for cell in ran)
-    assert "(num_processes sets the number)" in "".join(cell.stderr for cell in ran), "nobody has said how many"
-    assert ran[-2].value == "True"
-
-
 def test_a_restart_leaves_no_pipe_behind(cells: Cells):
     cells.notebook.check("""
     import os

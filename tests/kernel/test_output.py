@@ -204,15 +204,15 @@ def test_output_before_an_error_is_not_lost(notebook: Notebook):
     assert sorted(cell.lines) == ["[0] last words of 0", "[1] last words of 1"]
 
 
-def test_a_million_lines_of_one_rank_arrive(notebook: Notebook):
-    """Long: it is a million lines."""
+def test_hundreds_of_thousands_of_lines_of_one_rank_arrive(notebook: Notebook):
+    """More than any buffer on the way holds."""
     notebook.check("""
     def flood():
-        for number in range(1_000_000):
+        for number in range(300_000):
             print(number)
     """)
     cell = notebook.check("notebook_launcher(flood, num_processes=1)", timeout=100)
-    assert cell.stdout == "".join(f"{number}\n" for number in range(1_000_000))
+    assert cell.stdout == "".join(f"{number}\n" for number in range(300_000))
     assert notebook.value("1 + 1") == 2
 
 
@@ -220,13 +220,13 @@ def test_many_lines_of_two_ranks_arrive_in_the_order_of_each(notebook: Notebook)
     notebook.check("""
     def flood():
         rank = os.environ["RANK"]
-        for number in range(200_000):
+        for number in range(60_000):
             print(f"{rank} says {number}")
     """)
     cell = notebook.check("notebook_launcher(flood, num_processes=2)", timeout=100)
     found = lines_by_rank(cell.stdout)
     for rank in (0, 1):
-        assert found[rank] == [f"{rank} says {number}" for number in range(200_000)]
+        assert found[rank] == [f"{rank} says {number}" for number in range(60_000)]
 
 
 def test_a_second_launch_writes_below_its_own_cell(notebook: Notebook):
