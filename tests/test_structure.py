@@ -162,6 +162,11 @@ def test_a_name_of_a_file_stands_for_one_thing() -> None:
     assert {name for name, count in counts.items() if count > 1} == MEANS_THE_SAME
 
 
+def test_what_looks_at_a_clock_stands_where_it_is_run_by_itself() -> None:
+    marked = [path for path in TESTS.rglob("test_*.py") if re.search(r"mark\.clock\b", path.read_text())]
+    assert {path.parent for path in marked} == {TESTS / "kernel"}
+
+
 def test_kernel_and_ranks_hold_only_what_is_theirs() -> None:
     notebook = Notebook()
     try:
