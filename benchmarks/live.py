@@ -43,7 +43,7 @@ import time
 from notebook_accel.events import *
 from notebook_accel.launch.wire import constants
 from notebook_accel.launch.show import front_end as frontend
-from notebook_accel.launch.job.reducer import Status
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.job import Job
 
 def pretend(ranks):

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from notebook_accel import exports  # noqa: E402
 from notebook_accel.events import Phase  # noqa: E402
-from notebook_accel.launch.job.reducer import Status  # noqa: E402
+from notebook_accel.launch.job.job_state import Status  # noqa: E402
 
 HEAD = "# Written by scripts/generate from notebook_accel/exports.py.\n"
 

@@ -6,7 +6,7 @@
 export const PHASES = ["starting", "idle", "loading", "running", "waiting", "done", "failed", "stopped"] as const;
 export type Phase = (typeof PHASES)[number];
 
-/** What has become of a job: the value of a `job.fold.Status`. */
+/** What has become of a job: the value of a `job.job_state.Status`. */
 export const STATUSES = [
   "starting",
   "running",

@@ -1,6 +1,6 @@
 """Events: the messages between a rank and its driver, and the entries of a job's journal.
 
-Each event is a frozen dataclass. The sockets, the journal, the fold of a job and the views all use these same objects.
+Each event is a frozen dataclass. The sockets, the journal, a job's state and the views all use these same objects.
 
     base.py     ─ `Event`, and the types that events share
     ranks.py    ─ what a rank reports: output, bars, metrics, phases, its result
@@ -10,8 +10,8 @@ Each event is a frozen dataclass. The sockets, the journal, the fold of a job an
     emit.py     ─ how code on a rank emits an event without knowing how the rank was launched
 
 To add an event: write its class, with a new `kind`, in the file of its sender, and export it here. `encoding.py` finds
-it there; a field that JSON does not have needs a row in `NESTED_FIELDS`. The fold of what it changes applies it:
-`launch/job/rank_state.py` for a rank, `launch/job/reducer.py` for the whole job.
+it there; a field that JSON does not have needs a row in `NESTED_FIELDS`. The state that it changes applies it:
+`launch/job/rank_state.py` for a rank, `launch/job/job_state.py` for the whole job.
 """
 
 from notebook_accel.events.base import Blobs, Event, Frame, Phase

@@ -19,5 +19,5 @@
     system/    any                              asks the operating system               nothing of launches
 
 Imports run downwards: driver | cluster, plan, engines, server | journal, tpu | show, rank | job, wire, system. Nothing
-imports torch into the kernel. Start reading at `driver/launcher.py`, then `driver/call.py`, then `rank/main.py`.
+imports torch into the kernel. Start reading at `driver/launcher.py`, then `driver/call_runner.py`, then `rank/main.py`.
 """

@@ -166,7 +166,7 @@ def test_a_killed_group_is_started_again(notebook: Notebook):
     assert "killed by SIGKILL" in cell.stderr
 
 
-def test_restarts_share_one_timeout(notebook: Notebook):
+def test_launch_share_one_timeout(notebook: Notebook):
     notebook.check("def slow_failure():\n    time.sleep(0.3)\n    raise ValueError")
     cell = notebook.run("notebook_launcher(slow_failure, num_processes=2, max_restarts=20, timeout=1)")
     assert cell.error == "RankTimeoutError"

@@ -154,7 +154,7 @@ def _connect_watcher(address: str) -> Channel:
     File descriptors 1 and 2 still refer to the terminal, since ranks inherit them and redirect their own.
     """
     from notebook_accel.cli.watch import watched_rank
-    from notebook_accel.cli.watch.subject import LAUNCHER
+    from notebook_accel.cli.watch.watched_launch import LAUNCHER
 
     pipes = [os.pipe() for _ in watched_rank.STREAMS]
     for name, (_, writing) in zip(watched_rank.STREAMS.values(), pipes, strict=True):

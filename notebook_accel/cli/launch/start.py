@@ -57,14 +57,14 @@ def _order(wanted: Request) -> Order:
 
 def _watcher(target: str, wanted: Request) -> Watcher:
     """Creates the watcher that draws the ranks in the terminal."""
-    from notebook_accel.cli.watch.subject import Subject
+    from notebook_accel.cli.watch.watched_launch import WatchedLaunch
     from notebook_accel.cli.watch.watcher import Watcher
 
     is_module = wanted.launched[0] == "--module" and not target.endswith(".ipynb")
     path = Path(target).resolve()
     name = f"-m {target}" if is_module else path.name + "/" * path.is_dir()
     planned = wanted.plan
-    return Watcher(Subject(name, planned.device_text, planned.size, planned.world_size))
+    return Watcher(WatchedLaunch(name, planned.device_text, planned.size, planned.world_size))
 
 
 def _can_watch(wanted: Request) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from notebook_accel.cli.watch.subject import LAUNCHER, Subject
+from notebook_accel.cli.watch.watched_launch import LAUNCHER, WatchedLaunch
 from notebook_accel.events import (
     AttemptStarted,
     Event,
@@ -28,7 +28,7 @@ from notebook_accel.events import (
 from notebook_accel.launch.driver.request_stacks import Reachable, StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.reducer import Status
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import LineReader, Output
@@ -52,7 +52,7 @@ class Screen:
         ranks: Sends ranks requests for their stacks.
     """
 
-    def __init__(self, subject: Subject, ranks: Reachable) -> None:
+    def __init__(self, subject: WatchedLaunch, ranks: Reachable) -> None:
         self._subject = subject
         self._ranks = ranks
         self._launcher = {"stdout": LineReader(), "stderr": LineReader()}

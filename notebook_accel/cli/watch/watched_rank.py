@@ -130,6 +130,6 @@ def _failure(error: BaseException) -> Event:
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         return Exited(code=code, at=time.time()) if code else Returned()
-    from notebook_accel.launch.rank import exceptions
+    from notebook_accel.launch.rank import exception_events
 
-    return replace(exceptions.describe(error, "running"), exception=())
+    return replace(exception_events.describe(error, "running"), exception=())

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from notebook_accel.cli.watch.subject import LAUNCHER, Subject
+from notebook_accel.cli.watch.watched_launch import LAUNCHER, WatchedLaunch
 from notebook_accel.errors import StreamError
 from notebook_accel.events import Answer, InputRequested, from_wire, to_wire
 from notebook_accel.launch.wire.stream import Channel
@@ -34,7 +34,7 @@ _READ = 65536
 class Watcher:
     """Reads the ranks' events and output until they end."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: WatchedLaunch) -> None:
         self._subject = subject
         self._folder = tempfile.mkdtemp(prefix="notebook-accel-", dir="/tmp")  # a socket's path must be short
         self.address = f"{self._folder}/ranks"

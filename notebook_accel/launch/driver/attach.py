@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from notebook_accel.errors import JobLostError
 from notebook_accel.launch.driver.follower import Follower
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.reducer import Status
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.text import duration, title
 from notebook_accel.launch.journal import reading, records
 from notebook_accel.launch.journal.records import Record

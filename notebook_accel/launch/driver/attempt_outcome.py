@@ -18,7 +18,7 @@ class Ending(enum.Enum):
 
 
 @dataclass
-class Attempt:
+class AttemptOutcome:
     """The result of an attempt, or of one call on persistent ranks."""
 
     ending: Ending

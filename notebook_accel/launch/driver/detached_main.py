@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from notebook_accel.events import Notice
-from notebook_accel.launch.driver.restarts import Launch
+from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.driver.stop_policy import StopReason
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.records import Record

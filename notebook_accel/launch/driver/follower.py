@@ -8,7 +8,7 @@ from functools import partial
 
 from notebook_accel.events import JobEnded, Line, LinesLeftOut, Notice
 from notebook_accel.launch.job.job import Runner
-from notebook_accel.launch.job.reducer import Status
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.journal import outcome
 from notebook_accel.launch.journal.owner import Owner

@@ -14,7 +14,7 @@ from notebook_accel.config.call_arguments import unset
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver import attach
-from notebook_accel.launch.driver.restarts import Launch
+from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.show import front_end

@@ -11,7 +11,7 @@ from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import blocks, duration, percent, size, spans, spark, value
 
 if TYPE_CHECKING:
-    from notebook_accel.launch.job.reducer import Fold
+    from notebook_accel.launch.job.job_state import JobState
 
 _WIDTH = 20
 _SPARK_WIDTH = 24
@@ -21,7 +21,7 @@ _MAX_STACKS = 8
 _MAX_METRICS = 8
 
 
-def describe(job: Fold, *, metrics: bool = True) -> str:
+def describe(job: JobState, *, metrics: bool = True) -> str:
     """The job on one line, then a line for each metric and each rank, or a grid if there are many ranks."""
     if progress.is_brief(job):
         return headline(job)
@@ -38,13 +38,13 @@ def describe(job: Fold, *, metrics: bool = True) -> str:
     return "\n".join(lines)
 
 
-def heading(job: Fold, *, metrics: bool = True) -> list[str]:
+def heading(job: JobState, *, metrics: bool = True) -> list[str]:
     """The lines above the ranks: the job, why it is stalled if it is, and its metrics."""
     stall = location.explain(job)
     return [headline(job), *([stall] if stall else []), *(_metrics(job) if metrics else ())]
 
 
-def headline(job: Fold) -> str:
+def headline(job: JobState) -> str:
     """`train() on 4 ranks: running, 12 s, 57% (rank 2: 41%), 9 s left`."""
     count = len(job.ranks)
     head = f"{job.title} on {count} rank{'s' if count > 1 else ''}: {job.status.value}"
@@ -72,13 +72,13 @@ def memory(state: RankState) -> str:
     return ", ".join(found)
 
 
-def between(job: Fold, name: str) -> str:
+def between(job: JobState, name: str) -> str:
     """A metric's latest value: the mean over ranks, and their range."""
     mean, low, high = progress.latest(job, name)
     return value(mean) + (f" ({value(low)} to {value(high)} over ranks)" if low < high else "")
 
 
-def _metrics(job: Fold) -> list[str]:
+def _metrics(job: JobState) -> list[str]:
     lines = []
     names = progress.metric_names(job)
     for name in names[:_MAX_METRICS]:
@@ -90,7 +90,7 @@ def _metrics(job: Fold) -> list[str]:
     return lines
 
 
-def _rows(job: Fold, states: Sequence[RankState]) -> list[str]:
+def _rows(job: JobState, states: Sequence[RankState]) -> list[str]:
     rows = []
     for host, ranks in progress.by_host(job, states):
         rows += [f"on {host}:"] if host else []
@@ -112,7 +112,7 @@ def _rank(state: RankState) -> str:
     return "  ".join(part for part in parts if part).rstrip()
 
 
-def _grid(job: Fold) -> list[str]:
+def _grid(job: JobState) -> list[str]:
     phases: dict[str, list[int]] = {}
     for state in job.ranks:
         phases.setdefault(state.phase.value, []).append(state.rank)

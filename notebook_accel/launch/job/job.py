@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import JobCancelledError
 from notebook_accel.events import JobEnded, JobStarted
-from notebook_accel.launch.job import history
-from notebook_accel.launch.job.reducer import Fold, Status
+from notebook_accel.launch.job import metric_history
+from notebook_accel.launch.job.job_state import JobState, Status
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -45,7 +45,7 @@ class Runner:
     """Fetches what the ranks returned, for jobs whose `finish` is not given the values."""
 
 
-class Job(Fold):
+class Job(JobState):
     """A launch: `wait` for it, get its `result`, `show` it, `cancel` it, or `await` it."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Job(Fold):
         A DataFrame if pandas is installed, otherwise a list of dicts. For each metric and rank, 512 points spread over
         the run are kept, and the last.
         """
-        rows = history.rows(((state.rank, state.history) for state in self._ranks), self.started)
+        rows = metric_history.rows(((state.rank, state.history) for state in self._ranks), self.started)
         try:
             import pandas as pd
         except ImportError:

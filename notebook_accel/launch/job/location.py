@@ -12,7 +12,7 @@ from notebook_accel.launch.job.text import duration, spans
 from notebook_accel.launch.wire import collective_in_stack, stack_frames
 
 if TYPE_CHECKING:
-    from notebook_accel.launch.job.reducer import Fold
+    from notebook_accel.launch.job.job_state import JobState
 
 # The phrase for each phase, for one rank and for several. What it does and where follows, if known.
 _PHRASES = {
@@ -76,7 +76,7 @@ def stacks(locations: Iterable[Location]) -> list[tuple[list[int], str]]:
     return [(ranks, stack) for stack, ranks in found.items()]
 
 
-def explain(job: Fold) -> str:
+def explain(job: JobState) -> str:
     """A paragraph that explains why a job is stalled; empty for a job that is not."""
     stalled = job.stalled
     if stalled is None:
@@ -102,6 +102,6 @@ def _conclusion(groups: Sequence[Sequence[Location]], elsewhere: int) -> str:
     return ": perhaps one of them has called it one more time, or in another group" if ranks > 1 else ""
 
 
-def stalled_stacks(job: Fold) -> list[tuple[list[int], str]]:
+def stalled_stacks(job: JobState) -> list[tuple[list[int], str]]:
     """The stacks of a stalled job's ranks as text, each with the ranks that share it."""
     return [] if job.stalled is None else stacks(job.stalled.places)

@@ -9,13 +9,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Bar, Phase
-from notebook_accel.launch.job.history import Spread, spread
+from notebook_accel.launch.job.metric_history import Spread, spread
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import count, rate
 from notebook_accel.launch.wire.terminal_codes import plain
 
 if TYPE_CHECKING:
-    from notebook_accel.launch.job.reducer import Fold
+    from notebook_accel.launch.job.job_state import JobState
 
 COMPACT_FROM = 17
 """The number of ranks from which on a job is drawn as a grid."""
@@ -110,7 +110,7 @@ class Overview:
         return len(self.fractions) > 1 and self.fractions.get(rank, 1.0) < _BEHIND * self.median
 
 
-def overview(job: Fold, progress_of: Callable[[RankState], Progress] = progress) -> Overview:
+def overview(job: JobState, progress_of: Callable[[RankState], Progress] = progress) -> Overview:
     """Merges the progress of all ranks."""
     fractions, times = {}, []
     for state in job.ranks:
@@ -136,22 +136,22 @@ class CachedProgress:
         return known[1]
 
 
-def failed_first(job: Fold) -> list[RankState]:
+def failed_first(job: JobState) -> list[RankState]:
     """All ranks, those that failed before the others, the first failure first."""
     return failed(job) + [state for state in job.ranks if state.phase is not Phase.FAILED]
 
 
-def failed(job: Fold) -> list[RankState]:
+def failed(job: JobState) -> list[RankState]:
     """The ranks that failed, the first failure first."""
     return sorted((state for state in job.ranks if state.phase is Phase.FAILED), key=_failed_at)
 
 
-def is_spread(job: Fold) -> bool:
+def is_spread(job: JobState) -> bool:
     """Whether its ranks run on several nodes."""
     return len({state.host for state in job.ranks if state.host}) > 1
 
 
-def by_host(job: Fold, states: Sequence[RankState]) -> list[tuple[str, list[RankState]]]:
+def by_host(job: JobState, states: Sequence[RankState]) -> list[tuple[str, list[RankState]]]:
     """The ranks in order, grouped by host; a single group with no host if all are on one node."""
     if not is_spread(job):
         return [("", list(states))] if states else []
@@ -177,7 +177,7 @@ def why_failed(state: RankState) -> str:
     return f"its process ended with exit code {state.exited.code}"
 
 
-def metric_names(job: Fold) -> list[str]:
+def metric_names(job: JobState) -> list[str]:
     """The metrics of any rank, in the order in which they came."""
     return list({name: None for state in job.ranks for name in list(state.history)})
 
@@ -188,18 +188,18 @@ def left_out(names: Sequence[str], shown: int) -> str:
     return f"and {count} more; job.metrics has them all" if count > 0 else ""
 
 
-def metric(job: Fold, name: str, bins: int) -> list[Spread]:
+def metric(job: JobState, name: str, bins: int) -> list[Spread]:
     """A metric over the run, merged over ranks, in at most `bins` positions."""
     return spread([state.history[name].points(bins) for state in job.ranks if name in state.history], bins)
 
 
-def latest(job: Fold, name: str) -> tuple[float, float, float]:
+def latest(job: JobState, name: str) -> tuple[float, float, float]:
     """The mean, minimum and maximum of the ranks' latest values."""
     values = [state.metrics[name] for state in job.ranks if name in state.metrics]
     return sum(values) / len(values), min(values), max(values)
 
 
-def is_brief(job: Fold) -> bool:
+def is_brief(job: JobState) -> bool:
     """Whether a single line is enough to show a job."""
     if job.seconds >= _BRIEF or job.stalled is not None or len(job.ranks) >= COMPACT_FROM:
         return False  # so many take longer than that to start

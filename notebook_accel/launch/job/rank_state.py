@@ -23,7 +23,7 @@ from notebook_accel.events import (
     Returned,
     Signalled,
 )
-from notebook_accel.launch.job.history import Point, Series
+from notebook_accel.launch.job.metric_history import Point, Series
 
 MAX_LINES = 200
 """The number of a rank's last lines that are stored."""

@@ -8,10 +8,10 @@ from typing import Any
 from notebook_accel import errors
 from notebook_accel.errors import JobCancelledError, JobLostError, RankError
 from notebook_accel.events import Failed, JobEnded, Phase, Returned
-from notebook_accel.launch.job import failure
+from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.reducer import Status
 from notebook_accel.launch.journal import results
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.wire import payload
@@ -48,7 +48,7 @@ def _values(job: Job, record: Record) -> list[Any] | None:
         try:
             values.append(payload.unpack_value(returned.value))
         except Exception as problem:
-            raise failure.lost_value(state, problem) from problem
+            raise rank_error.lost_value(state, problem) from problem
     return None if all(value is None for value in values) else values
 
 
@@ -60,7 +60,7 @@ def _error(job: Job, ended: JobEnded, record: Record) -> Exception:
         return raised
     states = _with_exceptions(job, record)
     if any(state.phase is Phase.FAILED for state in states):
-        again = failure.error(states, [""] * len(states), oom_killed=False, world_size=job.world_size)
+        again = rank_error.error(states, [""] * len(states), oom_killed=False, world_size=job.world_size)
         raised.failures, raised.__cause__ = again.failures, again.__cause__
     return raised
 

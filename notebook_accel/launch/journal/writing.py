@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from notebook_accel.events import Event, JobEnded
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.reducer import Status
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.lines import Head, encode
 from notebook_accel.launch.journal.owner import Owner

@@ -39,7 +39,7 @@ from notebook_accel.events import (
     from_wire,
     to_wire,
 )
-from notebook_accel.launch.rank import disconnect, exceptions, interrupts, stack_sampler
+from notebook_accel.launch.rank import disconnect, exception_events, interrupts, stack_sampler
 from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.rank.collective_wait import WaitDetector
 from notebook_accel.launch.rank.memory import Memory, has_changed
@@ -180,7 +180,7 @@ class Rank:
         """Replaces a message that is too long, so that neither the driver nor the user's code waits for it forever."""
         if isinstance(event, (Returned, Failed)):
             self.failed = True
-            self._channel.send(*to_wire(exceptions.too_long(event, error)))
+            self._channel.send(*to_wire(exception_events.too_long(event, error)))
             return
         with contextlib.suppress(Exception):
             sys.stderr.write(f"notebook-accel: a {event.kind!r} message of this rank is left out: {error}\n")
@@ -241,7 +241,7 @@ class Rank:
                 interrupts.allow()
             outcome = self._evaluate(load)
         except KeyboardInterrupt as error:  # it came between two stages of `_evaluate`
-            outcome = exceptions.describe(error, "running")
+            outcome = exception_events.describe(error, "running")
         if self._isolated:
             interrupts.ignore()
         for stream in (sys.stdout, sys.stderr):
@@ -271,12 +271,12 @@ class Rank:
             stage = "returning"
             return Returned(payload.pack_value(value, call.definitions))
         except SystemExit as error:
-            failure = exceptions.describe(error, stage, sent)
+            failure = exception_events.describe(error, stage, sent)
             return failure if failure.exit_code else Returned()
         except BaseException as error:
-            failure = exceptions.describe(error, stage, sent)
+            failure = exception_events.describe(error, stage, sent)
             if error is not getattr(sys, "last_value", None):  # a post-mortem debugger needs its frames
-                exceptions.release(error)
+                exception_events.release(error)
             return failure
 
 

@@ -12,14 +12,14 @@ from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import AttemptStarted, Exited, Heartbeat, Hello
-from notebook_accel.launch.driver.attempt_outcome import Attempt, Ending
-from notebook_accel.launch.driver.call import CallRunner
+from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
+from notebook_accel.launch.driver.call_runner import CallRunner
 from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.stop_policy import PERSISTENT, StopReason, StopRequests, catch_sigint
 from notebook_accel.launch.engines.contract import GroupSpec
-from notebook_accel.launch.job import failure
+from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.reducer import Status
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.text import spans
 from notebook_accel.launch.plan import environment, plan
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
@@ -195,7 +195,7 @@ class PersistentRanks:
     def _conclude(
         self,
         job: Job,
-        attempt: Attempt,
+        attempt: AttemptOutcome,
         members: Sequence[int],
         requests: StopRequests,
         digest: Callable[[list[Any]], Any],
@@ -212,7 +212,7 @@ class PersistentRanks:
         else:
             states = [job.ranks[rank] for rank in members]
             stacks = [attempt.stacks[rank] for rank in members]
-            raised = failure.error(states, stacks, oom_killed=attempt.oom_killed, world_size=self.size)
+            raised = rank_error.error(states, stacks, oom_killed=attempt.oom_killed, world_size=self.size)
             raised.args = (f"{raised}{self._losses_text()}",)
             job.finish(Status.FAILED, error=raised)
 

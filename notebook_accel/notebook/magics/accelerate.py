@@ -96,7 +96,7 @@ def run_cell(shell: InteractiveShell, line: str, body: str) -> Any:
     Raises:
         NotebookAccelError: The cell can't run, or failed on a rank.
     """
-    from notebook_accel.notebook.cells import run as magic
+    from notebook_accel.notebook.cells import cell_magic as magic
 
     try:
         return magic.accelerate(shell, line, body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 
-from notebook_accel.launch.job.history import Spread
+from notebook_accel.launch.job.metric_history import Spread
 
 WIDTH, HEIGHT = 192, 64
 _EDGE = 3

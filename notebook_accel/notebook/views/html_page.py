@@ -6,11 +6,11 @@ import time
 
 from notebook_accel.events import Phase
 from notebook_accel.launch.job import describe, location, progress
-from notebook_accel.launch.job.history import Spread
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.job.metric_history import Spread
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.reducer import Status
 from notebook_accel.launch.job.text import duration, percent, spans, spark, value
 from notebook_accel.notebook.views import charts
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, table, text

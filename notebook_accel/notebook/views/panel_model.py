@@ -10,7 +10,7 @@ from typing import TypeAlias, TypedDict
 PhaseName: TypeAlias = str
 """Where a rank is in its life: the value of an `events.Phase`."""
 StatusName: TypeAlias = str
-"""What has become of a job: the value of a `job.fold.Status`."""
+"""What has become of a job: the value of a `job.job_state.Status`."""
 Done: TypeAlias = int
 """How much is done, in thousandths; -1 where that is not known."""
 Point: TypeAlias = tuple[int, int, int, int]

@@ -1,5 +1,5 @@
 """`Accelerator`: the facade between a plain training loop and the ranks and devices it runs on.
 
-Start reading at `accelerator.py` (`prepare`). Below it, `stepping.py` has the methods for steps and `saving.py` those
-that save; `base.py` has the constructor; `arguments.py` checks its arguments.
+Start reading at `accelerator.py` (`prepare`). Below it, `training_step.py` has the methods for steps and `saving.py`
+those that save; `base.py` has the constructor; `arguments.py` checks its arguments.
 """

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import data
 from notebook_accel.train.accelerator.saving import Saving
-from notebook_accel.train.accelerator.stepping import Stepping
+from notebook_accel.train.accelerator.training_step import Stepping
 from notebook_accel.train.models import batch_size, compiling, precision, prepare_checks
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 from notebook_accel.train.steps.scheduler import AcceleratedScheduler

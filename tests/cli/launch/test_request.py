@@ -70,7 +70,7 @@ def test_several_ranks_meet_at_a_free_port(train: str) -> None:
     )
 
 
-def test_restarts_of_one_rank_need_the_launcher(train: str) -> None:
+def test_launch_of_one_rank_need_the_launcher(train: str) -> None:
     made = make(train, num_processes=1, max_restarts=2)
     assert made.elastic() == (
         "--nproc-per-node=1",

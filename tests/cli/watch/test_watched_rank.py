@@ -13,15 +13,15 @@ import pytest
 
 from notebook_accel.cli.watch import screen, watched_rank, wrapper
 from notebook_accel.cli.watch.screen import Screen
-from notebook_accel.cli.watch.subject import LAUNCHER, Subject
+from notebook_accel.cli.watch.watched_launch import LAUNCHER, WatchedLaunch
 from notebook_accel.cli.watch.watcher import Watcher
 from notebook_accel.events import Bar, Exited, Failed, InputRequested, Notice, Phase, Raised, Returned, to_wire
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.reducer import Status
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.show import front_end as frontend
 from tests.cli import terminal
 
-SUBJECT = Subject("train.py", "CPU, 2 cores", 2, 2)
+SUBJECT = WatchedLaunch("train.py", "CPU, 2 cores", 2, 2)
 
 
 # In a terminal
@@ -170,7 +170,7 @@ class Nobody:
         raise AssertionError
 
 
-def welcomed(first: int = 0, attempt: int = 0, subject: Subject = SUBJECT) -> Screen:
+def welcomed(first: int = 0, attempt: int = 0, subject: WatchedLaunch = SUBJECT) -> Screen:
     made = Screen(subject, Nobody())
     for rank in range(subject.size):
         made.add_rank(rank, {"rank": first + rank, "attempt": attempt, "pid": 1})
@@ -217,7 +217,7 @@ def test_an_attempt_begins_with_fresh_rows_and_shows_what_was_left_of_the_one_be
 
 
 def test_machines_that_number_themselves_name_their_ranks(shown: Shown, jobs: list[Job]) -> None:
-    made = welcomed(first=2, subject=Subject("train.py", "", 2, 4))
+    made = welcomed(first=2, subject=WatchedLaunch("train.py", "", 2, 4))
     made.write(1, "stdout", b"here\n")
     made.finish(0, interrupted=False)
     assert [state.rank for state in jobs[0].ranks] == [2, 3]

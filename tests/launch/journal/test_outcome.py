@@ -11,9 +11,9 @@ import pytest
 
 from notebook_accel.errors import JobCancelledError, JobLostError, LaunchError, RankError, RankTimeoutError
 from notebook_accel.events import AttemptStarted, Exited, Failed, Raised, Returned
-from notebook_accel.launch.job import failure
+from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.reducer import Status
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import outcome
 from notebook_accel.launch.journal.reading import replay
 from notebook_accel.launch.journal.records import Record
@@ -90,7 +90,7 @@ def test_the_values_of_a_job_of_another_kernel_are_not_to_be_had(state: Path, jo
 def test_an_error_reads_as_it_did_where_it_happened(job: Job, record: Record) -> None:
     job.apply(1, failed(KeyError("lost")))
     job.apply(0, Exited(None, signal=9, at=2.0))
-    error = failure.error(job.ranks, ["", ""], oom_killed=True)
+    error = rank_error.error(job.ranks, ["", ""], oom_killed=True)
     job.finish(Status.FAILED, error=error)
     with pytest.raises(RankError) as raised:
         ask(record)
@@ -105,7 +105,7 @@ def test_an_error_reads_as_it_did_where_it_happened(job: Job, record: Record) ->
 def test_without_its_exception_an_error_has_a_stand_in(state: Path, job: Job) -> None:
     record = Journal(job).open()
     job.apply(1, failed(KeyError("lost")))
-    job.finish(Status.FAILED, error=failure.error(job.ranks, ["", ""], oom_killed=False))
+    job.finish(Status.FAILED, error=rank_error.error(job.ranks, ["", ""], oom_killed=False))
     with pytest.raises(RankError) as raised:
         ask(record)
     assert raised.value.rank == 1

@@ -10,7 +10,7 @@ import pytest
 from notebook_accel.errors import JobLostError
 from notebook_accel.events import AttemptStarted, JobEnded, Line, Metrics
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.reducer import Status
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import writing
 from notebook_accel.launch.journal.lines import encode
 from notebook_accel.launch.journal.reading import Tail, first_and_last, replay

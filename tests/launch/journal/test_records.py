@@ -16,7 +16,7 @@ import pytest
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver.attach import jobs
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.reducer import Status
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import records, writing
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.records import MAX_JOBS, Record

@@ -15,7 +15,7 @@ import pytest
 
 from notebook_accel.events import AttemptStarted, Bar, Line, LinesLeftOut, Metrics, Notice
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.reducer import Status
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import reading, records, writing
 from notebook_accel.launch.journal.lines import decode
 from notebook_accel.launch.journal.pending import Pending

@@ -17,11 +17,11 @@ import torch
 import notebook_accel
 from notebook_accel import events
 from notebook_accel.events import Bar, Event, Failed, Heartbeat, Metrics, Phase, Raised, Signalled, from_wire, to_wire
-from notebook_accel.launch.job import history, progress, text
-from notebook_accel.launch.job.history import MAX_POINTS, Point, Series, spread
+from notebook_accel.launch.job import metric_history, progress, text
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.job.metric_history import MAX_POINTS, Point, Series, spread
 from notebook_accel.launch.job.rank_state import MAX_CLOSED_BARS, RankState
-from notebook_accel.launch.job.reducer import Status
 from notebook_accel.launch.rank import coalescer
 from notebook_accel.launch.rank.coalescer import Coalescer, LoaderBars
 from notebook_accel.launch.rank.memory import Memory, has_changed
@@ -243,7 +243,7 @@ def test_rows_bring_together_what_was_logged_at_once() -> None:
     state = RankState(1)
     state.apply(Metrics({"loss": 1.0, "accuracy": 0.5}, 0, at=10.0))
     state.apply(Metrics({"loss": 0.5}, 1, at=11.0))
-    assert history.rows([(state.rank, state.history)], began=9.0) == [
+    assert metric_history.rows([(state.rank, state.history)], began=9.0) == [
         {"rank": 1, "step": 0, "seconds": 1.0, "loss": 1.0, "accuracy": 0.5},
         {"rank": 1, "step": 1, "seconds": 2.0, "loss": 0.5},
     ]

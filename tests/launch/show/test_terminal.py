@@ -11,7 +11,7 @@ from rich.console import Console
 
 from notebook_accel.events import Bar, Hello, Metrics, Phase, PhaseChanged
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.reducer import Status
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.show import terminal
 
 SCRIPT = """

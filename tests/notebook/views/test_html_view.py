@@ -31,7 +31,7 @@ from notebook_accel.events import (
 )
 from notebook_accel.launch.job import describe
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.reducer import Status
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.notebook import views
 from notebook_accel.notebook.views import elements, html_page, html_view
 

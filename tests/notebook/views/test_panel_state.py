@@ -27,7 +27,7 @@ from notebook_accel.events import (
     Stalled,
 )
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.reducer import Status
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.notebook.views import panel_model
 from notebook_accel.notebook.views.merge_patch import diff
 from notebook_accel.notebook.views.pacing import Pacer

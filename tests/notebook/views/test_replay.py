@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from notebook_accel.launch.job.reducer import Status
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal.reading import Tail, empty_job, replay
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.notebook.views import html_view

@@ -39,7 +39,7 @@ class Status(str, enum.Enum):
         return self not in (Status.STARTING, Status.RUNNING)
 
 
-class Fold:
+class JobState:
     """The state of a job and its ranks after the events so far. Views read it and have no state of their own."""
 
     def __init__(self, start: JobStarted) -> None:

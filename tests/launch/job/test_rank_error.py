@@ -14,7 +14,7 @@ import pytest
 import notebook_accel
 from notebook_accel import RankError, RankTimeoutError, notebook_launcher
 from notebook_accel.events import Exited, Failed, Frame, Raised, Returned
-from notebook_accel.launch.job import failure
+from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.wire import stack_frames as frames
@@ -44,7 +44,7 @@ def stopped(rank: int) -> RankState:
 
 
 def error(*states: RankState, stacks: Sequence[str] | None = None, oom_killed: bool = False) -> RankError:
-    return failure.error(states, stacks or [""] * len(states), oom_killed=oom_killed)
+    return rank_error.error(states, stacks or [""] * len(states), oom_killed=oom_killed)
 
 
 PEER = "RuntimeError: Connection closed by peer"
@@ -259,7 +259,7 @@ def test_a_death_has_no_exception() -> None:
 
 def test_a_value_that_does_not_load_is_told() -> None:
     problem = ModuleNotFoundError("No module named 'x'")
-    found = failure.lost_value(RankState(3), problem)
+    found = rank_error.lost_value(RankState(3), problem)
     assert (
         str(found)
         == "rank 3 returned a value that can't be unpickled in the notebook: ModuleNotFoundError: No module named 'x'"
@@ -311,16 +311,16 @@ IDLE = "  (not in the user's code)"
     ids=["whole", "from outside", "main first", "one thread", "cut off", "idle", "nothing", "no frame"],
 )
 def test_the_users_part_of_the_main_thread_is_shown(dump: str, shown: str) -> None:
-    assert shown in failure.format_stack(dump)
+    assert shown in rank_error.format_stack(dump)
 
 
 def test_threads_of_libraries_are_not_the_users_code() -> None:
-    assert failure.format_stack(RECORDED.replace("/home/me/data.py", str(PACKAGE))).startswith(SHOWN)
+    assert rank_error.format_stack(RECORDED.replace("/home/me/data.py", str(PACKAGE))).startswith(SHOWN)
 
 
 def test_a_stack_that_was_cut_off_shows_its_inner_end() -> None:
     deep = "Current thread 0x1 (most recent call first):\n" + '  File "/a.py", line 3 in f\n' * 100 + "  ...\n"
-    assert 'File "/a.py", line 3, in f' in failure.format_stack(deep)
+    assert 'File "/a.py", line 3, in f' in rank_error.format_stack(deep)
 
 
 def test_a_stack_as_this_python_writes_it_is_read() -> None:
@@ -330,7 +330,7 @@ def test_a_stack_as_this_python_writes_it_is_read() -> None:
             file.seek(0)
             return file.read().decode()
 
-    shown = failure.format_stack(serve())
+    shown = rank_error.format_stack(serve())
     assert f'File "{__file__}", line' in shown
     assert "in serve\n    faulthandler.dump_traceback(file)" in shown
 
@@ -351,7 +351,7 @@ def test_only_a_crash_shows_where_it_was() -> None:
 
 def test_who_is_late_is_shown_with_where_it_is() -> None:
     states = [RankState(0), RankState(1), returned(2), RankState(3)]
-    found = failure.timeout(states, {rank: frames.parse_dump(RECORDED) for rank in (0, 3)}, 2.5)
+    found = rank_error.timeout(states, {rank: frames.parse_dump(RECORDED) for rank in (0, 3)}, 2.5)
     assert isinstance(found, TimeoutError)
     assert found.failures[0].ranks == (0, 1, 3)
     assert str(found).split("\n\n") == [
@@ -363,7 +363,7 @@ def test_who_is_late_is_shown_with_where_it_is() -> None:
 
 def test_ranks_that_have_returned_and_do_not_end_are_late() -> None:
     states = [RankState(rank, returned=Returned()) for rank in range(2)]
-    found = failure.timeout(states, {}, 1.0)
+    found = rank_error.timeout(states, {}, 1.0)
     assert str(found).startswith("both ranks")
     assert found.rank == 0
 

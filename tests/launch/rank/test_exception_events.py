@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from notebook_accel.errors import ConfigurationError, PayloadError, RankError
-from notebook_accel.launch.rank import exceptions
+from notebook_accel.launch.rank import exception_events
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from notebook_accel.launch.rank import exceptions
     ids=lambda value: type(value).__name__,
 )
 def test_an_exception_is_told_by_its_type_and_message(error: Exception, text: str) -> None:
-    assert exceptions.describe(error, "running").chain[-1].text == text
+    assert exception_events.describe(error, "running").chain[-1].text == text

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from notebook_accel.events import Failed, Line, Metrics, Phase, Raised, Signalled
 from notebook_accel.launch.job import progress
-from notebook_accel.launch.job.history import MAX_POINTS
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.reducer import Status
+from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.job.metric_history import MAX_POINTS
 from notebook_accel.launch.journal import writing
 from notebook_accel.launch.journal.reading import Tail, empty_job, replay
 from notebook_accel.launch.journal.writing import Journal

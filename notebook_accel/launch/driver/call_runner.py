@@ -28,7 +28,7 @@ from notebook_accel.events import (
     StopRequested,
     from_wire,
 )
-from notebook_accel.launch.driver.attempt_outcome import Attempt, Ending
+from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
 from notebook_accel.launch.driver.escalation import Shutdown
 from notebook_accel.launch.driver.event_loop import EventLoop
 from notebook_accel.launch.driver.group import RankGroup
@@ -105,7 +105,7 @@ class CallRunner:
         """Members that have answered, and may not exit yet; see `_release_ranks`."""
         self._shown_at = 0.0
 
-    def run(self, payload: Payload) -> Attempt:
+    def run(self, payload: Payload) -> AttemptOutcome:
         """Calls the payload on every member; returns when the call is over on the last.
 
         Raises:
@@ -127,7 +127,7 @@ class CallRunner:
                 self._ranks.expect_ends()
             stacks = [self._group.read_stacks(rank) for rank in range(len(self._job.ranks))]
             oom_killed = ending is Ending.FAILED and self._group.oom_killed()
-            return Attempt(ending, stacks, self._stacks_at_timeout, oom_killed, self._shutdown.escalated)
+            return AttemptOutcome(ending, stacks, self._stacks_at_timeout, oom_killed, self._shutdown.escalated)
         finally:
             self._job.runner.request_stacks = no_stacks
             self._stack_requests.close()

@@ -8,15 +8,15 @@ from typing import Any
 
 from notebook_accel.errors import LaunchError, NotebookAccelError
 from notebook_accel.events import AttemptStarted, Returned
-from notebook_accel.launch.driver.attempt_outcome import Attempt, Ending
-from notebook_accel.launch.driver.call import CallRunner
+from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
+from notebook_accel.launch.driver.call_runner import CallRunner
 from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests
 from notebook_accel.launch.engines.contract import Engine, GroupSpec
-from notebook_accel.launch.job import failure
+from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.reducer import Status
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.plan import environment
 from notebook_accel.launch.plan.plan import Plan
@@ -38,7 +38,7 @@ def unpickled(ranks: Sequence[RankState]) -> tuple[list[Any] | None, Exception |
         try:
             values.append(payload.unpack_value(state.returned.value))
         except Exception as problem:
-            return None, failure.lost_value(state, problem)
+            return None, rank_error.lost_value(state, problem)
         state.returned = Returned()  # frees the pickled copy
     return (None if all(value is None for value in values) else values), None
 
@@ -111,7 +111,7 @@ class Launch:
             why = str(self._error(attempt)).split("\n", 1)[0]
             front_end.current.notice(f"{why}; starting again (attempt {number + 2} of {config.max_restarts + 1})")
 
-    def _attempt(self, number: int, view: front_end.View, deadline: float | None) -> Attempt:
+    def _attempt(self, number: int, view: front_end.View, deadline: float | None) -> AttemptOutcome:
         rendezvous = open_rendezvous(self._plan.config, number)
         spec = GroupSpec(
             environments=environment.of_ranks(self._plan, rendezvous, self._environ),
@@ -137,14 +137,14 @@ class Launch:
         finally:
             group.close()
 
-    def _conclude(self, attempt: Attempt) -> None:
+    def _conclude(self, attempt: AttemptOutcome) -> None:
         job = self.job
         if attempt.ending is Ending.RETURNED:
             value, error = self.collect(job.ranks)
             job.finish(Status.FAILED if error else Status.DONE, value, error)
         elif attempt.ending is Ending.TIMED_OUT:
             assert self._plan.config.timeout is not None
-            late = failure.timeout(
+            late = rank_error.timeout(
                 job.ranks, attempt.stacks_at_timeout, self._plan.config.timeout, world_size=self._plan.world_size
             )
             job.finish(Status.FAILED, error=late)
@@ -155,8 +155,8 @@ class Launch:
         else:
             job.finish(Status.INTERRUPTED, error=_interrupted(job))
 
-    def _error(self, attempt: Attempt) -> Exception:
-        return failure.error(
+    def _error(self, attempt: AttemptOutcome) -> Exception:
+        return rank_error.error(
             self.job.ranks, attempt.stacks, oom_killed=attempt.oom_killed, world_size=self._plan.world_size
         )
 

@@ -9,7 +9,7 @@ LAUNCHER = -1
 
 
 @dataclass(frozen=True)
-class Subject:
+class WatchedLaunch:
     """The ranks of a script on this machine."""
 
     name: str
