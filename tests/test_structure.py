@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -160,6 +161,21 @@ def test_each_folder_says_what_it_is() -> None:
 def test_a_name_of_a_file_stands_for_one_thing() -> None:
     counts = Counter(file.stem for file in FILES if not file.stem.startswith("__"))
     assert {name for name, count in counts.items() if count > 1} == MEANS_THE_SAME
+
+
+def test_files_that_the_text_names_are_there() -> None:
+    """In the package, and in the pages that explain it; what Python and others have is theirs."""
+    pages = [TESTS.parent / "docs" / "inside.md", TESTS.parent / "CONTRIBUTING.md", *(TESTS / "faults").glob("*.md")]
+    ours = (PACKAGE, TESTS, *(TESTS.parent / name for name in ("scripts", "examples")))
+    there = [str(file) for folder in ours for file in folder.rglob("*.py")]
+    missing = [
+        f"{file.relative_to(TESTS.parent)}: {named}"
+        for file in (*pages, *FILES)
+        for named in re.findall(r"`([a-z_/]+\.py)`", file.read_text(encoding="utf-8"))
+        if named.removesuffix(".py") not in sys.stdlib_module_names and not named.startswith("torch_xla/")
+        if not any(path.endswith(f"/{named}") for path in there)
+    ]
+    assert missing == []
 
 
 def test_what_looks_at_a_clock_stands_where_it_is_run_by_itself() -> None:

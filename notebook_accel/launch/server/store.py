@@ -2,7 +2,7 @@
 
 A store has threads, so it must not run in the process that forks ranks. It takes over a socket that already listens on
 one IPv4 address. By default, torch's store listens on every interface, dual-stack, and looks up the name of every
-client, which can mean waiting for a name server (see `system/resolver.py`).
+client, which can mean waiting for a name server (see `system/name_resolution.py`).
 """
 
 from __future__ import annotations
