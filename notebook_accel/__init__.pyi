@@ -3,6 +3,7 @@
 from notebook_accel.errors import (
     CheckpointError,
     ConfigurationError,
+    DistributedOperationException,
     HardwareError,
     JobCancelledError,
     JobLostError,
@@ -71,7 +72,6 @@ from notebook_accel.train.options.plugins import (
     TorchTensorParallelPlugin,
 )
 from notebook_accel.train.ranks.collectives import (
-    DistributedOperationException,
     broadcast,
     broadcast_object_list,
     gather,

@@ -9,6 +9,7 @@
     ├── JobCancelledError (RuntimeError)   the result of a job that was cancelled
     ├── JobLostError (RuntimeError)        the result of a job is not available here
     ├── CheckpointError (RuntimeError)     a checkpoint could not be written, or does not fit this run
+    ├── DistributedOperationException (RuntimeError)  ranks called a collective with different tensors
     └── RankError (RuntimeError)           a rank failed; its exception is the `__cause__`
         └── RankTimeoutError (TimeoutError)  the ranks did not finish in time
 
@@ -60,6 +61,10 @@ class JobLostError(NotebookAccelError, RuntimeError):
 
 class CheckpointError(NotebookAccelError, RuntimeError):
     """A checkpoint could not be written, or does not fit the objects to load it into."""
+
+
+class DistributedOperationException(NotebookAccelError, RuntimeError):  # Accelerate's name
+    """Ranks called a collective with tensors of different shapes, types or structure, or different collectives."""
 
 
 @dataclass(frozen=True)

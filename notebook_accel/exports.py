@@ -29,6 +29,7 @@ class Row(NamedTuple):
 TABLE = (
     Row("errors", "", """CheckpointError ConfigurationError HardwareError JobCancelledError JobLostError LaunchError
         NotebookAccelError PayloadError RankError RankTimeoutError"""),
+    Row("errors", "utils.operations", "DistributedOperationException"),
     Row("launch.driver.attach", "", "attach jobs"),
     Row("launch.driver.launcher", "launchers", "debug_launcher notebook_launcher"),
     Row("launch.job.job", "", "Job"),
@@ -53,8 +54,8 @@ TABLE = (
         PrecisionType ProfileKwargs ProjectConfiguration RNGType TorchDynamoPlugin TorchTensorParallelPlugin""",
         "KwargsHandler"),
     Row("train.options.plugins", "state", "DistributedType"),
-    Row("train.ranks.collectives", "utils.operations", """DistributedOperationException broadcast broadcast_object_list
-        gather gather_object pad_across_processes reduce"""),
+    Row("train.ranks.collectives", "utils.operations",
+        "broadcast broadcast_object_list gather gather_object pad_across_processes reduce"),
     Row("train.ranks.gradient_state", "state", "GradientState"),
     Row("train.ranks.logging", "logging", "get_logger"),
     Row("train.ranks.seeds", "utils.random", "set_seed synchronize_rng_states", "synchronize_rng_state"),

@@ -109,6 +109,7 @@ def test_every_error_has_one_base_and_one_of_pythons_own() -> None:
         "JobCancelledError": "RuntimeError",
         "JobLostError": "RuntimeError",
         "CheckpointError": "RuntimeError",
+        "DistributedOperationException": "RuntimeError",
         "RankError": "RuntimeError",
         "RankTimeoutError": "RuntimeError",
     }

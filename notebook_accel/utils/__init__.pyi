@@ -1,5 +1,8 @@
 # Written by scripts/generate from notebook_accel/exports.py.
 
+from notebook_accel.errors import (
+    DistributedOperationException,
+)
 from notebook_accel.train.checkpoints.contents import (
     OPTIMIZER_NAME,
     RNG_STATE_NAME,
@@ -51,7 +54,6 @@ from notebook_accel.train.options.plugins import (
     TorchTensorParallelPlugin,
 )
 from notebook_accel.train.ranks.collectives import (
-    DistributedOperationException,
     broadcast,
     broadcast_object_list,
     gather,

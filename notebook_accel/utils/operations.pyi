@@ -1,7 +1,9 @@
 # Written by scripts/generate from notebook_accel/exports.py.
 
-from notebook_accel.train.ranks.collectives import (
+from notebook_accel.errors import (
     DistributedOperationException,
+)
+from notebook_accel.train.ranks.collectives import (
     broadcast,
     broadcast_object_list,
     gather,

@@ -19,6 +19,7 @@ from importlib.machinery import SourceFileLoader
 from types import TracebackType
 from typing import NoReturn
 
+from notebook_accel.launch.rank.patches import ddp_logger
 from notebook_accel.launch.system import process_exit
 
 
@@ -58,6 +59,7 @@ def run_to_end(run: Callable[[], object]) -> None:
     Otherwise returns, or raises what the script raises, and the interpreter exits as usual.
     """
     failure: BaseException | None = None
+    ddp_logger.install()
     try:
         run()
     except BaseException as error:

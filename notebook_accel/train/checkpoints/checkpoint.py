@@ -224,7 +224,8 @@ def _on_all_ranks(task: str, action: Callable[[], T]) -> T:
     except Exception as raised:
         error = raised
     if state.use_distributed:
-        texts = PartialState().exchange.all_gather_objects(error and f"{type(error).__name__}: {error}")
+        state.compare_calls(task)
+        texts = state.exchange.all_gather_objects(error and f"{type(error).__name__}: {error}")
         failed = next((rank for rank, text in enumerate(texts) if text is not None), None)
         if error is None and failed is not None:
             raise CheckpointError(f"rank {failed} could not {task}: {texts[failed]}")
@@ -238,7 +239,8 @@ def _agreed_folder(folder: Path) -> Path:
     state = PartialState()
     if not state.use_distributed:
         return folder
-    named = PartialState().exchange.all_gather_objects(folder)
+    state.compare_calls("name the checkpoint")
+    named = state.exchange.all_gather_objects(folder)
     chosen: Path = named[state.process_index - state.local_process_index]
     if chosen != folder:
         _log.warning(

@@ -30,8 +30,8 @@ class Exchange(Protocol):
     def all_gather_bytes(self, data: bytes, group: Any = None) -> list[bytes]:
         """The bytes of each rank."""
 
-    def all_gather_objects(self, value: Any) -> list[Any]:
-        """The picklable values of all ranks; works without a channel on the CPU too."""
+    def all_gather_objects(self, value: Any, group: Any = None) -> list[Any]:
+        """The picklable value of each rank; works without a channel on the CPU too."""
 
     def barrier(self) -> None:
         """Waits for all ranks."""
@@ -69,9 +69,9 @@ class TorchExchange:
     def all_gather_bytes(self, data: bytes, group: Any = None) -> list[bytes]:
         return object_collectives.all_gather_bytes(data, group)
 
-    def all_gather_objects(self, value: Any) -> list[Any]:
-        found: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(found, value)
+    def all_gather_objects(self, value: Any, group: Any = None) -> list[Any]:
+        found: list[Any] = [None] * dist.get_world_size(group)
+        dist.all_gather_object(found, value, group=group)
         return found
 
     def barrier(self) -> None:

@@ -1,7 +1,8 @@
 """Collectives over nested tensors and objects. On a single rank they return their input.
 
 Shapes are compared before data moves, so ranks that disagree raise an error that names the shapes of each, rather
-than hang. Small trees still take a single collective: the data travels with the shapes.
+than hang. Small trees still take a single collective: the data travels with the shapes. Debug mode compares more, in
+a collective of its own (`PartialState.compare_calls`).
 """
 
 from __future__ import annotations
@@ -12,16 +13,12 @@ from typing import Any
 
 import torch
 
-from notebook_accel.errors import ConfigurationError, NotebookAccelError
-from notebook_accel.train.ranks import object_collectives
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.ranks import collective_check, object_collectives
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.tensors import packing, tree
 
 _REDUCTIONS = ("sum", "mean", "max", "none")
-
-
-class DistributedOperationException(NotebookAccelError, RuntimeError):  # users know it by this name
-    """The ranks called a collective with tensors of different shapes or types."""
 
 
 def gather(tensor: Any) -> Any:
@@ -42,8 +39,10 @@ def gather(tensor: Any) -> Any:
 
 def gather_over(data: Any, group: Any) -> Any:
     """`gather` over the ranks of a process group; `None` for all."""
-    if not PartialState().use_distributed:
+    state = PartialState()
+    if not state.use_distributed:
         return data
+    state.compare_calls("gather", data, group)
     return _exchange_checked("gather", data, group, _stack, _gather_one)
 
 
@@ -66,6 +65,8 @@ def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
     if reduction not in _REDUCTIONS:
         raise ConfigurationError(f"reduction={reduction!r} must be one of {', '.join(_REDUCTIONS)}")
     state = PartialState()
+    if state.use_distributed:
+        state.compare_calls(f"reduce(reduction={reduction!r})", tensor)
     if reduction == "none" or not state.use_distributed:
         reduced = tree.recursively_apply(torch.Tensor.clone, tensor, error_on_other_type=True)
     else:
@@ -90,6 +91,7 @@ def broadcast(tensor: Any, from_process: int = 0) -> Any:
     _check_rank(from_process, state)
     if not state.use_distributed:
         return tensor
+    state.compare_calls(f"broadcast(from_process={from_process})", tensor)
 
     def take(leaf: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         return _fill(leaf, parts[from_process])
@@ -107,8 +109,10 @@ def gather_object(object: Any) -> Any:
 
 def gather_object_over(value: Any, group: Any) -> Any:
     """`gather_object` over the ranks of a process group; `None` for all."""
-    if not PartialState().use_distributed:
+    state = PartialState()
+    if not state.use_distributed:
         return value
+    state.compare_calls("gather_object", group=group)
     return [element for each in all_objects(value, group) for element in each]
 
 
@@ -124,6 +128,7 @@ def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list
     state = PartialState()
     _check_rank(from_process, state)
     if state.use_distributed:
+        state.compare_calls(f"broadcast_object_list(from_process={from_process})")
         own = pickle.dumps(list(object_list)) if state.process_index == from_process else b""
         object_list[:] = pickle.loads(PartialState().exchange.all_gather_bytes(own)[from_process])
     return object_list
@@ -137,13 +142,18 @@ def pad_across_processes(tensor: Any, dim: int = 0, pad_index: float = 0, pad_fi
         dim: Tensors that do not have this dimension stay as they are.
         pad_index: What to fill with.
         pad_first: Whether to fill at the beginning rather than at the end.
+
+    Raises:
+        DistributedOperationException: The numbers of tensors, or of their dimensions, differ between ranks.
     """
-    if not PartialState().use_distributed:
+    state = PartialState()
+    if not state.use_distributed:
         return tensor
-    own = [list(leaf.shape) for leaf in tree.leaves(tensor)]
-    shapes = all_objects(own)
-    if len({len(each) for each in shapes}) > 1:
-        raise _mismatch("pad_across_processes", [", ".join(map(str, each)) for each in shapes])
+    state.compare_calls(f"pad_across_processes(dim={dim})", tensor, sizes=False)
+    shapes = all_objects([tuple(leaf.shape) for leaf in tree.leaves(tensor)])
+    if len({tuple(map(len, each)) for each in shapes}) > 1:
+        texts = [", ".join(map(str, each)) or "no tensors" for each in shapes]
+        raise collective_check.mismatch("pad_across_processes", _by_rank(texts), sizes=False)
     longest = iter([max(shape[dim] if _has(shape, dim) else 0 for shape in each) for each in zip(*shapes, strict=True)])
 
     def pad(leaf: torch.Tensor) -> torch.Tensor:
@@ -185,12 +195,13 @@ def _exchange_checked(
     """
     leaves: list[torch.Tensor] = []
     tree.recursively_apply(lambda leaf: leaves.append(leaf.detach()), data, error_on_other_type=True)
-    head = f"{operation} {', '.join(map(_describe, leaves))}"
+    head = f"{operation} {', '.join(map(collective_check.describe, leaves))}"
     if PartialState().exchange.compares_shapes:
         body = packing.pack(leaves) if _fit_one_message(leaves) else None
         messages = object_collectives.exchange(head.encode(), body, group)
         if len({message.mark for message in messages}) > 1:
-            raise _mismatch(operation, [message.head.decode(errors="replace") for message in messages])
+            heads = [message.head.decode(errors="replace") for message in messages]
+            raise collective_check.mismatch(operation, _by_rank(heads))
         bodies = [message.body for message in messages if message.body is not None]
         if bodies:  # equal heads mean equal sizes: all of them fit, or none does
             arrived = iter(_unpack(leaves, bodies))
@@ -198,18 +209,8 @@ def _exchange_checked(
     return tree.recursively_apply(lambda leaf: collective(leaf, group), data)
 
 
-def _describe(leaf: torch.Tensor) -> str:
-    where = "" if leaf.device.type == "cpu" else f" on {leaf.device.type}"
-    return f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}{where}"
-
-
-def _mismatch(operation: str, messages: Sequence[str]) -> DistributedOperationException:
-    lines = "".join(f"\n    rank {rank}: {text}" for rank, text in enumerate(messages))
-    return DistributedOperationException(
-        f"{operation} needs tensors of the same shapes and types on all ranks, but got:{lines}\nPad them with "
-        "pad_across_processes first, use gather_object for objects other than tensors, and make all ranks run the same "
-        "operations in the same order."
-    )
+def _by_rank(texts: Sequence[str]) -> list[str]:
+    return [f"rank {rank}: {text}" for rank, text in enumerate(texts)]
 
 
 def _fit_one_message(leaves: Sequence[torch.Tensor]) -> bool:

@@ -17,7 +17,7 @@ from notebook_accel.train.options.plugins import (
     TorchTensorParallelPlugin,
 )
 from notebook_accel.train.ranks import collective_backends as exchange
-from notebook_accel.train.ranks import environment, topology
+from notebook_accel.train.ranks import collective_check, environment, topology
 from notebook_accel.train.ranks.collective_backends import Exchange
 from notebook_accel.train.ranks.membership import Membership
 from notebook_accel.train.ranks.process_control import RankAware
@@ -39,7 +39,7 @@ class PartialState(RankAware):
 
     _membership: Membership
     debug: bool
-    """Has no effect; Accelerate's debug mode compares shapes before a collective, which happens here in any case."""
+    """Whether ranks compare what they call, and with which tensors, before each collective (`collective_check.py`)."""
 
     def __new__(cls, cpu: bool = False, **kwargs: Any) -> PartialState:
         state = PartialState.settled()
@@ -122,7 +122,13 @@ class PartialState(RankAware):
 
     def wait_for_everyone(self) -> None:
         if self.use_distributed:
+            self.compare_calls("wait_for_everyone")
             self.exchange.barrier()
+
+    def compare_calls(self, operation: str, data: Any = (), group: Any = None, sizes: bool = True) -> None:
+        """In debug mode, checks that several ranks are about to make the same call; see `collective_check.compare`."""
+        if self.debug:
+            collective_check.compare(self.exchange, operation, data, group, sizes)
 
     def require_group(self) -> None:
         """Initializes a process group of one rank if there is none, for APIs that require a group."""

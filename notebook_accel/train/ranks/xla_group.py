@@ -63,8 +63,8 @@ class XlaExchange:
         shared: list[bytes] = xm.xla_rendezvous(data)
         return shared
 
-    def all_gather_objects(self, value: Any) -> list[Any]:
-        return [pickle.loads(data) for data in self.all_gather_bytes(pickle.dumps(value))]
+    def all_gather_objects(self, value: Any, group: Any = None) -> list[Any]:
+        return [pickle.loads(data) for data in self.all_gather_bytes(pickle.dumps(value), group)]
 
     def barrier(self) -> None:
         xm.xla_rendezvous(b"")

@@ -85,6 +85,24 @@ def test_debugging_compares_the_shapes_of_plain_torch_too(tmp_path: Path) -> Non
     assert "TensorShape=[3]" in done.stderr
 
 
+def test_debugging_names_the_lines_at_which_ranks_part(tmp_path: Path) -> None:
+    """Four processes import torch."""
+    script = tmp_path / "parts.py"
+    script.write_text(
+        "import torch\n"
+        "from notebook_accel import Accelerator\n"
+        "accelerator = Accelerator()\n"
+        "accelerator.prepare(torch.nn.Linear(2, 1))\n"
+        "if accelerator.is_main_process:\n"
+        "    accelerator.gather(torch.ones(2))\n"
+        "accelerator.wait_for_everyone()\n"
+    )
+    done = launch("--num_processes", "2", "--cpu", "--debug", script.name, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "rank 0: gather at parts.py line 6 in <module>: accelerator.gather(torch.ones(2))\n" in done.stderr
+    assert "rank 1: wait_for_everyone at parts.py line 7 in <module>: accelerator.wait_for_everyone()\n" in done.stderr
+
+
 def notebook(*sources: str) -> str:
     cells = [
         {"cell_type": "code", "source": source, "metadata": {}, "outputs": ["old"], "execution_count": 9}

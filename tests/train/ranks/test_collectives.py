@@ -124,6 +124,23 @@ def test_a_dimension_may_be_counted_from_the_end(on_ranks: dict[int, Cases]) -> 
     assert long == [[[1, 1], [1, 1]], [[1], [1]], [1, 1, 1]]
 
 
+def padded_with_other_dimensions() -> str:
+    try:
+        pad_across_processes(
+            [torch.zeros(1), torch.zeros(1, 1, 6) if PartialState().process_index else torch.zeros(1, 5)]
+        )
+    except DistributedOperationException as error:
+        return str(error)
+    return "nothing is raised"
+
+
+def test_tensors_of_different_dimensions_are_not_padded(on_ranks: dict[int, Cases]) -> None:
+    for message in on_ranks[2][(padded_with_other_dimensions,)]:
+        assert message.startswith("pad_across_processes needs tensors of the same number of dimensions")
+        assert "rank 0: (1,), (1, 5)\n" in message
+        assert "rank 1: (1,), (1, 1, 6)\n" in message
+
+
 def mismatched(operation: str, size: int) -> None:
     rank = PartialState().process_index
     {"gather": gather, "reduce": reduce, "broadcast": broadcast}[operation](torch.zeros(size + rank, 2))
@@ -162,7 +179,7 @@ def on_ranks() -> dict[int, Cases]:
         *nested,
         *((objects, size) for size in OBJECT_SIZES),
         *((mismatch, operation, size) for operation in OPERATIONS for size in (3, LARGE)),
-        *((function,) for function in (of_changing_sizes, padded, padded_from_the_end)),
+        *((function,) for function in (of_changing_sizes, padded, padded_from_the_end, padded_with_other_dimensions)),
     ]
     return {2: Cases({call: call for call in on_two}), 3: Cases({call: call for call in nested}, size=3)}
 
