@@ -1,16 +1,12 @@
-"""The fork server: the child of the kernel that starts ranks, by forking itself or by spawning.
+"""The process of the fork server: the child of the kernel that starts ranks, by forking itself or by spawning.
 
     kernel ── control ──▶ server ──▶ store process
       │  ╲─── group ────▶   │  fork, or spawn
       ╰── channel, pipes ─▶ ranks
 
-On the control socket, the kernel opens groups, and requests a successor that has imported more modules. Each group has
-its own socket, on which the kernel starts and signals ranks and receives their exit statuses. When the kernel ends or
-closes a group, the group's ranks are killed.
-
 A fork copies only the calling thread and no device state, so that locks held by other threads stay locked forever and
-CUDA refuses to work. The server therefore imports torch, but opens no device and starts no thread. `main` imports, and
-`Server.run` is the loop. While idle, the server forks warm ranks, which wait for a launch.
+CUDA refuses to work. The server therefore imports torch, but opens no device and starts no thread. `main` imports,
+`start_methods.py` says what, and `server_loop.py` is the loop.
 """
 
 from __future__ import annotations
@@ -18,339 +14,18 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import selectors
 import signal
 import socket
-import sys
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
 
 from notebook_accel.launch.rank import main as rank_main
-from notebook_accel.launch.rank.main import RankStart
 from notebook_accel.launch.server import forking
-from notebook_accel.launch.server.groups import Group
 from notebook_accel.launch.server.preloading import import_all
-from notebook_accel.launch.server.store_link import StoreLink
-from notebook_accel.launch.server.warm_ranks import WarmRanks
-from notebook_accel.launch.system import children, libc, process_setup
+from notebook_accel.launch.server.server_loop import Server
+from notebook_accel.launch.server.start_methods import START_METHODS
+from notebook_accel.launch.system import libc
 from notebook_accel.launch.system.children import adopt_orphans
-from notebook_accel.launch.system.limits import explain_refusal
-from notebook_accel.launch.system.processes import spawn
-from notebook_accel.launch.tpu import supervisor
-from notebook_accel.launch.wire.stream import Channel, Message, close_all, pair
-
-_MODULES = ("torch", "torch.distributed", "numpy", "cloudpickle", "tqdm", "threadpoolctl")
-PRELOADED: Mapping[str, Sequence[str]] = {
-    "fork": _MODULES,
-    "spawn": (),  # a fresh interpreter inherits nothing
-    "xla": (*_MODULES, *supervisor.MODULES),
-}
-"""The modules that the server imports before it serves, by start method."""
-
-
-@dataclass(frozen=True)
-class _ForkRole:
-    """The role of a fork of the server: a rank, or the supervisor of TPU ranks."""
-
-    become: Callable[[RankStart, int], object]
-    """Runs in a fork that was made for a launch."""
-    stand_by: Callable[[Channel, int], object]
-    """Runs in a warm fork, which waits for a launch."""
-    warm_at_start: int
-    """The number of warm forks before the first launch."""
-
-
-_FORK_ROLES = {
-    "fork": _ForkRole(rank_main.become, rank_main.stand_by, 2),
-    "xla": _ForkRole(supervisor.become, supervisor.stand_by, 1),
-    "spawn": _ForkRole(rank_main.become, rank_main.stand_by, 0),  # never forked
-}
-"""By start method."""
-_QUIET_SECONDS = 0.02
-"""Seconds without a request before the server does its next chore."""
-_QUIET_SECONDS_WITH_GROUPS = 0.5
-"""The same while there are groups. After this time their ranks have started, and most short launches have ended."""
-_LOOPBACK = "127.0.0.1"
-
-
-class Server:
-    """The loop of the process. `run` returns only in a fork, with the role that it takes on."""
-
-    def __init__(self, method: str, control: Channel, kernel: int) -> None:
-        self._method = method
-        self._control = control
-        self._kernel = kernel
-        self._groups: dict[int, Group] = {}
-        self._opened = 0
-        self._retired = False
-        self._inbox: deque[Message] = deque()
-        self._role = _FORK_ROLES[method]
-        self._warm_ranks = WarmRanks(self._role.stand_by, self._role.warm_at_start)
-        self._huge_pages: Iterator[None] | None = forking.use_huge_pages()
-        self._has_opened_empty_group = False
-        self._successors: set[int] = set()
-        """Process IDs of the servers that replace this one. They outlive the groups."""
-        self._selector = selectors.DefaultSelector()
-        self._wakeup = pair()
-        self._store = StoreLink(method, self._selector, lambda messages: self._handle(messages, self._on_store_message))
-
-    def run(self) -> Callable[[], object]:
-        """Serves until retired. In a fork, returns its role: a rank, a store or the next server."""
-        self._register_sources()
-        ready = True
-        try:
-            while self._groups or not self._retired:
-                chore = self._next_chore()
-                quiet = _QUIET_SECONDS_WITH_GROUPS if self._groups else _QUIET_SECONDS
-                found = self._selector.select(None if chore is None else quiet if ready else 0.0)
-                ready = bool(found)
-                for key, _ in found:
-                    key.data()
-                if chore is not None and not ready:
-                    chore()
-        except forking.Unwind as fork:
-            self._close_in_child()
-            return fork.role
-        os._exit(0)
-
-    def _next_chore(self) -> Callable[[], None] | None:
-        """Does the next step of preparing for a launch, which takes milliseconds, while there are no requests."""
-        if self._method == "spawn" or self._retired:
-            return None
-        if self._groups:
-            return self._warm_ranks.add if self._warm_ranks.are_too_few else None
-        if self._huge_pages is not None:
-            return self._collapse_page
-        if not self._store.is_up and not self._store.is_refused:
-            return self._start_store
-        if self._warm_ranks.are_too_few:
-            return self._warm_ranks.add
-        return None if self._has_opened_empty_group else self._open_empty_group
-
-    def _collapse_page(self) -> None:
-        assert self._huge_pages is not None
-        if next(self._huge_pages, self) is self:
-            self._huge_pages = None
-
-    def _open_empty_group(self) -> None:
-        """Opens a group without ranks, so that memory that every group writes to is copied now, not in a launch."""
-        self._has_opened_empty_group = True
-        local, remote = pair()
-        self._open(remote.detach())
-        with socket.create_server((_LOOPBACK, 0)) as listener, contextlib.closing(Channel(local)) as kernel:
-            rendezvous = {"host": _LOOPBACK, "port": listener.getsockname()[1], "num_nodes": 1, "join_timeout": 1.0}
-            kernel.send({"op": "meet", **rendezvous}, fds=[listener.fileno()])
-
-    def _register_sources(self) -> None:
-        for end in self._wakeup:
-            end.setblocking(False)
-        signal.set_wakeup_fd(self._wakeup[1].fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        # The kernel's parent, or a package during its import, may have blocked signals, and ranks inherit the mask.
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_child)
-        self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
-        if hasattr(os, "pidfd_open"):
-            # A process that the kernel has forked may hold the other end of the control socket open after it has ended.
-            with contextlib.suppress(OSError):
-                self._selector.register(os.pidfd_open(self._kernel), selectors.EVENT_READ, self._exit_with_kernel)
-
-    def _close_in_child(self) -> None:
-        """Closes, in a fork, the descriptors that belong to the server alone."""
-        signal.set_wakeup_fd(-1)
-        for key in list(self._selector.get_map().values()):
-            if isinstance(key.fileobj, int):
-                os.close(key.fileobj)
-        self._selector.close()
-        for end in self._wakeup:
-            end.close()
-        for message in self._inbox:
-            close_all(message.fds)
-        self._control.close()
-        self._store.release()
-        self._warm_ranks.release()
-        for group in self._groups.values():
-            group.release()
-
-    def _exit_with_kernel(self) -> None:
-        """Kills all ranks and exits, because the kernel has ended."""
-        for group in self._groups.values():
-            group.kill()
-        self._kill_leftovers()
-        os._exit(0)
-
-    def _handle(self, messages: list[Message], handle: Callable[[Message], None]) -> None:
-        self._inbox.extend(messages)
-        while self._inbox:
-            handle(self._inbox.popleft())
-
-    # Requests of the kernel
-
-    def _on_control(self) -> None:
-        messages = self._control.receive(wait=False)
-        if messages is not None:
-            self._handle(messages, self._on_control_message)
-        elif self._retired:
-            self._selector.unregister(self._control)
-            self._control.close()
-        else:
-            self._exit_with_kernel()
-
-    def _on_control_message(self, message: Message) -> None:
-        operation = message.header["op"]
-        if operation == "group":
-            self._open(message.fds[0])
-        elif operation == "preload":
-            self._fork_successor(message.header, message.fds[0])
-        elif operation == "retire":
-            self._retired = True
-
-    def _open(self, fd: int) -> None:
-        self._opened += 1
-        group = Group(self._opened, Channel(socket.socket(fileno=fd)))
-        self._groups[group.number] = group
-        self._selector.register(group.channel, selectors.EVENT_READ, lambda: self._on_group(group))
-        if not self._store.is_up:
-            self._start_store()
-
-    def _start_store(self) -> None:
-        with contextlib.suppress(OSError):  # `_open_store` tries again, and reports the error
-            self._store.start()
-
-    def _on_group(self, group: Group) -> None:
-        messages = group.channel.receive(wait=False)
-        if messages is None:
-            self._close(group)
-        else:
-            self._handle(messages, lambda message: self._on_group_message(group, message))
-
-    def _on_group_message(self, group: Group, message: Message) -> None:
-        operation = message.header["op"]
-        if operation == "meet":
-            self._open_store(group, message)
-        elif operation == "rank" and group.failed:
-            close_all(message.fds)
-        elif operation == "rank" and group.has_rendezvous:
-            self._start(group, message)
-        elif operation == "rank":
-            group.pending.append(message)
-        elif operation == "signal":
-            group.signal(message.header["rank"], message.header["signum"])
-        elif operation == "close_store":
-            self._store.close(group.number)
-        elif operation == "expect_ends":
-            group.exits_expected = True
-
-    def _close(self, group: Group) -> None:
-        self._selector.unregister(group.channel)
-        group.release()
-        self._store.close(group.number)
-        group.closed = True
-        if not group.exits_expected:
-            group.kill()
-        self._remove_if_over(group)
-
-    def _remove_if_over(self, group: Group) -> None:
-        """Removes a group once it is closed and its last rank has been reaped."""
-        if group.is_over:
-            del self._groups[group.number]
-            self._kill_leftovers()
-
-    # Ranks
-
-    def _open_store(self, group: Group, message: Message) -> None:
-        """Opens the group's store. On a single node, no rank waits for it, since the socket already listens."""
-        group.has_rendezvous = message.header["num_nodes"] == 1
-        try:
-            self._store.open({**message.header, "op": "open", "group": group.number}, message.fds)
-        except OSError as error:
-            group.fail(f"the process for the ranks' rendezvous can't be started: {explain_refusal(error)}")
-        finally:
-            close_all(message.fds)
-
-    def _on_store_message(self, message: Message) -> None:
-        group = self._groups.get(message.header["group"])
-        if group is None:
-            return
-        if message.header["error"]:
-            group.fail(message.header["error"])
-        elif not group.has_rendezvous:
-            group.has_rendezvous = True
-            while group.pending:
-                self._start(group, group.pending.pop(0))
-
-    def _start(self, group: Group, message: Message) -> None:
-        start = RankStart.from_message(message)
-        self._warm_ranks.expect(len(group.pids) + 1)
-        try:
-            group.pids[start.rank] = self._start_process(start, message)
-        except OSError as error:
-            group.fail(f"rank {start.rank} can't be started: {explain_refusal(error)}")
-        close_all(message.fds)
-
-    def _start_process(self, start: RankStart, message: Message) -> int:
-        """Starts the process of a rank: a warm rank if there is one, otherwise a fork or a new interpreter.
-
-        Raises:
-            OSError: The system refuses to start it.
-        """
-        if self._method == "spawn":
-            return spawn(f"{rank_main.__name__}:main", start.fds, start.environment, start.options())
-        return self._warm_ranks.assign(message) or forking.fork(partial(self._role.become, start))
-
-    # The end of child processes
-
-    def _on_child(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while self._wakeup[0].recv(4096):
-                pass
-        ranks = {pid: (group, rank) for group in self._groups.values() for rank, pid in group.pids.items()}
-        while (pid := children.find_ended()) is not None:
-            if pid in ranks:
-                # Not reaped yet, so the number still names this rank's process group and no other.
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, signal.SIGKILL)
-            _, status, usage = os.wait4(pid, 0)
-            self._successors.discard(pid)
-            self._warm_ranks.discard(pid)
-            if pid in ranks:
-                group, rank = ranks[pid]
-                del group.pids[rank]
-                peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-                group.report_end(rank, os.waitstatus_to_exitcode(status), peak)
-                self._remove_if_over(group)
-            elif not self._groups:
-                self._kill_leftovers()  # a process that a rank left behind may have left children of its own
-
-    def _kill_leftovers(self) -> None:
-        """Kills processes that ranks have left behind, once there is no rank that could own one."""
-        if any(group.pids for group in self._groups.values()):
-            return
-        own = {self._store.pid, *self._successors}
-        for pid in children.pids():
-            # Processes in this session belong to no rank: a store, a successor, or the successor of one that has ended.
-            if pid not in own and pid not in self._warm_ranks and not children.shares_session(pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-
-    # The next server
-
-    def _fork_successor(self, request: Mapping[str, Any], fd: int) -> None:
-        """Forks a successor, which imports modules while this server keeps serving. It may serve another kernel."""
-
-        def become_successor(parent: int) -> None:
-            # During imports it reads no socket and would miss the kernel's end, so until then it ends with this server.
-            libc.die_with_parent(parent)
-            process_setup.set_environment(request["env"])  # the variables that the notebook's own imports saw
-            forking.before_imports()
-            serve(self._method, Channel(socket.socket(fileno=fd)), request["kernel"], request["modules"])
-
-        with contextlib.suppress(OSError):  # without a successor the kernel keeps using this server
-            self._successors.add(forking.fork(become_successor))
-        os.close(fd)
+from notebook_accel.launch.wire.stream import Channel
 
 
 def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) -> None:
@@ -364,7 +39,7 @@ def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) ->
     control.send({"ready": broken is None, "broken": broken})
     if broken is not None:
         os._exit(0)
-    Server(method, control, kernel).run()()
+    Server(method, control, kernel, serve).run()()
 
 
 def main(fd: int, method: str, kernel: int) -> None:
@@ -373,7 +48,7 @@ def main(fd: int, method: str, kernel: int) -> None:
     control = Channel(socket.socket(fileno=fd))
     if method != "spawn":
         forking.before_imports()
-    for name in PRELOADED[method]:
+    for name in START_METHODS[method].modules:
         with contextlib.suppress(Exception):  # the rank that needs it raises the same error
             importlib.import_module(name)
     serve(method, control, kernel, ())
