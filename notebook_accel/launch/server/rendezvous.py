@@ -41,8 +41,10 @@ def join(request: dict[str, Any], store: Any, closed: threading.Event) -> str | 
         except _StoreOfLastLaunch:
             if time.monotonic() > deadline:
                 return _is_taken(request)
-        except RuntimeError as error:
-            if store is not None or time.monotonic() > deadline:
+        except Exception as error:
+            # While node 0 does not listen yet, or its last store ends, torch raises a RuntimeError.
+            is_final = store is not None or not isinstance(error, RuntimeError)
+            if is_final or time.monotonic() > deadline:
                 return (
                     f"the rendezvous of the machines at {request['host']}:{request['port']} failed: {error}\n"
                     "Check that the same launch runs on the machine with node_rank=0, and that this machine can reach "

@@ -61,10 +61,7 @@ def _start_to_join(channel: Channel, request: dict[str, Any], store: Any, closed
     """Joins the other nodes in a thread, and sends the fork server the error, if any."""
 
     def join() -> None:
-        try:
-            error = rendezvous.join(request, store, closed)
-        except Exception as failure:
-            error = f"the rendezvous of the machines at {request['host']}:{request['port']} failed: {failure}"
+        error = rendezvous.join(request, store, closed)
         if error is not None:
             channel.send({"group": request["group"], "error": error})
 

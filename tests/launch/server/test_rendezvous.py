@@ -162,3 +162,10 @@ def test_node_0_begins_once_the_other_has_read_who_takes_part(nodes: list[Node],
         assert not first.done()
         hosted.add("notebook-accel/none/0/readers", 1)
         assert first.result(BOUND) == ""
+
+
+def test_an_error_that_is_not_of_the_network_ends_the_wait_at_once(nodes: list[Node]) -> None:
+    found = nodes[1].begin(port="none").result(BOUND)
+    assert found is not None
+    assert found.startswith(f"the rendezvous of the machines at {HOST}:none failed: ")
+    assert "Check that the same launch runs on the machine with node_rank=0" in found
