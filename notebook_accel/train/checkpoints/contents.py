@@ -69,6 +69,16 @@ class StrategySave:
     options: SaveOptions
 
 
+@dataclass(frozen=True)
+class StrategyLoad:
+    """The parts of a checkpoint that a strategy reads, and their folder."""
+
+    folder: Path
+    models: Sequence[nn.Module]
+    optimizers: Sequence[Optimizer]
+    options: LoadOptions
+
+
 class CheckpointStrategy(Protocol):
     """The part of a strategy that checkpoints need: it knows how models are distributed over the ranks."""
 
@@ -78,9 +88,7 @@ class CheckpointStrategy(Protocol):
     def save_checkpoint(self, save: StrategySave) -> None:
         """Writes weights and optimizer states."""
 
-    def load_checkpoint(
-        self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
-    ) -> None:
+    def load_checkpoint(self, load: StrategyLoad) -> None:
         """Reads a checkpoint that `save_checkpoint` has written."""
 
 
@@ -149,7 +157,7 @@ class Contents:
         self._refuse_other_counts(folder)
         state = PartialState()
         saved_ranks = len(list(folder.glob(f"{RNG_STATE_NAME}_*.pkl")))
-        self.strategy.load_checkpoint(folder, models, self.optimizers, options)
+        self.strategy.load_checkpoint(StrategyLoad(folder, models, self.optimizers, options))
         for index, scheduler in enumerate(self.schedulers):
             path = folder / file_name(SCHEDULER_NAME, index)
             scheduler.load_state_dict(load(path, map_location="cpu", **options.load_kwargs))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train.checkpoints import serialization, weights
-from notebook_accel.train.checkpoints.contents import LoadOptions, find_replicated
+from notebook_accel.train.checkpoints.contents import StrategyLoad, find_replicated
 from notebook_accel.train.tensors.shards import whole
 
 
@@ -34,13 +31,14 @@ def optimizer_state(optimizer: Optimizer, *, keep: bool) -> dict[str, Any]:
     return {**state, "state": states}
 
 
-def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions) -> None:
+def load(checkpoint: StrategyLoad) -> None:
     """Loads sharded models and optimizers from a checkpoint of unsharded states, on any number of ranks.
 
     Raises:
         CheckpointError: The folder has no such states, or has those of other models.
     """
-    model_files, optimizer_files = find_replicated(folder, len(models), len(optimizers))
+    models, optimizers, options = checkpoint.models, checkpoint.optimizers, checkpoint.options
+    model_files, optimizer_files = find_replicated(checkpoint.folder, len(models), len(optimizers))
     for model, path in zip(models, model_files, strict=True):
         how = StateDictOptions(full_state_dict=True, strict=options.strict)
         try:

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +21,7 @@ from notebook_accel.train.options.plugins import (
 from notebook_accel.train.ranks.state import PartialState
 
 if TYPE_CHECKING:
-    from notebook_accel.train.checkpoints.contents import LoadOptions, StrategySave
+    from notebook_accel.train.checkpoints.contents import StrategyLoad, StrategySave
 
 StateDict = dict[str, torch.Tensor]
 
@@ -131,10 +130,9 @@ class Strategy(ABC):
         states = [each.state_dict() for each in save.optimizers]
         contents.write_replicated(save.folder, save.weights, states, save.options)
 
-    def load_checkpoint(
-        self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
-    ) -> None:
+    def load_checkpoint(self, load: StrategyLoad) -> None:
         """Reads a checkpoint that `save_checkpoint` wrote, perhaps on a different number of ranks."""
         from notebook_accel.train.checkpoints import contents
 
-        contents.read_replicated(folder, [self.unwrap(model) for model in models], optimizers, options)
+        models = [self.unwrap(model) for model in load.models]
+        contents.read_replicated(load.folder, models, load.optimizers, load.options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +22,7 @@ from notebook_accel.train.strategies.sharded_states import ShardedStrategy
 from notebook_accel.train.tensors.shards import whole
 
 if TYPE_CHECKING:
-    from notebook_accel.train.checkpoints.contents import LoadOptions, StrategySave
+    from notebook_accel.train.checkpoints.contents import StrategyLoad, StrategySave
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
@@ -140,12 +139,10 @@ class FullySharded(ShardedStrategy):
             )
         contents.write_replicated(save.folder, save.weights, states, save.options)
 
-    def load_checkpoint(
-        self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
-    ) -> None:
+    def load_checkpoint(self, load: StrategyLoad) -> None:
         from notebook_accel.train.checkpoints import gathered, sharded
 
-        if sharded.is_in_shards(folder):
-            super().load_checkpoint(folder, models, optimizers, options)
+        if sharded.is_in_shards(load.folder):
+            super().load_checkpoint(load)
         else:
-            gathered.load(folder, models, optimizers, options)
+            gathered.load(load)

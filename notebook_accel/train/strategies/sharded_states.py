@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import FSDPModule
-from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.strategies.base import StateDict, Strategy
 
 if TYPE_CHECKING:
-    from notebook_accel.train.checkpoints.contents import LoadOptions, StrategySave
+    from notebook_accel.train.checkpoints.contents import StrategyLoad, StrategySave
 
 
 class ShardedStrategy(Strategy):
@@ -44,9 +42,7 @@ class ShardedStrategy(Strategy):
 
         sharded.save(save.folder, save.models, save.optimizers)
 
-    def load_checkpoint(
-        self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
-    ) -> None:
+    def load_checkpoint(self, load: StrategyLoad) -> None:
         from notebook_accel.train.checkpoints import sharded
 
-        sharded.load(folder, models, optimizers, strict=options.strict)
+        sharded.load(load.folder, load.models, load.optimizers, strict=load.options.strict)
