@@ -48,7 +48,8 @@ def from_wire(header: Mapping[str, Any], blobs: Blobs = ()) -> Event:
         raise StreamError(f"no such event: {str(header)[:200]}")
     if values.keys() == _PLAIN_FIELDS.get(cls):
         event = object.__new__(cls)
-        vars(event).update(values)  # what `cls(**values)` comes to, in a third of the time: each field is set by a call
+        # The same as `cls(**values)`, in a third of the time: a frozen dataclass sets each field by a function call.
+        vars(event).update(values)
         return event
     if cls in BLOB_FIELDS:
         values[BLOB_FIELDS[cls]] = blobs

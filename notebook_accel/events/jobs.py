@@ -47,6 +47,7 @@ class Signalled(Event):
 
     kind = "signalled"
     signal: int
+    """Its number."""
 
 
 @dataclass(frozen=True)

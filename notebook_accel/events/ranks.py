@@ -38,7 +38,9 @@ class Bar(Event):
     bar: int
     """Identifies the bar within its rank."""
     n: float
+    """How many units are done."""
     total: float | None = None
+    """How many there are; `None` if that is unknown."""
     description: str = ""
     unit: str = "it"
     rate: float | None = None
@@ -48,6 +50,7 @@ class Bar(Event):
     at: float = 0.0
     """When it was reported, in seconds on the rank's monotonic clock."""
     postfix: str = ""
+    """What the bar shows after its numbers, such as `loss=0.3`."""
     depth: int = 0
     """How many bars enclose this one."""
     closed: bool = False
@@ -61,7 +64,9 @@ class Metrics(Event):
 
     kind = "metrics"
     values: Mapping[str, float]
+    """By name."""
     step: int | None = None
+    """The training step that they belong to, if the user gave one."""
     at: float = field(default_factory=time.time)
     """Seconds since the epoch."""
 
@@ -84,8 +89,9 @@ class Heartbeat(Event):
     resident: int
     """Resident memory of the process, in bytes."""
     device_used: int | None = None
-    """Memory held on the rank's device, in bytes."""
+    """Memory held on the rank's device, in bytes; `None` without a device, or if it is not in use yet."""
     device_total: int | None = None
+    """All memory of that device, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +140,9 @@ class Exited(Event):
 
     kind = "exited"
     code: int | None
-    """Exit status, or `None` when a signal ended it."""
+    """Exit status; `None` if a signal ended it, or if nothing is known."""
     signal: int | None = None
+    """The signal that ended it."""
     at: float = 0.0
     """Seconds since the epoch."""
     peak_resident: int | None = None
@@ -152,8 +159,9 @@ class Shown(Event):
     display_id: str | None = None
     """Identifies the output for later updates."""
     update: bool = False
+    """Whether it replaces an output that was displayed before, with the same `display_id`."""
     bundle: Blobs = field(default=(), repr=False)
-    """One JSON object: `data`, by MIME type, and `metadata`. Empty if this rank's is not to be shown."""
+    """One JSON object: `data`, by MIME type, and `metadata`. Empty if this rank's output is not shown."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +169,8 @@ class InputRequested(Event):
     """The user's code, or the debugger, waits for a line of input."""
 
     kind = "asked"
-    said: str
-    """What was written since the last request."""
+    output: str
+    """What was written since the last request, to be shown above the prompt."""
     prompt: str
 
 

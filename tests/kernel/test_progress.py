@@ -223,7 +223,7 @@ def test_of_many_metrics_the_last_arrives(prepared: Notebook):
 
 
 def test_what_is_no_number_is_refused_alike_with_and_without_a_launch(prepared: Notebook):
-    said = "report() takes numbers, and 'loss' is a list that is none"
+    said = "report() takes numbers, and 'loss' is a list, not a number"
     assert said in prepared.run("report(loss=[1, 2])").traceback
     assert said in prepared.run("notebook_launcher(lambda: report(loss=[1, 2]), num_processes=1)").traceback
 

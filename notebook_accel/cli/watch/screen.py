@@ -101,7 +101,7 @@ class Screen:
         self._show_lines()
         self._view.finish()
         try:
-            return front_end.current.request_input(event.said, self._label(self._job.ranks[rank].rank) + event.prompt)
+            return front_end.current.request_input(event.output, self._label(self._job.ranks[rank].rank) + event.prompt)
         finally:
             self._view = self._open_view()
             self._draw_again_at = time.monotonic() + _AFTER_ANSWER

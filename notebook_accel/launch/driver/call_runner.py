@@ -252,7 +252,7 @@ class CallRunner:
     def _prompt_user(self, request: InputRequested) -> str | None:
         try:
             with raise_on_sigint():
-                return front_end.current.request_input(request.said, request.prompt)
+                return front_end.current.request_input(request.output, request.prompt)
         except KeyboardInterrupt:
             self._requests.submit(StopReason.INTERRUPT)
             return None

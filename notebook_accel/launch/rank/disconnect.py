@@ -8,8 +8,8 @@ import socket
 import stat
 from collections.abc import Iterator
 
-times_severed = 0
-"""How many times this rank has been disconnected."""
+times_disconnected = 0
+"""How often this rank has been disconnected. Persistent ranks compare it to see that they need a new process group."""
 
 
 def disconnect() -> None:
@@ -19,8 +19,8 @@ def disconnect() -> None:
     connection of a process group was accepted by one of its two ranks: once each rank has closed those that it
     accepted, all are closed. Those to the store stay open, since the ranks made them.
     """
-    global times_severed
-    times_severed += 1
+    global times_disconnected
+    times_disconnected += 1
     listening: set[int] = set()
     accepted: list[tuple[socket.socket, int]] = []
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,7 @@
-"""Turns an exception in a rank into an event."""
+"""Turns an exception in a rank into an event: its chain, its frames without ours, and if possible the exception itself.
+
+Everything is cut to a length, since user code raises exceptions with texts, chains and recursions of any size.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,22 @@ _PEER_LOST = re.compile(
     r"nccl.*(remote|peer|socket)|connection to .* (lost|closed)",
     re.IGNORECASE | re.DOTALL,
 )
+"""How gloo, nccl and the store say that another rank has gone."""
 _PEER_TYPES = ("DistBackendError", "DistNetworkError", "DistStoreError", "RuntimeError")
-
+"""The exceptions in which they do."""
 
 _MOST_TEXT = 2**16
-"""Characters of the text of one exception."""
+"""The most characters of the text of one exception."""
 _MOST_LINE = 500
-"""Characters of a line of source, and of any other text that has no line break."""
+"""The most characters of a line of source, and of any other text without a line break."""
 _MOST_FRAMES = 2000
-"""Frames of one exception; more than the usual limit of recursion, so that a runaway one is counted exactly."""
+"""The most frames of one exception: more than the usual recursion limit, so that a runaway one is counted exactly."""
 _MOST_PICKLED = 2**20
-"""Bytes of the exception itself."""
+"""The most bytes of the pickled exception."""
 _MOST_LINKS = 12
-"""Exceptions of a chain."""
+"""The most exceptions of a chain."""
 _MOST_MEMBERS = 100
-"""Exceptions of a group."""
+"""The most exceptions of an exception group."""
 
 
 def describe(error: BaseException, stage: str, sent: Set[str] = frozenset()) -> Failed:
@@ -125,7 +129,7 @@ def _text(error: BaseException) -> str:
 
 
 def _without_chain(error: BaseException) -> str:
-    """The same without the chain, which Python would format first, however long it is."""
+    """The type, message and notes of an exception. The chain is hidden from Python, which would format all of it."""
     if hasattr(error, "exceptions"):
         return f"{type(error).__qualname__}: {error}"
     chain = error.__cause__, error.__context__, error.__suppress_context__

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
-"""The private function of torch that dumps it, in newer and in older versions."""
+"""The private function of torch that returns the recorder's contents, in newer and in older versions."""
 
 Outstanding = tuple[tuple[str, str, str], ...]
 """For each process group: its number, that of the last collective queued, and that of the last completed."""
@@ -23,11 +23,9 @@ def outstanding() -> Outstanding:
     """The groups with collectives that are queued and not completed. Takes 20 µs."""
     status = _dump(includeCollectives=False).get("pg_status", {})
     found = []
-    for group, outstanding in status.items():
-        queued, done = (
-            outstanding.get("last_enqueued_collective", "-1"),
-            outstanding.get("last_completed_collective", "-1"),
-        )
+    for group, counters in status.items():
+        queued = counters.get("last_enqueued_collective", "-1")
+        done = counters.get("last_completed_collective", "-1")
         if int(done) < int(queued):
             found.append((str(group), str(queued), str(done)))
     return tuple(found)

@@ -31,7 +31,7 @@ def allow() -> None:
 
 
 def ignore() -> None:
-    """From now on an interrupt does nothing. One that arrives during this call is swallowed too."""
+    """From now on an interrupt does nothing. One that arrives while this function runs is dropped too."""
     while True:
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -41,5 +41,5 @@ def ignore() -> None:
 
 
 def _interrupt() -> None:
-    time.sleep(_RETRY_AFTER)  # the hook must have returned
+    time.sleep(_RETRY_AFTER)  # Python would drop it once more if it came before the hook has returned
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

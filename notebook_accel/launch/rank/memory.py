@@ -10,8 +10,9 @@ from typing import Any
 from notebook_accel.events import Heartbeat
 
 _STEP = 2**20
-"""Bytes that count as a change."""
+"""The smallest difference, in bytes, that is reported."""
 _DEVICE_INTERVAL = 1.0
+"""Seconds between two readings of the device's memory."""
 
 
 class Memory:

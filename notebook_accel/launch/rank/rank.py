@@ -50,7 +50,7 @@ from notebook_accel.launch.wire.stream import Channel, Message
 from notebook_accel.launch.wire.thread_marks import CHANNEL_THREAD, MAIN_LOOP, named_in_dumps
 
 _MOST_EVENTS = 500
-"""The most events of one frame."""
+"""The most events that share one frame on the socket, so that no frame gets too long."""
 
 
 class Rank:
@@ -95,7 +95,9 @@ class Rank:
         channel_thread.start()
         if self._isolated:
             interrupts.install()
-        if self._isolated and sys.platform == "linux":  # elsewhere the signal is SIGUSR2, which the user's code may use
+        # The channel thread takes the signal instead, so that it interrupts no system call of the user's code. Not
+        # elsewhere than on Linux: there it is SIGUSR2, which the user's code may use itself.
+        if self._isolated and sys.platform == "linux":
             signal.pthread_sigmask(signal.SIG_BLOCK, {STACKS_SIGNAL})
         events.set_sink(self._emit, self._coalescer.add_metrics)
         while (call := self._calls.get()) is not None:
@@ -116,11 +118,14 @@ class Rank:
             os.close(fd)
 
     def submit(self, load: Callable[[], Unpacked]) -> None:
-        """Queues a call."""
+        """Queues a call for the main loop, which first runs `load` to unpickle it."""
         self._calls.put(load)
 
     def interrupt(self) -> None:
-        """Raises `KeyboardInterrupt` in its call, if there is one, between two Python instructions of its thread."""
+        """Raises `KeyboardInterrupt` in the call that is running, between two Python instructions of its thread.
+
+        For a rank that is a thread, which no signal can reach.
+        """
         if self.is_running:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self._main_ident), ctypes.py_object(KeyboardInterrupt)
@@ -134,7 +139,7 @@ class Rank:
                 while not (self._done.is_set() and self._outbox.empty()):
                     self._poll()
         except BaseException:
-            self.failed = True  # nothing can be sent any more, so the exit code must tell
+            self.failed = True  # nothing can be sent any more, so only the exit code can report it
             raise
         finally:
             self._calls.put(None)
@@ -153,7 +158,7 @@ class Rank:
             self._on_messages(self._channel.receive(wait=True))
 
     def _flush(self, now: float) -> None:
-        """Sends everything that is queued. Runs on either thread."""
+        """Sends everything that is queued, on either thread: after a call the main thread does it, to save a wakeup."""
         with self._send_lock:
             self._send_together(self._coalescer.take(now))
             if self.is_running:

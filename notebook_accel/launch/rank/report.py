@@ -18,23 +18,22 @@ def report(
 ) -> Mapping[str, float]:
     """Reports metrics: `report(loss=0.3, step=step)`.
 
-    In a rank they appear below the cell, in `job.metrics` and in the charts that stay there. Outside of a launch there
-    is nobody to show them to, and the call does the rest of what it does: it checks its values and remembers them, so
-    that a function runs alike with and without a launcher.
+    On a rank, they appear below the cell, in `job.metrics`, and in the charts that stay there. Outside a launch, the
+    call only checks its values and remembers them, so that a function runs alike with and without a launcher.
 
-    The values are numbers, or arrays and tensors of one element; one on a device is waited for. A loop may report as
-    often as it likes: of more than 80 reports a second some are left out, never the latest value of a name.
+    Each value is a number, or an array or tensor with one element; reading a tensor on a device waits for that device.
+    A loop may report at every step: above 80 reports a second, some are left out, but never a name's latest value.
 
     Args:
-        values: The metrics by name, where a name is no Python identifier: `report({"val/loss": 0.3})`.
-        step: Where in the training this is; what charts show from left to right. By default they show the time.
-        named: The metrics.
+        values: Metrics whose names are not Python identifiers: `report({"val/loss": 0.3})`.
+        step: The training step, which charts show from left to right. By default, they show the time.
+        named: Metrics by name.
 
     Returns:
-        The latest value of everything that this process has reported, by name. It goes on changing.
+        The latest value of everything that this process has reported, by name: a view, which later reports change.
 
     Raises:
-        TypeError: A value is not one number.
+        TypeError: A value is not a number, and has not exactly one element.
     """
     found: dict[str, Any] = {**values, **named} if values else named
     for value in found.values():
@@ -81,7 +80,7 @@ def _type_error(values: Mapping[str, Any]) -> TypeError:
             _number(value)
         except (TypeError, ValueError, RuntimeError) as error:
             return TypeError(
-                f"report() takes numbers, and {name!r} is a {type(value).__name__} that is none ({error}): reduce it "
+                f"report() takes numbers, and {name!r} is a {type(value).__name__}, not a number ({error}): reduce it "
                 "to one number first, for instance with .mean()"
             )
     return TypeError("report() takes numbers")

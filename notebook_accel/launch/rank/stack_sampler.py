@@ -21,7 +21,7 @@ from notebook_accel.launch.wire import stack_frames
 _MOST_FRAMES = 100
 """The most frames of a stack, from the innermost; faulthandler writes as many."""
 _MOST_THREADS = 64
-"""The most threads."""
+"""The most threads whose stacks are reported."""
 _NAME = re.compile(r"([\w.]+)\s*\(")
 
 
@@ -50,6 +50,7 @@ def of(frame: FrameType) -> list[Frame]:
 
 
 def _innermost_call(frame: FrameType) -> str:
+    """The name of what the innermost line of the user's code is calling, if there is such a line."""
     at: FrameType | None = frame
     while at is not None:
         if stack_frames.is_user_file(at.f_code.co_filename):

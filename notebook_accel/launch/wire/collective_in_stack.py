@@ -1,6 +1,6 @@
 """Finds the collective operation that a stack is in, if it is in one.
 
-By the names of torch's files, which a stack that faulthandler wrote has too; nothing of torch is imported or replaced.
+It goes by the names of torch's files, so it needs no torch, and also works for a stack that faulthandler has written.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _FILES = {
 
 
 def outermost(stack: Iterable[tuple[str, str]]) -> tuple[str, int]:
-    """The collective that a stack is in, by the outermost of its functions, and at which place that stands.
+    """Finds the outermost of torch's functions in which a stack communicates with other ranks.
 
     Args:
         stack: The file and the function of each frame, the innermost first.
 
     Returns:
-        Its name and the frame's index; an empty name if the stack is in none.
+        The name of the collective and the index of the function's frame; an empty name if the stack is in none.
     """
     found, at = "", -1
     for index, (filename, function) in enumerate(stack):

@@ -106,10 +106,11 @@ _python_path_stats = importlib.machinery.SourceFileLoader.path_stats
 
 
 def _path_stats(loader: importlib.machinery.SourceFileLoader, path: Any) -> Mapping[str, Any]:
-    """The source's time of change, in seconds, and its length, which Python compares with those in byte code.
+    """The source's modification time, in seconds, and its size, which Python compares with those noted in byte code.
 
-    That is too coarse for launches that take milliseconds. Byte code of the user's own modules that is older than its
-    source, as the file system has noted the moments of both, is made to differ, so that the source is compiled again.
+    Seconds are too coarse for launches that take milliseconds: after an edit of the same length, the old byte code
+    would run. So if the byte code of a user's module is not newer than the source, by the file system's own clock, the
+    time that is returned matches none, and the source is compiled again.
     """
     found = _python_path_stats(loader, path)
     if installed.is_installed(path):
@@ -143,9 +144,10 @@ def _apply_numeric_state(numbers: NumericState) -> None:
 
 
 def _invalidate_user_folders() -> None:
-    """Makes the import system list the user's folders again: its listing may predate an edit within the same tick.
+    """Makes the import system list the user's folders again.
 
-    The folders of Python and of its packages are large, and have not changed within a tick.
+    It notices a new file by the folder's time, and would miss one that is added in the same tick of the file system's
+    clock as its last listing. The folders of Python and of its packages are large, and hardly change within a tick.
     """
     for name in {*_user_folders, *_folders_listed_since()}:
         finder: Any = sys.path_importer_cache.get(name)

@@ -23,6 +23,7 @@ from notebook_accel.launch.wire.pickling import CallPickler, ReturnPickler, load
 from notebook_accel.launch.wire.stream import Channel, Message
 
 _WRITE = 2**30
+"""Bytes of one write; Linux takes no more than 2 GiB at once."""
 _SMALL = 16 * 1024
 """Bytes up to which a call is sent in the message: to create a file, and to map it in each rank, takes longer."""
 
@@ -161,7 +162,7 @@ def receive(message: Message, layout: Sequence[int]) -> Unpacked:
 
 
 def _mapped(fd: int, layout: Sequence[int]) -> list[memoryview]:
-    """The parts of a memory file, which it closes."""
+    """Maps a memory file and closes it; returns its parts. They keep the mapping, and so the memory, alive."""
     offsets = _offsets(layout)
     with contextlib.closing(os.fdopen(fd, "rb")) as file:
         view = memoryview(_map(file.fileno(), offsets[-1]))
@@ -173,7 +174,7 @@ _known_definitions: set[str] = set()
 
 
 def forget_definitions(names: Set[str]) -> None:
-    """The rank has bound these names itself: what it has of them is no longer what the notebook has."""
+    """Forgets definitions whose names this rank has bound again: they are no longer those of the notebook."""
     _known_definitions.difference_update([each for each in _known_definitions if each.partition(".")[0] in names])
 
 
@@ -204,7 +205,7 @@ def unpack_value(blobs: Sequence[Any]) -> Any:
 
 
 def _offsets(layout: Sequence[int]) -> list[int]:
-    """Where each part begins, and after the last the size of the file: all on page boundaries."""
+    """The offset at which each part begins, and last the size of the file; all are page boundaries."""
     offsets = [0]
     for length in layout:
         offsets.append(offsets[-1] + -(-length // mmap.PAGESIZE) * mmap.PAGESIZE)
@@ -212,6 +213,7 @@ def _offsets(layout: Sequence[int]) -> list[int]:
 
 
 def _write(parts: Sequence[memoryview]) -> int:
+    """Writes the parts to a new memory file, each from a page boundary on; returns its descriptor."""
     fd = _memory_file()
     try:
         offsets = _offsets([part.nbytes for part in parts])
@@ -235,4 +237,5 @@ def _memory_file() -> int:
 
 
 def _map(fd: int, size: int) -> mmap.mmap:
+    """Maps a file copy-on-write: a rank may write to its arrays, and others that map the same file do not see it."""
     return mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)

@@ -129,7 +129,7 @@ class CallPickler(_MainByValue, _OutOfBand):
 
 
 class WorkerPickler(_MainByValue):
-    """Pickles a process object for a worker that a rank spawns, with multiprocessing's own ways to share things."""
+    """Pickles a process object for a worker that a rank spawns; queues, locks and tensors as multiprocessing does."""
 
     # A view of what is registered there, by torch too. The C pickler reads it from the class.
     dispatch_table: ClassVar[Any] = ChainMap(
@@ -218,7 +218,7 @@ _rank_device: Callable[[], str] | None = None
 
 
 def set_rank_device(device: Callable[[], str]) -> None:
-    """Has tensors that were on a device in the notebook loaded to the one that `device` returns, in this rank."""
+    """Sets where this rank loads tensors that were on a device in the notebook: the device that `device` returns."""
     global _rank_device  # unpickling calls `_storage` by name, and has no other way to hand it something
     _rank_device = device
 
@@ -252,7 +252,7 @@ _from_notebook: set[str] = set()
 
 
 def add_worker_definitions(names: Iterable[str]) -> None:
-    """Has workers that this rank starts get these names of its `__main__`: their tasks may need them."""
+    """Has these names of `__main__` sent to the workers that this rank starts, since their tasks may need them."""
     _from_notebook.update(names)
 
 
@@ -266,7 +266,7 @@ def _loads_data(process: Any) -> bool:
 
 
 def load_worker(stream: bytes) -> Any:
-    """Unpickles it in the worker, and fills the worker's `__main__`."""
+    """Unpickles a process object in its worker, and puts the definitions that came with it into `__main__`."""
     process, definitions = load(stream, ())
     vars(sys.modules["__main__"]).update(definitions)
     return process

@@ -9,7 +9,7 @@ _Item = TypeVar("_Item")
 
 
 def shortened(text: str, most: int) -> str:
-    """The text itself, or its first and last characters, which are at most so many."""
+    """The text itself, or `most` characters of it: the first and the last ones."""
     if len(text) <= most:
         return text
     tail = most // 4
@@ -18,7 +18,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def ends(items: Sequence[_Item], most: int) -> tuple[list[_Item], list[_Item]]:
-    """The first and the last of the items, at most so many together; all of them are the first if they are few."""
+    """The first and the last items, `most` of them together; if there are no more, the first list has them all."""
     if len(items) <= most:
         return list(items), []
     tail = most // 2

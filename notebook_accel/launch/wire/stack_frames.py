@@ -30,24 +30,24 @@ def cache_cell_sources(sources: Mapping[str, str]) -> None:
 
 
 def is_ours(filename: str) -> bool:
-    """Whether this package, or the way its processes begin, is at work there."""
+    """Whether a file belongs to this package, or is the `python -c` text that starts its processes."""
     return filename.startswith(_PACKAGE) or filename == "<string>"
 
 
 def without_ours(stack: Iterable[Frame]) -> list[Frame]:
-    """What a user wants to see of a stack, the outermost frame first: not how a thread or a cell begins, nor us."""
+    """A stack, outermost frame first, without this package's frames and those with which a thread or a cell begins."""
     found = [frame for frame in stack if not is_ours(frame.filename)]
     begun = list(itertools.dropwhile(_begins, found))
     return begun or found
 
 
 def _begins(frame: Frame) -> bool:
-    """Whether it belongs to how a thread, or a cell, begins."""
+    """Whether it is one of the frames with which Python begins a thread, or IPython a cell."""
     return frame.filename == threading.__file__ or "/IPython/core/" in frame.filename
 
 
 def innermost_user_frame(frames: Iterable[Frame]) -> Frame | None:
-    """The innermost frame of what the user has written, else the innermost of all; they come the outermost first."""
+    """The innermost frame of the user's own code, otherwise the innermost of all. `frames` are outermost first."""
     innermost = None
     for frame in reversed(list(frames)):
         if is_user_file(frame.filename):
@@ -58,12 +58,12 @@ def innermost_user_frame(frames: Iterable[Frame]) -> Frame | None:
 
 @functools.lru_cache(maxsize=1024)
 def is_user_file(filename: str) -> bool:
-    """Whether a file is the user's own: neither Python's nor installed, nor ours."""
+    """Whether a file is the user's own: not Python's, not an installed package's, and not this package's."""
     return not (filename.startswith("<frozen ") or installed.is_installed(filename) or is_ours(filename))
 
 
 def where(frame: Frame) -> str:
-    """`In[5] line 12`; a file of the user's by its path from here."""
+    """`In[5] line 12`; for a file, its path, relative to the working directory if it is below that."""
     place = cell_names.name_of(frame.filename)
     here = os.path.join(os.getcwd(), "")
     return f"{place.removeprefix(here)} line {frame.lineno}"
@@ -80,7 +80,7 @@ def with_sources(stack: Iterable[Frame]) -> list[Frame]:
 
 
 def parse_dump(dump: str) -> list[ThreadStack]:
-    """What faulthandler wrote of the threads, but for those of this package and of none but it."""
+    """The threads in a dump of faulthandler's, without those in which only this package runs."""
     threads = [thread for thread in re.split(r"\n\n|^(?=Thread |Current thread )", dump, flags=re.MULTILINE) if thread]
     found = []
     for thread in threads:
@@ -94,7 +94,7 @@ def parse_dump(dump: str) -> list[ThreadStack]:
 
 
 def format_frames(frames: Sequence[Frame]) -> str:
-    """Frames as in a notebook's own traceback; the surroundings of the line where the source is a cell."""
+    """Frames as in a notebook's own traceback: for a cell with the lines around, for a file with the line alone."""
     lines: list[str] = []
     for frame, times in _runs(frames):
         if not frame.filename:  # it stands for those that were left out
@@ -115,7 +115,7 @@ def format_frames(frames: Sequence[Frame]) -> str:
 
 
 def outline(stack: Sequence[Frame]) -> str:
-    """Frames in a line each: `In[5] line 12 in train: loss.backward()`."""
+    """One line for each frame: `In[5] line 12 in train: loss.backward()`."""
     lines = []
     for frame, times in _runs(stack):
         text = source(frame)
@@ -125,7 +125,7 @@ def outline(stack: Sequence[Frame]) -> str:
 
 
 def _runs(frames: Sequence[Frame]) -> list[tuple[Frame, int]]:
-    """The frames with how often each follows itself; of very many, the first and the last."""
+    """Each frame with the number of times that it repeats in a row; if there are very many, the first and the last."""
     runs = [(frame, len(list(same))) for frame, same in itertools.groupby(frames)]
     return runs if len(runs) <= 2 * _SHOWN_FRAMES else runs[:_SHOWN_FRAMES] + runs[-_SHOWN_FRAMES:]
 

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 MAX_HEADER = 16 * 2**20
 """The longest JSON object that is accepted, in bytes; tracebacks and environments are far below."""
 CHUNK = 256 * 1024
+"""Bytes that are read at once, and the size of a socket's send buffer."""
 _MAX_FDS = 32
+"""The most descriptors that one read takes over."""
 _LENGTH = struct.Struct(">I")
 _decode = json.JSONDecoder().decode  # `json.loads` would first guess the encoding
 
@@ -184,7 +186,7 @@ class Channel:
                 self._sock.sendall(memoryview(blob).cast("B"))
 
     def send_together(self, headers: Sequence[Mapping[str, Any]]) -> None:
-        """Sends several messages that are nothing but JSON, in one frame.
+        """Sends several messages, without blobs and descriptors, in one frame.
 
         Raises:
             OSError: The other side is gone.
@@ -195,10 +197,13 @@ class Channel:
                 self._sock.sendall(raw)
 
     def receive(self, *, wait: bool) -> list[Message] | None:
-        """Reads what is there (`wait`: blocks until something is). `None` once the other side has closed.
+        """Returns the messages that have arrived completely; `None` once the other side has closed.
+
+        Args:
+            wait: Whether to block until there is something to read, if only a part of a message.
 
         Raises:
-            StreamError: What arrived is no frame, or its descriptors are missing.
+            StreamError: The bytes are not a frame, or its descriptors are missing.
         """
         try:
             data, fds = _receive(self._sock, 0 if wait else socket.MSG_DONTWAIT)
@@ -233,7 +238,7 @@ class Channel:
         return self._open
 
     def has_data(self) -> bool:
-        """Whether something, or the end, can be read without waiting."""
+        """Whether there is something to read, be it the end, without waiting."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return bool(poll.poll(0))

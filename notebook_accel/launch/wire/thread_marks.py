@@ -18,7 +18,7 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def named_in_dumps(name: str) -> Callable[[_Function], _Function]:
-    """Gives a function this name in every stack that is read or dumped."""
+    """Gives a function this name in all stacks, those that faulthandler dumps included."""
 
     def mark(function: _Function) -> _Function:
         code = function.__code__

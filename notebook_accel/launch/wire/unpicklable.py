@@ -18,7 +18,7 @@ from notebook_accel.launch.wire.pickling import CallPickler, ReturnPickler
 _DEPTH = 30
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 _SLOTS = ("__dict__", "__weakref__")
-"""What a class makes for its instances, and never travels."""
+"""Attributes that Python makes for each class, and that are never pickled."""
 
 
 class _Step(NamedTuple):
@@ -47,7 +47,14 @@ def explain_unpicklable(
 
 
 def explain_unsendable(name: str, value: Any, where: str, error: Exception) -> str:
-    """Why a variable of the notebook cannot be sent to the ranks, which a line reads."""
+    """Why a variable of the notebook, which a line of a cell reads, cannot be sent to the ranks.
+
+    Args:
+        name: The variable.
+        value: Its value.
+        where: The line that reads it.
+        error: What pickling it raised.
+    """
     path = [_Step(name, None, value), *_descend(value, CallPickler, set(), _DEPTH)]
     culprit = path[-1].value
     what = f"`{_code(path)}` is a {_type(culprit)}" if len(path) > 1 else f"it is a {_type(culprit)}"
@@ -67,7 +74,7 @@ def explain_unreturnable(value: Any, error: Exception) -> str:
 def describe_device_tensors(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], size: int
 ) -> str:
-    """The warning for tensors that live on a device of the notebook."""
+    """The warning for captured tensors that are on a device of the notebook; `size` is their bytes together."""
     found: list[str] = []
     stack = [_Step("", None, function), *(_Step(f"args[{i}]", None, value) for i, value in enumerate(args))]
     stack += [_Step(f"kwargs[{name!r}]", None, value) for name, value in kwargs.items()]
@@ -130,7 +137,7 @@ def _descend(value: Any, pickler: Callable[[], Any], seen: set[int], depth: int)
 
 
 def _innermost(value: Any, pickler: Callable[[], Any], seen: set[int], depth: int) -> list[_Step] | None:
-    """The same; `None` when it fails only through a part that was looked at already, which leads back here."""
+    """As `_descend`; `None` if the value fails only through a part that was examined before, in a reference cycle."""
     seen.add(id(value))
     leads_back = False
     for step in _parts(value) if depth else ():
@@ -145,7 +152,7 @@ def _innermost(value: Any, pickler: Callable[[], Any], seen: set[int], depth: in
 
 
 def _parts(value: Any) -> Iterator[_Step]:
-    """What a value is made of, as far as a pickler would go into it."""
+    """The parts of a value that a pickler would pickle with it."""
     if isinstance(value, types.FunctionType):
         yield from _captures(value)
     elif isinstance(value, types.MethodType):
@@ -175,7 +182,7 @@ def _parts(value: Any) -> Iterator[_Step]:
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:
-    """An object's attributes, those in slots too."""
+    """An object's attributes, including those in slots."""
     found: dict[str, Any] = {}
     with contextlib.suppress(Exception):  # a proxy may raise whatever it likes
         found.update(value.__dict__)
@@ -227,7 +234,7 @@ def _code(path: Sequence[_Step]) -> str:
 
 
 def _join(left: str, right: str) -> str:
-    """`a` and `.b` are `a.b`; a variable begins anew."""
+    """Joins two steps: `a` and `.b` make `a.b`. A step that is a variable replaces what came before it."""
     return left + right if right[:1] in (".", "[", " ", "") else right
 
 

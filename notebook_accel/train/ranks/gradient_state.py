@@ -12,14 +12,20 @@ _KEY = f"{__name__}.state"
 
 
 class GradientState:
-    """The position of a training loop: whether this batch ends in a step, and which loader it came from."""
+    """The position of a training loop: whether this batch ends in a step, and which loader it came from.
+
+    Like `PartialState`, all instances on a rank are the same object.
+    """
 
     sync_gradients: bool
+    """Whether this batch ends an accumulation: gradients are averaged, and optimizers and schedulers step."""
     num_steps: int
+    """How many batches are accumulated. This and the following are those of the `GradientAccumulationPlugin`."""
     adjust_scheduler: bool
     sync_with_dataloader: bool
     sync_each_batch: bool
     _loaders: list[weakref.ref[Any]]
+    """Weak, so that a loop that was left early does not keep its loader, and its workers, alive."""
 
     def __new__(cls, gradient_accumulation_plugin: GradientAccumulationPlugin | None = None) -> GradientState:
         state: GradientState | None = rank_local.space().get(_KEY)
@@ -60,7 +66,7 @@ class GradientState:
     @property
     def dataloader_references(self) -> list[Any]:
         """The prepared loaders that are being iterated over, the innermost last."""
-        return [None, *(reference() for reference in self._loaders)]
+        return [None, *(reference() for reference in self._loaders)]  # Accelerate's list begins with `None` too
 
     @property
     def in_dataloader(self) -> bool:

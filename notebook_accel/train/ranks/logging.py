@@ -1,4 +1,4 @@
-"""Loggers that log once, on rank 0, for any number of ranks."""
+"""Loggers that by default write a message once, on rank 0, however many ranks log it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ else:
 
 
 class MultiProcessAdapter(_Adapter):
-    """A logger whose every method also takes two more arguments.
+    """A logger whose methods take two more arguments.
 
-    main_process_only (bool): Whether only rank 0 logs; true unless given. A line of the others begins with their rank.
-    in_order (bool): Whether all ranks log, one after the other. All of them have to call it.
+    main_process_only (bool): Whether only rank 0 logs, which is the default. Otherwise each line begins with its rank.
+    in_order (bool): Whether all ranks log, one after the other. All of them must call the method.
     """
 
     def __init__(self, logger: logging.Logger, extra: dict[str, Any] | None = None) -> None:
@@ -52,7 +52,7 @@ class MultiProcessAdapter(_Adapter):
         return msg, kwargs
 
     def warning_once(self, msg: object, *args: Any, **kwargs: Any) -> None:
-        """Warns, the first time that it is called with this message and these arguments."""
+        """Logs a warning, only the first time that it is called with this message and these arguments."""
         key = (str(msg), *map(str, args))
         if key not in self._warned:
             self._warned.add(key)
@@ -65,7 +65,7 @@ def get_logger(name: str, log_level: str | int | None = None) -> MultiProcessAda
 
     Args:
         name: As for `logging.getLogger`; usually `__name__`.
-        log_level: Such as `"INFO"`; if left out, that of the variable `ACCELERATE_LOG_LEVEL`, or Python's.
+        log_level: Such as `"INFO"`. `None`: the environment variable `ACCELERATE_LOG_LEVEL`, or Python's default.
     """
     logger = logging.getLogger(name)
     log_level = log_level or os.environ.get("ACCELERATE_LOG_LEVEL")

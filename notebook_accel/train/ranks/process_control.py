@@ -115,17 +115,24 @@ class RankAware(ABC):
         If the elements do not divide evenly, earlier ranks get one more.
 
         Args:
-            inputs: What to share out, along its first dimension; the values of a dict are all of one length.
-            apply_padding: Whether to fill the shares up with the last element, so that all are equally long.
+            inputs: What to divide, along its first dimension; the values of a dict must have the same length.
+            apply_padding: Whether to repeat the last element until all shares have the same length.
 
         Raises:
-            ConfigurationError: It cannot be cut, or the values of the dict have several lengths.
+            ConfigurationError: The inputs cannot be divided, or the values of a dict differ in length.
         """
         yield share(inputs, self.process_index, self.num_processes, pad=apply_padding)
 
 
 def share(inputs: Any, rank: int, size: int, *, pad: bool = False) -> Any:
-    """The share of rank `rank` of `size`; see `RankWork.split_between_processes`."""
+    """The share of rank `rank` of `size`; see `RankAware.split_between_processes`.
+
+    Args:
+        inputs: What to share out.
+        rank: The rank whose share is returned.
+        size: The number of ranks.
+        pad: Whether shorter shares are filled up with their last element.
+    """
     if size == 1:
         return inputs
     if isinstance(inputs, Mapping):
@@ -154,7 +161,7 @@ def _cut(inputs: Any, start: int, end: int) -> Any:
 
 
 def _filled(part: Any, inputs: Any, length: int) -> Any:
-    """The part, filled up with its own last element, or the last of all where it is empty."""
+    """The part with its last element repeated up to a length; if it is empty, the last element of all inputs is."""
     missing = length - len(part)
     last = part[-1:] if len(part) else inputs[-1:]
     if isinstance(part, torch.Tensor):

@@ -46,7 +46,12 @@ def restore(states: dict[str, Any], device: torch.device) -> None:
 
 
 def derive(states: dict[str, Any], rank: int) -> None:
-    """Seeds the generators of a rank that a checkpoint knows nothing of, from those of rank 0."""
+    """Seeds the generators of a rank for which a checkpoint, saved with fewer ranks, has no states.
+
+    Args:
+        states: Those of rank 0, from which each such rank derives a seed of its own.
+        rank: This rank's number.
+    """
     source = torch.Generator()
     source.set_state(states["torch_manual_seed"])
     seed = int(torch.randint(2**32, (rank + 1,), generator=source)[rank])
@@ -58,7 +63,7 @@ def derive(states: dict[str, Any], rank: int) -> None:
 
 
 def _of_device(states: list[torch.Tensor], device: torch.device) -> torch.Tensor:
-    """The one of this device; a run on fewer devices has states for fewer."""
+    """The state of this device; the last one if the checkpoint comes from a run with fewer devices."""
     return states[min(device.index or 0, len(states) - 1)]
 
 

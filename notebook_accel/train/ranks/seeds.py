@@ -38,7 +38,7 @@ def set_seed(seed: int, device_specific: bool = False, deterministic: bool = Fal
 
         xla_group.seed(seed)
     if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is refused
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, torch refuses to call cuBLAS
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
 
@@ -71,7 +71,7 @@ def synchronize_rng_states(rng_types: Iterable[RNGType | str], generator: torch.
 
 
 def number_of_first(number: int) -> int:
-    """Rank 0's number; every rank has to call it."""
+    """Returns the number that rank 0 has passed; every rank has to call it."""
     return int(_from_first(torch.tensor([number])).item())
 
 

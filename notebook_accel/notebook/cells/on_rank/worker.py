@@ -35,7 +35,7 @@ def begin() -> None:
     main["device"] = rejoining.join(0)
 
 
-_severed = 0
+_disconnected = 0
 """How many times this rank's connections had been cut when it joined its process group."""
 
 
@@ -43,15 +43,15 @@ def health() -> Health:
     """Whether the process group can still be used."""
     from notebook_accel.train.ranks import rejoining
 
-    return Health(rejoining.operations(), disconnect.times_severed > _severed)
+    return Health(rejoining.operations(), disconnect.times_disconnected > _disconnected)
 
 
 def renew(generation: int) -> None:
     """Joins a new process group, and moves the prepared models to it."""
-    global _severed
+    global _disconnected
     from notebook_accel.train.strategies import replicas
 
-    _severed = disconnect.times_severed
+    _disconnected = disconnect.times_disconnected
     replicas.renew(generation)
 
 
