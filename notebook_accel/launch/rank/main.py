@@ -1,7 +1,7 @@
 """The process of a rank, from its start to its end.
 
-It starts in one of three ways: `stand_by` in a warm rank, `become` in a fork that is made for a launch, or `main` in a
-new interpreter. `prepare` runs before that, once for all forks; each then runs `settle` and `_run_to_exit`.
+It starts in one of three ways: `wait_for_launch` in a warm rank, `run_forked` in a fork that is made for a launch, or
+`main` in a new interpreter. `prepare` runs before that, once for all forks; each then runs `settle` and `_run_to_exit`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def prepare() -> None:
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
 
 
-def stand_by(server: Channel, parent: int) -> NoReturn:
+def wait_for_launch(server: Channel, parent: int) -> NoReturn:
     """The start of a warm rank, which is a fork of the server: waits to become a rank."""
     settle(parent)
     _run_empty_call()
@@ -113,7 +113,7 @@ def _empty_call() -> None:
     pass
 
 
-def become(start: RankStart, parent: int) -> NoReturn:
+def run_forked(start: RankStart, parent: int) -> NoReturn:
     """The start of a rank in a fork of the server that is made for it."""
     settle(parent)
     process_setup.set_environment(start.environment)

@@ -58,8 +58,8 @@ class Server:
         self._opened = 0
         self._retired = False
         self._inbox: deque[Message] = deque()
-        self._become = START_METHODS[method].become
-        self._warm_ranks = WarmRanks(START_METHODS[method].stand_by, START_METHODS[method].warm_at_start)
+        self._run_forked = START_METHODS[method].run_forked
+        self._warm_ranks = WarmRanks(START_METHODS[method].wait_for_launch, START_METHODS[method].warm_at_start)
         self._huge_pages: Iterator[None] | None = forking.use_huge_pages()
         self._has_opened_empty_group = False
         self._successors: set[int] = set()
@@ -270,7 +270,7 @@ class Server:
         """
         if self._method == "spawn":
             return spawn(f"{rank_main.__name__}:main", start.fds, start.environment, start.options())
-        return self._warm_ranks.assign(message) or forking.fork(partial(self._become, start))
+        return self._warm_ranks.assign(message) or forking.fork(partial(self._run_forked, start))
 
     # The end of child processes
 

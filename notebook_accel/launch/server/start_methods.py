@@ -19,17 +19,17 @@ class StartMethod:
 
     modules: Sequence[str]
     """What the server imports before it serves."""
-    become: Callable[[RankStart, int], object]
+    run_forked: Callable[[RankStart, int], object]
     """Runs in a fork that was made for a launch."""
-    stand_by: Callable[[Channel, int], object]
+    wait_for_launch: Callable[[Channel, int], object]
     """Runs in a warm fork, which waits for a launch."""
     warm_at_start: int
     """The number of warm forks before the first launch."""
 
 
 START_METHODS: Mapping[str, StartMethod] = {
-    "fork": StartMethod(_MODULES, rank_main.become, rank_main.stand_by, 2),
-    "xla": StartMethod((*_MODULES, *supervisor.MODULES), supervisor.become, supervisor.stand_by, 1),
+    "fork": StartMethod(_MODULES, rank_main.run_forked, rank_main.wait_for_launch, 2),
+    "xla": StartMethod((*_MODULES, *supervisor.MODULES), supervisor.run_forked, supervisor.wait_for_launch, 1),
     # A fresh interpreter inherits nothing, and nothing is forked.
-    "spawn": StartMethod((), rank_main.become, rank_main.stand_by, 0),
+    "spawn": StartMethod((), rank_main.run_forked, rank_main.wait_for_launch, 0),
 }

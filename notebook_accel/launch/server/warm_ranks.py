@@ -15,12 +15,12 @@ class WarmRanks:
     """As many as the largest launch so far has needed, up to 8. Like the ranks, they are children of the server.
 
     Args:
-        stand_by: What each runs, given the channel on which it receives the rank to become, and its parent.
+        wait_for_launch: What each runs, given the channel on which it receives the rank to become, and its parent.
         first: How many to keep before the first launch.
     """
 
-    def __init__(self, stand_by: Callable[[Channel, int], object], first: int) -> None:
-        self._stand_by = stand_by
+    def __init__(self, wait_for_launch: Callable[[Channel, int], object], first: int) -> None:
+        self._wait_for_launch = wait_for_launch
         self._channels: dict[int, Channel] = {}
         """By process ID: where each receives the rank that it is to become."""
         self._target = first
@@ -34,7 +34,7 @@ class WarmRanks:
         """Forks one more. If the system refuses, the target is lowered until the next launch."""
         local, remote = pair()
         try:
-            pid = forking.fork(lambda parent: self._stand_by(Channel(remote), parent), without=local)
+            pid = forking.fork(lambda parent: self._wait_for_launch(Channel(remote), parent), without=local)
         except OSError:
             local.close()
             self._target = len(self._channels)

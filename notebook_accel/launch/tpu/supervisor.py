@@ -37,7 +37,7 @@ _ADVICE = {
 """Parts of torch_xla's error messages, and what they mean."""
 
 
-def stand_by(server: Channel, parent: int) -> NoReturn:
+def wait_for_launch(server: Channel, parent: int) -> NoReturn:
     """Waits, in a fork of the server, to become a supervisor. Until then it touches none of this node's chips."""
     main.settle(parent)
     _warm_up_pool()
@@ -58,7 +58,7 @@ def _warm_up_pool() -> None:
         pool.submit(os.getpid).result()
 
 
-def become(start: RankStart, parent: int) -> NoReturn:
+def run_forked(start: RankStart, parent: int) -> NoReturn:
     """Turns a fork of the server into a supervisor, and supervises to the end."""
     main.settle(parent)
     _run_to_exit(start)

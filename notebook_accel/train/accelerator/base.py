@@ -35,7 +35,7 @@ from notebook_accel.train.options.plugins import (
     TorchTensorParallelPlugin,
 )
 from notebook_accel.train.ranks.gradient_state import GradientState
-from notebook_accel.train.ranks.process_control import RankAware
+from notebook_accel.train.ranks.rank_aware import RankAware
 from notebook_accel.train.ranks.state import AcceleratorState, is_initialized
 from notebook_accel.train.steps.accumulation import Accumulation, DeviceWatch
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer

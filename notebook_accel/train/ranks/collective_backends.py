@@ -11,7 +11,7 @@ import torch.distributed as dist
 from notebook_accel.train.ranks import object_collectives
 
 
-class Exchange(Protocol):
+class CollectiveBackend(Protocol):
     """Collectives, which all ranks of the group call together; the group `None` is all ranks."""
 
     @property
@@ -21,8 +21,8 @@ class Exchange(Protocol):
     def gather(self, tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
         """The tensors of all ranks, of one shape (n, ...), as one of shape (ranks x n, ...)."""
 
-    def reduce(self, tensor: torch.Tensor, greatest: bool, group: Any = None) -> torch.Tensor:
-        """The sum of the tensors of all ranks, or the greatest of each element."""
+    def reduce(self, tensor: torch.Tensor, maximum: bool, group: Any = None) -> torch.Tensor:
+        """The sum of the tensors of all ranks, or the maximum of each element."""
 
     def broadcast(self, tensor: torch.Tensor, source: int) -> torch.Tensor:
         """The tensor of one rank."""
@@ -37,7 +37,7 @@ class Exchange(Protocol):
         """Waits for all ranks."""
 
 
-class TorchExchange:
+class TorchBackend:
     """`torch.distributed`: tensors travel on their GPUs with nccl, otherwise in the host's memory."""
 
     def __init__(self, backend: str | None, device: torch.device) -> None:
@@ -56,9 +56,9 @@ class TorchExchange:
         object_collectives.all_gather(everything, sent, group=group)
         return everything.to(tensor.device)
 
-    def reduce(self, tensor: torch.Tensor, greatest: bool, group: Any = None) -> torch.Tensor:
+    def reduce(self, tensor: torch.Tensor, maximum: bool, group: Any = None) -> torch.Tensor:
         total = self._carried(tensor).clone()
-        dist.all_reduce(total, dist.ReduceOp.MAX if greatest else dist.ReduceOp.SUM, group=group)
+        dist.all_reduce(total, dist.ReduceOp.MAX if maximum else dist.ReduceOp.SUM, group=group)
         return total.to(tensor.device)
 
     def broadcast(self, tensor: torch.Tensor, source: int) -> torch.Tensor:
@@ -83,9 +83,9 @@ class TorchExchange:
         return (leaf if on_gpus else leaf.cpu()).contiguous()
 
 
-def of(backend: str | None, device: torch.device) -> Exchange:
+def of(backend: str | None, device: torch.device) -> CollectiveBackend:
     """The exchange for a backend; `device` is this rank's."""
     if backend == "xla":
-        found: Exchange = importlib.import_module("notebook_accel.train.ranks.xla_group").XlaExchange()
+        found: CollectiveBackend = importlib.import_module("notebook_accel.train.ranks.xla_group").XlaBackend()
         return found
-    return TorchExchange(backend, device)
+    return TorchBackend(backend, device)

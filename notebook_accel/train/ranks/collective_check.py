@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from notebook_accel.errors import DistributedOperationException
-from notebook_accel.train.ranks.collective_backends import Exchange
+from notebook_accel.train.ranks.collective_backends import CollectiveBackend
 from notebook_accel.train.tensors import tree
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "")
@@ -44,7 +44,7 @@ class Call:
     """The user's line: `train.py line 12 in step: accelerator.gather(outputs)`."""
 
 
-def compare(exchange: Exchange, operation: str, data: Any = (), group: Any = None, sizes: bool = True) -> None:
+def compare(exchange: CollectiveBackend, operation: str, data: Any = (), group: Any = None, sizes: bool = True) -> None:
     """Checks that all ranks of the group are about to make the same call.
 
     Args:

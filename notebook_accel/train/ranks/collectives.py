@@ -70,12 +70,12 @@ def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
     if reduction == "none" or not state.use_distributed:
         reduced = tree.recursively_apply(torch.Tensor.clone, tensor, error_on_other_type=True)
     else:
-        greatest = reduction == "max"
+        maximum = reduction == "max"
 
         def collective(leaf: torch.Tensor, group: Any) -> torch.Tensor:
-            return PartialState().exchange.reduce(leaf.detach(), greatest, group)
+            return PartialState().exchange.reduce(leaf.detach(), maximum, group)
 
-        reduced = _exchange_checked("reduce", tensor, None, _greatest if greatest else _add, collective)
+        reduced = _exchange_checked("reduce", tensor, None, _maximum if maximum else _add, collective)
     factors = {"sum": scale, "mean": scale / state.num_processes, "max": scale, "none": 1}
     factor = factors[reduction]
     return reduced if factor == 1 else tree.recursively_apply(lambda leaf: leaf * factor, reduced)
@@ -245,7 +245,7 @@ def _add(leaf: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
     return total
 
 
-def _greatest(leaf: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+def _maximum(leaf: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack(list(parts)).amax(0)
 
 

@@ -9,7 +9,7 @@ import torch
 
 @dataclass(frozen=True)
 class Membership:
-    """This rank's device and its membership in the process group; made by `topology.join`."""
+    """This rank's device and its membership in the process group; made by `process_group.join`."""
 
     device: torch.device
     backend: str | None

@@ -12,7 +12,7 @@ import datetime
 import torch
 import torch.distributed as dist
 
-from notebook_accel.train.ranks import environment, topology
+from notebook_accel.train.ranks import environment, process_group
 
 _NO_TIMEOUT = datetime.timedelta(days=30)
 """A collective may wait for as long as its user does, for instance in a debugger; torch takes no infinite timeout."""
@@ -20,12 +20,12 @@ _NO_TIMEOUT = datetime.timedelta(days=30)
 
 def join(generation: int) -> torch.device:
     """Joins the process group of a generation; returns the device of this rank."""
-    topology.begin_generation(generation)
+    process_group.begin_generation(generation)
     rank_environ = environment.read()
     options = {} if rank_environ.device == "tpu" else {"timeout": _NO_TIMEOUT}
-    found = topology.join(rank_environ, cpu=False, options=options)
+    found = process_group.join(rank_environ, cpu=False, options=options)
     if not dist.is_initialized() and found.backend != "xla":  # it is the only rank
-        topology.init_group_of_one(found.device)
+        process_group.init_group_of_one(found.device)
     return found.device
 
 

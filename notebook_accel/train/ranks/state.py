@@ -17,10 +17,10 @@ from notebook_accel.train.options.plugins import (
     TorchTensorParallelPlugin,
 )
 from notebook_accel.train.ranks import collective_backends as exchange
-from notebook_accel.train.ranks import collective_check, environment, topology
-from notebook_accel.train.ranks.collective_backends import Exchange
+from notebook_accel.train.ranks import collective_check, environment, process_group
+from notebook_accel.train.ranks.collective_backends import CollectiveBackend
 from notebook_accel.train.ranks.membership import Membership
-from notebook_accel.train.ranks.process_control import RankAware
+from notebook_accel.train.ranks.rank_aware import RankAware
 
 _PARTIAL = f"{__name__}.partial"
 _WHOLE = f"{__name__}.whole"
@@ -45,7 +45,7 @@ class PartialState(RankAware):
         state = PartialState.settled()
         if state is None or state._has_left():
             state = super().__new__(cls)
-            state._membership = topology.join(environment.read(), cpu, kwargs)
+            state._membership = process_group.join(environment.read(), cpu, kwargs)
             state.debug = state._membership.debug
             rank_local.space()[_PARTIAL] = state
         elif cpu and state.device.type != "cpu":
@@ -116,7 +116,7 @@ class PartialState(RankAware):
         return DistributedType.MULTI_GPU if self.device.type == "cuda" else DistributedType.MULTI_CPU
 
     @property
-    def exchange(self) -> Exchange:
+    def exchange(self) -> CollectiveBackend:
         """How ranks exchange tensors and bytes."""
         return exchange.of(self.backend, self.device)
 
@@ -133,7 +133,7 @@ class PartialState(RankAware):
     def require_group(self) -> None:
         """Initializes a process group of one rank if there is none, for APIs that require a group."""
         if not dist.is_initialized():
-            topology.init_group_of_one(self.device)
+            process_group.init_group_of_one(self.device)
 
     def destroy_process_group(self, group: Any = None) -> None:
         """Leaves the process group, if there is one."""
@@ -203,10 +203,10 @@ class AcceleratorState(RankAware):
             state.distributed_type = partial.distributed_type
             rank_local.space()[_WHOLE] = state
         else:
-            state._refuse_clash(given)
+            state._refuse_conflict(given)
         return state
 
-    def _refuse_clash(self, given: dict[str, Any]) -> None:
+    def _refuse_conflict(self, given: dict[str, Any]) -> None:
         for name, value in given.items():
             settled = getattr(self, name)
             if value is not None and value != settled:

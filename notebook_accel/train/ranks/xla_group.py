@@ -39,7 +39,7 @@ def sync() -> None:
     torch_xla.sync()
 
 
-class XlaExchange:
+class XlaBackend:
     """Collectives between the devices; bytes go through torch_xla's rendezvous."""
 
     compares_shapes = False
@@ -48,8 +48,8 @@ class XlaExchange:
         gathered: torch.Tensor = xm.all_gather(_on_device(tensor), dim=0)
         return gathered.to(tensor.device)
 
-    def reduce(self, tensor: torch.Tensor, greatest: bool, group: Any = None) -> torch.Tensor:
-        kind = xm.REDUCE_MAX if greatest else xm.REDUCE_SUM
+    def reduce(self, tensor: torch.Tensor, maximum: bool, group: Any = None) -> torch.Tensor:
+        kind = xm.REDUCE_MAX if maximum else xm.REDUCE_SUM
         reduced: torch.Tensor = xm.all_reduce(kind, _on_device(tensor))
         return reduced.to(tensor.device)
 

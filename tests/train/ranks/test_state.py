@@ -15,7 +15,7 @@ from notebook_accel import (
     TorchDynamoPlugin,
 )
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.ranks.process_control import share
+from notebook_accel.train.ranks.rank_aware import share
 from tests.train.conftest import Ranks
 
 
