@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from notebook_accel.config import checks
+from notebook_accel.config import kinds
 from notebook_accel.config.layers import Layer
-from notebook_accel.config.settings import BY_ARGUMENT
+from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError
 
 T = TypeVar("T", str, int, float)
@@ -32,6 +32,9 @@ class _UnsetNumber(_Unset, float):
 _KINDS: dict[type, Any] = {str: _UnsetText, int: _UnsetInteger, float: _UnsetNumber}
 
 
+_MISSING: Any = object()
+
+
 def unset(value: T) -> T:
     """A default for a parameter, overridden by the notebook's settings, the environment and the file."""
     marked: T = _KINDS[type(value)](value)
@@ -49,22 +52,20 @@ def from_call(arguments: Mapping[str, Any], location: str = "") -> Layer:
     Raises:
         ConfigurationError: One of them is not valid.
     """
-    given = {
-        name: value
-        for name, value in arguments.items()
-        if not isinstance(value, _Unset) and (value is not None or name in _NONE_IS_A_VALUE)
-    }
+    given = {name: value for name, value in arguments.items() if not isinstance(value, _Unset)}
+    if given.get("rdzv_backend") not in (None, "", "static"):
+        raise ConfigurationError(kinds.explain_unavailable_rendezvous("rdzv_backend", given["rdzv_backend"]))
     values: dict[str, Any] = {}
     locations: dict[str, str] = {}
-    for name, setting in BY_ARGUMENT.items():
-        if name in given:
-            values[setting.field] = setting.check(name, given[name])
-            locations[setting.field] = location or name
-    if given.get("rdzv_endpoint"):
-        address, port = checks.endpoint("rdzv_endpoint", given["rdzv_endpoint"])
+    for row in SETTINGS.values():
+        value = given.get(row.argument, _MISSING)
+        if value is not _MISSING and (value is not None or row.none_is_given):
+            values[row.field], locations[row.field] = row.kind.check(row.argument, value), location or row.argument
+    if endpoint := given.get("rdzv_endpoint"):
+        address, port = kinds.endpoint("rdzv_endpoint", endpoint)
         if values.get("master_addr", address) != address or values.get("port", port) != port:
             raise ConfigurationError(
-                f"rdzv_endpoint={given['rdzv_endpoint']!r} contradicts master_addr={values.get('master_addr')!r} or "
+                f"rdzv_endpoint={endpoint!r} contradicts master_addr={values.get('master_addr')!r} or "
                 f"use_port={values.get('port')!r}: give one of them"
             )
         values |= {"master_addr": address, "port": port}
@@ -72,13 +73,32 @@ def from_call(arguments: Mapping[str, Any], location: str = "") -> Layer:
     return Layer("call", values, locations)
 
 
-_NONE_IS_A_VALUE = (
-    "mixed_precision",
-    "use_port",
-    "master_addr",
-    "node_rank",
-    "num_nodes",
-    "max_restarts",
-    "stall_after",
-)
-"""Arguments whose default is not `None`: a `None` was given on purpose, or by mistake, and is checked."""
+def check_detach(detach: Any, block: Any) -> None:
+    """Whether and how to wait.
+
+    Raises:
+        ConfigurationError: The two contradict each other.
+    """
+    if not isinstance(detach, bool):
+        raise ConfigurationError(f"detach must be True or False, not {detach!r:.80}")
+    if detach and block:
+        raise ConfigurationError(
+            "detach=True contradicts block=True: a detached job runs elsewhere, and the call returns its Job at once. "
+            "Leave block out, and wait with job.wait() or job.result()."
+        )
+
+
+def check_call(function: Any, args: Any, kwargs: Any) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """The function and its arguments, once they are what a call needs.
+
+    Raises:
+        ConfigurationError: The function cannot be called, or `args` or `kwargs` are not arguments.
+    """
+    if not callable(function):
+        hint = "Pass the function itself, `train`, rather than what it returned, `train()`."
+        raise ConfigurationError(f"the first argument must be a function, not {function!r:.80}. {hint}")
+    if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
+        raise ConfigurationError(f"args must be a tuple, not {args!r:.80}. For one argument write args=(value,).")
+    if kwargs is not None and not (isinstance(kwargs, Mapping) and all(isinstance(key, str) for key in kwargs)):
+        raise ConfigurationError(f"kwargs must be a dict with names as its keys, not {kwargs!r:.80}")
+    return function, tuple(args), dict(kwargs or {})

@@ -6,13 +6,13 @@ default, and any other value is an error that names the alternative.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-from notebook_accel.config import checks
-from notebook_accel.config.checks import Check
-from notebook_accel.config.settings import DEVICES, PRECISIONS
+from notebook_accel.config import kinds
+from notebook_accel.config.kinds import Kind
+from notebook_accel.config.row import Setting, is_any
+from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError, did_you_mean
 
 SCHEMA_KEY = "schema_version"
@@ -20,36 +20,10 @@ SCHEMA = 1
 _UNSET_VALUES: tuple[Any, ...] = (None, False, "", "no", "NO", [], {})
 
 
-@dataclass(frozen=True)
-class Key:
-    """A key that has an effect."""
-
-    check: Check
-    read: Callable[[str], Any] = checks.read_text
-    """Converts it from text, as in `config set key=value`."""
-    summary: str = ""
-    """The help text of its option of `notebook-accel config`; empty for a key that only the file has."""
-
-
-def _unset_when(check: Check, *unset: Any) -> Check:
-    """A check that returns `None`, for not set, for any of these values."""
-    return lambda name, value: None if _is_any(value, unset) else check(name, value)
-
-
-def _is_any(value: Any, of: Iterable[Any]) -> bool:
-    """Whether the value is one of these, with 0 and `False` told apart."""
-    return any(value == each and type(value) is type(each) for each in of)
-
-
-def _precision(name: str, value: Any) -> str:
-    """A precision; YAML reads an unquoted `no` as false."""
-    return str(checks.choice(*PRECISIONS)(name, "no" if value in (False, None) else checks.read_lower(str(value))))
-
-
 def _gpu_ids(name: str, value: Any) -> str | None:
     """`all`, `0,2`, or one number."""
     text = str(value).strip()
-    return None if value is None or text == "all" else ",".join(map(str, checks.gpus(name, checks.read_gpus(text))))
+    return None if text == "all" else ",".join(map(str, kinds.gpus.parse(name, text)))
 
 
 DISTRIBUTED: dict[str, dict[str, Any]] = {
@@ -76,13 +50,7 @@ def _distributed_type(name: str, value: Any) -> str:
     raise ConfigurationError(f"{name}: {value} is not available: {instead}")
 
 
-def _compiler(name: str, value: Any) -> str:
-    return "no" if value in (False, None) else str(value).lower()
-
-
-def _reshard(name: str, value: Any) -> Any:
-    """True or false, or the name of an FSDP1 sharding strategy."""
-    return value if isinstance(value, bool) else _sharding(name, value)
+_SHARDING = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
 
 
 def _sharding(name: str, value: Any) -> str:
@@ -90,33 +58,33 @@ def _sharding(name: str, value: Any) -> str:
     kind = _SHARDING[int(value) - 1] if str(value) in map(str, range(1, len(_SHARDING) + 1)) else str(value).upper()
     if kind == "NO_SHARD":
         raise ConfigurationError(f"{name}: {value} keeps everything on every rank: use distributed_type: MULTI_GPU")
-    return str(checks.choice(*_SHARDING)(name, kind))
+    return str(kinds.choice(*_SHARDING).check(name, kind))
 
 
-_SHARDING = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
-
-
-def _upper(*choices: str) -> Check:
-    return lambda name, value: checks.choice(*choices)(name, str(value).upper())
+def _reshard(name: str, value: Any) -> Any:
+    """True or false, or the name of an FSDP1 sharding strategy."""
+    return value if isinstance(value, bool) else _sharding(name, value)
 
 
 def _classes(name: str, value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _state_dict(name: str, value: Any) -> str:
-    kind = str(value).upper()
-    if kind == "LOCAL_STATE_DICT":
+_STATE_DICT = kinds.choice("SHARDED_STATE_DICT", "FULL_STATE_DICT")
+
+
+def _state_dict(name: str, value: Any) -> Any:
+    if value == "LOCAL_STATE_DICT":
         raise ConfigurationError(
             f"{name}: {value} is not available: use SHARDED_STATE_DICT, where each rank writes its shards too, and any "
             "number of ranks can read them"
         )
-    return str(checks.choice(*STATE_DICTS)(name, kind))
+    return _STATE_DICT.check(name, value)
 
 
 def _fsdp_version(name: str, value: Any) -> int | None:
     """`None` for version 2, which is the only one, and 1 for a file that was written for FSDP1."""
-    if str(value) not in ("None", "1", "2"):
+    if str(value) not in ("1", "2"):
         raise ConfigurationError(f"{name}: {value!r:.80} is unknown; write 2")
     return 1 if str(value) == "1" else None
 
@@ -125,61 +93,108 @@ def _ignored(name: str, value: Any) -> None:
     """Accepts any value: the key changes how weights are loaded in Accelerate, and not the result."""
 
 
-COMPILERS = ("no", "eager", "aot_eager", "inductor", "cudagraphs")
-"""Backends of torch.compile that every installation has; a file may name others."""
-COMPILER_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-WRAPPINGS = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
-STATE_DICTS = ("SHARDED_STATE_DICT", "FULL_STATE_DICT")
-RENDEZVOUS_BACKENDS = ("static", "c10d")
-"""How nodes find each other."""
-KEYS: dict[str, Key] = {
-    "num_processes": Key(
-        _unset_when(checks.integer(1), None, -1), checks.read_number, summary="Ranks, on all machines together."
+_TRANSLATED = (
+    Setting(
+        field="strategy",
+        kind=Kind(_distributed_type, placeholder="KIND", choices=tuple(DISTRIBUTED)),
+        help=f"What the ranks run on, or how models are distributed: {', '.join(DISTRIBUTED)}.",
+        key="distributed_type",
+        config=True,
     ),
-    "mixed_precision": Key(
-        _precision, summary="The precision of every Accelerator on the ranks: no, fp16, bf16 or fp8."
+    Setting(
+        field="device",
+        default=False,
+        kind=kinds.flag,
+        help="Use the CPU, even if there are accelerators.",
+        key="use_cpu",
+        config=True,
+        launch="Hardware",
+        option="cpu",
     ),
-    "distributed_type": Key(_distributed_type, summary="NO, MULTI_CPU, MULTI_GPU, FSDP, XLA or SPMD."),
-    "use_cpu": Key(checks.flag, checks.read_flag, summary="Whether to use the CPU even if there are accelerators."),
-    "gpu_ids": Key(_gpu_ids, summary="Which GPUs, such as 0,2; or all."),
-    "device": Key(_unset_when(checks.device(*DEVICES), None)),
-    "gradient_accumulation_steps": Key(
-        checks.integer(1), checks.read_number, summary="The number of batches over which gradients accumulate."
+    Setting(
+        field="gpus",
+        default="all",
+        kind=Kind(_gpu_ids, placeholder="0,2"),
+        help="GPUs to use here, such as 0,2, as torch numbers them; or all.",
+        key="gpu_ids",
+        config=True,
+        launch="Distributed",
     ),
-    "num_machines": Key(checks.integer(1), checks.read_number, summary="The number of machines."),
-    "cluster": Key(
-        _unset_when(checks.cluster, None, ""),
-        summary="The cluster for a notebook's launches: auto, ray://HOST:10001, HOST:6379 or slurm.",
+)
+"""Accelerate's keys that are not fields; `translation.py` translates them to these fields, and back."""
+
+
+def _dynamo(name: str, kind: Kind, help: str, unset: Any) -> Setting:
+    """A row for how models are compiled."""
+    return Setting(
+        field="dynamo",
+        kind=kind,
+        help=help,
+        key=f"dynamo_{name}",
+        rank_variable=f"ACCELERATE_DYNAMO_{name.upper()}",
+        unset=(unset,),
+        launch="Resources",
+    )
+
+
+def _fsdp(name: str, kind: Kind, help: str, variable: str = "") -> Setting:
+    """A row for how FSDP shards."""
+    variable = variable or f"FSDP_{name.upper()}"
+    return Setting(field="fsdp", kind=kind, help=help, key=f"fsdp_{name}", rank_variable=variable, launch="FSDP")
+
+
+def _fsdp1(name: str, kind: Kind, *unset: Any, help: str = "") -> Setting:
+    """A row for what only FSDP1 has, or only Accelerate needs: accepted at the values that change nothing."""
+    return Setting(field="fsdp", kind=kind, help=help, key=f"fsdp_{name}", unset=unset, launch="FSDP")
+
+
+_ENTRIES = (
+    _dynamo(
+        "mode",
+        kinds.choice("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+        "The mode of torch.compile.",
+        unset="default",
     ),
-    "insecure": Key(_unset_when(checks.flag, None, False), checks.read_flag),
-    "machine_rank": Key(checks.integer(0), checks.read_number, summary="The rank of this machine, from 0."),
-    "main_process_ip": Key(_unset_when(checks.address, None, ""), summary="The address of the machine with rank 0."),
-    "main_process_port": Key(_unset_when(checks.port, None, ""), summary="The port of the rendezvous on that machine."),
-    "rdzv_backend": Key(checks.choice(*RENDEZVOUS_BACKENDS)),
-    "max_restarts": Key(checks.integer(0), checks.read_number),
-    "enable_cpu_affinity": Key(_unset_when(checks.flag, None, False), checks.read_flag),
-    "debug": Key(checks.flag, checks.read_flag, summary="Whether ranks compare shapes before each collective."),
-    "env": Key(_unset_when(checks.environment, None)),
-    "dynamo_backend": Key(_compiler, summary="The backend that compiles models, such as inductor; or no."),
-    "dynamo_mode": Key(_unset_when(checks.choice(*COMPILER_MODES), None, "default")),
-    "dynamo_use_fullgraph": Key(_unset_when(checks.flag, None, False), checks.read_flag),
-    "dynamo_use_dynamic": Key(_unset_when(checks.flag, None, False), checks.read_flag),
-    "fsdp_version": Key(_fsdp_version, checks.read_number),
-    "fsdp_reshard_after_forward": Key(_reshard, checks.read_flag),
-    "fsdp_sharding_strategy": Key(_sharding),
-    "fsdp_offload_params": Key(checks.flag, checks.read_flag),
-    "fsdp_auto_wrap_policy": Key(_upper(*WRAPPINGS)),
-    "fsdp_transformer_layer_cls_to_wrap": Key(_classes),
-    "fsdp_min_num_params": Key(checks.integer(0), checks.read_number),
-    "fsdp_state_dict_type": Key(_state_dict),
-    "fsdp_activation_checkpointing": Key(checks.flag, checks.read_flag),
-    "fsdp_cpu_ram_efficient_loading": Key(_ignored),
-    "fsdp_backward_prefetch": Key(_unset_when(_upper("BACKWARD_POST"), *_UNSET_VALUES, "BACKWARD_PRE", "NO_PREFETCH")),
-    "fsdp_forward_prefetch": Key(_unset_when(checks.flag, *_UNSET_VALUES), checks.read_flag),
-    "fsdp_use_orig_params": Key(_unset_when(checks.flag, None, True), checks.read_flag),
-    "fsdp_sync_module_states": Key(_unset_when(checks.flag, None, True), checks.read_flag),
-}
-"""By name. Those that begin with `fsdp_` and `dynamo_` stand in `fsdp_config` and `dynamo_config` in the file."""
+    _dynamo("use_fullgraph", kinds.flag, "Fail if a model can't be compiled as a single graph.", unset=False),
+    _dynamo("use_dynamic", kinds.flag, "Compile for dynamic shapes.", unset=False),
+    _fsdp(
+        "reshard_after_forward",
+        Kind(_reshard, kinds.flag.read, placeholder="true|false|STRATEGY"),
+        "Whether to free a layer's parameters after its forward pass.",
+    ),
+    _fsdp(
+        "sharding_strategy",
+        Kind(_sharding, placeholder="STRATEGY"),
+        "The name in FSDP1: FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD.",
+    ),
+    _fsdp("offload_params", kinds.flag, "Whether to keep parameters and optimizer states in the host's memory."),
+    _fsdp(
+        "auto_wrap_policy",
+        kinds.choice("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"),
+        "How to find the layers to shard.",
+    ),
+    _fsdp(
+        "transformer_layer_cls_to_wrap",
+        Kind(_classes, placeholder="CLASSES"),
+        "Classes of these layers, separated by commas.",
+        variable="FSDP_TRANSFORMER_CLS_TO_WRAP",
+    ),
+    _fsdp("min_num_params", kinds.integer(0), "Minimum number of parameters for SIZE_BASED_WRAP."),
+    _fsdp(
+        "state_dict_type",
+        Kind(_state_dict, _STATE_DICT.read, placeholder=_STATE_DICT.placeholder, choices=_STATE_DICT.choices),
+        "How checkpoints are written.",
+    ),
+    _fsdp("activation_checkpointing", kinds.flag, "Whether to recompute activations in the backward pass."),
+    _fsdp1("version", Kind(_fsdp_version, placeholder="2"), help="Only 2 is supported."),
+    _fsdp1("cpu_ram_efficient_loading", Kind(_ignored)),
+    _fsdp1("backward_prefetch", kinds.choice("BACKWARD_POST"), *_UNSET_VALUES, "BACKWARD_PRE", "NO_PREFETCH"),
+    _fsdp1("forward_prefetch", kinds.flag, *_UNSET_VALUES),
+    _fsdp1("use_orig_params", kinds.flag, True),
+    _fsdp1("sync_module_states", kinds.flag, True),
+)
+"""The entries of the fields `dynamo` and `fsdp`, which stand in `dynamo_config` and `fsdp_config` in the file."""
+KEYS = {row.key: row for row in (*SETTINGS.values(), *_TRANSLATED, *_ENTRIES) if row.key}
 FSDP1_KEYS = (
     "fsdp_version", "fsdp_backward_prefetch", "fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_sync_module_states"
 )  # fmt: skip
@@ -224,16 +239,6 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
 GROUPS = ("fsdp_config", "dynamo_config")
 
 
-def has_no_effect(key: str, text: str, called: str) -> bool:
-    """Whether a text is a value of a key that has no effect, such as those that Accelerate writes by default.
-
-    Raises:
-        ConfigurationError: The value is not available here.
-    """
-    read = KEYS[key].read if key in KEYS else checks.read_flag
-    return check(key, read(text), called) is None
-
-
 def refuse_fsdp1_keys(keys: Mapping[str, Any]) -> None:
     """Rejects FSDP1 keys that a user sets now; in a file that was written for FSDP1 they only cause a notice.
 
@@ -253,10 +258,10 @@ def check(key: str, value: Any, called: str) -> Any:
         ConfigurationError: There is no such key, or its value is not valid.
     """
     if key in KEYS:
-        return KEYS[key].check(called, value)
+        return KEYS[key].parse_key(called, value)
     if key not in NEUTRAL:
         raise ConfigurationError(f"{called} is not a setting{did_you_mean(key, [*KEYS, *NEUTRAL, *GROUPS])}")
     allowed, instead = NEUTRAL[key]
-    if not _is_any(value, allowed):
+    if not is_any(kinds.flag.convert(value), allowed):
         raise ConfigurationError(f"{called}: {value!r:.80} is not available here: {instead}")
     return None

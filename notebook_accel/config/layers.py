@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from notebook_accel.config.checks import JOIN_TIMEOUT
+from notebook_accel.config.kinds import JOIN_TIMEOUT
 from notebook_accel.config.settings import LOOPBACK, LaunchConfig, Source
 from notebook_accel.errors import ConfigurationError
 

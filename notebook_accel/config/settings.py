@@ -1,17 +1,20 @@
-"""`LaunchConfig`, the settings of one launch; and `SETTINGS`, a row for each that users can set, with all its names."""
+"""`LaunchConfig`, the settings of one launch. Each field has its type, its row and its default in one place."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: `SETTINGS` is made from the annotations.
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any
 
-from notebook_accel.config import checks
-from notebook_accel.config.checks import JOIN_TIMEOUT, Check
+from notebook_accel.config import kinds
+from notebook_accel.config.kinds import JOIN_TIMEOUT
+from notebook_accel.config.row import Setting
 
 PRECISIONS = ("no", "fp16", "bf16", "fp8")
 DEVICES = ("cpu", "cuda", "mps", "tpu")
 STRATEGIES = ("ddp", "fsdp", "spmd")
+COMPILERS = ("no", "eager", "aot_eager", "inductor", "cudagraphs")
+"""Backends of torch.compile that every installation has; others are accepted too."""
 DEFAULT_PORT = 29500
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -31,53 +34,262 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchConfig:
-    """How to start the ranks of one launch."""
+    """How to start the ranks of one launch.
 
-    num_processes: int | None = None
-    """Ranks on this machine; `None`: one per accelerator, otherwise one per physical core, up to 4."""
-    mixed_precision: str = "no"
-    port: int = DEFAULT_PORT
-    """On a single node, 29500 stands for any free port."""
-    master_addr: str = "127.0.0.1"
-    node_rank: int = 0
-    num_nodes: int = 1
-    cluster: str = ""
-    """Where the nodes come from: `auto`, `slurm`, `ray://host:port` or `host:port`; empty for this machine, or for
-    nodes that each make the same call. With a cluster, `num_processes` counts the ranks on all nodes."""
-    insecure: bool = False
-    """Whether to accept a cluster that requires no token."""
-    rdzv_backend: str = "static"
-    """How several nodes find each other: `static`; from the command line also `c10d`."""
-    run_id: str = "none"
-    """Only nodes with the same ID join each other."""
-    join_timeout: float = JOIN_TIMEOUT
-    """Seconds to wait for the other nodes."""
-    max_restarts: int = 0
-    heartbeat: float = 0.1
-    """Seconds between two heartbeats of a rank."""
-    label: str | None = None
-    """A template for the label of output lines."""
-    gpus: tuple[int, ...] | None = None
+    A field with a `Setting` can be set by users, through each door that the row names.
+    """
+
+    num_processes: Annotated[
+        int | None,
+        Setting(
+            kind=kinds.integer(1),
+            help="Ranks: in the file and on the command line on all machines together, otherwise on this one. "
+            "Default: one per accelerator; without any, one per core, up to 4.",
+            argument="num_processes",
+            variable="NOTEBOOK_ACCEL_NUM_PROCESSES",
+            magic=("-n", "--num-processes"),
+            key="num_processes",
+            unset=(-1,),
+            config=True,
+            launch="Resources",
+        ),
+    ] = None
+    """Ranks on this machine; with a cluster, on all of its nodes."""
+    device: Annotated[
+        str | None,
+        Setting(
+            kind=kinds.device(*DEVICES),
+            help="The ranks' devices. Default: a TPU or GPUs if there are any.",
+            argument="device",
+            variable="NOTEBOOK_ACCEL_DEVICE",
+            magic=("--device",),
+            key="device",
+        ),
+    ] = None
+    gpus: Annotated[
+        tuple[int, ...] | None,
+        Setting(
+            kind=kinds.gpus,
+            help="GPUs, one for each rank; ranks share a GPU that is listed twice.",
+            argument="gpus",
+            variable="NOTEBOOK_ACCEL_GPUS",
+            magic=("--gpus",),
+        ),
+    ] = None
     """Indices, as torch numbers the GPUs in the notebook."""
-    device: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    timeout: float | None = None
-    """Seconds that the whole launch may take."""
-    stall_after: float | None = 60.0
-    """Seconds without progress, while ranks wait for others, before a stall is reported; `None`: never."""
-    gradient_accumulation_steps: int = 1
-    strategy: str = "ddp"
+    mixed_precision: Annotated[
+        str,
+        Setting(
+            kind=kinds.choice(*PRECISIONS),
+            help="The precision of every Accelerator on the ranks. Default: no.",
+            argument="mixed_precision",
+            none_is_given=True,
+            variable="NOTEBOOK_ACCEL_MIXED_PRECISION",
+            rank_variable="ACCELERATE_MIXED_PRECISION",
+            magic=("--mixed-precision",),
+            key="mixed_precision",
+            config=True,
+            launch="Resources",
+        ),
+    ] = "no"
+    gradient_accumulation_steps: Annotated[
+        int,
+        Setting(
+            kind=kinds.integer(1),
+            help="Batches over which the ranks' Accelerators accumulate gradients. Default: 1.",
+            variable="NOTEBOOK_ACCEL_GRADIENT_ACCUMULATION_STEPS",
+            rank_variable="ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
+            magic=("--gradient-accumulation-steps", "--gradient-accumulation"),
+            key="gradient_accumulation_steps",
+            config=True,
+            launch="Resources",
+        ),
+    ] = 1
+    strategy: Annotated[
+        str,
+        Setting(
+            kind=kinds.choice(*STRATEGIES),
+            help="ddp: every rank has the whole model; fsdp: a shard; spmd: one rank for a whole TPU. Default: ddp.",
+            variable="NOTEBOOK_ACCEL_STRATEGY",
+            magic=("--strategy",),
+        ),
+    ] = "ddp"
     """How an `Accelerator` on the ranks distributes models if it is not given a plugin."""
     fsdp: Mapping[str, Any] = field(default_factory=dict)
-    """The settings of FSDP, by the keys of Accelerate's file, such as `fsdp_offload_params`."""
-    dynamo_backend: str = "no"
-    """The torch.compile backend for prepared models."""
+    """The settings of FSDP, by the keys of Accelerate's file, such as `fsdp_offload_params`. Their rows: `keys.py`."""
+    dynamo_backend: Annotated[
+        str,
+        Setting(
+            kind=kinds.compiler(*COMPILERS),
+            help="The backend of torch.compile that compiles prepared models, such as inductor. Default: no.",
+            variable="NOTEBOOK_ACCEL_DYNAMO_BACKEND",
+            rank_variable="ACCELERATE_DYNAMO_BACKEND",
+            key="dynamo_backend",
+            config=True,
+            launch="Resources",
+        ),
+    ] = "no"
     dynamo: Mapping[str, Any] = field(default_factory=dict)
-    """The settings for compiling them, by the keys of Accelerate's file, such as `dynamo_mode`."""
-    debug: bool = False
-    """Whether ranks compare shapes before each collective."""
-    cpu_affinity: bool = False
-    """Whether each rank is bound to the cores close to its GPU, if torch's launcher starts it."""
+    """The settings for compiling them, by the keys of Accelerate's file, such as `dynamo_mode`. Likewise."""
+    env: Annotated[
+        Mapping[str, str],
+        Setting(
+            kind=kinds.environment,
+            help="An environment variable for the ranks; may be given more than once.",
+            argument="env",
+            magic=("--env",),
+            key="env",
+        ),
+    ] = field(default_factory=dict)
+    debug: Annotated[
+        bool,
+        Setting(
+            kind=kinds.flag,
+            help="Check before each collective that all ranks have the same shapes. Slower.",
+            variable="NOTEBOOK_ACCEL_DEBUG",
+            rank_variable="ACCELERATE_DEBUG_MODE",
+            key="debug",
+            config=True,
+            launch="General",
+        ),
+    ] = False
+    cpu_affinity: Annotated[
+        bool,
+        Setting(
+            kind=kinds.flag,
+            help="Bind each rank to the cores close to its GPU, if torch's launcher starts it.",
+            key="enable_cpu_affinity",
+            unset=(False,),
+            launch="Resources",
+        ),
+    ] = False
+    cluster: Annotated[
+        str,
+        Setting(
+            kind=kinds.cluster,
+            help="Where a notebook's launches have their machines from: auto, ray://HOST:10001, HOST:6379 or slurm.",
+            argument="cluster",
+            variable="NOTEBOOK_ACCEL_CLUSTER",
+            magic=("--cluster",),
+            key="cluster",
+            unset=("",),
+            config=True,
+        ),
+    ] = ""
+    """Empty for this machine, or for nodes that each make the same call. With a cluster, `num_processes` counts the
+    ranks on all nodes."""
+    insecure: Annotated[
+        bool,
+        Setting(
+            kind=kinds.flag,
+            help="Whether to accept a cluster that requires no token.",
+            argument="insecure",
+            variable="NOTEBOOK_ACCEL_INSECURE",
+            key="insecure",
+            unset=(False,),
+        ),
+    ] = False
+    num_nodes: Annotated[
+        int,
+        Setting(
+            kind=kinds.integer(1),
+            help="The number of machines. Without a cluster, make the same call or run the same command on each. "
+            "Default: 1.",
+            argument="num_nodes",
+            none_is_given=True,
+            variable="NOTEBOOK_ACCEL_NUM_NODES",
+            magic=("--num-nodes", "--nodes"),
+            key="num_machines",
+            config=True,
+            launch="Resources",
+        ),
+    ] = 1
+    node_rank: Annotated[
+        int,
+        Setting(
+            kind=kinds.integer(0),
+            help="Which of the machines this is, from 0.",
+            argument="node_rank",
+            none_is_given=True,
+            variable="NOTEBOOK_ACCEL_NODE_RANK",
+            key="machine_rank",
+            config=True,
+            launch="Distributed",
+        ),
+    ] = 0
+    master_addr: Annotated[
+        str,
+        Setting(
+            kind=kinds.address,
+            help="The address of the machine with rank 0.",
+            argument="master_addr",
+            none_is_given=True,
+            variable="NOTEBOOK_ACCEL_MASTER_ADDR",
+            key="main_process_ip",
+            unset=("",),
+            config=True,
+            launch="Distributed",
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        Setting(
+            kind=kinds.port,
+            help="The port of the rendezvous on that machine; on a single machine, 0 for any free port.",
+            argument="use_port",
+            none_is_given=True,
+            variable="NOTEBOOK_ACCEL_PORT",
+            key="main_process_port",
+            unset=("",),
+            config=True,
+            launch="Distributed",
+        ),
+    ] = DEFAULT_PORT
+    """On a single node, 29500 stands for any free port."""
+    rdzv_backend: Annotated[
+        str,
+        Setting(
+            kind=kinds.rendezvous,
+            help="The rendezvous of several machines; c10d, only on the command line, needs no machine_rank.",
+            argument="rdzv_backend",
+            key="rdzv_backend",
+            launch="Distributed",
+        ),
+    ] = "static"
+    run_id: Annotated[str, Setting(kind=kinds.text, argument="rdzv_id")] = "none"
+    """Only nodes with the same ID join each other."""
+    join_timeout: Annotated[float, Setting(kind=kinds.join_timeout, argument="rdzv_conf")] = JOIN_TIMEOUT
+    """Seconds to wait for the other nodes."""
+    max_restarts: Annotated[
+        int,
+        Setting(
+            kind=kinds.integer(0),
+            help="How many times all ranks are restarted after a failure.",
+            argument="max_restarts",
+            none_is_given=True,
+            variable="NOTEBOOK_ACCEL_MAX_RESTARTS",
+            key="max_restarts",
+            launch="Distributed",
+        ),
+    ] = 0
+    heartbeat: Annotated[float, Setting(kind=kinds.seconds, argument="monitor_interval")] = 0.1
+    """Seconds between two heartbeats of a rank."""
+    label: Annotated[str | None, Setting(kind=kinds.label, argument="log_line_prefix_template")] = None
+    """A template for the label of output lines."""
+    timeout: Annotated[
+        float | None, Setting(kind=kinds.seconds, argument="timeout", variable="NOTEBOOK_ACCEL_TIMEOUT")
+    ] = None
+    """Seconds that the whole launch may take."""
+    stall_after: Annotated[
+        float | None,
+        Setting(
+            kind=kinds.optional_seconds,
+            argument="stall_after",
+            none_is_given=True,
+            variable="NOTEBOOK_ACCEL_STALL_AFTER",
+        ),
+    ] = 60.0
+    """Seconds without progress, while ranks wait for others, before a stall is reported; `None`: never."""
     notices: tuple[str, ...] = field(default=(), compare=False)
     """Lines to show to the user at launch."""
     sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
@@ -92,184 +304,20 @@ class LaunchConfig:
 
     def spell(self, name: str, value: Any = None) -> str:
         """How the user writes a setting in this kind of launch: its name and value, or without one only the name."""
+        row = SETTINGS[name]
         if not self.on_command_line:
-            argument = next(each.argument for each in SETTINGS if each.field == name)
-            return argument if value is None else f"{argument}={value!r}"
+            return row.argument if value is None else f"{row.argument}={value!r}"
         if name == "device":
             return f"--{value}"
         if name == "num_processes" and value is not None:
             value *= self.num_nodes  # the option counts the ranks on all nodes
-        return f"--{name}" if value is None else f"--{name} {value}"
+        return f"--{row.key}" if value is None else f"--{row.key} {value}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """One field of `LaunchConfig`, and its names for users."""
-
-    field: str
-    check: Check
-    read: Callable[[str], Any] = checks.read_text
-    """Converts it from text."""
-    argument: str = ""
-    """Its name among the parameters of `notebook_launcher`."""
-    variables: tuple[str, ...] = ()
-    """Environment variables, in order of precedence: this package's, then Accelerate's."""
-    flags: tuple[str, ...] = ()
-    """Options of `%accelerate` and `notebook-accel config`, the usual form last."""
-    value: str = ""
-    """The placeholder for its value on help pages."""
-    choices: tuple[str, ...] = ()
-    summary: str = ""
-
-
-SETTINGS = (
-    Setting(
-        field="num_processes",
-        check=checks.integer(1),
-        read=checks.read_number,
-        argument="num_processes",
-        variables=("NOTEBOOK_ACCEL_NUM_PROCESSES",),
-        flags=("-n", "--num-processes"),
-        value="N",
-        summary="Ranks on this machine. Default: one per accelerator; without any, one per core, up to 4.",
-    ),
-    Setting(
-        field="device",
-        check=checks.device(*DEVICES),
-        read=checks.read_lower,
-        argument="device",
-        variables=("NOTEBOOK_ACCEL_DEVICE",),
-        flags=("--device",),
-        value="KIND",
-        choices=DEVICES,
-        summary="The ranks' devices. Default: a TPU or GPUs if there are any.",
-    ),
-    Setting(
-        field="gpus",
-        check=checks.gpus,
-        read=checks.read_gpus,
-        argument="gpus",
-        variables=("NOTEBOOK_ACCEL_GPUS",),
-        flags=("--gpus",),
-        value="0,2",
-        summary="GPUs, one for each rank; ranks share a GPU that is listed twice.",
-    ),
-    Setting(
-        field="mixed_precision",
-        check=checks.choice(*PRECISIONS),
-        read=checks.read_lower,
-        argument="mixed_precision",
-        variables=("NOTEBOOK_ACCEL_MIXED_PRECISION", "ACCELERATE_MIXED_PRECISION"),
-        flags=("--mixed-precision",),
-        value="NAME",
-        choices=PRECISIONS,
-        summary="The precision of every Accelerator on the ranks. Default: no.",
-    ),
-    Setting(
-        field="gradient_accumulation_steps",
-        check=checks.integer(1),
-        read=checks.read_number,
-        variables=("NOTEBOOK_ACCEL_GRADIENT_ACCUMULATION_STEPS", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"),
-        flags=("--gradient-accumulation-steps", "--gradient-accumulation"),
-        value="N",
-        summary="Batches over which gradients accumulate. Default: 1.",
-    ),
-    Setting(
-        field="strategy",
-        check=checks.choice(*STRATEGIES),
-        read=checks.read_lower,
-        variables=("NOTEBOOK_ACCEL_STRATEGY",),
-        flags=("--strategy",),
-        value="NAME",
-        choices=STRATEGIES,
-        summary="ddp: every rank has the whole model; fsdp: a shard; spmd: one rank for a whole TPU. Default: ddp.",
-    ),
-    Setting(
-        field="env",
-        check=checks.environment,
-        argument="env",
-        flags=("--env",),
-        value="NAME=VALUE",
-        summary="An environment variable for the ranks; may be given more than once.",
-    ),
-    Setting(
-        field="dynamo_backend",
-        check=checks.word,
-        read=checks.read_lower,
-        variables=("NOTEBOOK_ACCEL_DYNAMO_BACKEND", "ACCELERATE_DYNAMO_BACKEND"),
-    ),
-    Setting(
-        field="debug",
-        check=checks.flag,
-        read=checks.read_flag,
-        variables=("NOTEBOOK_ACCEL_DEBUG", "ACCELERATE_DEBUG_MODE"),
-    ),
-    Setting(
-        field="cluster",
-        check=checks.cluster,
-        argument="cluster",
-        variables=("NOTEBOOK_ACCEL_CLUSTER",),
-        flags=("--cluster",),
-        value="ADDRESS",
-        choices=("auto",),
-        summary="Machines of a Ray cluster: auto, ray://HOST:10001 or HOST:6379.",
-    ),
-    Setting(
-        field="num_nodes",
-        check=checks.integer(1),
-        read=checks.read_number,
-        argument="num_nodes",
-        variables=("NOTEBOOK_ACCEL_NUM_NODES",),
-        flags=("--num-nodes", "--nodes"),
-        value="N",
-        summary="The number of machines. Default: 1.",
-    ),
-    Setting(
-        field="insecure",
-        check=checks.flag,
-        read=checks.read_flag,
-        argument="insecure",
-        variables=("NOTEBOOK_ACCEL_INSECURE",),
-    ),
-    Setting(
-        field="node_rank",
-        check=checks.integer(0),
-        read=checks.read_number,
-        argument="node_rank",
-        variables=("NOTEBOOK_ACCEL_NODE_RANK",),
-    ),
-    Setting(
-        field="master_addr",
-        check=checks.address,
-        argument="master_addr",
-        variables=("NOTEBOOK_ACCEL_MASTER_ADDR",),
-    ),
-    Setting(field="rdzv_backend", check=checks.rendezvous, argument="rdzv_backend"),
-    Setting(field="port", check=checks.port, argument="use_port", variables=("NOTEBOOK_ACCEL_PORT",)),
-    Setting(field="run_id", check=checks.word, argument="rdzv_id"),
-    Setting(field="join_timeout", check=checks.join_timeout, argument="rdzv_conf"),
-    Setting(
-        field="max_restarts",
-        check=checks.integer(0),
-        read=checks.read_number,
-        argument="max_restarts",
-        variables=("NOTEBOOK_ACCEL_MAX_RESTARTS",),
-    ),
-    Setting(field="heartbeat", check=checks.seconds, argument="monitor_interval"),
-    Setting(field="label", check=checks.label, argument="log_line_prefix_template"),
-    Setting(
-        field="timeout",
-        check=checks.seconds,
-        read=checks.read_seconds,
-        argument="timeout",
-        variables=("NOTEBOOK_ACCEL_TIMEOUT",),
-    ),
-    Setting(
-        field="stall_after",
-        check=checks.optional_seconds,
-        read=checks.read_optional_seconds,
-        argument="stall_after",
-        variables=("NOTEBOOK_ACCEL_STALL_AFTER",),
-    ),
-)
-BY_ARGUMENT = {setting.argument: setting for setting in SETTINGS if setting.argument}
+_DEFAULTS = LaunchConfig()
+SETTINGS = {
+    each.name: replace(row, field=each.name, default=getattr(_DEFAULTS, each.name))
+    for each in fields(LaunchConfig)
+    for row in getattr(each.type, "__metadata__", ())
+}
+"""The row of each setting, by field of `LaunchConfig`."""

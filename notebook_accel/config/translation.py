@@ -7,27 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from notebook_accel.config.keys import DISTRIBUTED, FSDP1_KEYS
-from notebook_accel.config.settings import LaunchConfig
+from notebook_accel.config.settings import SETTINGS, LaunchConfig
 from notebook_accel.errors import ConfigurationError
 
-_DIRECT_KEYS = {
-    "mixed_precision": "mixed_precision",
-    "device": "device",
-    "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "num_machines": "num_nodes",
-    "cluster": "cluster",
-    "insecure": "insecure",
-    "machine_rank": "node_rank",
-    "main_process_ip": "master_addr",
-    "main_process_port": "port",
-    "rdzv_backend": "rdzv_backend",
-    "max_restarts": "max_restarts",
-    "debug": "debug",
-    "enable_cpu_affinity": "cpu_affinity",
-    "env": "env",
-    "dynamo_backend": "dynamo_backend",
-}
-"""Keys whose value is the value of a field, unchanged."""
+_SAME = [row for row in SETTINGS.values() if row.key and row.field != "num_processes"]
+"""Settings whose value is the value of their key, unchanged."""
 
 
 def to_fields(keys: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
@@ -42,9 +26,9 @@ def to_fields(keys: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
         found[name] = (value, "distributed_type")
     if keys.get("use_cpu"):
         _set(found, "device", "cpu", "use_cpu")
-    for key, name in _DIRECT_KEYS.items():
-        if keys.get(key) is not None:
-            _set(found, name, keys[key], key)
+    for row in _SAME:
+        if keys.get(row.key) is not None:
+            _set(found, row.field, keys[row.key], row.key)
     if keys.get("num_processes") is not None:
         _set(found, "num_processes", _processes_per_launch(keys), "num_processes")
     if keys.get("gpu_ids") is not None:
@@ -105,11 +89,11 @@ class SourcedValue:
 
 def from_config(config: LaunchConfig) -> dict[str, SourcedValue]:
     """The keys of a file that would set this configuration."""
-    default = LaunchConfig()
     keys: dict[str, tuple[Any, str]] = {
-        key: (getattr(config, name), name)
-        for key, name in _DIRECT_KEYS.items()
-        if name in config.sources or getattr(config, name) != getattr(default, name)
+        row.key: (value, row.field)
+        for row in _SAME
+        for value in [getattr(config, row.field)]
+        if row.field in config.sources or value != row.default
     }
     if config.num_processes is not None:
         nodes = 1 if config.cluster else config.num_nodes

@@ -11,8 +11,7 @@ import torch
 
 from notebook_accel import notebook_launcher
 from notebook_accel.config import LaunchConfig
-from notebook_accel.config.call_arguments import from_call
-from notebook_accel.config.checks import call as check_call
+from notebook_accel.config.call_arguments import check_call, from_call
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.errors import ConfigurationError
 

@@ -11,7 +11,7 @@ import click
 
 from notebook_accel import hardware
 from notebook_accel.cli.config import questions
-from notebook_accel.config import LaunchConfig, file, keys
+from notebook_accel.config import LaunchConfig, click_options, file, keys
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.resolve import base_layers
 from notebook_accel.config.translation import from_config
@@ -19,21 +19,11 @@ from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.preview import preview
 
-_SHOWN = [name for name, key in keys.KEYS.items() if key.summary]
+_SHOWN = {row.key: row for row in keys.KEYS.values() if row.config}
 """Keys that have an option. They are shown even if they are not set."""
-_UNSET = {
-    "num_processes": "as found",
-    "mixed_precision": "no",
-    "distributed_type": "as found",
-    "use_cpu": "false",
-    "gpu_ids": "all",
-    "gradient_accumulation_steps": "1",
-    "num_machines": "1",
-    "cluster": "none",
-    "dynamo_backend": "no",
-    "debug": "false",
-}
-"""The text shown for a key that is not set."""
+_OPTIONS: list[click.Parameter] = [
+    click_options.option(click_options.spellings(name), row.kind, row.help) for name, row in _SHOWN.items()
+]
 F = Callable[..., Any]
 
 
@@ -47,19 +37,11 @@ def _file_option(function: F) -> F:
     )(function)
 
 
-def _setting_options(function: F) -> F:
-    for name in reversed(_SHOWN):
-        spellings = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
-        function = click.option(*spellings, name, metavar="VALUE", help=keys.KEYS[name].summary)(function)
-    return function
-
-
-@click.group(invoke_without_command=True)
+@click.group(invoke_without_command=True, params=_OPTIONS)
 @_file_option
 @click.option(
     "--yes", "-y", is_flag=True, help="Do not prompt: use the options, and the detected hardware for the rest."
 )
-@_setting_options
 @click.pass_context
 def command(context: click.Context, /, path: Path | None, yes: bool, **given: str | None) -> None:
     """Prompt for the settings of this machine, and save them.
@@ -147,10 +129,7 @@ def update(parent: Path | None, path: Path | None) -> None:
 
 def _checked(texts: Mapping[str, str]) -> dict[str, Any]:
     """Parses and checks values from the command line."""
-    found = {
-        key: keys.check(key, keys.KEYS[key].read(text) if key in keys.KEYS else text, key)
-        for key, text in texts.items()
-    }
+    found = {key: keys.check(key, text, key) for key, text in texts.items()}
     keys.refuse_fsdp1_keys(found)
     return found
 
@@ -207,7 +186,10 @@ def _preview(config: LaunchConfig) -> str:
 
 
 def _value_and_source(found: Mapping[str, Any], name: str) -> tuple[str, str]:
-    return (_text(found[name].value), found[name].source) if name in found else (_UNSET.get(name, "–"), "default")
+    if name in found:
+        return _text(found[name].value), found[name].source
+    default = _SHOWN[name].default
+    return "as found" if default is None else _text(default) or "none", "default"
 
 
 def _text(value: Any) -> str:

@@ -111,7 +111,7 @@ def _ask(key: str, text: str, offered: Any, most: int | None) -> Any:
 
     def checked(answer: Any) -> Any:
         try:
-            value = keys.check(key, keys.KEYS[key].read(str(answer)), key)
+            value = keys.check(key, str(answer), key)
         except ConfigurationError as error:
             raise click.UsageError(str(error)) from None
         if most is not None and value > most:

@@ -7,8 +7,9 @@ from typing import Any, NoReturn
 import click
 
 from notebook_accel.cli.launch.agent_process import Agent
-from notebook_accel.cli.launch.options import FLAG, GROUPS, OPTIONS, TRUTH, Option
+from notebook_accel.cli.launch.options import GROUPS, OPTIONS, Option
 from notebook_accel.cli.launch.unsupported_options import alternative
+from notebook_accel.config import click_options
 
 
 class _Launch(click.Command):
@@ -24,37 +25,23 @@ class _Launch(click.Command):
             raise click.UsageError(f"{error.option_name} is not supported: {instead}", ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        shown = {option.name: param for option in OPTIONS for param in self.params if param.name == option.name}
         for group in GROUPS:
-            rows = [_row(option, shown[option.name]) for option in OPTIONS if option.group == group and not option.moot]
+            rows = [_row(option) for option in OPTIONS if option.group == group and option.help]
             if group == GROUPS[0]:
                 rows.append(("-h, --help", "Show this message and exit."))
             with formatter.section(group):
                 formatter.write_dl(rows)
 
 
-def _row(option: Option, param: click.Parameter) -> tuple[str, str]:
+def _row(option: Option) -> tuple[str, str]:
     names = f"-{option.short}, --{option.name}" if option.short else f"--{option.name}"
-    if option.type != FLAG:
-        names += f" {param.metavar or _metavar(option)}"
-    return names, option.help
-
-
-def _metavar(option: Option) -> str:
-    if isinstance(option.type, tuple):
-        return "|".join(option.type)
-    return {int: "NUMBER", float: "SECONDS", TRUTH: "true|false"}.get(option.type, "NAME")
+    return names if option.is_flag else f"{names} {option.kind.placeholder}", option.help
 
 
 def _param(option: Option) -> click.Option:
     """The option for the command's parser."""
-    names = dict.fromkeys([f"--{option.name}", f"--{option.name.replace('_', '-')}"])
-    declared = [*([f"-{option.short}"] if option.short else []), *names, option.name]
-    if option.type == FLAG:
-        return click.Option(declared, is_flag=True, default=None)
-    kinds = {int: click.INT, float: click.FLOAT, TRUTH: click.BOOL}
-    kind = click.Choice(option.type, False) if isinstance(option.type, tuple) else kinds.get(option.type, click.STRING)
-    return click.Option(declared, type=kind, multiple=option.several, default=None, metavar=option.metavar)
+    names = [*([f"-{option.short}"] if option.short else []), *click_options.spellings(option.name)]
+    return click_options.option(names, option.kind, option.help, flag=option.is_flag, several=option.several)
 
 
 @click.pass_obj

@@ -1,15 +1,17 @@
 """The options of `notebook-accel launch`, one row each, under the names of Hugging Face's `accelerate launch`.
 
-Only the row describes an option: the parser, the help page and the command line of torch's launcher are made from it.
-Options that are settings, under the names that they have in the file, become a layer (`option_layer.py`).
+The parser and the help page are made from these rows. Options that are settings come from the rows of the settings
+(`config/settings.py`, `config/keys.py`), and become a layer (`option_layer.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from notebook_accel.config import PRECISIONS
-from notebook_accel.config.keys import COMPILER_MODES, COMPILERS, RENDEZVOUS_BACKENDS, STATE_DICTS, WRAPPINGS
+from notebook_accel.config import kinds
+from notebook_accel.config.keys import KEYS
+from notebook_accel.config.kinds import Kind
+from notebook_accel.config.row import Setting
 
 GENERAL = "General"
 HARDWARE = "Hardware"
@@ -18,9 +20,6 @@ DISTRIBUTED = "Distributed"
 FSDP = "FSDP"
 NOTEBOOK = "Notebooks"
 GROUPS = (GENERAL, HARDWARE, RESOURCES, DISTRIBUTED, FSDP, NOTEBOOK)
-
-FLAG = "flag"
-TRUTH = "true or false"
 
 
 @dataclass(frozen=True)
@@ -31,151 +30,90 @@ class Option:
     """Written with underscores; dashes are also accepted."""
     group: str
     help: str
-    type: str | type | tuple[str, ...] = str
-    """`FLAG` takes no value, `TRUTH` takes true or false; a tuple lists the choices."""
-    metavar: str | None = None
+    """Empty, and not on the help page, for a choice that FSDP2 does not have: only a value without effect is accepted."""
+    kind: Kind = kinds.flag
+    is_flag: bool = True
+    """Whether it takes no value."""
     short: str = ""
-    torch: str = ""
-    """The option of torch's launcher that gets its value."""
     only_with: str = ""
     """Another option without which this one has no effect."""
     several: bool = False
     """Whether it may be given more than once."""
-    moot: bool = False
-    """A choice that FSDP2 does not have. Only a value without effect is accepted; the help does not list it."""
+    key: str = ""
+    """The key of the file that it sets; empty if it is not a setting."""
 
 
-def _fsdp(
-    name: str,
-    help: str = "",
-    type: str | type | tuple[str, ...] = str,
-    metavar: str | None = None,
-    *,
-    moot: bool = False,
-) -> Option:
-    """An option for sharding."""
-    return Option(name, FSDP, help, type, metavar=metavar, only_with="use_fsdp", moot=moot)
+def _with_value(name: str, group: str, help: str, kind: Kind, short: str = "", only_with: str = "") -> Option:
+    return Option(name, group, help, kind, is_flag=False, short=short, only_with=only_with)
 
 
-def _dynamo(name: str, help: str, type: str | tuple[str, ...]) -> Option:
-    """An option for compiling."""
-    return Option(name, RESOURCES, help, type, only_with="dynamo_backend")
+def _text(placeholder: str) -> Kind:
+    return replace(kinds.text, placeholder=placeholder)
 
 
-OPTIONS = (
-    Option("config_file", GENERAL, "Settings to use instead of the saved ones.", metavar="FILE"),
-    Option("module", GENERAL, "The script is a module, as with `python -m`.", FLAG, short="m"),
-    Option("no_python", GENERAL, "The script is a program of its own, run without Python.", FLAG),
-    Option("quiet", GENERAL, "Show only the output of the script.", FLAG, short="q"),
-    Option(
-        "debug",
-        GENERAL,
-        "Check before each collective that all ranks have the same shapes. Slower.",
-        FLAG,
-    ),
-    Option("cpu", HARDWARE, "Use the CPU, even if there are accelerators.", FLAG),
-    Option("multi_gpu", HARDWARE, "Fail unless there are several GPUs.", FLAG),
-    Option(
-        "mixed_precision",
-        RESOURCES,
-        "The precision in which the ranks' Accelerators compute.",
-        PRECISIONS,
+_OWN = (
+    _with_value("config_file", GENERAL, "Settings to use instead of the saved ones.", _text("FILE")),
+    Option("module", GENERAL, "The script is a module, as with `python -m`.", short="m"),
+    Option("no_python", GENERAL, "The script is a program of its own, run without Python."),
+    Option("quiet", GENERAL, "Show only the output of the script.", short="q"),
+    Option("multi_gpu", HARDWARE, "Fail unless there are several GPUs."),
+    _with_value(
+        "num_cpu_threads_per_process", RESOURCES, "CPU threads of each rank (OMP_NUM_THREADS).", kinds.integer(1)
     ),
     Option(
-        "num_processes",
-        RESOURCES,
-        "Ranks on all machines together. By default one per GPU; without GPUs, one per core, up to 4.",
-        int,
+        "same_network", DISTRIBUTED, "All machines are on one network. This is always required.", key="same_network"
     ),
-    Option("num_machines", RESOURCES, "Machines that take part; run the same command on each.", int),
-    Option("num_cpu_threads_per_process", RESOURCES, "CPU threads of each rank (OMP_NUM_THREADS).", int),
-    Option("enable_cpu_affinity", RESOURCES, "Bind each rank to the cores close to its GPU.", FLAG),
-    Option(
-        "gradient_accumulation_steps",
-        RESOURCES,
-        "Batches per optimizer step of the ranks' Accelerators.",
-        int,
-    ),
-    Option(
-        "dynamo_backend",
-        RESOURCES,
-        "Compile prepared models with this backend of torch.compile.",
-        COMPILERS,
-    ),
-    _dynamo("dynamo_mode", "The mode of torch.compile.", COMPILER_MODES),
-    _dynamo("dynamo_use_fullgraph", "Fail if a model can't be compiled as a single graph.", FLAG),
-    _dynamo("dynamo_use_dynamic", "Compile for dynamic shapes.", FLAG),
-    Option("gpu_ids", DISTRIBUTED, "GPUs to use here, such as 0,2, as torch numbers them; or all.", metavar="LIST"),
-    Option("same_network", DISTRIBUTED, "All machines are on one network. This is always required.", FLAG),
-    Option("machine_rank", DISTRIBUTED, "Which of the machines this is, from 0.", int),
-    Option("main_process_ip", DISTRIBUTED, "Address of the machine with rank 0.", metavar="HOST"),
-    Option("main_process_port", DISTRIBUTED, "Port of the rendezvous; on one machine, 0 for any free port.", int),
-    Option(
-        "rdzv_backend", DISTRIBUTED, "Rendezvous of several machines; c10d needs no machine_rank.", RENDEZVOUS_BACKENDS
-    ),
-    Option("rdzv_conf", DISTRIBUTED, "More settings of the rendezvous: timeout=900,…", metavar="KEY=VALUE,…"),
-    Option(
-        "max_restarts",
+    _with_value(
+        "rdzv_conf",
         DISTRIBUTED,
-        "How many times all ranks are restarted after a failure.",
-        int,
-        torch="max_restarts",
+        "More settings of the rendezvous: timeout=900,…",
+        kinds.pattern(r"[^=,]+=[^=,]+(,[^=,]+=[^=,]+)*", "pairs such as timeout=900,join_timeout=600", "KEY=VALUE,…"),
     ),
-    Option(
-        "monitor_interval",
-        DISTRIBUTED,
-        "Seconds between two checks of the ranks.",
-        float,
-        torch="monitor_interval",
-    ),
-    Option(
+    _with_value("monitor_interval", DISTRIBUTED, "Seconds between two checks of the ranks.", kinds.seconds),
+    _with_value(
         "tee",
         DISTRIBUTED,
         "Label output by rank: 1 stdout, 2 stderr, 3 both; 0:3,1:1 by rank. With --log_dir, also save it.",
-        metavar="STREAMS",
+        kinds.pattern(
+            r"[0-3]|(\d:[0-3],)*\d:[0-3]", "1 for stdout, 2 for stderr, 3 for both, or by rank as in 0:3,1:1", "STREAMS"
+        ),
         short="t",
-        torch="tee",
     ),
+    _with_value("log_dir", DISTRIBUTED, "Folder for the output that --tee shows.", _text("FOLDER"), only_with="tee"),
+    _with_value("role", DISTRIBUTED, "A name for the ranks, in labels and messages.", _text("NAME")),
+    Option("use_fsdp", FSDP, "Shard models over the ranks (FSDP2)."),
     Option(
-        "log_dir",
-        DISTRIBUTED,
-        "Folder for the output that --tee shows.",
-        metavar="FOLDER",
-        torch="log_dir",
-        only_with="tee",
+        "fsdp_activation_checkpointing_offload",
+        FSDP,
+        "",
+        is_flag=False,
+        only_with="use_fsdp",
+        key="fsdp_activation_checkpointing_offload",
     ),
-    Option("role", DISTRIBUTED, "A name for the ranks, in labels and messages.", torch="role"),
-    Option("use_fsdp", FSDP, "Shard models over the ranks (FSDP2).", FLAG),
-    _fsdp("fsdp_version", "Only 2 is supported.", int),
-    _fsdp(
-        "fsdp_reshard_after_forward",
-        "Whether to free a layer's parameters after its forward pass.",
-        metavar="true|false|STRATEGY",
-    ),
-    _fsdp(
-        "fsdp_sharding_strategy",
-        "The name in FSDP1: FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD.",
-        metavar="STRATEGY",
-    ),
-    _fsdp("fsdp_offload_params", "Whether to keep parameters and optimizer states in the host's memory.", TRUTH),
-    _fsdp("fsdp_auto_wrap_policy", "How to find the layers to shard.", WRAPPINGS),
-    _fsdp("fsdp_transformer_layer_cls_to_wrap", "Classes of these layers, separated by commas.", metavar="CLASSES"),
-    _fsdp("fsdp_min_num_params", "Minimum number of parameters for SIZE_BASED_WRAP.", int),
-    _fsdp("fsdp_state_dict_type", "How checkpoints are written.", STATE_DICTS),
-    _fsdp("fsdp_activation_checkpointing", "Whether to recompute activations in the backward pass.", TRUTH),
-    _fsdp("fsdp_backward_prefetch", moot=True),
-    _fsdp("fsdp_forward_prefetch", moot=True),
-    _fsdp("fsdp_use_orig_params", moot=True),
-    _fsdp("fsdp_sync_module_states", moot=True),
-    _fsdp("fsdp_cpu_ram_efficient_loading", moot=True),
-    _fsdp("fsdp_activation_checkpointing_offload", moot=True),
     Option(
         "cells",
         NOTEBOOK,
         "Run only cells with this tag; may be given more than once.",
-        metavar="tag:NAME",
+        _text("tag:NAME"),
+        is_flag=False,
         several=True,
     ),
-    Option("output", NOTEBOOK, "Save the notebook here, with the output of rank 0.", metavar="FILE"),
+    _with_value("output", NOTEBOOK, "Save the notebook here, with the output of rank 0.", _text("FILE")),
 )
+_ONLY_WITH = {"fsdp": "use_fsdp", "dynamo": "dynamo_backend"}
+
+
+def _of_setting(row: Setting) -> Option:
+    return Option(
+        row.option or row.key,
+        row.launch,
+        row.help,
+        row.kind,
+        is_flag=row.kind is kinds.flag and row.field != "fsdp",  # as in Accelerate
+        only_with=_ONLY_WITH.get(row.field, ""),
+        key=row.key,
+    )
+
+
+OPTIONS = (*_OWN, *(_of_setting(row) for row in KEYS.values() if row.launch))
 BY_NAME = {option.name: option for option in OPTIONS}

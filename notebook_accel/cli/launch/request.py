@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from notebook_accel.cli.launch import option_layer
-from notebook_accel.cli.launch.options import OPTIONS
 from notebook_accel.cli.launch.program import program
 from notebook_accel.cli.launch.rendezvous import rendezvous
 from notebook_accel.config import LaunchConfig
@@ -108,11 +107,8 @@ def make(
 
 def _torch_options(options: Mapping[str, Any], config: LaunchConfig) -> list[str]:
     values = {**options, "max_restarts": config.max_restarts or None}
-    return [
-        f"--{option.torch.replace('_', '-')}={values[option.name]}"
-        for option in OPTIONS
-        if option.torch and values.get(option.name) is not None
-    ]
+    names = ("max_restarts", "monitor_interval", "tee", "log_dir", "role")
+    return [f"--{name.replace('_', '-')}={values[name]}" for name in names if values.get(name) is not None]
 
 
 def _cpu_binding(planned: Plan) -> tuple[tuple[str, ...], str]:

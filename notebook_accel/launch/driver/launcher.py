@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from notebook_accel import hardware
-from notebook_accel.config import checks
-from notebook_accel.config.call_arguments import unset
+from notebook_accel.config.call_arguments import check_call, check_detach, unset
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver import attach
@@ -104,8 +103,8 @@ def notebook_launcher(
         KeyboardInterrupt: The notebook was interrupted. The ranks are interrupted too, and have 5 seconds to end.
     """
     settings = resolve(locals())  # picks what is a setting by its name
-    call = checks.call(function, args, kwargs)
-    checks.detach(detach, block)
+    call = check_call(function, args, kwargs)
+    check_detach(detach, block)
     open_view = front_end.current.choose_view()
     environ = {**os.environ, **settings.env}
     found = hardware.detect(environ)

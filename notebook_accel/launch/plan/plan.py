@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from notebook_accel.config import LaunchConfig, checks
+from notebook_accel.config import LaunchConfig, kinds
 from notebook_accel.config.layers import check_precision
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import Hardware
@@ -101,7 +101,7 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
         raise ConfigurationError(f"insecure=True{config.cite('insecure')} has no effect without cluster=")
     if config.num_nodes > 1 and config.rdzv_backend != "static":
         raise ConfigurationError(
-            checks.explain_unavailable_rendezvous("rdzv_backend", config.rdzv_backend) + config.cite("rdzv_backend")
+            kinds.explain_unavailable_rendezvous("rdzv_backend", config.rdzv_backend) + config.cite("rdzv_backend")
         )
     tpus.check_engine(engine.name, devices.kind(config, hardware))
     planned = _make_here(config, hardware, engine.name, engine.max_ranks)

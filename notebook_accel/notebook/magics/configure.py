@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections import ChainMap
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from notebook_accel import hardware
-from notebook_accel.config import environment_variables, file, resolve
+from notebook_accel.config import environment_variables, file, kinds, resolve
 from notebook_accel.config.layers import Layer, merge
-from notebook_accel.config.settings import SETTINGS, Setting
+from notebook_accel.config.row import Setting
+from notebook_accel.config.settings import SETTINGS
 from notebook_accel.config.translation import from_config
 from notebook_accel.errors import ConfigurationError, did_you_mean
 from notebook_accel.launch.plan import plan
@@ -25,15 +27,15 @@ MAGIC = "%accelerate"
 
 def _option(setting: Setting) -> Option:
     return Option(
-        flags=setting.flags,
-        summary=setting.summary,
-        value=setting.value,
-        choices=setting.choices,
-        repeats=setting.field == "env",
+        flags=setting.magic,
+        summary=setting.help,
+        value=setting.kind.placeholder,
+        choices=setting.kind.choices,
+        repeats=setting.kind is kinds.environment,
     )
 
 
-_SETTING = {_option(each).name: each for each in SETTINGS if each.flags}
+_SETTING = {_option(each).name: each for each in SETTINGS.values() if each.magic}
 OPTIONS = (
     *(_option(each) for each in _SETTING.values()),
     Option(flags=("--save",), summary="Writes the notebook's settings to the configuration file."),
@@ -91,18 +93,11 @@ def _layer(given: Mapping[str, Sequence[str]]) -> Layer:
         setting = _SETTING.get(name)
         if setting is None:  # --save and --reset
             continue
-        flag = setting.flags[-1]
-        read = dict(map(_pair, texts)) if setting.field == "env" else setting.read(texts[0])
-        values[setting.field] = setting.check(flag, read)
+        flag = setting.magic[-1]
+        parsed = [setting.kind.parse(flag, text) for text in texts]
+        values[setting.field] = dict(ChainMap(*parsed[::-1])) if setting.kind is kinds.environment else parsed[0]
         places[setting.field] = f"{MAGIC} {flag}"
     return Layer("magic", values, places)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigurationError(f"--env {text} has no value: write --env NAME=VALUE")
-    return name, value
 
 
 def _plan(layer: Layer, *, saving: bool) -> Plan:

@@ -131,10 +131,9 @@ def _who(pid: int) -> str:
 
 def _settings(config: LaunchConfig, planned: Plan | None) -> list[list[str]]:
     rows = []
-    for setting in SETTINGS:
-        if setting.flags or setting.field in config.sources:
-            value = _value(setting.field, getattr(config, setting.field), planned)
-            rows.append([setting.field, value, _source(config, setting.field)])
+    for name, row in SETTINGS.items():
+        if row.magic or name in config.sources:
+            rows.append([name, _value(name, getattr(config, name), planned), _source(config, name)])
     if config.fsdp:
         words = ", ".join(f"{name}: {value}" for name, value in config.fsdp.items())
         rows.append(["fsdp", words, _source(config, "fsdp")])

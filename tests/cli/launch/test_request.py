@@ -245,7 +245,7 @@ def test_what_is_no_notebook_is_refused(tmp_path: Path, content: str, says: str)
         ("train.py", {"output": "a.ipynb"}, "only notebooks"),
         ("train.py", {"fsdp_version": 2}, "--fsdp_version has no effect without --use_fsdp"),
         ("train.py", {"log_dir": "x"}, "--log_dir has no effect without --tee"),
-        ("train.py", {"use_fsdp": True, "fsdp_forward_prefetch": "true"}, "FSDP2 does not have this choice"),
+        ("train.py", {"use_fsdp": True, "fsdp_forward_prefetch": "true"}, "FSDP2, which has no such choice"),
         ("train.py", {"num_processes": 0}, "at least 1"),
         ("train.py", {"num_machines": 2, "machine_rank": 2}, "the ranks of the machines are 0 to 1"),
         ("train.py", {"machine_rank": 1}, "the ranks of the machines are 0 to 0"),
