@@ -57,10 +57,10 @@ class _Commands(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
-def main() -> None:
-    r"""Distributed PyTorch training, from a notebook or from here.
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    help="""Distributed PyTorch training, from a notebook or from here.
 
     \b
     notebook-accel config          prompts for settings, and saves them
@@ -70,7 +70,11 @@ def main() -> None:
 
     \b
     eval "$(_NOTEBOOK_ACCEL_COMPLETE=bash_source notebook-accel)"
-    """
+    """,
+)
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+def main() -> None:
+    """Runs before a command."""
 
 
 def run(agent: Agent | None) -> NoReturn:

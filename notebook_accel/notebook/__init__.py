@@ -1,6 +1,6 @@
 """All code that depends on IPython or Jupyter. It runs in the kernel, except `cells/on_rank/`, which runs in the ranks.
 
-    magics/  ─ `%accelerate`: settings, status, and the table of its subcommands (magics/subcommands.py)
+    magics/  ─ `%accelerate`: settings, status, and the table of its subcommands (magics/command.py)
     cells/   ─ `%%accelerate`: cells on persistent ranks
     ipython/ ─ the front end for IPython: output, cell numbers, tracebacks, completion, preloading
     views/   ─ how a job is drawn below its cell; the table of views is in views/__init__.py

@@ -30,7 +30,7 @@ class Option:
     """Written with underscores; dashes are also accepted."""
     group: str
     help: str
-    """Empty, and not on the help page, for a choice that FSDP2 does not have: only a value without effect is accepted."""
+    """Empty, and not on the help page, for what FSDP2 does not have: only values without effect are accepted."""
     kind: Kind = kinds.flag
     is_flag: bool = True
     """Whether it takes no value."""

@@ -6,15 +6,13 @@ import ast
 import contextvars
 import keyword
 import re
-import shlex
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.macro import Macro
 
-from notebook_accel.errors import ConfigurationError, RankError, RankFailure
+from notebook_accel.errors import RankError, RankFailure
 from notebook_accel.events import Phase
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests, catch_sigint
@@ -28,11 +26,11 @@ from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells import free_names
 from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.cells.cell_messages import Cell, Reply, Variable
-from notebook_accel.notebook.cells.cell_options import OPTIONS
+from notebook_accel.notebook.cells.cell_options import CellArguments, command
 from notebook_accel.notebook.cells.on_rank import worker
 from notebook_accel.notebook.cells.persistent import PersistentRanks
 from notebook_accel.notebook.cells.rank_selection import parse_ranks
-from notebook_accel.notebook.ipython import magic_options
+from notebook_accel.notebook.ipython import magic_commands
 from notebook_accel.notebook.ipython.cell_numbers import number_of_current
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
         RankError: The cell failed on a rank.
         KeyboardInterrupt: It was interrupted.
     """
-    arguments = CellArguments.parse(line)
+    arguments: CellArguments = magic_commands.run(command, _MAGIC, line)
     session = sessions.current(shell)
     source, text, filename = _compile_names(shell, line, body)
     ranks = session.ready(arguments.size)
@@ -80,51 +78,6 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
     context = contextvars.copy_context()  # prints below the cell that started the job
     threading.Thread(target=context.run, args=(run,), name=f"accelerate {run.job.name}", daemon=True).start()
     return run.job
-
-
-@dataclass(frozen=True)
-class CellArguments:
-    """The parsed options of the magic's line."""
-
-    size: int | None
-    ranks: str | None
-    show: str | None
-    name: str | None
-    block: bool
-
-    @classmethod
-    def parse(cls, line: str) -> CellArguments:
-        """Parses the line.
-
-        Raises:
-            ConfigurationError: It is not valid.
-        """
-        try:
-            found, rest = magic_options.parse(_MAGIC, OPTIONS, shlex.split(line))
-        except ValueError as error:
-            raise ConfigurationError(f"%%accelerate {line}: {error}") from None
-        if rest:
-            raise ConfigurationError(
-                f"%%accelerate takes only options, not {rest[0]!r}: write the code to run below this line; "
-                f"subcommands take a single percent sign, as in `%accelerate {rest[0]}`"
-            )
-        size = found.get("num_processes", [None])[0]
-        if size is not None and not (size.isdecimal() and int(size)):
-            raise ConfigurationError(f"-n {size}: expected a number of ranks, such as -n 2")
-        name = found.get("as", [None])[0]
-        if name is not None and not name.isidentifier():
-            raise ConfigurationError(f"--as {name}: expected the name of a variable")
-        return cls(
-            size=None if size is None else int(size),
-            ranks=found.get("ranks", [None])[0],
-            show=found.get("show", [None])[0],
-            name=name,
-            block="no_block" not in found,
-        )
-
-    def members(self, ranks: PersistentRanks) -> Sequence[int]:
-        """The ranks that run the cell."""
-        return list(ranks.members) if self.ranks is None else parse_ranks("--ranks", self.ranks, ranks.size)
 
 
 class _CellRun:

@@ -1,11 +1,64 @@
-"""The options of `%%accelerate`."""
+"""The click command of `%%accelerate`: its options, and what a line of them means."""
 
-from notebook_accel.notebook.ipython.magic_options import Option
+from __future__ import annotations
 
-OPTIONS = (
-    Option(flags=("-n", "--num-processes"), value="N", summary="The number of ranks; a new number restarts them."),
-    Option(flags=("--ranks",), value="RANKS", summary="Only these ranks run the cell: 0,2-3."),
-    Option(flags=("--show",), value="RANKS", summary="Ranks whose figures and tables are shown; by default the first."),
-    Option(flags=("--as",), value="NAME", summary="Keeps the value of the last expression, a list by rank, as NAME."),
-    Option(flags=("--no-block",), summary="Runs the cell in the background; its value is a Job."),
-)
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.notebook.cells.persistent import PersistentRanks
+from notebook_accel.notebook.cells.rank_selection import parse_ranks
+from notebook_accel.notebook.ipython.magic_commands import MagicCommand
+
+
+@dataclass(frozen=True)
+class CellArguments:
+    """The parsed options of a line."""
+
+    size: int | None
+    ranks: str | None
+    show: str | None
+    name: str | None
+    block: bool
+
+    def members(self, ranks: PersistentRanks) -> Sequence[int]:
+        """The ranks that run the cell."""
+        return list(ranks.members) if self.ranks is None else parse_ranks("--ranks", self.ranks, ranks.size)
+
+
+_HELP = """Runs a cell on every rank of a persistent group.
+
+\b
+%%accelerate -n 2
+model = accelerator.prepare(Net())       the ranks keep their variables from cell to cell
+model(data).mean()                       data is sent once, if the notebook has it and the ranks don't
+
+The first such cell starts the ranks. Each has `rank`, `world_size` and `device`, and a process group, so that plain
+torch.distributed and Accelerator() work at once. The value of the last expression is shown by rank, equal values
+once. An interrupt or an error ends the cell on all ranks, but the ranks keep running and keep their variables.
+"""
+
+
+@click.command(cls=MagicCommand, help=_HELP)
+@click.option("-n", "--num-processes", "size", metavar="N", help="The number of ranks; a new number restarts them.")
+@click.option("--ranks", metavar="RANKS", help="Only these ranks run the cell: 0,2-3.")
+@click.option("--show", metavar="RANKS", help="Ranks whose figures and tables are shown; by default the first.")
+@click.option("--as", "name", metavar="NAME", help="Keeps the value of the last expression, a list by rank, as NAME.")
+@click.option("--no-block", is_flag=True, help="Runs the cell in the background; its value is a Job.")
+@click.argument("rest", nargs=-1, metavar="")
+def command(
+    size: str | None, ranks: str | None, show: str | None, name: str | None, no_block: bool, rest: tuple[str, ...]
+) -> CellArguments:
+    """Checks the options of a line."""
+    if rest:
+        raise ConfigurationError(
+            f"%%accelerate takes only options, not {rest[0]!r}: write the code to run below this line; "
+            f"subcommands take a single percent sign, as in `%accelerate {rest[0]}`"
+        )
+    if size is not None and not (size.isdecimal() and int(size)):
+        raise ConfigurationError(f"-n {size}: expected a number of ranks, such as -n 2")
+    if name is not None and not name.isidentifier():
+        raise ConfigurationError(f"--as {name}: expected the name of a variable")
+    return CellArguments(None if size is None else int(size), ranks, show, name, block=not no_block)

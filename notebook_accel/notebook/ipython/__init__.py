@@ -4,7 +4,7 @@
     cell_location.py ─ sends a thread's output below the cell that started it
     cell_numbers.py  ─ maps file names in tracebacks to cells such as `In[3]`
     tracebacks.py    ─ shortens errors, without the launcher's own frames
-    magic_options.py ─ options of magics: parsed, described and completed from a table; completion.py: the Tab key
+    magic_commands.py ─ click commands as magics: parsed, explained and completed; completion.py: the Tab key
     preload.py       ─ tells the fork server what the notebook has imported
 
 Start reading at `front_end.py`.

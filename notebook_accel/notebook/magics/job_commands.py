@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import click
 
-from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.attach import Jobs, JobSummary
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import duration, title
-
-if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
+from notebook_accel.notebook.ipython.magic_commands import MagicCommand
 
 
-def list_jobs(shell: InteractiveShell, words: list[str]) -> Jobs:
-    """Lists the last jobs."""
-    del shell
-    _refuse(words, "jobs")
+@click.command("jobs", cls=MagicCommand)
+def list_jobs() -> Jobs:
+    """Lists the last jobs of all notebooks."""
     return attach.jobs()
 
 
-def attach_job(shell: InteractiveShell, words: list[str]) -> Job:
-    """Shows a job again."""
-    del shell
-    _refuse(words[1:], f"attach {' '.join(words[:1])}")
-    return attach.attach(words[0] if words else None)
+def _ids(context: click.Context, param: click.Parameter, start: str) -> list[str]:
+    """The IDs of jobs, for the Tab key."""
+    del context, param
+    return [listed.id for listed in attach.jobs() if listed.id.startswith(start)]
 
 
-def complete(shell: InteractiveShell, words: list[str], prefix: str) -> list[str]:
-    """Completes the IDs of jobs."""
-    del shell, prefix
-    return [] if words else [listed.id for listed in attach.jobs()]
+@click.command("attach", cls=MagicCommand)
+@click.argument("job", required=False, metavar="[JOB]", shell_complete=_ids)
+def attach_job(job: str | None) -> Job:
+    """Shows a job again; the last one by default."""
+    return attach.attach(job)
 
 
 def running() -> list[str]:
@@ -42,8 +38,3 @@ def running() -> list[str]:
 def _line(listed: JobSummary) -> str:
     ranks = f"{listed.ranks} rank{'s' if listed.ranks > 1 else ''}"
     return f"{title(listed.name)} runs on {ranks} for {duration(listed.seconds)}: %accelerate attach {listed.id}"
-
-
-def _refuse(words: list[str], called: str) -> None:
-    if words:
-        raise ConfigurationError(f"%accelerate {called} takes no further arguments, but got {words[0]!r}")
