@@ -32,8 +32,6 @@ class Layer:
 
 COMMAND_LINE = "command line"
 """The name of the layer that the options of `notebook-accel launch` make."""
-_MERGED_BY_KEY = ("env", "fsdp", "dynamo")
-"""Fields that are mappings: a higher layer replaces single entries of them, not the whole."""
 _OVERRIDES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("device", lambda device: device != "cuda", ("gpus",)),
     ("gpus", lambda gpus: gpus is not None, ("device", "num_processes")),
@@ -79,7 +77,8 @@ def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         values["num_processes"] *= below.get("num_nodes", 1)  # with a cluster it counts the ranks on all nodes
     if "num_processes" in above and values.get("gpus"):
         values["gpus"] = values["gpus"][: above["num_processes"]]  # the first of those to choose from
-    joined = {name: {**values.get(name, {}), **above[name]} for name in _MERGED_BY_KEY if name in above}
+    # Of a mapping, a higher layer replaces single entries, not the whole.
+    joined = {name: {**values.get(name, {}), **each} for name, each in above.items() if isinstance(each, Mapping)}
     return {**values, **above, **joined}
 
 

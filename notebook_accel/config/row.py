@@ -28,6 +28,8 @@ class Setting:
     """The environment variable that users set."""
     rank_variable: str = ""
     """Accelerate's variable, which users may set too, and which each rank is given."""
+    python_only: bool = False
+    """Whether torch's launcher can't apply it, so that `notebook-accel launch` says that it passes it over."""
     magic: tuple[str, ...] = ()
     """Its option of `%accelerate`, with all its spellings, the usual one last."""
     key: str = ""

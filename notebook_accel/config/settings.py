@@ -185,6 +185,7 @@ class LaunchConfig:
             help="Whether to accept a cluster that requires no token.",
             argument="insecure",
             variable="NOTEBOOK_ACCEL_INSECURE",
+            python_only=True,
             key="insecure",
             unset=(False,),
         ),
@@ -277,7 +278,8 @@ class LaunchConfig:
     label: Annotated[str | None, Setting(kind=kinds.label, argument="log_line_prefix_template")] = None
     """A template for the label of output lines."""
     timeout: Annotated[
-        float | None, Setting(kind=kinds.seconds, argument="timeout", variable="NOTEBOOK_ACCEL_TIMEOUT")
+        float | None,
+        Setting(kind=kinds.seconds, argument="timeout", variable="NOTEBOOK_ACCEL_TIMEOUT", python_only=True),
     ] = None
     """Seconds that the whole launch may take."""
     stall_after: Annotated[
@@ -287,6 +289,7 @@ class LaunchConfig:
             argument="stall_after",
             none_is_given=True,
             variable="NOTEBOOK_ACCEL_STALL_AFTER",
+            python_only=True,
         ),
     ] = 60.0
     """Seconds without progress, while ranks wait for others, before a stall is reported; `None`: never."""

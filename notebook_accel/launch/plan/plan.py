@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from notebook_accel.config import LaunchConfig, kinds
 from notebook_accel.config.layers import check_precision
+from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import Hardware
 from notebook_accel.launch import engines
@@ -64,8 +65,6 @@ class Plan:
 
 TORCHRUN = "torchrun"
 """Stands for an engine where torch's elastic launcher starts the ranks."""
-_PYTHON_ALONE = ("timeout", "stall_after", "insecure")
-"""Settings that users may have in their environment but that torch's launcher can't apply."""
 _NO_AFFINITY = "enable_cpu_affinity applies only to notebook-accel launch; ranks launched from Python run on any core"
 
 
@@ -128,7 +127,9 @@ def make_for_torchrun(config: LaunchConfig, hardware: Hardware) -> Plan:
         hardware = replace(hardware, tpu=replace(hardware.tpu, unusable=hardware.tpu.unusable or why))
     planned = _make_here(config, hardware, TORCHRUN)
     capacity.check(planned.size, TORCHRUN, config.cite("num_processes"))
-    left = [f"{name}{config.cite(name)}" for name in _PYTHON_ALONE if name in config.sources]
+    left = [
+        f"{name}{config.cite(name)}" for name, row in SETTINGS.items() if row.python_only and name in config.sources
+    ]
     unheard = f"{' and '.join(left)}: ignored here, since only launches from Python use it" if left else ""
     return replace(planned, notice=_joined(planned.notice, unheard))
 

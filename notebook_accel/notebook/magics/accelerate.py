@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import NotebookAccelError
 from notebook_accel.notebook.ipython import completion, tracebacks
 
 if TYPE_CHECKING:
+    import click
     from IPython.core.interactiveshell import InteractiveShell
 
 NAME = "accelerate"
+_LINE, _CELL = f"%{NAME}", f"%%{NAME}"
 
 
 def register(shell: InteractiveShell) -> None:
@@ -24,9 +27,9 @@ def register(shell: InteractiveShell) -> None:
         """Runs a cell on every rank of a persistent group."""
         return run_cell(shell, line, body)
 
-    # IPython calls these for its help, so that pages are made when they are shown.
-    accelerate.getdoc = page  # type: ignore[attr-defined]
-    accelerate_cell.getdoc = cell_page  # type: ignore[attr-defined]
+    # IPython's help calls these, so that a page is made when it is shown.
+    accelerate.getdoc = partial(page, _LINE)  # type: ignore[attr-defined]
+    accelerate_cell.getdoc = partial(page, _CELL)  # type: ignore[attr-defined]
     ipython: Any = shell  # its type stubs lack many of its methods
     ipython.register_magic_function(accelerate, "line", NAME)
     ipython.register_magic_function(accelerate_cell, "cell", NAME)
@@ -40,6 +43,17 @@ def unregister(shell: InteractiveShell) -> None:
     completion.unregister(shell, COMPLETERS)
 
 
+# What is used only when a magic is used is imported then, among it click.
+
+
+def _command(magic: str) -> click.Command:
+    if magic == _CELL:
+        from notebook_accel.notebook.cells.cell_options import command
+    else:
+        from notebook_accel.notebook.magics.command import command
+    return command
+
+
 def run(shell: InteractiveShell, line: str) -> Any:
     """Runs a line `%accelerate …`: a subcommand, or options.
 
@@ -47,10 +61,9 @@ def run(shell: InteractiveShell, line: str) -> Any:
         NotebookAccelError: The line has an unknown word or option, or a value that cannot work.
     """
     from notebook_accel.notebook.ipython import magic_commands
-    from notebook_accel.notebook.magics.command import command
 
     try:
-        return magic_commands.run(command, f"%{NAME}", line, shell)
+        return magic_commands.run(_command(_LINE), _LINE, line, shell)
     except NotebookAccelError as error:
         tracebacks.shorten(error)  # the user can see the line
         raise
@@ -71,37 +84,19 @@ def run_cell(shell: InteractiveShell, line: str, body: str) -> Any:
         raise
 
 
-def complete(shell: InteractiveShell, words: list[str], prefix: str) -> list[str]:
-    """Completions at the cursor of a line."""
-    from notebook_accel.notebook.ipython import magic_commands
-    from notebook_accel.notebook.magics.command import command
-
-    return magic_commands.complete(command, shell, words, prefix)
-
-
-def complete_cell(shell: InteractiveShell, words: list[str], prefix: str) -> list[str]:
-    """Completions at the cursor of a cell's first line."""
-    from notebook_accel.notebook.cells.cell_options import command
+def complete(magic: str, shell: InteractiveShell, words: list[str], start: str) -> list[str]:
+    """Completions at the cursor of a magic's line."""
     from notebook_accel.notebook.ipython import magic_commands
 
-    return magic_commands.complete(command, shell, words, prefix)
+    return magic_commands.complete(_command(magic), shell, words, start)
 
 
-COMPLETERS = {f"%{NAME}": complete, f"%%{NAME}": complete_cell}
+COMPLETERS = {magic: partial(complete, magic) for magic in (_LINE, _CELL)}
 """The completer for each first word of a line."""
 
 
-def page() -> str:
-    """The help that `%accelerate?` shows."""
-    from notebook_accel.notebook.ipython import magic_commands
-    from notebook_accel.notebook.magics.command import command
-
-    return magic_commands.page(command, f"%{NAME}")
-
-
-def cell_page() -> str:
-    """The help that `%%accelerate?` shows."""
-    from notebook_accel.notebook.cells.cell_options import command
+def page(magic: str) -> str:
+    """The help that `%accelerate?` and `%%accelerate?` show."""
     from notebook_accel.notebook.ipython import magic_commands
 
-    return magic_commands.page(command, f"%%{NAME}")
+    return magic_commands.page(_command(magic), magic)

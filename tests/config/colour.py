@@ -1,0 +1,105 @@
+"""Goes through every door of the setting `colour`, which `test_adding_a_setting.py` has added; prints what it found."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
+from IPython.core.interactiveshell import InteractiveShell
+
+from notebook_accel import notebook_launcher
+from notebook_accel.cli.launch import request
+from notebook_accel.cli.main import main
+from notebook_accel.config import file
+from notebook_accel.config.resolve import base_layers, resolve
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.hardware import detect
+from notebook_accel.notebook.magics import accelerate, status
+
+FILE = Path(os.environ["NOTEBOOK_ACCEL_CONFIG_FILE"])
+SHELL = InteractiveShell.instance()
+
+
+def given_to_ranks() -> str | None:
+    return os.environ.get("ACCELERATE_COLOUR")
+
+
+def argument(value: str) -> Any:
+    return notebook_launcher(given_to_ranks, num_processes=1, device="cpu", colour=value)  # type: ignore[call-arg]
+
+
+def resolved() -> list[str]:
+    config = resolve()
+    return [config.colour, str(config.sources["colour"])]  # type: ignore[attr-defined]
+
+
+def variable(value: str, name: str = "NOTEBOOK_ACCEL_COLOUR") -> Any:
+    with patch.dict(os.environ, {name: value}):
+        return resolved()
+
+
+def shared_variable(value: str) -> Any:
+    return variable(value, "ACCELERATE_COLOUR")
+
+
+def key(value: str) -> Any:
+    FILE.write_text(f"colour: {value}\n")
+    return resolved()
+
+
+def magic(value: str) -> Any:
+    accelerate.run(SHELL, f"--colour {value} --save")
+    shown = [row for row in status.collect().settings if row[0] == "colour"]
+    accelerate.run(SHELL, "--reset")
+    return [*shown, file.read(FILE)]
+
+
+def config(value: str) -> Any:
+    def run(*words: str) -> str:
+        return CliRunner().invoke(main, ["config", *words], catch_exceptions=False).output
+
+    run("--yes", "--num_processes", "1", "--colour", value)
+    rows = [line.split(None, 2)[1:] for line in run("show").splitlines() if line.startswith("colour")]
+    run("set", "colour=")
+    return [*rows, run("show").count("colour")]
+
+
+def launch(value: str) -> Any:
+    made = request.make("true", [], {"no_python": True, "colour": value}, base_layers(os.environ), detect(), {})
+    return made.environment["ACCELERATE_COLOUR"]
+
+
+def pages() -> list[bool]:
+    texts = [CliRunner().invoke(main, [name, "--help"]).output for name in ("config", "launch")]
+    return [
+        "--colour" in text and "The colour of the ranks." in text for text in (*texts, accelerate.page("%accelerate"))
+    ]
+
+
+def completions() -> list[list[str]]:
+    shown = [
+        accelerate.complete("%accelerate", SHELL, words, start) for words, start in (([], "--col"), (["--colour"], "r"))
+    ]
+    for name in ("config", "launch"):
+        found = ShellComplete(main, {}, "notebook-accel", "").get_completions([name, "--colour"], "r")
+        shown.append([each.value for each in found])
+    return shown
+
+
+def attempt(door: Callable[[str], Any], value: str) -> Any:
+    FILE.write_text("")
+    try:
+        return door(value)
+    except ConfigurationError as error:
+        return str(error)
+
+
+if __name__ == "__main__":
+    doors = (argument, variable, shared_variable, key, magic, config, launch)
+    found = {door.__name__: [attempt(door, value) for value in ("red", "blue")] for door in doors}
+    FILE.write_text("")
+    print("\n" + json.dumps({**found, "pages": pages(), "completions": completions()}))
