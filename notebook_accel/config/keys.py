@@ -7,6 +7,7 @@ default, and any other value is an error that names the alternative.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from notebook_accel.config import kinds
@@ -93,32 +94,21 @@ def _ignored(name: str, value: Any) -> None:
     """Accepts any value: the key changes how weights are loaded in Accelerate, and not the result."""
 
 
+# fmt: off
+
 _TRANSLATED = (
     Setting(
-        field="strategy",
-        kind=Kind(_distributed_type, placeholder="KIND", choices=tuple(DISTRIBUTED)),
-        help=f"What the ranks run on, or how models are distributed: {', '.join(DISTRIBUTED)}.",
-        key="distributed_type",
-        config=True,
+        Kind(_distributed_type, placeholder="KIND", choices=tuple(DISTRIBUTED)),
+        f"What the ranks run on, or how models are distributed: {', '.join(DISTRIBUTED)}.",
+        field="strategy", key="distributed_type", config=True,
     ),
     Setting(
-        field="device",
-        default=False,
-        kind=kinds.flag,
-        help="Use the CPU, even if there are accelerators.",
-        key="use_cpu",
-        config=True,
-        launch="Hardware",
-        option="cpu",
+        kinds.flag, "Use the CPU, even if there are accelerators.",
+        field="device", default=False, key="use_cpu", config=True, launch="Hardware", option="cpu",
     ),
     Setting(
-        field="gpus",
-        default="all",
-        kind=Kind(_gpu_ids, placeholder="0,2"),
-        help="GPUs to use here, such as 0,2, as torch numbers them; or all.",
-        key="gpu_ids",
-        config=True,
-        launch="Distributed",
+        Kind(_gpu_ids, placeholder="0,2"), "GPUs to use here, such as 0,2, as torch numbers them; or all.",
+        field="gpus", default="all", key="gpu_ids", config=True, launch="Distributed",
     ),
 )
 """Accelerate's keys that are not fields; `translation.py` translates them to these fields, and back."""
@@ -126,65 +116,39 @@ _TRANSLATED = (
 
 def _dynamo(name: str, kind: Kind, help: str, unset: Any) -> Setting:
     """A row for how models are compiled."""
+    variable = f"ACCELERATE_DYNAMO_{name.upper()}"
     return Setting(
-        field="dynamo",
-        kind=kind,
-        help=help,
-        key=f"dynamo_{name}",
-        rank_variable=f"ACCELERATE_DYNAMO_{name.upper()}",
-        unset=(unset,),
-        launch="Resources",
+        kind, help, field="dynamo", rank_variable=variable, key=f"dynamo_{name}", unset=(unset,), launch="Resources"
     )
 
 
 def _fsdp(name: str, kind: Kind, help: str, variable: str = "") -> Setting:
     """A row for how FSDP shards."""
     variable = variable or f"FSDP_{name.upper()}"
-    return Setting(field="fsdp", kind=kind, help=help, key=f"fsdp_{name}", rank_variable=variable, launch="FSDP")
+    return Setting(kind, help, field="fsdp", rank_variable=variable, key=f"fsdp_{name}", launch="FSDP")
 
 
 def _fsdp1(name: str, kind: Kind, *unset: Any, help: str = "") -> Setting:
     """A row for what only FSDP1 has, or only Accelerate needs: accepted at the values that change nothing."""
-    return Setting(field="fsdp", kind=kind, help=help, key=f"fsdp_{name}", unset=unset, launch="FSDP")
+    return Setting(kind, help, field="fsdp", key=f"fsdp_{name}", unset=unset, launch="FSDP")
 
 
 _ENTRIES = (
-    _dynamo(
-        "mode",
-        kinds.choice("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
-        "The mode of torch.compile.",
-        unset="default",
-    ),
+    _dynamo("mode", kinds.choice("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+            "The mode of torch.compile.", unset="default"),
     _dynamo("use_fullgraph", kinds.flag, "Fail if a model can't be compiled as a single graph.", unset=False),
     _dynamo("use_dynamic", kinds.flag, "Compile for dynamic shapes.", unset=False),
-    _fsdp(
-        "reshard_after_forward",
-        Kind(_reshard, kinds.flag.read, placeholder="true|false|STRATEGY"),
-        "Whether to free a layer's parameters after its forward pass.",
-    ),
-    _fsdp(
-        "sharding_strategy",
-        Kind(_sharding, placeholder="STRATEGY"),
-        "The name in FSDP1: FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD.",
-    ),
+    _fsdp("reshard_after_forward", Kind(_reshard, kinds.flag.read, placeholder="true|false|STRATEGY"),
+          "Whether to free a layer's parameters after its forward pass."),
+    _fsdp("sharding_strategy", Kind(_sharding, placeholder="STRATEGY"),
+          "The name in FSDP1: FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD."),
     _fsdp("offload_params", kinds.flag, "Whether to keep parameters and optimizer states in the host's memory."),
-    _fsdp(
-        "auto_wrap_policy",
-        kinds.choice("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"),
-        "How to find the layers to shard.",
-    ),
-    _fsdp(
-        "transformer_layer_cls_to_wrap",
-        Kind(_classes, placeholder="CLASSES"),
-        "Classes of these layers, separated by commas.",
-        variable="FSDP_TRANSFORMER_CLS_TO_WRAP",
-    ),
+    _fsdp("auto_wrap_policy", kinds.choice("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"),
+          "How to find the layers to shard."),
+    _fsdp("transformer_layer_cls_to_wrap", Kind(_classes, placeholder="CLASSES"),
+          "Classes of these layers, separated by commas.", variable="FSDP_TRANSFORMER_CLS_TO_WRAP"),
     _fsdp("min_num_params", kinds.integer(0), "Minimum number of parameters for SIZE_BASED_WRAP."),
-    _fsdp(
-        "state_dict_type",
-        Kind(_state_dict, _STATE_DICT.read, placeholder=_STATE_DICT.placeholder, choices=_STATE_DICT.choices),
-        "How checkpoints are written.",
-    ),
+    _fsdp("state_dict_type", replace(_STATE_DICT, check=_state_dict), "How checkpoints are written."),
     _fsdp("activation_checkpointing", kinds.flag, "Whether to recompute activations in the backward pass."),
     _fsdp1("version", Kind(_fsdp_version, placeholder="2"), help="Only 2 is supported."),
     _fsdp1("cpu_ram_efficient_loading", Kind(_ignored)),
@@ -194,6 +158,7 @@ _ENTRIES = (
     _fsdp1("sync_module_states", kinds.flag, True),
 )
 """The entries of the fields `dynamo` and `fsdp`, which stand in `dynamo_config` and `fsdp_config` in the file."""
+# fmt: on
 KEYS = {row.key: row for row in (*SETTINGS.values(), *_TRANSLATED, *_ENTRIES) if row.key}
 FSDP1_KEYS = (
     "fsdp_version", "fsdp_backward_prefetch", "fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_sync_module_states"

@@ -106,13 +106,13 @@ def compiler(*known: str) -> Kind:
     return Kind(check, choice(*known).read, str.upper, placeholder="NAME", choices=known)
 
 
-def _seconds(name: str, value: Any) -> float:
+def _check_seconds(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise ConfigurationError(f"{name} must be a number of seconds above 0, not {value!r:.80}")
     return float(value)
 
 
-def _port(name: str, value: Any) -> int:
+def _check_port(name: str, value: Any) -> int:
     if isinstance(value, bool) or not re.fullmatch(r"-?\d+", str(value)):
         raise ConfigurationError(f"{name} must be a port number, not {value!r:.80}")
     if not 0 <= int(value) <= 65535:
@@ -120,7 +120,7 @@ def _port(name: str, value: Any) -> int:
     return int(value)
 
 
-def _address(name: str, value: Any) -> str:
+def _check_address(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ConfigurationError(f"{name} must be a host name or an address, not {value!r}")
     return value
@@ -136,7 +136,7 @@ def endpoint(name: str, value: Any) -> tuple[str, int]:
     return match[1], int(match[2])
 
 
-def _cluster(name: str, value: Any) -> str:
+def _check_cluster(name: str, value: Any) -> str:
     if value not in ("", "auto", "slurm"):
         try:
             endpoint(name, value.removeprefix("ray://") if isinstance(value, str) else value)
@@ -158,16 +158,16 @@ def explain_unavailable_rendezvous(name: str, value: Any) -> str:
     )
 
 
-def _join_timeout(name: str, value: Any) -> float:
+def _check_join_timeout(name: str, value: Any) -> float:
     if not isinstance(value, Mapping) or set(value) - {"timeout", "join_timeout"}:
         raise ConfigurationError(
             f"{name}={value!r} is not valid: the only setting is {{'timeout': seconds}}, how long to "
             "wait for the other machines"
         )
-    return max((_seconds(name, each) for each in value.values()), default=JOIN_TIMEOUT)
+    return max((_check_seconds(name, each) for each in value.values()), default=JOIN_TIMEOUT)
 
 
-def _label(name: str, value: Any) -> str:
+def _check_label(name: str, value: Any) -> str:
     names = ", ".join(f"${{{each}}}" for each in LABEL_FIELDS)
     try:
         string.Template(value).substitute(dict.fromkeys(LABEL_FIELDS, ""))
@@ -176,13 +176,13 @@ def _label(name: str, value: Any) -> str:
     return str(value)
 
 
-def _gpus(name: str, value: Any) -> tuple[int, ...]:
+def _check_gpus(name: str, value: Any) -> tuple[int, ...]:
     if isinstance(value, (int, str)) or not isinstance(value, Sequence) or not value:
         raise ConfigurationError(f"{name} must be a list of GPU numbers such as [0, 2], not {value!r}")
     return tuple(integer(0).check(name, index) for index in value)
 
 
-def _environment(name: str, value: Any) -> dict[str, str]:
+def _check_environment(name: str, value: Any) -> dict[str, str]:
     if isinstance(value, str):
         raise ConfigurationError(f"{name} {value}: write {name} NAME=VALUE, or, in Python and in a file, a dict")
     if not isinstance(value, Mapping):
@@ -195,7 +195,7 @@ def _environment(name: str, value: Any) -> dict[str, str]:
     return {key: str(text) for key, text in value.items()}
 
 
-def _flag(name: str, value: Any) -> bool:
+def _check_flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ConfigurationError(f"{name} must be true or false, not {value!r:.80}")
     return value
@@ -228,29 +228,29 @@ def _read_flag(text: str) -> Any:
 
 text = Kind(lambda _, value: str(value))
 """Any text."""
-flag = Kind(_flag, _read_flag, placeholder="true|false", choices=("true", "false"))
+flag = Kind(_check_flag, _read_flag, placeholder="true|false", choices=("true", "false"))
 """True or false."""
-seconds = Kind(_seconds, _read_seconds, placeholder="SECONDS")
+seconds = Kind(_check_seconds, _read_seconds, placeholder="SECONDS")
 """A time above 0."""
 optional_seconds = Kind(
-    lambda name, value: None if value is None else _seconds(name, value),
+    lambda name, value: None if value is None else _check_seconds(name, value),
     lambda text: None if text.strip().lower() in ("0", "off", "none") else _read_seconds(text),
     placeholder="SECONDS",
 )
 """A time above 0, or `None` for no limit, as text `0`, `off` or `none`."""
 rendezvous = replace(_RENDEZVOUS, check=lambda name, value: _RENDEZVOUS.check(name, value or "static"))
 """How nodes find each other."""
-port = Kind(_port, placeholder="N")
+port = Kind(_check_port, placeholder="N")
 """A port's number, also as text; 0 stands for any free one."""
-address = Kind(_address, placeholder="HOST")
+address = Kind(_check_address, placeholder="HOST")
 """A host's name or address."""
-cluster = Kind(_cluster, placeholder="ADDRESS", choices=("auto", "slurm"))
+cluster = Kind(_check_cluster, placeholder="ADDRESS", choices=("auto", "slurm"))
 """`auto`, `host:port` or `ray://host:port` of Ray, or `slurm`; empty for none."""
-join_timeout = Kind(_join_timeout)
+join_timeout = Kind(_check_join_timeout)
 """`{"timeout": seconds}`, how long to wait for other nodes."""
-label = Kind(_label)
+label = Kind(_check_label)
 """A template for the label of output lines."""
-gpus = Kind(_gpus, _read_gpus, placeholder="0,2")
+gpus = Kind(_check_gpus, _read_gpus, placeholder="0,2")
 """The numbers of GPUs, one for each rank."""
-environment = Kind(_environment, _read_environment, placeholder="NAME=VALUE")
+environment = Kind(_check_environment, _read_environment, placeholder="NAME=VALUE")
 """Environment variables."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from notebook_accel.config.kinds import Kind
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Setting:
     """One setting, with its names for users."""
 
@@ -16,6 +16,7 @@ class Setting:
     """How its value is read, checked and written."""
     help: str = ""
     """What it does, for help pages."""
+    _: KW_ONLY
     field: str = ""
     """Its field of `LaunchConfig`, which the rows there need not repeat."""
     default: Any = None

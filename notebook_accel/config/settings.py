@@ -36,263 +36,156 @@ class Source:
 class LaunchConfig:
     """How to start the ranks of one launch.
 
-    A field with a `Setting` can be set by users, through each door that the row names.
+    A field with a `Setting` can be set by users, through each door that the row names: a line for the call, one for the
+    environment, one for `%accelerate`, and one for the file and the command line.
     """
 
-    num_processes: Annotated[
-        int | None,
-        Setting(
-            kind=kinds.integer(1),
-            help="Ranks: in the file and on the command line on all machines together, otherwise on this one. "
-            "Default: one per accelerator; without any, one per core, up to 4.",
-            argument="num_processes",
-            variable="NOTEBOOK_ACCEL_NUM_PROCESSES",
-            magic=("-n", "--num-processes"),
-            key="num_processes",
-            unset=(-1,),
-            config=True,
-            launch="Resources",
-        ),
-    ] = None
+    # fmt: off
+
+    num_processes: Annotated[int | None, Setting(
+        kinds.integer(1),
+        "Ranks: in the file and on the command line on all machines together, otherwise on this one. Default: one "
+        "per accelerator; without any, one per core, up to 4.",
+        argument="num_processes",
+        variable="NOTEBOOK_ACCEL_NUM_PROCESSES",
+        magic=("-n", "--num-processes"),
+        key="num_processes", unset=(-1,), config=True, launch="Resources",
+    )] = None
     """Ranks on this machine; with a cluster, on all of its nodes."""
-    device: Annotated[
-        str | None,
-        Setting(
-            kind=kinds.device(*DEVICES),
-            help="The ranks' devices. Default: a TPU or GPUs if there are any.",
-            argument="device",
-            variable="NOTEBOOK_ACCEL_DEVICE",
-            magic=("--device",),
-            key="device",
-        ),
-    ] = None
-    gpus: Annotated[
-        tuple[int, ...] | None,
-        Setting(
-            kind=kinds.gpus,
-            help="GPUs, one for each rank; ranks share a GPU that is listed twice.",
-            argument="gpus",
-            variable="NOTEBOOK_ACCEL_GPUS",
-            magic=("--gpus",),
-        ),
-    ] = None
+    device: Annotated[str | None, Setting(
+        kinds.device(*DEVICES), "The ranks' devices. Default: a TPU or GPUs if there are any.",
+        argument="device",
+        variable="NOTEBOOK_ACCEL_DEVICE",
+        magic=("--device",),
+        key="device",
+    )] = None
+    gpus: Annotated[tuple[int, ...] | None, Setting(
+        kinds.gpus, "GPUs, one for each rank; ranks share a GPU that is listed twice.",
+        argument="gpus",
+        variable="NOTEBOOK_ACCEL_GPUS",
+        magic=("--gpus",),
+    )] = None
     """Indices, as torch numbers the GPUs in the notebook."""
-    mixed_precision: Annotated[
-        str,
-        Setting(
-            kind=kinds.choice(*PRECISIONS),
-            help="The precision of every Accelerator on the ranks. Default: no.",
-            argument="mixed_precision",
-            none_is_given=True,
-            variable="NOTEBOOK_ACCEL_MIXED_PRECISION",
-            rank_variable="ACCELERATE_MIXED_PRECISION",
-            magic=("--mixed-precision",),
-            key="mixed_precision",
-            config=True,
-            launch="Resources",
-        ),
-    ] = "no"
-    gradient_accumulation_steps: Annotated[
-        int,
-        Setting(
-            kind=kinds.integer(1),
-            help="Batches over which the ranks' Accelerators accumulate gradients. Default: 1.",
-            variable="NOTEBOOK_ACCEL_GRADIENT_ACCUMULATION_STEPS",
-            rank_variable="ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
-            magic=("--gradient-accumulation-steps", "--gradient-accumulation"),
-            key="gradient_accumulation_steps",
-            config=True,
-            launch="Resources",
-        ),
-    ] = 1
-    strategy: Annotated[
-        str,
-        Setting(
-            kind=kinds.choice(*STRATEGIES),
-            help="ddp: every rank has the whole model; fsdp: a shard; spmd: one rank for a whole TPU. Default: ddp.",
-            variable="NOTEBOOK_ACCEL_STRATEGY",
-            magic=("--strategy",),
-        ),
-    ] = "ddp"
+    mixed_precision: Annotated[str, Setting(
+        kinds.choice(*PRECISIONS), "The precision of every Accelerator on the ranks. Default: no.",
+        argument="mixed_precision", none_is_given=True,
+        variable="NOTEBOOK_ACCEL_MIXED_PRECISION", rank_variable="ACCELERATE_MIXED_PRECISION",
+        magic=("--mixed-precision",),
+        key="mixed_precision", config=True, launch="Resources",
+    )] = "no"
+    gradient_accumulation_steps: Annotated[int, Setting(
+        kinds.integer(1), "Batches over which the ranks' Accelerators accumulate gradients. Default: 1.",
+        variable="NOTEBOOK_ACCEL_GRADIENT_ACCUMULATION_STEPS", rank_variable="ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
+        magic=("--gradient-accumulation-steps", "--gradient-accumulation"),
+        key="gradient_accumulation_steps", config=True, launch="Resources",
+    )] = 1
+    strategy: Annotated[str, Setting(
+        kinds.choice(*STRATEGIES),
+        "ddp: every rank has the whole model; fsdp: a shard; spmd: one rank for a whole TPU. Default: ddp.",
+        variable="NOTEBOOK_ACCEL_STRATEGY",
+        magic=("--strategy",),
+    )] = "ddp"
     """How an `Accelerator` on the ranks distributes models if it is not given a plugin."""
     fsdp: Mapping[str, Any] = field(default_factory=dict)
     """The settings of FSDP, by the keys of Accelerate's file, such as `fsdp_offload_params`. Their rows: `keys.py`."""
-    dynamo_backend: Annotated[
-        str,
-        Setting(
-            kind=kinds.compiler(*COMPILERS),
-            help="The backend of torch.compile that compiles prepared models, such as inductor. Default: no.",
-            variable="NOTEBOOK_ACCEL_DYNAMO_BACKEND",
-            rank_variable="ACCELERATE_DYNAMO_BACKEND",
-            key="dynamo_backend",
-            config=True,
-            launch="Resources",
-        ),
-    ] = "no"
+    dynamo_backend: Annotated[str, Setting(
+        kinds.compiler(*COMPILERS),
+        "The backend of torch.compile that compiles prepared models, such as inductor. Default: no.",
+        variable="NOTEBOOK_ACCEL_DYNAMO_BACKEND", rank_variable="ACCELERATE_DYNAMO_BACKEND",
+        key="dynamo_backend", config=True, launch="Resources",
+    )] = "no"
     dynamo: Mapping[str, Any] = field(default_factory=dict)
     """The settings for compiling them, by the keys of Accelerate's file, such as `dynamo_mode`. Likewise."""
-    env: Annotated[
-        Mapping[str, str],
-        Setting(
-            kind=kinds.environment,
-            help="An environment variable for the ranks; may be given more than once.",
-            argument="env",
-            magic=("--env",),
-            key="env",
-        ),
-    ] = field(default_factory=dict)
-    debug: Annotated[
-        bool,
-        Setting(
-            kind=kinds.flag,
-            help="Check before each collective that all ranks have the same shapes. Slower.",
-            variable="NOTEBOOK_ACCEL_DEBUG",
-            rank_variable="ACCELERATE_DEBUG_MODE",
-            key="debug",
-            config=True,
-            launch="General",
-        ),
-    ] = False
-    cpu_affinity: Annotated[
-        bool,
-        Setting(
-            kind=kinds.flag,
-            help="Bind each rank to the cores close to its GPU, if torch's launcher starts it.",
-            key="enable_cpu_affinity",
-            unset=(False,),
-            launch="Resources",
-        ),
-    ] = False
-    cluster: Annotated[
-        str,
-        Setting(
-            kind=kinds.cluster,
-            help="Where a notebook's launches have their machines from: auto, ray://HOST:10001, HOST:6379 or slurm.",
-            argument="cluster",
-            variable="NOTEBOOK_ACCEL_CLUSTER",
-            magic=("--cluster",),
-            key="cluster",
-            unset=("",),
-            config=True,
-        ),
-    ] = ""
+    env: Annotated[Mapping[str, str], Setting(
+        kinds.environment, "An environment variable for the ranks; may be given more than once.",
+        argument="env",
+        magic=("--env",),
+        key="env",
+    )] = field(default_factory=dict)
+    debug: Annotated[bool, Setting(
+        kinds.flag, "Check before each collective that all ranks have the same shapes. Slower.",
+        variable="NOTEBOOK_ACCEL_DEBUG", rank_variable="ACCELERATE_DEBUG_MODE",
+        key="debug", config=True, launch="General",
+    )] = False
+    cpu_affinity: Annotated[bool, Setting(
+        kinds.flag, "Bind each rank to the cores close to its GPU, if torch's launcher starts it.",
+        key="enable_cpu_affinity", unset=(False,), launch="Resources",
+    )] = False
+    cluster: Annotated[str, Setting(
+        kinds.cluster,
+        "Where a notebook's launches have their machines from: auto, ray://HOST:10001, HOST:6379 or slurm.",
+        argument="cluster",
+        variable="NOTEBOOK_ACCEL_CLUSTER",
+        magic=("--cluster",),
+        key="cluster", unset=("",), config=True,
+    )] = ""
     """Empty for this machine, or for nodes that each make the same call. With a cluster, `num_processes` counts the
     ranks on all nodes."""
-    insecure: Annotated[
-        bool,
-        Setting(
-            kind=kinds.flag,
-            help="Whether to accept a cluster that requires no token.",
-            argument="insecure",
-            variable="NOTEBOOK_ACCEL_INSECURE",
-            python_only=True,
-            key="insecure",
-            unset=(False,),
-        ),
-    ] = False
-    num_nodes: Annotated[
-        int,
-        Setting(
-            kind=kinds.integer(1),
-            help="The number of machines. Without a cluster, make the same call or run the same command on each. "
-            "Default: 1.",
-            argument="num_nodes",
-            none_is_given=True,
-            variable="NOTEBOOK_ACCEL_NUM_NODES",
-            magic=("--num-nodes", "--nodes"),
-            key="num_machines",
-            config=True,
-            launch="Resources",
-        ),
-    ] = 1
-    node_rank: Annotated[
-        int,
-        Setting(
-            kind=kinds.integer(0),
-            help="Which of the machines this is, from 0.",
-            argument="node_rank",
-            none_is_given=True,
-            variable="NOTEBOOK_ACCEL_NODE_RANK",
-            key="machine_rank",
-            config=True,
-            launch="Distributed",
-        ),
-    ] = 0
-    master_addr: Annotated[
-        str,
-        Setting(
-            kind=kinds.address,
-            help="The address of the machine with rank 0.",
-            argument="master_addr",
-            none_is_given=True,
-            variable="NOTEBOOK_ACCEL_MASTER_ADDR",
-            key="main_process_ip",
-            unset=("",),
-            config=True,
-            launch="Distributed",
-        ),
-    ] = "127.0.0.1"
-    port: Annotated[
-        int,
-        Setting(
-            kind=kinds.port,
-            help="The port of the rendezvous on that machine; on a single machine, 0 for any free port.",
-            argument="use_port",
-            none_is_given=True,
-            variable="NOTEBOOK_ACCEL_PORT",
-            key="main_process_port",
-            unset=("",),
-            config=True,
-            launch="Distributed",
-        ),
-    ] = DEFAULT_PORT
+    insecure: Annotated[bool, Setting(
+        kinds.flag, "Whether to accept a cluster that requires no token.",
+        argument="insecure", python_only=True,
+        variable="NOTEBOOK_ACCEL_INSECURE",
+        key="insecure", unset=(False,),
+    )] = False
+    num_nodes: Annotated[int, Setting(
+        kinds.integer(1),
+        "The number of machines. Without a cluster, make the same call or run the same command on each. Default: 1.",
+        argument="num_nodes", none_is_given=True,
+        variable="NOTEBOOK_ACCEL_NUM_NODES",
+        magic=("--num-nodes", "--nodes"),
+        key="num_machines", config=True, launch="Resources",
+    )] = 1
+    node_rank: Annotated[int, Setting(
+        kinds.integer(0), "Which of the machines this is, from 0.",
+        argument="node_rank", none_is_given=True,
+        variable="NOTEBOOK_ACCEL_NODE_RANK",
+        key="machine_rank", config=True, launch="Distributed",
+    )] = 0
+    master_addr: Annotated[str, Setting(
+        kinds.address, "The address of the machine with rank 0.",
+        argument="master_addr", none_is_given=True,
+        variable="NOTEBOOK_ACCEL_MASTER_ADDR",
+        key="main_process_ip", unset=("",), config=True, launch="Distributed",
+    )] = "127.0.0.1"
+    port: Annotated[int, Setting(
+        kinds.port, "The port of the rendezvous on that machine; on a single machine, 0 for any free port.",
+        argument="use_port", none_is_given=True,
+        variable="NOTEBOOK_ACCEL_PORT",
+        key="main_process_port", unset=("",), config=True, launch="Distributed",
+    )] = DEFAULT_PORT
     """On a single node, 29500 stands for any free port."""
-    rdzv_backend: Annotated[
-        str,
-        Setting(
-            kind=kinds.rendezvous,
-            help="The rendezvous of several machines; c10d, only on the command line, needs no machine_rank.",
-            argument="rdzv_backend",
-            key="rdzv_backend",
-            launch="Distributed",
-        ),
-    ] = "static"
-    run_id: Annotated[str, Setting(kind=kinds.text, argument="rdzv_id")] = "none"
+    rdzv_backend: Annotated[str, Setting(
+        kinds.rendezvous, "The rendezvous of several machines; c10d, only on the command line, needs no machine_rank.",
+        argument="rdzv_backend",
+        key="rdzv_backend", launch="Distributed",
+    )] = "static"
+    run_id: Annotated[str, Setting(kinds.text, argument="rdzv_id")] = "none"
     """Only nodes with the same ID join each other."""
-    join_timeout: Annotated[float, Setting(kind=kinds.join_timeout, argument="rdzv_conf")] = JOIN_TIMEOUT
+    join_timeout: Annotated[float, Setting(kinds.join_timeout, argument="rdzv_conf")] = JOIN_TIMEOUT
     """Seconds to wait for the other nodes."""
-    max_restarts: Annotated[
-        int,
-        Setting(
-            kind=kinds.integer(0),
-            help="How many times all ranks are restarted after a failure.",
-            argument="max_restarts",
-            none_is_given=True,
-            variable="NOTEBOOK_ACCEL_MAX_RESTARTS",
-            key="max_restarts",
-            launch="Distributed",
-        ),
-    ] = 0
-    heartbeat: Annotated[float, Setting(kind=kinds.seconds, argument="monitor_interval")] = 0.1
+    max_restarts: Annotated[int, Setting(
+        kinds.integer(0), "How many times all ranks are restarted after a failure.",
+        argument="max_restarts", none_is_given=True,
+        variable="NOTEBOOK_ACCEL_MAX_RESTARTS",
+        key="max_restarts", launch="Distributed",
+    )] = 0
+    heartbeat: Annotated[float, Setting(kinds.seconds, argument="monitor_interval")] = 0.1
     """Seconds between two heartbeats of a rank."""
-    label: Annotated[str | None, Setting(kind=kinds.label, argument="log_line_prefix_template")] = None
+    label: Annotated[str | None, Setting(kinds.label, argument="log_line_prefix_template")] = None
     """A template for the label of output lines."""
-    timeout: Annotated[
-        float | None,
-        Setting(kind=kinds.seconds, argument="timeout", variable="NOTEBOOK_ACCEL_TIMEOUT", python_only=True),
-    ] = None
+    timeout: Annotated[float | None, Setting(
+        kinds.seconds,
+        argument="timeout", python_only=True,
+        variable="NOTEBOOK_ACCEL_TIMEOUT",
+    )] = None
     """Seconds that the whole launch may take."""
-    stall_after: Annotated[
-        float | None,
-        Setting(
-            kind=kinds.optional_seconds,
-            argument="stall_after",
-            none_is_given=True,
-            variable="NOTEBOOK_ACCEL_STALL_AFTER",
-            python_only=True,
-        ),
-    ] = 60.0
+    stall_after: Annotated[float | None, Setting(
+        kinds.optional_seconds,
+        argument="stall_after", none_is_given=True, python_only=True,
+        variable="NOTEBOOK_ACCEL_STALL_AFTER",
+    )] = 60.0
     """Seconds without progress, while ranks wait for others, before a stall is reported; `None`: never."""
+    # fmt: on
     notices: tuple[str, ...] = field(default=(), compare=False)
     """Lines to show to the user at launch."""
     sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)

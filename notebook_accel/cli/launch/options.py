@@ -7,6 +7,7 @@ The parser and the help page are made from these rows. Options that are settings
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from notebook_accel.config import kinds
 from notebook_accel.config.keys import KEYS
@@ -43,63 +44,44 @@ class Option:
     """The key of the file that it sets; empty if it is not a setting."""
 
 
-def _with_value(name: str, group: str, help: str, kind: Kind, short: str = "", only_with: str = "") -> Option:
-    return Option(name, group, help, kind, is_flag=False, short=short, only_with=only_with)
+def _with_value(name: str, group: str, help: str, kind: Kind, **more: Any) -> Option:
+    return Option(name, group, help, kind, is_flag=False, **more)
 
 
 def _text(placeholder: str) -> Kind:
     return replace(kinds.text, placeholder=placeholder)
 
 
+_PAIRS = r"[^=,]+=[^=,]+(,[^=,]+=[^=,]+)*"
+_STREAMS = r"[0-3]|(\d:[0-3],)*\d:[0-3]"
+# fmt: off
 _OWN = (
     _with_value("config_file", GENERAL, "Settings to use instead of the saved ones.", _text("FILE")),
     Option("module", GENERAL, "The script is a module, as with `python -m`.", short="m"),
     Option("no_python", GENERAL, "The script is a program of its own, run without Python."),
     Option("quiet", GENERAL, "Show only the output of the script.", short="q"),
     Option("multi_gpu", HARDWARE, "Fail unless there are several GPUs."),
-    _with_value(
-        "num_cpu_threads_per_process", RESOURCES, "CPU threads of each rank (OMP_NUM_THREADS).", kinds.integer(1)
-    ),
-    Option(
-        "same_network", DISTRIBUTED, "All machines are on one network. This is always required.", key="same_network"
-    ),
-    _with_value(
-        "rdzv_conf",
-        DISTRIBUTED,
-        "More settings of the rendezvous: timeout=900,…",
-        kinds.pattern(r"[^=,]+=[^=,]+(,[^=,]+=[^=,]+)*", "pairs such as timeout=900,join_timeout=600", "KEY=VALUE,…"),
-    ),
+    _with_value("num_cpu_threads_per_process", RESOURCES, "CPU threads of each rank (OMP_NUM_THREADS).",
+                kinds.integer(1)),
+    Option("same_network", DISTRIBUTED, "All machines are on one network. This is always required.",
+           key="same_network"),
+    _with_value("rdzv_conf", DISTRIBUTED, "More settings of the rendezvous: timeout=900,…",
+                kinds.pattern(_PAIRS, "pairs such as timeout=900,join_timeout=600", "KEY=VALUE,…")),
     _with_value("monitor_interval", DISTRIBUTED, "Seconds between two checks of the ranks.", kinds.seconds),
-    _with_value(
-        "tee",
-        DISTRIBUTED,
-        "Label output by rank: 1 stdout, 2 stderr, 3 both; 0:3,1:1 by rank. With --log_dir, also save it.",
-        kinds.pattern(
-            r"[0-3]|(\d:[0-3],)*\d:[0-3]", "1 for stdout, 2 for stderr, 3 for both, or by rank as in 0:3,1:1", "STREAMS"
-        ),
-        short="t",
-    ),
+    _with_value("tee", DISTRIBUTED,
+                "Label output by rank: 1 stdout, 2 stderr, 3 both; 0:3,1:1 by rank. With --log_dir, also save it.",
+                kinds.pattern(_STREAMS, "1 for stdout, 2 for stderr, 3 for both, or by rank as in 0:3,1:1", "STREAMS"),
+                short="t"),
     _with_value("log_dir", DISTRIBUTED, "Folder for the output that --tee shows.", _text("FOLDER"), only_with="tee"),
     _with_value("role", DISTRIBUTED, "A name for the ranks, in labels and messages.", _text("NAME")),
     Option("use_fsdp", FSDP, "Shard models over the ranks (FSDP2)."),
-    Option(
-        "fsdp_activation_checkpointing_offload",
-        FSDP,
-        "",
-        is_flag=False,
-        only_with="use_fsdp",
-        key="fsdp_activation_checkpointing_offload",
-    ),
-    Option(
-        "cells",
-        NOTEBOOK,
-        "Run only cells with this tag; may be given more than once.",
-        _text("tag:NAME"),
-        is_flag=False,
-        several=True,
-    ),
+    _with_value("fsdp_activation_checkpointing_offload", FSDP, "", kinds.flag, only_with="use_fsdp",
+                key="fsdp_activation_checkpointing_offload"),
+    _with_value("cells", NOTEBOOK, "Run only cells with this tag; may be given more than once.", _text("tag:NAME"),
+                several=True),
     _with_value("output", NOTEBOOK, "Save the notebook here, with the output of rank 0.", _text("FILE")),
 )
+# fmt: on
 _ONLY_WITH = {"fsdp": "use_fsdp", "dynamo": "dynamo_backend"}
 
 
