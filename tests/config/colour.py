@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -40,10 +41,6 @@ def resolved() -> list[str]:
 def variable(value: str, name: str = "NOTEBOOK_ACCEL_COLOUR") -> Any:
     with patch.dict(os.environ, {name: value}):
         return resolved()
-
-
-def shared_variable(value: str) -> Any:
-    return variable(value, "ACCELERATE_COLOUR")
 
 
 def key(value: str) -> Any:
@@ -99,7 +96,7 @@ def attempt(door: Callable[[str], Any], value: str) -> Any:
 
 
 if __name__ == "__main__":
-    doors = (argument, variable, shared_variable, key, magic, config, launch)
-    found = {door.__name__: [attempt(door, value) for value in ("red", "blue")] for door in doors}
+    doors = (argument, variable, partial(variable, name="ACCELERATE_COLOUR"), key, magic, config, launch)
+    found = [[attempt(door, value) for value in ("red", "blue")] for door in doors]
     FILE.write_text("")
-    print("\n" + json.dumps({**found, "pages": pages(), "completions": completions()}))
+    print("\n" + json.dumps({"doors": found, "pages": pages(), "completions": completions()}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,13 @@ _SHOWN = {row.key: row for row in keys.KEYS.values() if row.config}
 _OPTIONS: list[click.Parameter] = [
     click_options.option(click_options.spellings(name), row.kind, row.help) for name, row in _SHOWN.items()
 ]
-F = Callable[..., Any]
-
-
-def _file_option(function: F) -> F:
-    return click.option(
-        "--config_file",
-        "--config-file",
-        "path",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="The file to use instead of the default one.",
-    )(function)
+_file_option = click.option(
+    "--config_file",
+    "--config-file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to use instead of the default one.",
+)
 
 
 @click.group(invoke_without_command=True, params=_OPTIONS)
