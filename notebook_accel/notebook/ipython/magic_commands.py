@@ -20,7 +20,7 @@ class MagicCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         _, _, order = self.make_parser(ctx).parse_args(list(args))
-        for param in order:
+        for param in [] if ctx.resilient_parsing else order:
             if isinstance(param, click.Option) and not param.multiple and order.count(param) > 1:
                 ctx.fail(f"{param.opts[0]} is given twice")
         return super().parse_args(ctx, args)

@@ -99,6 +99,8 @@ def test_an_error_of_the_command_is_not_taken_for_one_of_the_line() -> None:
         (["--device"], "cu", ["cuda"]),
         ([], "--device=c", ["--device=cpu", "--device=cuda"]),
         (["-n"], "", []),
+        (["-n", "1", "-n", "2"], "--d", ["--device"]),
+        (["--unknown"], "--d", ["--device"]),
         ([], "st", ["stop"]),
         (["stop"], "--h", ["--help"]),
     ],
