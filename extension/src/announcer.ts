@@ -1,12 +1,12 @@
 import { make, setText } from "./dom";
 import type { State } from "./model";
-import type { StopState } from "./stopping";
+import type { StopState } from "./stopper";
 
-/** Says to a screen reader what nobody should have to look for; bars that move are not among that. */
+/** The panel's ARIA live region: announces failures, stalls and the stop state, but not progress. */
 export class Announcer {
   readonly element = make("div", "na-unseen", { role: "status" });
   #failed = 0;
-  #noted = false;
+  #noteShown = false;
   #stop: StopState = "stop";
 
   update({ head, ranks }: State, stop: StopState): void {
@@ -15,11 +15,12 @@ export class Announcer {
     if (first !== undefined && head.failed.length > this.#failed) {
       news.push(`Rank ${first} failed: ${ranks[first]?.error ?? ""}`);
     }
-    // A note that goes on is worded anew each second.
-    if (head.note && !this.#noted) news.push(head.note);
-    if (stop !== this.#stop && stop !== "unheard") news.push(stop === "stopped" ? `${head.name} ${head.status}` : stop);
+    // The text of a note may change each second, so announce only its first version.
+    if (head.note && !this.#noteShown) news.push(head.note);
+    if (stop !== this.#stop && stop !== "disconnected")
+      news.push(stop === "stopped" ? `${head.name} ${head.status}` : stop);
     this.#failed = head.failed.length;
-    this.#noted = head.note !== "";
+    this.#noteShown = head.note !== "";
     this.#stop = stop;
     if (news.length > 0) setText(this.element, news.join(". "));
   }

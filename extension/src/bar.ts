@@ -1,7 +1,7 @@
 import { make, percent, setAttribute } from "./dom";
 import type { Done } from "./model";
 
-/** A progress bar; one that does not know its end is empty, and says so to a screen reader by having no value. */
+/** A progress bar. If its total is unknown, it is empty and has no `aria-valuenow`. */
 export class ProgressBar {
   readonly element: HTMLElement;
   #fill: HTMLElement;
@@ -13,8 +13,8 @@ export class ProgressBar {
     this.element = make("div", className, role, this.#fill);
   }
 
-  update(done: Done, words: string): void {
-    setAttribute(this.element, "aria-valuetext", words || null);
+  update(done: Done, label: string): void {
+    setAttribute(this.element, "aria-valuetext", label || null);
     if (done === this.#done) return;
     this.#done = done;
     setAttribute(this.element, "aria-valuenow", done < 0 ? null : percent(done).slice(0, -1));

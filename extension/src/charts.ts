@@ -3,19 +3,19 @@ import type { Metric } from "./model";
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** A small chart of each metric: the mean of the ranks as a line, from the least to the greatest as a band. */
+/** A small chart of each metric: a line for the mean over the ranks, and a band from the minimum to the maximum. */
 export class Charts {
   readonly element = make("div", "na-charts", { role: "group", "aria-label": "Metrics" });
   #charts = new Map<string, Chart>();
-  #more = make("div", "na-more");
+  #note = make("div", "na-more");
   #drawn: Record<string, Metric> | undefined;
 
   constructor() {
-    this.element.append(this.#more);
+    this.element.append(this.#note);
   }
 
-  update(metrics: Record<string, Metric>, more: string): void {
-    setText(this.#more, more);
+  update(metrics: Record<string, Metric>, note: string): void {
+    setText(this.#note, note);
     if (metrics === this.#drawn) return;
     this.#drawn = metrics;
     for (const [name, metric] of Object.entries(metrics)) {
@@ -23,7 +23,7 @@ export class Charts {
       if (chart === undefined) {
         chart = new Chart(name);
         this.#charts.set(name, chart);
-        this.#more.before(chart.element);
+        this.#note.before(chart.element);
       }
       chart.update(name, metric);
     }
@@ -34,7 +34,7 @@ export class Charts {
 class Chart {
   readonly element: HTMLElement;
   #now = make("span", "na-value");
-  #range = make("span", "na-range", { title: "The least and the greatest of the ranks" });
+  #range = make("span", "na-range", { title: "Minimum and maximum over the ranks" });
   #picture = document.createElementNS(SVG, "svg");
   #band = document.createElementNS(SVG, "polygon");
   #mean = document.createElementNS(SVG, "polyline");
@@ -66,7 +66,7 @@ class Chart {
     const upper = points.map(([x, , , high]) => `${x},${1000 - high}`);
     const lower = points.map(([x, , low]) => `${x},${1000 - low}`).reverse();
     this.#band.setAttribute("points", [...upper, ...lower].join(" "));
-    // A line of one point would not be seen.
+    // A line through a single point would be invisible, so draw it across the whole width.
     const mean = points.length === 1 ? [points[0], points[0]] : points;
     const line = mean.map((point, at) => `${points.length === 1 ? at * 1000 : point?.[0]},${1000 - (point?.[1] ?? 0)}`);
     this.#mean.setAttribute("points", line.join(" "));

@@ -1,16 +1,16 @@
 import { ProgressBar } from "./bar";
 import { make, percent, setAttribute, setChildren, setText } from "./dom";
+import { drawKeyValueList } from "./keyValueList";
 import type { Bar, Rank } from "./model";
-import { drawPairs } from "./pairs";
 
-/** How near to its end, in pixels, a list of lines counts as scrolled to it. */
-const NEAR = 12;
+/** Within this distance of the end, in pixels, the output counts as scrolled to the end. */
+const END_MARGIN = 12;
 
-/** What a row unfolds to: all bars of a rank, all its metrics, its last lines. */
+/** The expanded part of a row: all progress bars of a rank, all its metrics, its stack, its last lines of output. */
 export class Details {
   readonly element: HTMLElement;
   #bars = make("div", "na-subbars");
-  #doing = make("div", "na-doing");
+  #activity = make("div", "na-doing");
   #values = make("div", "na-all-values");
   #stack: HTMLPreElement;
   #lines: HTMLPreElement;
@@ -24,7 +24,7 @@ export class Details {
     this.#lines = make("pre", "na-lines", { tabindex: "0", role: "log", "aria-live": "off" });
     this.#lines.setAttribute("aria-label", `Last lines of rank ${rank}`);
     const label = { id, role: "group", "aria-label": `Details of rank ${rank}` };
-    this.element = make("div", "na-details", label, this.#bars, this.#doing, this.#values, this.#stack, this.#lines);
+    this.element = make("div", "na-details", label, this.#bars, this.#activity, this.#values, this.#stack, this.#lines);
   }
 
   update(rank: Rank): void {
@@ -50,9 +50,9 @@ export class Details {
   }
 
   #drawValues(rank: Rank): void {
-    setText(this.#doing, rank.detail);
+    setText(this.#activity, rank.detail);
     const memory: [string, string][] = rank.memory ? [["memory", rank.memory]] : [];
-    drawPairs(this.#values, [...Object.entries(rank.values), ...memory]);
+    drawKeyValueList(this.#values, [...Object.entries(rank.values), ...memory]);
   }
 
   #drawStack(stack: string): void {
@@ -63,7 +63,7 @@ export class Details {
 
   #drawLines(lines: Record<string, string>): void {
     const pre = this.#lines;
-    const atEnd = pre.scrollHeight - pre.scrollTop - pre.clientHeight < NEAR;
+    const atEnd = pre.scrollHeight - pre.scrollTop - pre.clientHeight < END_MARGIN;
     const before = pre.scrollTop;
     const text = inOrder(lines).map(([, line]) => line);
     setText(pre, text.join("\n"));
@@ -88,16 +88,16 @@ class Subbar {
     setText(this.#name, bar.description);
     this.#name.style.paddingInlineStart = `${bar.depth}em`;
     setAttribute(this.#bar.element, "aria-label", bar.description || "progress");
-    const words = [bar.amount, bar.rate, bar.postfix].filter(Boolean).join("  ");
-    this.#bar.update(bar.done, words);
+    const label = [bar.amount, bar.rate, bar.postfix].filter(Boolean).join("  ");
+    this.#bar.update(bar.done, label);
     setText(this.#percent, percent(bar.done));
-    setText(this.#amount, words);
-    setText(this.#time, bar.left && `${bar.left} left`);
+    setText(this.#amount, label);
+    setText(this.#time, bar.time_left && `${bar.time_left} left`);
     setAttribute(this.element, "data-closed", bar.closed ? "" : null);
   }
 }
 
-/** What is kept by number, the least first. */
+/** The entries, sorted by their numeric keys. */
 function inOrder<Value>(numbered: Record<string, Value>): [string, Value][] {
   return Object.entries(numbered).sort(([one], [other]) => Number(one) - Number(other));
 }

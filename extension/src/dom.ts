@@ -1,4 +1,4 @@
-/** Makes an element. */
+/** Creates an element. */
 export function make<Name extends keyof HTMLElementTagNameMap>(
   name: Name,
   className: string,
@@ -12,7 +12,7 @@ export function make<Name extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
-/** Gives an element another text, only if it is another: each write costs a layout. */
+/** Sets an element's text, but only if it differs, since each write costs a layout. */
 export function setText(element: HTMLElement, text: string): void {
   const first = element.firstChild;
   if (first instanceof Text) {
@@ -22,30 +22,30 @@ export function setText(element: HTMLElement, text: string): void {
   }
 }
 
-/** Gives an attribute another value, or takes it away (`null`), only if that changes something. */
+/** Sets an attribute, or removes it if `value` is `null`, but only if that changes something. */
 export function setAttribute(element: Element, name: string, value: string | null): void {
   if (element.getAttribute(name) === value) return;
   if (value === null) element.removeAttribute(name);
   else element.setAttribute(name, value);
 }
 
-/** Makes `parent` hold exactly these children in this order, and moves none that is in its place already. */
+/** Makes `parent` contain exactly these children in this order. Those already in position are not moved. */
 export function setChildren(parent: Element, children: Element[]): void {
   children.forEach((child, index) => {
-    const there = parent.children[index];
-    if (there !== child) parent.insertBefore(child, there ?? null);
+    const current = parent.children[index];
+    if (current !== child) parent.insertBefore(child, current ?? null);
   });
   while (parent.children.length > children.length) parent.lastElementChild?.remove();
 }
 
-/** `57%`; rounded down, so that only the end is 100%. Empty where it is not known. */
+/** A fraction in thousandths as `57%`, rounded down so that only the end is 100%; empty if it is unknown (negative). */
 export function percent(done: number): string {
   return done < 0 ? "" : `${Math.floor(done / 10)}%`;
 }
 
 let count = 0;
 
-/** An id that is the only one in its page. */
+/** An ID that is unique in the page. */
 export function newId(): string {
   count += 1;
   return `na-${Date.now().toString(36)}-${count}`;

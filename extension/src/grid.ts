@@ -1,21 +1,21 @@
 import { make, percent, setAttribute, setChildren, setText } from "./dom";
-import { Machines } from "./machines";
+import { HostHeadings } from "./hostHeadings";
 import type { Rank } from "./model";
 
 /**
- * How many cells are drawn in one frame. To lay one out takes a tenth of a millisecond or two, far longer than to
- * change it, and a frame that is smooth has 16 for all that there is to do.
+ * How many cells are drawn in one frame. The layout of a cell takes 0.1 to 0.2 ms, far longer than changing it, and at
+ * 60 frames a second a frame has 16 ms for everything.
  */
-const AT_ONCE = 16;
+const CELLS_PER_FRAME = 16;
 
-/** Many ranks as a heat map of how far they are and how they do. Arrow keys go from one to the next. */
+/** A heat map of many ranks: a cell shows the progress and phase of a rank. Arrow keys move between cells. */
 export class Grid {
   readonly element = make("div", "na-grid", { role: "group", "aria-label": "Ranks; arrow keys move between them" });
   #cells = new Map<string, Cell>();
-  #machines = new Machines();
-  #placed: Record<string, Rank> | undefined;
+  #headings = new HostHeadings();
+  #laidOut: Record<string, Rank> | undefined;
   #hosts = "";
-  /** Where the next frame goes on. */
+  /** The index of the cell with which the next frame starts. */
   #next = 0;
 
   constructor(onToggle: (rank: string) => void) {
@@ -26,19 +26,19 @@ export class Grid {
       this.#makeCurrent(rank);
       onToggle(rank);
     });
-    this.element.addEventListener("pointerover", (event) => this.#cells.get(rankOf(event) ?? "")?.explain());
+    this.element.addEventListener("pointerover", (event) => this.#cells.get(rankOf(event) ?? "")?.setTooltip());
   }
 
-  /** Draws what has changed, as much as one frame bears; returns whether something is left for the next. */
+  /** Draws changed cells, at most `CELLS_PER_FRAME`; returns whether any remain for the next frame. */
   update(ranks: Record<string, Rank>, open: Set<string>): boolean {
-    this.#build(ranks);
+    this.#layOut(ranks);
     const cells = [...this.#cells];
     let drawn = 0;
     for (let seen = 0; seen < cells.length; seen += 1) {
       const [number, cell] = cells[this.#next % cells.length] as [string, Cell];
       const rank = ranks[number];
       const changed = rank !== undefined && !cell.shows(rank, open.has(number));
-      if (changed && drawn === AT_ONCE) return true;
+      if (changed && drawn === CELLS_PER_FRAME) return true;
       if (changed) cell.update(rank, open.has(number));
       drawn += Number(changed);
       this.#next = (this.#next + 1) % cells.length;
@@ -46,23 +46,23 @@ export class Grid {
     return false;
   }
 
-  /** All cells take their places at once, so that nothing moves when they are drawn. */
-  #build(ranks: Record<string, Rank>): void {
-    if (ranks === this.#placed) return; // a further frame of the same
-    this.#placed = ranks;
+  /** Adds all cells at once, still empty, so that nothing moves when they are drawn. */
+  #layOut(ranks: Record<string, Rank>): void {
+    if (ranks === this.#laidOut) return; // another frame for the same state
+    this.#laidOut = ranks;
     const hosts = Object.entries(ranks)
       .map(([number, rank]) => `${number} ${rank.host}`)
       .join();
     if (hosts === this.#hosts) return;
     this.#hosts = hosts;
-    const placed: [HTMLElement, string][] = [];
+    const cells: [HTMLElement, string][] = [];
     for (const [number, rank] of Object.entries(ranks)) {
       const cell = this.#cells.get(number) ?? new Cell(number);
       if (!this.#cells.has(number)) cell.element.tabIndex = this.#cells.size === 0 ? 0 : -1;
       this.#cells.set(number, cell);
-      placed.push([cell.element, rank.host]);
+      cells.push([cell.element, rank.host]);
     }
-    setChildren(this.element, this.#machines.divide(placed));
+    setChildren(this.element, this.#headings.insert(cells));
   }
 
   focus(rank: string): void {
@@ -70,7 +70,7 @@ export class Grid {
     this.#cells.get(rank)?.element.focus();
   }
 
-  /** Only one cell is reached by Tab. */
+  /** Makes this the one cell that Tab reaches. */
   #makeCurrent(rank: string): void {
     for (const [number, cell] of this.#cells) cell.element.tabIndex = number === rank ? 0 : -1;
   }
@@ -90,7 +90,7 @@ export class Grid {
     const step = steps[event.key];
     const rank = step === undefined ? undefined : cells[at + step]?.dataset.rank;
     if (step === undefined) return;
-    event.preventDefault(); // the page would scroll
+    event.preventDefault(); // otherwise, the page would scroll
     if (rank !== undefined) this.focus(rank);
   }
 }
@@ -101,12 +101,12 @@ function columns(cells: HTMLElement[]): number {
   return second < 0 ? cells.length : second;
 }
 
-/** The rank whose cell an event is about. */
+/** The rank of the cell in which an event occurred. */
 function rankOf(event: Event): string | undefined {
   return (event.target as Element).closest<HTMLElement>(".na-cell")?.dataset.rank;
 }
 
-const BLANK = make(
+const TEMPLATE = make(
   "button",
   "na-cell",
   { type: "button", "aria-expanded": "false" },
@@ -115,7 +115,7 @@ const BLANK = make(
 );
 
 class Cell {
-  readonly element = BLANK.cloneNode(true) as HTMLButtonElement;
+  readonly element = TEMPLATE.cloneNode(true) as HTMLButtonElement;
   #amount = this.element.lastElementChild as HTMLElement;
   #rank: string;
   #done = "";
@@ -128,8 +128,8 @@ class Cell {
     setText(this.element.firstElementChild as HTMLElement, rank);
   }
 
-  /** Says more of the rank to a mouse that rests on it. */
-  explain(): void {
+  /** Sets the tooltip, only when the mouse is over the cell, so that updates stay cheap. */
+  setTooltip(): void {
     setAttribute(this.element, "title", `${this.element.ariaLabel}. ${this.#drawn?.text ?? ""}`);
   }
 
@@ -143,13 +143,13 @@ class Cell {
     setAttribute(this.element, "aria-expanded", String(open));
     setAttribute(this.element, "data-phase", rank.phase);
     setAttribute(this.element, "data-behind", rank.behind ? "" : null);
-    const moving = rank.phase === "running" || rank.phase === "done";
-    const amount = moving ? percent(rank.done) || rank.phase : rank.phase;
+    const hasProgress = rank.phase === "running" || rank.phase === "done";
+    const amount = hasProgress ? percent(rank.done) || rank.phase : rank.phase;
     setText(this.#amount, amount);
     const done = String(Math.max(0, rank.done) / 1000);
     if (done !== this.#done) this.element.style.setProperty("--na-done", done);
     this.#done = done;
-    const words = [`Rank ${this.#rank}: ${rank.phase}`, percent(rank.done), rank.behind ? "behind the others" : ""];
-    setAttribute(this.element, "aria-label", words.filter(Boolean).join(", "));
+    const label = [`Rank ${this.#rank}: ${rank.phase}`, percent(rank.done), rank.behind ? "behind the others" : ""];
+    setAttribute(this.element, "aria-label", label.filter(Boolean).join(", "));
   }
 }

@@ -1,32 +1,32 @@
 import { ProgressBar } from "./bar";
 import { make, setAttribute, setText } from "./dom";
 import type { Head } from "./model";
-import type { Stopper, StopState } from "./stopping";
+import type { Stopper, StopState } from "./stopper";
 
 const LABELS: Record<StopState, string> = {
   stop: "Stop",
   stopping: "Stopping…",
   killing: "Killing…",
   stopped: "Stopped",
-  unheard: "Stop",
+  disconnected: "Stop",
 };
 const HINTS: Record<StopState, string> = {
   stop: "Ask every rank to stop",
   stopping: "The ranks have a few seconds to end by themselves. Click again to kill them now",
   killing: "The ranks are being killed",
   stopped: "The job is over",
-  unheard: "The kernel that showed the job here has ended: attach() shows it again, with a button that works",
+  disconnected: "The kernel that showed the job here has ended: attach() shows it again, with a button that works",
 };
 
-/** The whole job: what runs, how far it is, and the button that stops it. */
+/** The top of the panel: the job's name, status and progress, and the Stop button. */
 export class Header {
   readonly element: HTMLElement;
   #stopper: Stopper;
   #name = make("span", "na-name");
-  #place = make("span", "na-place");
+  #devices = make("span", "na-place");
   #status = make("span", "na-status");
   #elapsed = make("span", "na-elapsed");
-  #left = make("span", "na-left");
+  #timeLeft = make("span", "na-left");
   #stop = make("button", "na-stop", { type: "button" });
   #overall = new ProgressBar("na-overall", "The whole job");
   #summary = make("span", "na-summary");
@@ -39,8 +39,8 @@ export class Header {
       stopper.click();
       redraw();
     });
-    const title = make("div", "na-title", {}, this.#name, this.#status, this.#place);
-    const times = make("div", "na-times", {}, this.#summary, this.#elapsed, this.#left);
+    const title = make("div", "na-title", {}, this.#name, this.#status, this.#devices);
+    const times = make("div", "na-times", {}, this.#summary, this.#elapsed, this.#timeLeft);
     const top = make("div", "na-top", {}, title, this.#stop);
     this.element = make("div", "na-head", {}, top, this.#overall.element, times, this.#note);
   }
@@ -50,13 +50,16 @@ export class Header {
     if (head === this.#drawn) return;
     this.#drawn = head;
     setText(this.#name, head.name);
-    setText(this.#place, head.place);
-    setText(this.#status, this.#stopper.state === "unheard" ? "not connected" : head.status);
+    setText(this.#devices, head.devices);
+    setText(this.#status, this.#stopper.state === "disconnected" ? "not connected" : head.status);
     setText(this.#elapsed, head.elapsed);
-    setText(this.#left, head.left && `${head.left} left`);
+    setText(this.#timeLeft, head.time_left && `${head.time_left} left`);
     setText(this.#summary, head.summary);
     setText(this.#note, head.note);
-    this.#overall.update(head.done, [head.summary, head.left && `${head.left} left`].filter(Boolean).join(", "));
+    this.#overall.update(
+      head.done,
+      [head.summary, head.time_left && `${head.time_left} left`].filter(Boolean).join(", "),
+    );
   }
 
   #drawStop(): void {

@@ -1,4 +1,4 @@
-/** What anywidget gives to a widget, as far as it is used here. */
+/** The part of anywidget's model that is used here. */
 export interface Model {
   get(name: string): unknown;
   send(content: object): void;
@@ -9,22 +9,22 @@ export interface Model {
 interface Kernel {
   interrupt?: () => Promise<void>;
   statusChanged?: Signal<string>;
-  /** The notebook has been given another kernel. */
+  /** Emitted when the notebook switches to another kernel. */
   disposed?: Signal<void>;
 }
 
-/** As Lumino has it. */
+/** Lumino's `ISignal`. */
 interface Signal<Value> {
   connect(slot: (sender: unknown, value: Value) => void): void;
   disconnect(slot: (sender: unknown, value: Value) => void): void;
 }
 
-/** What a kernel is that has ended, or is about to begin anew. */
-const GONE = ["restarting", "autorestarting", "terminating", "dead"];
+/** The statuses of a kernel that has ended or is restarting. */
+const ENDED = ["restarting", "autorestarting", "terminating", "dead"];
 
 /**
- * Interrupts the kernel as the notebook's own button does. Where the manager of widgets knows no kernel this does
- * nothing, and that button remains.
+ * Interrupts the kernel as the notebook's own button does. Does nothing if the widget manager has no kernel; that button
+ * still works then.
  */
 export function interruptKernel(model: Model): void {
   kernelOf(model)
@@ -33,13 +33,13 @@ export function interruptKernel(model: Model): void {
 }
 
 /**
- * Calls `callback` when the kernel that the model belongs to ends, is restarted or replaced; returns what ends that. Where the
- * manager of widgets knows no kernel, it is not called.
+ * Calls `callback` when the model's kernel ends, is restarted or is replaced; never if the widget manager has no kernel.
+ * Returns an unsubscribe function.
  */
 export function onKernelEnd(model: Model, callback: () => void): () => void {
   const kernel = kernelOf(model);
   const onStatus = (_: unknown, status: string) => {
-    if (GONE.includes(status)) callback();
+    if (ENDED.includes(status)) callback();
   };
   kernel?.statusChanged?.connect(onStatus);
   kernel?.disposed?.connect(callback);

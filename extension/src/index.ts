@@ -2,10 +2,10 @@ import { interruptKernel, type Model, onKernelEnd } from "./host";
 import type { Acknowledgement, Delta, Patch } from "./messages";
 import type { Keyframe } from "./model";
 import { Panel } from "./panel";
-import { Stopper } from "./stopping";
+import { Stopper } from "./stopper";
 import { Store } from "./store";
 
-/** What anywidget calls: once for a job's model, then for each place where it is shown. */
+/** The entry point. anywidget calls `initialize` once for a job's model, and `render` for each output that shows it. */
 export default function widget() {
   let store: Store;
   let stopper: Stopper;
@@ -17,7 +17,7 @@ export default function widget() {
       send: (content) => model.send(content),
       interrupt: () => interruptKernel(model),
       head: () => store.state.head,
-      isHeard: () => store.isHeard,
+      isConnected: () => store.isConnected,
     });
     model.on("change:keyframe", () => store.replace(model.get("keyframe") as Keyframe));
     model.on("msg:custom", (content, buffers) => {
@@ -25,12 +25,13 @@ export default function widget() {
       if ("ack" in message) stopper.acknowledge(message.ack);
       else if (!store.apply({ ...message, patch: unpack(buffers) })) model.send({ cmd: "ready" });
     });
-    stopper.greet();
-    return onKernelEnd(model, () => store.endHearing());
+    stopper.announce();
+    return onKernelEnd(model, () => store.disconnect());
   }
 
   function render({ el }: { el: HTMLElement }): () => void {
-    // When an output is drawn again, its view goes without a word. The new one takes over what the user has unfolded.
+    // JupyterLab removes a view without calling its cleanup when it redraws the output. Reuse that view's panel, so that
+    // the rows that the user expanded stay expanded.
     let panel = [...panels].find((each) => !each.element.isConnected);
     if (panel === undefined) {
       panel = new Panel(store, stopper);
@@ -39,7 +40,7 @@ export default function widget() {
     panel.moveInto(el);
     const shown = panel;
     return () => {
-      if (!el.contains(shown.element)) return; // another view has it now
+      if (!el.contains(shown.element)) return; // another view has taken it over
       panels.delete(shown);
       shown.dispose();
     };

@@ -1,6 +1,6 @@
-/** What goes between the kernel and the browser besides the state of a job, which `model.ts` has. */
+/** The messages from the kernel to the browser. The state of a job is in `model.ts`. */
 
-/** What has changed since the message before: a merge patch (RFC 7396), as JSON in a buffer beside the number. */
+/** The changes since the previous message: a merge patch (RFC 7396), sent as JSON in the message's buffer. */
 export interface Delta {
   seq: number;
   patch: Patch;
@@ -9,7 +9,7 @@ export interface Delta {
 export type Json = string | number | boolean | null | Json[] | { [name: string]: Json };
 export type Patch = { [name: string]: Json };
 
-/** The kernel has heard: of the stop requested by this click, or with 0 that the panel is there. */
+/** The kernel has received a click on Stop, given by its number, or, if `ack` is 0, the panel's `ready`. */
 export interface Acknowledgement {
   ack: number;
 }

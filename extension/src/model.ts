@@ -2,11 +2,11 @@
  * Written by scripts/generate from notebook_accel/notebook/views/panel_model.py.
  */
 
-/** Where a rank is in its life: the value of an `events.Phase`. */
+/** The phase of a rank: the value of an `events.Phase`. */
 export const PHASES = ["starting", "idle", "loading", "running", "waiting", "done", "failed", "stopped"] as const;
 export type Phase = (typeof PHASES)[number];
 
-/** What has become of a job: the value of a `job.job_state.Status`. */
+/** The status of a job: the value of a `launch.job.job_state.Status`. */
 export const STATUSES = [
   "starting",
   "running",
@@ -18,36 +18,38 @@ export const STATUSES = [
 ] as const;
 export type Status = (typeof STATUSES)[number];
 
-/** How much is done, in thousandths; -1 where that is not known. */
+/** The fraction that is done, in thousandths; -1 if it is unknown. */
 export type Done = number;
 
-/** `[x, mean, low, high]` at a place of a chart, in thousandths of its width and height. */
+/** `[x, mean, low, high]` at a point of a chart, in thousandths of its width and height. */
 export type Point = [number, number, number, number];
 
-/** The whole job. */
+/** The job as a whole. */
 export interface Head {
   name: string;
-  place: string;
+  /** How many ranks on which hardware, and the attempt if it is not the first. */
+  devices: string;
   status: Status;
   elapsed: string;
-  left: string;
+  time_left: string;
   done: Done;
   summary: string;
+  /** A notice about the whole job, such as a stall; empty if there is none. */
   note: string;
-  /** `rows`, or `grid` where ranks are many. */
+  /** `rows`, or `grid` if there are many ranks. */
   layout: string;
-  /** There is nothing yet to list ranks for. */
+  /** Whether to show one line only, because the ranks have nothing to show yet. */
   brief: boolean;
-  /** A cell waits for the job, so that the kernel's interrupt is meant for it. */
+  /** Whether a cell waits for the job, so that an interrupt of the kernel stops the job. */
   blocking: boolean;
-  /** How often its end has been asked for. */
+  /** How many times a stop has been requested. */
   stopping: number;
-  /** The ranks that failed, the first to fail at the head. */
+  /** The ranks that failed, in the order in which they failed. */
   failed: number[];
-  /** Where the metrics are that have no chart; empty where all have one. */
-  more: string;
-  /** What to say once the kernel is no longer heard, of a job that goes on without it; empty where it ends then. */
-  unheard: string;
+  /** How many metrics have no chart, and where to find them; empty if every metric has one. */
+  metrics_note: string;
+  /** The notice to show once the kernel is gone, if the job runs without it; empty if the job ends with it. */
+  kernel_lost_note: string;
 }
 
 /** A progress bar of a rank. */
@@ -57,46 +59,46 @@ export interface Bar {
   done: Done;
   amount: string;
   rate: string;
-  left: string;
+  time_left: string;
   postfix: string;
   closed: boolean;
 }
 
-/** A rank. */
+/** The state of a rank. */
 export interface Rank {
   phase: Phase;
-  /** Its node; empty where all ranks are on one. */
+  /** Its node; empty if all ranks are on one node. */
   host: string;
-  /** What it does in that phase. */
+  /** What it is doing in that phase. */
   detail: string;
   done: Done;
   text: string;
-  left: string;
+  time_left: string;
   behind: boolean;
   error: string;
-  /** What it holds, in memory and on its device. */
+  /** The memory that it uses, on the host and on its device. */
   memory: string;
-  /** The device's alone; empty where it has none. */
+  /** The memory that it uses on its device; empty if it has no device. */
   device: string;
-  /** The latest of each metric, by name. */
+  /** The latest value of each metric, by name. */
   values: Record<string, string>;
-  /** By number, in the order in which they began. */
+  /** Its progress bars, by number in the order in which they began. */
   bars: Record<string, Bar>;
-  /** Its last lines by number, counted from its first one. */
+  /** Its last lines of output, by number, counted from its first line. */
   lines: Record<string, string>;
-  /** Its Python stack, a line a frame, while the job has stalled; else empty. */
+  /** Its Python stack while the job is stalled, one frame a line; otherwise empty. */
   stack: string;
 }
 
 /** A metric over the run. */
 export interface Metric {
   now: string;
-  /** Between which values the ranks lie. */
+  /** The minimum and maximum over the ranks; empty if they are equal. */
   range: string;
   points: Point[];
 }
 
-/** All of it. */
+/** Everything that the panel draws. */
 export interface State {
   head: Head;
   ranks: Record<string, Rank>;

@@ -3,13 +3,13 @@ import { Charts } from "./charts";
 import { make, setAttribute } from "./dom";
 import { Header } from "./header";
 import { Ranks } from "./ranks";
-import type { Stopper } from "./stopping";
+import type { Stopper } from "./stopper";
 import type { Store } from "./store";
 
-/** Keys that buttons and lists here use, and with which a notebook would edit or leave its cell. */
-const OURS = ["Enter", " ", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End", "PageUp", "PageDown"];
+/** Keys that the panel handles, and with which a notebook would otherwise edit or leave the cell. */
+const KEYS = ["Enter", " ", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End", "PageUp", "PageDown"];
 
-/** One picture of a job. Draws once a frame at most, and only while it is in the page. */
+/** One view of a job. Draws at most once a frame, and only while it is in the page. */
 export class Panel {
   readonly element: HTMLElement;
   #store: Store;
@@ -32,44 +32,43 @@ export class Panel {
     this.#header = new Header(stopper, redraw);
     this.#ranks = new Ranks(redraw);
     this.element = make("section", "na-panel", { role: "region" });
-    // Charts come when there are metrics, and push down no more than what is below them.
+    // Charts appear with the first metric, so put them last: then they push nothing in the panel down.
     this.element.append(this.#header.element, this.#ranks.element, this.#charts.element, this.#announcer.element);
     this.element.addEventListener("keydown", (event) => {
-      if (OURS.includes(event.key)) event.stopPropagation();
+      if (KEYS.includes(event.key)) event.stopPropagation();
     });
-    this.#remember();
+    this.#saveFocusAndScroll();
     this.#unsubscribe = store.subscribe(redraw);
-    this.#draw(); // what is left is drawn once it is in the page
+    this.#draw(); // the rest is drawn once the panel is in the page
   }
 
-  /** Goes into a page, or into what soon will. */
+  /** Moves the panel into `parent`, which need not be in the page yet. */
   moveInto(parent: HTMLElement): void {
     parent.append(this.element);
     this.#moved = true;
     this.#schedule();
   }
 
-  /** Remembers what the browser forgets of an element that leaves the page. */
-  #remember(): void {
+  /** Saves the focus and the scroll positions, which the browser drops when an element leaves the page. */
+  #saveFocusAndScroll(): void {
     this.element.addEventListener("focusin", (event) => {
       this.#focused = event.target as HTMLElement;
     });
     this.element.addEventListener("focusout", () => {
-      // It comes before an element is taken out, too.
+      // Also fires just before the panel is removed from the page; the focus is kept then.
       setTimeout(() => {
-        const there = this.element.isConnected && !this.#moved;
-        const left = there && !this.element.contains(document.activeElement);
-        if (left) this.#focused = undefined;
+        const inPage = this.element.isConnected && !this.#moved;
+        if (inPage && !this.element.contains(document.activeElement)) this.#focused = undefined;
       });
     });
     const onScroll = (event: Event) => {
       const part = event.target as Element;
       if (this.element.isConnected) this.#scrolled.set(part, part.scrollTop);
     };
-    this.element.addEventListener("scroll", onScroll, true); // it does not bubble
+    this.element.addEventListener("scroll", onScroll, true); // scroll events do not bubble
   }
 
-  #restore(): void {
+  #restoreFocusAndScroll(): void {
     this.#moved = false;
     for (const [part, top] of this.#scrolled) {
       if (this.element.contains(part)) part.scrollTop = top;
@@ -79,8 +78,8 @@ export class Panel {
   }
 
   /**
-   * Goes. After a page was loaded again, the front end no longer knows where the launch's output is, and nothing
-   * takes the place of a job that ends: its last picture stays there then.
+   * Removes the panel. After a page reload, the front end cannot update the launch's output, so nothing replaces the panel
+   * when the job ends: put it back then, in its last state.
    */
   dispose(): void {
     cancelAnimationFrame(this.#frame);
@@ -98,30 +97,30 @@ export class Panel {
     this.#frame = requestAnimationFrame(() => {
       this.#frame = 0;
       if (!this.element.isConnected) return;
-      if (this.#moved) this.#restore();
+      if (this.#moved) this.#restoreFocusAndScroll();
       this.#output = this.element.parentElement?.parentElement ?? undefined;
       if (this.#draw()) this.#schedule();
     });
   }
 
-  /** Draws what has changed; returns whether something is left for the next frame. */
+  /** Draws what has changed; returns whether anything remains for the next frame. */
   #draw(): boolean {
     const { state, seq } = this.#store;
     const { head } = state;
-    setAttribute(this.element, "aria-label", `${head.name} ${head.place}`);
+    setAttribute(this.element, "aria-label", `${head.name} ${head.devices}`);
     setAttribute(this.element, "data-status", head.status);
     setAttribute(this.element, "data-layout", head.layout);
-    setAttribute(this.element, "data-unheard", this.#store.isHeard ? null : "");
+    setAttribute(this.element, "data-disconnected", this.#store.isConnected ? null : "");
     setAttribute(this.element, "data-brief", head.brief ? "" : null);
     setAttribute(this.element, "data-alone", Object.keys(state.ranks).length === 1 ? "" : null);
     this.#header.update(head);
     this.#announcer.update(state, this.#stopper.state);
-    let isLeft = false;
+    let hasMore = false;
     if (!head.brief) {
-      this.#charts.update(state.metrics, head.more);
-      isLeft = this.#ranks.update(state);
+      this.#charts.update(state.metrics, head.metrics_note);
+      hasMore = this.#ranks.update(state);
     }
-    if (!isLeft) setAttribute(this.element, "data-seq", String(seq));
-    return isLeft;
+    if (!hasMore) setAttribute(this.element, "data-seq", String(seq));
+    return hasMore;
   }
 }

@@ -3,8 +3,8 @@ import type { Json, Patch } from "./messages";
 type Fields = { [name: string]: unknown };
 
 /**
- * Applies a merge patch (RFC 7396). What it does not touch stays the same object, so that whoever draws a part can see
- * by `===` that there is nothing to draw.
+ * Applies a merge patch (RFC 7396). Parts that the patch does not change stay the same objects, so that a comparison
+ * with `===` tells whether a part must be redrawn.
  */
 export function merge<T>(target: T, patch: Patch): T {
   const result: Fields = { ...(target as Fields) };

@@ -1,20 +1,20 @@
 import { make, setChildren } from "./dom";
 import { Grid } from "./grid";
-import { Machines } from "./machines";
+import { HostHeadings } from "./hostHeadings";
 import type { State } from "./model";
 import { Row } from "./row";
 
-/** In a grid, how many of the ranks that failed have a row although nobody has unfolded them. */
-const MOST_FAILED = 4;
+/** How many of the failed ranks have a row below the grid even if the user has not expanded them. */
+const MAX_FAILED_ROWS = 4;
 
-/** Every rank: as a row, or where they are many as a cell of a grid, with rows below for what is unfolded or failed. */
+/** All ranks: as rows, or if there are many, as a grid, with rows around it for expanded and failed ranks. */
 export class Ranks {
   readonly element = make("div", "na-ranks");
   #failed = make("div", "na-rows", { role: "list", "aria-label": "Ranks that failed" });
   #list = make("div", "na-rows", { role: "list", "aria-label": "Ranks" });
-  #machines = new Map<HTMLElement, Machines>([
-    [this.#failed, new Machines("listitem")],
-    [this.#list, new Machines("listitem")],
+  #headings = new Map<HTMLElement, HostHeadings>([
+    [this.#failed, new HostHeadings("listitem")],
+    [this.#list, new HostHeadings("listitem")],
   ]);
   #grid: Grid | undefined;
   #rows = new Map<string, Row>();
@@ -26,18 +26,18 @@ export class Ranks {
     this.element.append(this.#failed, this.#list);
   }
 
-  /** Draws what has changed; returns whether something is left for the next frame. */
+  /** Draws what has changed; returns whether anything remains for the next frame. */
   update(state: State): boolean {
     const { head, ranks } = state;
-    let isLeft = false;
+    let hasMore = false;
     const failed = head.failed.map(String);
     if (head.layout === "grid") {
       if (this.#grid === undefined) {
         this.#grid = new Grid((rank) => this.#toggle(rank));
         this.#failed.after(this.#grid.element);
       }
-      isLeft = this.#grid.update(ranks, this.#open);
-      const first = failed.slice(0, MOST_FAILED);
+      hasMore = this.#grid.update(ranks, this.#open);
+      const first = failed.slice(0, MAX_FAILED_ROWS);
       const rest = [...this.#open].filter((rank) => !first.includes(rank)).sort((one, other) => +one - +other);
       this.#drawRows(this.#failed, ranks, first);
       this.#drawRows(this.#list, ranks, rest);
@@ -45,7 +45,7 @@ export class Ranks {
       const rest = Object.keys(ranks).filter((rank) => !head.failed.includes(+rank));
       this.#drawRows(this.#list, ranks, [...failed, ...rest]);
     }
-    return isLeft;
+    return hasMore;
   }
 
   #drawRows(list: HTMLElement, ranks: State["ranks"], order: string[]): void {
@@ -61,7 +61,7 @@ export class Ranks {
       row.update(state, this.#open.has(rank));
       elements.push([row.element, state.host]);
     }
-    setChildren(list, this.#machines.get(list)?.divide(elements) ?? []);
+    setChildren(list, this.#headings.get(list)?.insert(elements) ?? []);
     list.hidden = elements.length === 0;
   }
 
@@ -69,7 +69,7 @@ export class Ranks {
     if (!this.#open.delete(rank)) {
       this.#open.add(rank);
     } else if (this.#grid && this.#rows.get(rank)?.element.contains(document.activeElement)) {
-      this.#grid.focus(rank); // its row goes away with the button that had the focus
+      this.#grid.focus(rank); // its row, which has the focus, is removed
     }
     this.#redraw();
   }

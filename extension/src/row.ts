@@ -1,10 +1,10 @@
 import { ProgressBar } from "./bar";
 import { Details } from "./details";
 import { make, newId, percent, setAttribute, setText } from "./dom";
+import { drawKeyValueList } from "./keyValueList";
 import type { Rank } from "./model";
-import { drawPairs } from "./pairs";
 
-/** One rank in one line, and what that unfolds to. */
+/** One rank: a line, and its details if the row is expanded. */
 export class Row {
   readonly element: HTMLElement;
   readonly #rank: string;
@@ -15,7 +15,7 @@ export class Row {
   #percent = make("span", "na-percent");
   #behind = make("span", "na-behind", {}, "behind");
   #text = make("span", "na-text");
-  #left = make("span", "na-remaining");
+  #timeLeft = make("span", "na-remaining");
   #values = make("span", "na-values");
   #memory = make("span", "na-memory");
   #error = make("div", "na-error");
@@ -44,11 +44,11 @@ export class Row {
       this.#bar.element,
       this.#percent,
       make("span", "na-words", {}, this.#behind, this.#text),
-      this.#left,
+      this.#timeLeft,
       this.#values,
       this.#memory,
     );
-    // The whole line unfolds for a mouse; the button is there for everyone else.
+    // A click anywhere on the line expands it; keyboards and screen readers use the button.
     line.addEventListener("click", (event) => {
       if (!this.#toggle.contains(event.target as Node) && !window.getSelection()?.toString()) onToggle();
     });
@@ -59,7 +59,7 @@ export class Row {
 
   update(rank: Rank, open: boolean): void {
     if (rank !== this.#drawn) this.#draw(rank);
-    this.#unfold(rank, open);
+    this.#setExpanded(rank, open);
     this.#drawn = rank;
   }
 
@@ -72,12 +72,12 @@ export class Row {
     setAttribute(this.element, "data-behind", rank.behind ? "" : null);
     setText(this.#phase, rank.phase);
     setAttribute(this.#phase, "title", rank.detail || null);
-    this.#bar.update(rank.done, [rank.text, rank.left && `${rank.left} left`].filter(Boolean).join(", "));
+    this.#bar.update(rank.done, [rank.text, rank.time_left && `${rank.time_left} left`].filter(Boolean).join(", "));
     setText(this.#percent, percent(rank.done));
     this.#behind.hidden = !rank.behind;
     setText(this.#text, rank.text);
     setAttribute(this.#text, "title", rank.text || null);
-    setText(this.#left, rank.left && `${rank.left} left`);
+    setText(this.#timeLeft, rank.time_left && `${rank.time_left} left`);
     this.#drawValues(rank.values);
     setText(this.#memory, rank.device ? `GPU ${rank.device}` : rank.memory);
     setAttribute(this.#memory, "title", rank.memory || null);
@@ -89,10 +89,10 @@ export class Row {
     if (values === this.#drawn?.values) return;
     const entries = Object.entries(values);
     setAttribute(this.#values, "title", entries.map(([name, value]) => `${name} ${value}`).join("\n") || null);
-    drawPairs(this.#values, entries);
+    drawKeyValueList(this.#values, entries);
   }
 
-  #unfold(rank: Rank, open: boolean): void {
+  #setExpanded(rank: Rank, open: boolean): void {
     setAttribute(this.#toggle, "aria-expanded", String(open));
     if (!open) {
       this.#details?.element.remove();

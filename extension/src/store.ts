@@ -1,18 +1,18 @@
+import { afterKernelLoss, isLive } from "./kernelLost";
 import type { Delta } from "./messages";
 import type { Keyframe, State } from "./model";
 import { merge } from "./patch";
-import { isLive, withoutKernel } from "./unheard";
 
-/** How many deltas may wait for one that is missing; a keyframe is on its way long before. */
-const MOST_HELD = 200;
+/** How many deltas may wait for a missing one. A keyframe, requested as soon as one is missing, arrives long before. */
+const MAX_PENDING = 200;
 
-/** The job as the kernel has told it so far. Keyframes and deltas come on two ways, so one may overtake the other. */
+/** The state of the job as last sent by the kernel. Keyframes and deltas arrive on two channels and may be reordered. */
 export class Store {
   #state: State;
   #seq: number;
-  #held = new Map<number, Delta>();
+  #pending = new Map<number, Delta>();
   #listeners = new Set<() => void>();
-  #isHeard = true;
+  #isConnected = true;
 
   constructor(first: Keyframe) {
     this.#state = first.state;
@@ -23,60 +23,60 @@ export class Store {
     return this.#state;
   }
 
-  /** How many messages the state is made of. */
+  /** The number of the last message that the state contains. */
   get seq(): number {
     return this.#seq;
   }
 
-  /** Whether the kernel that tells of the job is there, or has told its end. */
-  get isHeard(): boolean {
-    return this.#isHeard;
+  /** Whether the kernel that reports on the job is there, or has reported its end. */
+  get isConnected(): boolean {
+    return this.#isConnected;
   }
 
-  /** Calls `listener` after each change; returns what ends that. */
+  /** Calls `listener` after each change; returns an unsubscribe function. */
   subscribe(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** Takes in the whole state. */
+  /** Replaces the whole state, unless it is already newer. */
   replace(keyframe: Keyframe): void {
     if (keyframe.seq < this.#seq) return;
     this.#state = keyframe.state;
     this.#seq = keyframe.seq;
-    this.#goOn();
+    this.#applyPending();
   }
 
-  /** Takes in what has changed; returns false where messages before it are missing. */
+  /** Applies a delta; returns false if messages before it are missing. It is then kept until they arrive. */
   apply(delta: Delta): boolean {
     if (delta.seq <= this.#seq) return true;
-    if (this.#held.size < MOST_HELD) this.#held.set(delta.seq, delta);
-    if (!this.#held.has(this.#seq + 1)) return false;
-    this.#goOn();
+    if (this.#pending.size < MAX_PENDING) this.#pending.set(delta.seq, delta);
+    if (!this.#pending.has(this.#seq + 1)) return false;
+    this.#applyPending();
     return true;
   }
 
-  /** The kernel is gone: what it has told is the last that is heard of the job. */
-  endHearing(): void {
-    if (!this.#isHeard || !isLive(this.#state.head)) return;
-    this.#isHeard = false;
-    this.#state = withoutKernel(this.#state);
-    this.#tell();
+  /** Records that the kernel is gone, so that no more messages arrive. */
+  disconnect(): void {
+    if (!this.#isConnected || !isLive(this.#state.head)) return;
+    this.#isConnected = false;
+    this.#state = afterKernelLoss(this.#state);
+    this.#notify();
   }
 
-  #goOn(): void {
-    for (const seq of this.#held.keys()) if (seq <= this.#seq) this.#held.delete(seq);
+  #applyPending(): void {
+    for (const seq of this.#pending.keys()) if (seq <= this.#seq) this.#pending.delete(seq);
     for (;;) {
-      const next = this.#held.get(this.#seq + 1);
+      const next = this.#pending.get(this.#seq + 1);
       if (next === undefined) break;
-      this.#held.delete(next.seq);
+      this.#pending.delete(next.seq);
       this.#state = merge(this.#state, next.patch);
       this.#seq = next.seq;
     }
-    this.#tell();
+    this.#notify();
   }
 
-  #tell(): void {
+  #notify(): void {
     for (const listener of this.#listeners) listener();
   }
 }

@@ -1,19 +1,19 @@
 import type { Patch } from "../src/messages";
 import type { Bar, Head, Keyframe, Rank, State } from "../src/model";
-import { Stopper } from "../src/stopping";
+import { Stopper } from "../src/stopper";
 import { Store } from "../src/store";
 
-/** A job on so many ranks. */
+/** A job on `size` ranks. */
 export function aState(size: number, head: Partial<Head> = {}): State {
   const ranks: Record<string, Rank> = {};
   for (let rank = 0; rank < size; rank++) ranks[rank] = aRank();
   return {
     head: {
       name: "train()",
-      place: `on ${size} ranks`,
+      devices: `on ${size} ranks`,
       status: "running",
       elapsed: "6 s elapsed",
-      left: "30 s",
+      time_left: "30 s",
       done: 250,
       summary: "25% at the median rank",
       note: "",
@@ -22,8 +22,8 @@ export function aState(size: number, head: Partial<Head> = {}): State {
       blocking: true,
       stopping: 0,
       failed: [],
-      more: "",
-      unheard: "",
+      metrics_note: "",
+      kernel_lost_note: "",
       ...head,
     },
     ranks,
@@ -38,7 +38,7 @@ export function aRank(): Rank {
     detail: "",
     done: 250,
     text: "epoch 1/4",
-    left: "30 s",
+    time_left: "30 s",
     behind: false,
     error: "",
     memory: "512 MB, GPU 2.0 GB",
@@ -57,7 +57,7 @@ export function aBar(): Bar {
     done: 250,
     amount: "1/4",
     rate: "9.0 s/it",
-    left: "30 s",
+    time_left: "30 s",
     postfix: "",
     closed: false,
   };
@@ -67,13 +67,13 @@ export function aStore(size: number, head: Partial<Head> = {}): Store {
   return new Store({ seq: 0, state: aState(size, head) });
 }
 
-/** A stopper that nobody listens to. */
+/** A stopper whose messages go nowhere. */
 export function aStopper(store: Store): Stopper {
   return new Stopper({
     send: () => {},
     interrupt: () => {},
     head: () => store.state.head,
-    isHeard: () => store.isHeard,
+    isConnected: () => store.isConnected,
   });
 }
 
@@ -93,7 +93,7 @@ class Signal<Value> {
   }
 }
 
-/** What anywidget gives to a widget, with a kernel that is a list of what it was told. */
+/** A model as anywidget passes it to a widget; it records what is sent to the kernel. */
 export class FakeModel {
   sent: object[] = [];
   interrupts = 0;
@@ -131,14 +131,14 @@ export class FakeModel {
     this.#callbacks.get("change:keyframe")?.(undefined, []);
   }
 
-  /** The kernel says something. */
-  say(content: object, patch: Patch = {}): void {
+  /** Delivers a message from the kernel. */
+  receive(content: object, patch: Patch = {}): void {
     const bytes = new TextEncoder().encode(JSON.stringify(patch));
     this.#callbacks.get("msg:custom")?.(content, [new DataView(bytes.buffer)]);
   }
 }
 
-/** After the next frame has been drawn. */
+/** Resolves after the next frame has been drawn. */
 export function drawn(): Promise<void> {
   return new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(() => resolve())));
 }

@@ -193,7 +193,7 @@ describe("charts", () => {
     store.apply({ seq: 1, patch: { metrics: { loss } } });
     await drawn();
     expect(find(panel, ".na-charts").textContent).toBe("loss0.5");
-    store.apply({ seq: 2, patch: { head: { more: "and 3 more" }, metrics: { other: loss } } });
+    store.apply({ seq: 2, patch: { head: { metrics_note: "and 3 more" }, metrics: { other: loss } } });
     await drawn();
     expect(texts(panel, ".na-charts > *")).toEqual(["loss0.5", "other0.5", "and 3 more"]);
     const below = Node.DOCUMENT_POSITION_FOLLOWING;

@@ -28,7 +28,7 @@ describe("the widget", () => {
   it("draws what the kernel says, delta by delta", async () => {
     const model = new FakeModel({ seq: 0, state: aState(2) });
     const { el } = open(model).view();
-    model.say({ seq: 1 }, { ranks: { "1": { done: 500 } } });
+    model.receive({ seq: 1 }, { ranks: { "1": { done: 500 } } });
     await drawn();
     expect(find(el, '.na-row[data-rank="1"] .na-percent').textContent).toBe("50%");
   });
@@ -36,7 +36,7 @@ describe("the widget", () => {
   it("asks for the whole when it has missed something", async () => {
     const model = new FakeModel({ seq: 0, state: aState(2) });
     const { el } = open(model).view();
-    model.say({ seq: 2 }, { head: { elapsed: "2 s" } });
+    model.receive({ seq: 2 }, { head: { elapsed: "2 s" } });
     expect(model.sent).toEqual([{ cmd: "ready" }, { cmd: "ready" }]);
     model.set({ seq: 3, state: aState(2, { elapsed: "3 s" }) });
     await drawn();
@@ -47,12 +47,12 @@ describe("the widget", () => {
     const model = new FakeModel({ seq: 0, state: aState(2) });
     const shown = open(model);
     const [one, other] = [shown.view(), shown.view()];
-    model.say({ seq: 1 }, { head: { elapsed: "9 s" } });
+    model.receive({ seq: 1 }, { head: { elapsed: "9 s" } });
     await drawn();
     for (const { el } of [one, other]) expect(find(el, ".na-elapsed").textContent).toBe("9 s");
     one.close();
     expect(one.el.children).toHaveLength(0);
-    model.say({ seq: 2 }, { head: { elapsed: "10 s" } });
+    model.receive({ seq: 2 }, { head: { elapsed: "10 s" } });
     await drawn();
     expect(find(other.el, ".na-elapsed").textContent).toBe("10 s");
   });
@@ -65,7 +65,7 @@ describe("the widget", () => {
     cell.append(output);
     output.append(el);
     await drawn();
-    model.say({ seq: 1 }, { head: { status: "done" } });
+    model.receive({ seq: 1 }, { head: { status: "done" } });
     close();
     el.remove();
     await vi.waitFor(() => expect(find(cell, ".na-panel").dataset.status).toBe("done"));
@@ -97,7 +97,7 @@ describe("the widget", () => {
   it("says that a job has ended with its kernel", async () => {
     const model = new FakeModel({ seq: 0, state: aState(2) });
     const { el } = open(model).view();
-    model.say({ seq: 1 }, { ranks: { "1": { phase: "done" } } });
+    model.receive({ seq: 1 }, { ranks: { "1": { phase: "done" } } });
     model.widget_manager.kernel.statusChanged.emit("busy");
     await drawn();
     expect(find(el, ".na-status").textContent).toBe("running");
@@ -111,7 +111,7 @@ describe("the widget", () => {
   });
 
   it("does not call a job ended that goes on without its kernel", async () => {
-    const model = new FakeModel({ seq: 0, state: aState(2, { unheard: "attach() shows it" }) });
+    const model = new FakeModel({ seq: 0, state: aState(2, { kernel_lost_note: "attach() shows it" }) });
     const { el } = open(model).view();
     model.widget_manager.kernel.statusChanged.emit("dead");
     await drawn();
@@ -135,7 +135,7 @@ describe("the widget", () => {
     model.widget_manager.kernel.statusChanged.emit("restarting");
     await drawn();
     expect(find(el, ".na-status").textContent).toBe("done");
-    expect(find(el, ".na-panel").dataset.unheard).toBeUndefined();
+    expect(find(el, ".na-panel").dataset.disconnected).toBeUndefined();
   });
 
   it("listens to its kernel no longer once it is gone", () => {
@@ -168,7 +168,7 @@ describe("the widget", () => {
       const model = new FakeModel({ seq: 0, state: aState(1) });
       const { el } = open(model).view();
       find(el, ".na-stop").click();
-      model.say({ ack: 1 });
+      model.receive({ ack: 1 });
       vi.advanceTimersByTime(400);
       expect(model.interrupts).toBe(0);
     } finally {

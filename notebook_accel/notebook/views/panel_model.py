@@ -8,40 +8,42 @@ from __future__ import annotations
 from typing import TypeAlias, TypedDict
 
 PhaseName: TypeAlias = str
-"""Where a rank is in its life: the value of an `events.Phase`."""
+"""The phase of a rank: the value of an `events.Phase`."""
 StatusName: TypeAlias = str
-"""What has become of a job: the value of a `job.job_state.Status`."""
+"""The status of a job: the value of a `launch.job.job_state.Status`."""
 Done: TypeAlias = int
-"""How much is done, in thousandths; -1 where that is not known."""
+"""The fraction that is done, in thousandths; -1 if it is unknown."""
 Point: TypeAlias = tuple[int, int, int, int]
-"""`[x, mean, low, high]` at a place of a chart, in thousandths of its width and height."""
+"""`[x, mean, low, high]` at a point of a chart, in thousandths of its width and height."""
 
 
 class Head(TypedDict):
-    """The whole job."""
+    """The job as a whole."""
 
     name: str
-    place: str
+    devices: str
+    """How many ranks on which hardware, and the attempt if it is not the first."""
     status: StatusName
     elapsed: str
-    left: str
+    time_left: str
     done: Done
     summary: str
     note: str
+    """A notice about the whole job, such as a stall; empty if there is none."""
     layout: str
-    """`rows`, or `grid` where ranks are many."""
+    """`rows`, or `grid` if there are many ranks."""
     brief: bool
-    """There is nothing yet to list ranks for."""
+    """Whether to show one line only, because the ranks have nothing to show yet."""
     blocking: bool
-    """A cell waits for the job, so that the kernel's interrupt is meant for it."""
+    """Whether a cell waits for the job, so that an interrupt of the kernel stops the job."""
     stopping: int
-    """How often its end has been asked for."""
+    """How many times a stop has been requested."""
     failed: list[int]
-    """The ranks that failed, the first to fail at the head."""
-    more: str
-    """Where the metrics are that have no chart; empty where all have one."""
-    unheard: str
-    """What to say once the kernel is no longer heard, of a job that goes on without it; empty where it ends then."""
+    """The ranks that failed, in the order in which they failed."""
+    metrics_note: str
+    """How many metrics have no chart, and where to find them; empty if every metric has one."""
+    kernel_lost_note: str
+    """The notice to show once the kernel is gone, if the job runs without it; empty if the job ends with it."""
 
 
 class Bar(TypedDict):
@@ -52,36 +54,36 @@ class Bar(TypedDict):
     done: Done
     amount: str
     rate: str
-    left: str
+    time_left: str
     postfix: str
     closed: bool
 
 
 class Rank(TypedDict):
-    """A rank."""
+    """The state of a rank."""
 
     phase: PhaseName
     host: str
-    """Its node; empty where all ranks are on one."""
+    """Its node; empty if all ranks are on one node."""
     detail: str
-    """What it does in that phase."""
+    """What it is doing in that phase."""
     done: Done
     text: str
-    left: str
+    time_left: str
     behind: bool
     error: str
     memory: str
-    """What it holds, in memory and on its device."""
+    """The memory that it uses, on the host and on its device."""
     device: str
-    """The device's alone; empty where it has none."""
+    """The memory that it uses on its device; empty if it has no device."""
     values: dict[str, str]
-    """The latest of each metric, by name."""
+    """The latest value of each metric, by name."""
     bars: dict[str, Bar]
-    """By number, in the order in which they began."""
+    """Its progress bars, by number in the order in which they began."""
     lines: dict[str, str]
-    """Its last lines by number, counted from its first one."""
+    """Its last lines of output, by number, counted from its first line."""
     stack: str
-    """Its Python stack, a line a frame, while the job has stalled; else empty."""
+    """Its Python stack while the job is stalled, one frame a line; otherwise empty."""
 
 
 class Metric(TypedDict):
@@ -89,12 +91,12 @@ class Metric(TypedDict):
 
     now: str
     range: str
-    """Between which values the ranks lie."""
+    """The minimum and maximum over the ranks; empty if they are equal."""
     points: list[Point]
 
 
 class State(TypedDict):
-    """All of it."""
+    """Everything that the panel draws."""
 
     head: Head
     ranks: dict[str, Rank]

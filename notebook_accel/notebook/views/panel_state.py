@@ -109,7 +109,7 @@ class StateMaker:
             "detail": state.detail,
             "done": -1,
             "text": shortened(shown.text, _TEXT_LIMIT),
-            "left": "" if shown.remaining is None or state.phase.ended or self._stalled else clock(shown.remaining),
+            "time_left": "" if shown.remaining is None or state.phase.ended or self._stalled else clock(shown.remaining),
             "behind": False,
             "error": shortened(summary.why_failed(state), _TEXT_LIMIT),
             "memory": describe.memory(state),
@@ -144,13 +144,13 @@ def _head(job: Job, found: Overview) -> Head:
     words = [percent(found.median) + (" at the median rank" if count > 1 else "")] if has_progress else []
     if has_progress and count > 1:
         words.append(f"slowest: rank {found.slowest}, {percent(found.fractions[found.slowest])}")
-    place = [f"on {count} rank{'s' if count > 1 else ''}", job.hardware, f"attempt {job.attempt + 1}"]
+    parts = [f"on {count} rank{'s' if count > 1 else ''}", job.hardware, f"attempt {job.attempt + 1}"]
     return {
         "name": job.title,
-        "place": " · ".join(part for part in place[: 3 if job.attempt else 2] if part),
+        "devices": " · ".join(part for part in parts[: 3 if job.attempt else 2] if part),
         "status": job.status.value,
         "elapsed": f"{clock(job.seconds)} elapsed",
-        "left": clock(found.remaining) if live and found.remaining is not None else "",
+        "time_left": clock(found.remaining) if live and found.remaining is not None else "",
         "done": _thousandths(found.median if found.fractions else None),
         "summary": " · ".join(words),
         "note": _note(job),
@@ -159,13 +159,13 @@ def _head(job: Job, found: Overview) -> Head:
         "blocking": job.blocking,
         "stopping": job.stopping,
         "failed": [state.rank for state in summary.failed(job)],
-        "more": summary.left_out(summary.metric_names(job), _MOST_METRICS),
-        "unheard": _unattended(job),
+        "metrics_note": summary.left_out(summary.metric_names(job), _MOST_METRICS),
+        "kernel_lost_note": _kernel_lost_note(job),
     }
 
 
-def _unattended(job: Job) -> str:
-    """A notice for jobs that outlive this process. The browser shows it once the kernel is gone."""
+def _kernel_lost_note(job: Job) -> str:
+    """The notice that the browser shows once the kernel is gone, for jobs that outlive it."""
     if not job.elsewhere or job.status.ended:
         return ""
     return (
@@ -196,7 +196,7 @@ def _bar(bar: events.Bar) -> Bar:
         "done": _thousandths(shown.fraction),
         "amount": summary.amount(bar),
         "rate": rate(bar.rate, bar.unit) if bar.rate else "",
-        "left": "" if shown.remaining is None else clock(shown.remaining),
+        "time_left": "" if shown.remaining is None else clock(shown.remaining),
         "postfix": shortened(bar.postfix, _TEXT_LIMIT),
         "closed": bar.closed,
     }

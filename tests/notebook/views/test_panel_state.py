@@ -83,21 +83,21 @@ def test_machines_are_told_where_there_are_several() -> None:
 def test_metrics_that_have_no_chart_are_counted() -> None:
     job = a_job(2)
     maker = StateMaker(job)
-    assert maker.whole()["head"]["more"] == ""
+    assert maker.whole()["head"]["metrics_note"] == ""
     job.apply(1, Metrics({f"m{number}": 1.0 for number in range(20)}, 1))
     state = maker.whole()
     assert len(state["metrics"]) == 12
-    assert state["head"]["more"] == "and 9 more; job.metrics has them all"
+    assert state["head"]["metrics_note"] == "and 9 more; job.metrics has them all"
 
 
 def test_a_job_that_goes_on_without_this_process_says_how_to_find_it() -> None:
     job = a_job(2)
     maker = StateMaker(job)
-    assert maker.make()["head"]["unheard"] == ""
+    assert maker.make()["head"]["kernel_lost_note"] == ""
     job.elsewhere = True
-    assert f"attach('{job.id}')" in maker.make()["head"]["unheard"]
+    assert f"attach('{job.id}')" in maker.make()["head"]["kernel_lost_note"]
     job.finish(Status.DONE)
-    assert maker.make()["head"]["unheard"] == ""
+    assert maker.make()["head"]["kernel_lost_note"] == ""
 
 
 def test_the_browser_knows_the_same_fields() -> None:
@@ -132,7 +132,7 @@ def test_of_what_has_not_changed_nothing_is_said(state: dict[str, Any]) -> None:
 
 def test_the_head_tells_of_the_whole_job() -> None:
     head = StateMaker(a_job(4)).whole()["head"]
-    assert (head["name"], head["place"], head["status"]) == ("train()", "on 4 ranks · 2 × GPU", "running")
+    assert (head["name"], head["devices"], head["status"]) == ("train()", "on 4 ranks · 2 × GPU", "running")
     assert head["summary"] == "25% at the median rank · slowest: rank 0, 25%"
     assert head["elapsed"] == "1:40 elapsed"
     assert (head["layout"], head["failed"], head["stopping"]) == ("rows", [], 0)
@@ -198,10 +198,10 @@ def test_a_rank_of_a_job_that_has_stalled_tells_its_stack_until_it_goes_on() -> 
     job = a_job(2)
     maker = StateMaker(job)
     state = maker.whole()
-    assert (state["ranks"]["1"]["stack"], state["head"]["left"], state["ranks"]["1"]["left"]) == ("", "29 s", "29 s")
+    assert (state["ranks"]["1"]["stack"], state["head"]["time_left"], state["ranks"]["1"]["time_left"]) == ("", "29 s", "29 s")
     job.apply(None, a_stall(job, 2))
     state = maker.make()
-    assert (state["head"]["left"], state["ranks"]["1"]["left"]) == ("", "")  # nobody knows
+    assert (state["head"]["time_left"], state["ranks"]["1"]["time_left"]) == ("", "")  # nobody knows
     assert state["ranks"]["1"]["stack"] == "In[3] line 0 in train: call_0()\nIn[3] line 1 in train: call_1()"
     assert state["head"]["note"].endswith("in another group. Expand a rank to see its Python stack.")
     job.apply(None, Stalled(()))

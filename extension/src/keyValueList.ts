@@ -1,7 +1,7 @@
 import { make, setText } from "./dom";
 
-/** Names with their values, in place: what is there already stays. */
-export function drawPairs(parent: HTMLElement, pairs: [string, string][]): void {
+/** Draws names with their values, and reuses the elements that exist. */
+export function drawKeyValueList(parent: HTMLElement, pairs: [string, string][]): void {
   pairs.forEach(([name, value], index) => {
     let pair = parent.children[index] as HTMLElement | undefined;
     if (pair === undefined) {

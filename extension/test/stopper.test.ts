@@ -1,9 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Head } from "../src/model";
-import { Stopper } from "../src/stopping";
+import { Stopper } from "../src/stopper";
 import { aState } from "./examples";
 
-describe("the ladder", () => {
+describe("stop escalation", () => {
   let head: Head;
   let sent: object[];
   let interrupts: number;
@@ -20,7 +20,7 @@ describe("the ladder", () => {
         interrupts += 1;
       },
       head: () => head,
-      isHeard: () => true,
+      isConnected: () => true,
     });
   });
 
@@ -76,7 +76,7 @@ describe("the ladder", () => {
   });
 
   it("is more patient where answers take long", () => {
-    stopper.greet();
+    stopper.announce();
     vi.advanceTimersByTime(300);
     stopper.acknowledge(0);
     stopper.click();
@@ -87,7 +87,7 @@ describe("the ladder", () => {
   });
 
   it("does not take the wait for a cell's end for the way's length", () => {
-    stopper.greet();
+    stopper.announce();
     vi.advanceTimersByTime(60_000);
     stopper.acknowledge(0);
     stopper.click();

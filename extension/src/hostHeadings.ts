@@ -1,26 +1,26 @@
 import { make, setAttribute, setText } from "./dom";
 
-/** Headings that tell on which machine the ranks below live, where there are several. */
-export class Machines {
+/** Headings that name the node of the ranks below them, if there are several nodes. */
+export class HostHeadings {
   #role: string | undefined;
   #headings: HTMLElement[] = [];
 
-  /** `role` is what the headings are to a screen reader, in a list for instance its items. */
+  /** `role`: The ARIA role of the headings, such as `listitem` in a list. */
   constructor(role?: string) {
     this.#role = role;
   }
 
-  /** The elements with a heading before each whose machine is not that of the one before; empty names have none. */
-  divide(elements: [HTMLElement, string][]): HTMLElement[] {
-    const divided: HTMLElement[] = [];
+  /** Returns the elements, with a heading before each one whose host differs from that of the element before. */
+  insert(elements: [HTMLElement, string][]): HTMLElement[] {
+    const result: HTMLElement[] = [];
     let count = 0;
     let before = "";
     for (const [element, host] of elements) {
-      if (host !== before) divided.push(this.#heading(count++, host));
-      divided.push(element);
+      if (host !== before) result.push(this.#heading(count++, host));
+      result.push(element);
       before = host;
     }
-    return divided;
+    return result;
   }
 
   #heading(index: number, host: string): HTMLElement {

@@ -1,0 +1,26 @@
+import type { Head, Phase, Rank, State, Status } from "./model";
+
+const LIVE: Status[] = ["starting", "running"];
+const ENDED: Phase[] = ["done", "failed", "stopped"];
+
+/** Whether the job has not ended, as far as the panel knows. */
+export function isLive(head: Head): boolean {
+  return LIVE.includes(head.status);
+}
+
+/** The state of a job once its kernel is gone. Its ranks ended with the kernel unless they run independently of it. */
+export function afterKernelLoss(state: State): State {
+  const { head } = state;
+  const note = head.kernel_lost_note;
+  if (note) return { ...state, head: { ...head, time_left: "", note } };
+  return {
+    ...state,
+    head: { ...head, status: "ended with its kernel", time_left: "", note: "" },
+    ranks: Object.fromEntries(Object.entries(state.ranks).map(([number, rank]) => [number, ended(rank)])),
+  };
+}
+
+function ended(rank: Rank): Rank {
+  if (ENDED.includes(rank.phase)) return rank;
+  return { ...rank, phase: "stopped", detail: "", time_left: "", behind: false };
+}
