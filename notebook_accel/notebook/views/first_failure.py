@@ -11,7 +11,7 @@ class FirstFailure:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._has_come = False
+        self._has_occurred = False
         self.is_new = False
         """Whether a first failure has not been shown yet."""
         job.listen(self._on_event)
@@ -22,7 +22,7 @@ class FirstFailure:
 
     def _on_event(self, rank: int | None, event: Event) -> None:
         if isinstance(event, (Failed, Exited)):
-            if not self._has_come and rank is not None and self._job.ranks[rank].phase is Phase.FAILED:
-                self._has_come = self.is_new = True
+            if not self._has_occurred and rank is not None and self._job.ranks[rank].phase is Phase.FAILED:
+                self._has_occurred = self.is_new = True
         elif isinstance(event, AttemptStarted):
-            self._has_come = self.is_new = False
+            self._has_occurred = self.is_new = False

@@ -220,5 +220,5 @@ def _stacks(job: Job) -> str:
 
 
 def _foot(job: Job) -> str:
-    """The hardware, without the machine's name, since notebooks are shared. Only several machines are named, above."""
+    """The hardware, without the node's name, since notebooks are shared. The ranks name the nodes if there are several."""
     return element("div", text(job.hardware), "font-size:90%") if job.hardware else ""

@@ -1,4 +1,4 @@
-"""Shows a job as an HTML table without scripts, redrawn in place; the last table stays in the notebook."""
+"""The view `html`: a table without scripts, redrawn in place; the last one stays in the notebook. See `_VIEWS`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from types import TracebackType
 SHARE = 0.04
 """The largest share of the drawing thread's time that drawing may take."""
 _LONGEST_PAUSE = 1.0
-"""The longest pause, in seconds, to let a receiver catch up. A longer one would delay news too much."""
+"""The longest pause, in seconds, to let a receiver catch up. A longer one would delay updates too much."""
 
 
 class Pacer:

@@ -33,7 +33,7 @@ class Panel(anywidget.AnyWidget):
         self._state = state
         self._seq = 0
         self._on_stop, self._on_answer = on_stop, on_answer
-        self._whole_wanted = False
+        self._keyframe_requested = False
         super().__init__(keyframe={"seq": 0, "state": state})
         self.on_msg(self._on_message)
         if hasattr(self.comm, "_reply_subshell_for"):
@@ -44,22 +44,22 @@ class Panel(anywidget.AnyWidget):
         """Sends the changes; returns their size in bytes."""
         patch = diff(self._state, state)
         self._state = state
-        if not patch and not self._whole_wanted:
+        if not patch and not self._keyframe_requested:
             return 0
         self._seq += 1
-        if self._whole_wanted:
-            self._whole_wanted = False
+        if self._keyframe_requested:
+            self._keyframe_requested = False
             self.keyframe = {"seq": self._seq, "state": state}
-            return len(_packed(state))
-        # Send bytes, since ipykernel takes longer to clean an object than everything else takes.
-        packed = _packed(patch)
-        self.send({"seq": self._seq}, buffers=[packed])
-        return len(packed)
+            return len(_to_json(state))
+        # Send bytes, since cleaning a dict in ipykernel would take longer than everything else.
+        content = _to_json(patch)
+        self.send({"seq": self._seq}, buffers=[content])
+        return len(content)
 
     @property
-    def whole_wanted(self) -> bool:
-        """Whether a browser is waiting for the whole state."""
-        return self._whole_wanted
+    def keyframe_requested(self) -> bool:
+        """Whether a browser is waiting for the full state."""
+        return self._keyframe_requested
 
     def _on_message(self, _: object, message: Mapping[str, Any], buffers: object) -> None:
         del buffers
@@ -68,10 +68,10 @@ class Panel(anywidget.AnyWidget):
             self._on_stop(click)
             self.send({"ack": click})
         elif message.get("cmd") == "ready":
-            self._whole_wanted = True  # another thread may be about to send
+            self._keyframe_requested = True  # another thread may be about to send
             self.send({"ack": 0})
         self._on_answer()
 
 
-def _packed(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+def _to_json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

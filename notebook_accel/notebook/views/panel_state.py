@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from notebook_accel import events
 from notebook_accel.launch.driver.stop_policy import GRACE
-from notebook_accel.launch.job import describe, location
-from notebook_accel.launch.job import progress as summary
+from notebook_accel.launch.job import describe, location, progress
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
@@ -47,7 +46,7 @@ class StateMaker:
         self._stacks: dict[int, str] = {}
         """The stacks of a stalled job's ranks."""
         self._metrics: dict[str, Metric] = {}
-        self._progress = summary.CachedProgress()
+        self._progress = progress.CachedProgress()
         self._next_metric = 0
         self._metric_pacer = metric_pacer or Pacer(_METRIC_SECONDS, _METRIC_SHARE)
 
@@ -74,11 +73,11 @@ class StateMaker:
                 self._metrics = {**self._metrics, **{name: _metric(self._job, name) for name in chosen}}
 
     def _make(self, turn: list[RankState]) -> State:
-        found = summary.overview(self._job, self._progress)
+        found = progress.overview(self._job, self._progress)
         self._update_stacks()
         in_full = {str(state.rank): self._rank(state) for state in turn}
         ranks = {}
-        spread = summary.is_spread(self._job)
+        spread = progress.is_spread(self._job)
         for state in self._job.ranks:
             name = str(state.rank)
             rank = in_full.get(name) or self._ranks.get(name)
@@ -89,20 +88,20 @@ class StateMaker:
         return {"head": _head(self._job, found), "ranks": ranks, "metrics": self._metrics}
 
     def _with_position(self, rank: Rank, state: RankState, found: Overview, host: str) -> Rank:
-        """The rank with its place among the others; itself if that is as it was, which is quickly compared."""
+        """The rank with its position among the others; the same object if nothing changed, so that comparing it is fast."""
         done = _thousandths(found.fractions.get(state.rank))
-        if len(self._job.ranks) >= summary.COMPACT_FROM:
-            done -= done % 10  # a grid does not show more, so a smaller change need not be drawn
+        if len(self._job.ranks) >= progress.COMPACT_FROM:
+            done -= done % 10  # the grid shows whole percents, so a smaller change need not be drawn
         behind = found.is_behind(state.rank) and not state.phase.ended
         if (rank["done"], rank["behind"], rank["host"]) == (done, behind, host):
             return rank
         return {**rank, "done": done, "behind": behind, "host": host}
 
     def _metric_names(self) -> list[str]:
-        return summary.metric_names(self._job)[:_MOST_METRICS]
+        return progress.metric_names(self._job)[:_MOST_METRICS]
 
     def _rank(self, state: RankState) -> Rank:
-        shown = summary.progress(state)
+        shown = progress.progress(state)
         return {
             "phase": state.phase.value,
             "host": "",
@@ -111,7 +110,7 @@ class StateMaker:
             "text": shortened(shown.text, _TEXT_LIMIT),
             "time_left": "" if shown.remaining is None or state.phase.ended or self._stalled else clock(shown.remaining),
             "behind": False,
-            "error": shortened(summary.why_failed(state), _TEXT_LIMIT),
+            "error": shortened(progress.why_failed(state), _TEXT_LIMIT),
             "memory": describe.memory(state),
             "device": "" if state.device_used is None else size(state.device_used),
             "values": {name: value(number) for name, number in list(state.metrics.items())[:_MOST_METRICS]},
@@ -154,12 +153,12 @@ def _head(job: Job, found: Overview) -> Head:
         "done": _thousandths(found.median if found.fractions else None),
         "summary": " · ".join(words),
         "note": _note(job),
-        "layout": "rows" if count < summary.COMPACT_FROM else "grid",
-        "brief": summary.is_brief(job),
+        "layout": "rows" if count < progress.COMPACT_FROM else "grid",
+        "brief": progress.is_brief(job),
         "blocking": job.blocking,
         "stopping": job.stopping,
-        "failed": [state.rank for state in summary.failed(job)],
-        "metrics_note": summary.left_out(summary.metric_names(job), _MOST_METRICS),
+        "failed": [state.rank for state in progress.failed(job)],
+        "metrics_note": progress.left_out(progress.metric_names(job), _MOST_METRICS),
         "kernel_lost_note": _kernel_lost_note(job),
     }
 
@@ -189,12 +188,12 @@ def _note(job: Job) -> str:
 
 
 def _bar(bar: events.Bar) -> Bar:
-    shown = summary.Progress([bar])
+    shown = progress.Progress([bar])
     return {
         "depth": bar.depth,
         "description": shortened(bar.description, _TEXT_LIMIT),
         "done": _thousandths(shown.fraction),
-        "amount": summary.amount(bar),
+        "amount": progress.amount(bar),
         "rate": rate(bar.rate, bar.unit) if bar.rate else "",
         "time_left": "" if shown.remaining is None else clock(shown.remaining),
         "postfix": shortened(bar.postfix, _TEXT_LIMIT),
@@ -218,21 +217,21 @@ def _innermost(stack: str, most: int) -> str:
 
 
 def _metric(job: Job, name: str) -> Metric:
-    places = summary.metric(job, name, _CHART_POINTS)
-    mean, low, high = summary.latest(job, name)
-    left, width = _extent([place.x for place in places])
-    bottom, height = _extent([edge for place in places for edge in (place.low, place.high)])
+    points = progress.metric(job, name, _CHART_POINTS)
+    mean, low, high = progress.latest(job, name)
+    left, width = _extent([point.x for point in points])
+    bottom, height = _extent([edge for point in points for edge in (point.low, point.high)])
     return {
         "now": value(mean),
         "range": f"{value(low)} to {value(high)}" if low < high else "",
         "points": [
             (
-                round(1000 * (place.x - left) / width),
-                round(1000 * (place.mean - bottom) / height),
-                round(1000 * (place.low - bottom) / height),
-                round(1000 * (place.high - bottom) / height),
+                round(1000 * (point.x - left) / width),
+                round(1000 * (point.mean - bottom) / height),
+                round(1000 * (point.low - bottom) / height),
+                round(1000 * (point.high - bottom) / height),
             )
-            for place in places
+            for point in points
         ],
     }
 

@@ -1,4 +1,4 @@
-"""Shows a job as a few lines of text, redrawn in place below the cell."""
+"""The view `text`: a few lines of text, redrawn in place below the cell. `_VIEWS` in `views/__init__.py` registers it."""
 
 from __future__ import annotations
 

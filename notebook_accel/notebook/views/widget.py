@@ -45,7 +45,7 @@ class WidgetView:
 
     def refresh(self) -> None:
         self._maker.update_metrics()
-        if self._pacer.is_due() or self._panel.whole_wanted or self._failure.is_new:
+        if self._pacer.is_due() or self._panel.keyframe_requested or self._failure.is_new:
             self._failure.mark_shown()
             with self._pacer:
                 self._pacer.sent(self._panel.update(self._maker.make()))
