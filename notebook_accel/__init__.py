@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 __version__ = "0.1.0"
-_HOMES = exports.exported()
-__all__ = sorted(_HOMES)
+_MODULES = exports.exported()
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
     """Imports a name at its first use: the kernel must not import torch, nor a rank the kernel's modules."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

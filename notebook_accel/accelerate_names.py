@@ -1,7 +1,7 @@
-"""Modules with the names of Accelerate's: an import from `accelerate.state` is ported by changing its first word.
+"""Modules with the names of Accelerate's, so that `from accelerate.state import …` is ported by changing one word.
 
-They have no code: each is empty, and imports a name from where `exports.py` says when it is accessed. Type checkers
-read the `.pyi` file of each.
+They have no code: each imports a name when it is accessed, from the module that `exports.py` gives. Type checkers read
+their `.pyi` files.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ _PACKAGE = __package__
 
 
 class AccelerateModule(ModuleType):
-    """A module that has names of other modules, which it imports at their first use."""
+    """A module that re-exports names of other modules, and imports each when it is accessed."""
 
-    def __init__(self, name: str, homes: Mapping[str, str]) -> None:
-        super().__init__(f"{_PACKAGE}.{name}", f"What `accelerate.{name}` has and is here too.")
-        self.__all__ = sorted(homes)
-        self._homes = homes
+    def __init__(self, name: str, modules: Mapping[str, str]) -> None:
+        super().__init__(f"{_PACKAGE}.{name}", f"The names of `accelerate.{name}` that notebook_accel provides.")
+        self.__all__ = sorted(modules)
+        self._modules = modules
+        """The module of each name."""
 
     def __getattr__(self, name: str) -> Any:
         # Not only imports come here: pickle searches all modules for the one that defines an object.
-        if name not in self._homes:
+        if name not in self._modules:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{_PACKAGE}.{self._homes[name]}"), name)
+        return getattr(importlib.import_module(f"{_PACKAGE}.{self._modules[name]}"), name)
 
     def __dir__(self) -> list[str]:
         return self.__all__
 
 
 def install() -> None:
-    """Adds the modules to `sys.modules`, and each to the one that holds it."""
-    for name, homes in sorted(exports.of_accelerate().items()):
-        module = sys.modules[f"{_PACKAGE}.{name}"] = AccelerateModule(name, homes)
-        folder, _, last = f"{_PACKAGE}.{name}".rpartition(".")
-        setattr(sys.modules[folder], last, module)
+    """Adds the modules to `sys.modules`, and makes each an attribute of its parent."""
+    for name, modules in sorted(exports.accelerate_modules().items()):
+        module = sys.modules[f"{_PACKAGE}.{name}"] = AccelerateModule(name, modules)
+        parent, _, last = f"{_PACKAGE}.{name}".rpartition(".")
+        setattr(sys.modules[parent], last, module)

@@ -1,7 +1,7 @@
-"""What users import, and from where: one row for each module that holds public names, in the order of the folders.
+"""The public names: one row for each module that defines some, in the order of the folders.
 
-All of this is made from the table: `__all__` and the lazy imports of the package, the modules that are named as
-Accelerate's (`accelerate_names.py`), and the `.pyi` files that tell type checkers of both (`scripts/generate`).
+The following are generated from the table: `__all__` and the lazy imports of the package, the modules with the names of
+Accelerate's (`accelerate_names.py`), and the `.pyi` files that describe both to type checkers (`scripts/generate`).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import NamedTuple
 class Row(NamedTuple):
     """Public names of one module."""
 
-    home: str
-    """The module that defines the names, or that offers them as the way into its folder."""
+    module: str
+    """The module that defines the names, or the folder whose `__init__` re-exports them."""
     accelerate: str
-    """The module of Accelerate that users import them from; empty for what Accelerate has not."""
+    """The module of Accelerate that has the same names; empty if Accelerate has no equivalent."""
     exported: str
-    """Names that `notebook_accel` itself offers, with blanks between."""
-    more: str = ""
-    """Names that only the module with Accelerate's name, and `utils` if it lies below, offer."""
+    """The names that the package `notebook_accel` itself exports, space-separated."""
+    accelerate_only: str = ""
+    """The names that only the module with Accelerate's name exports (and `utils`, if that module is in it)."""
 
     @property
     def names(self) -> list[str]:
-        return f"{self.exported} {self.more}".split()
+        return f"{self.exported} {self.accelerate_only}".split()
 
 
 TABLE = (
@@ -71,15 +71,18 @@ TABLE = (
 
 
 def exported() -> dict[str, str]:
-    """The names of the package itself, each with its home."""
-    return {name: row.home for row in TABLE for name in row.exported.split()}
+    """The names that the package itself exports, each with the module that it is imported from."""
+    return {name: row.module for row in TABLE for name in row.exported.split()}
 
 
-def of_accelerate() -> dict[str, dict[str, str]]:
-    """The modules with Accelerate's names: the names of each, and their homes. `utils` has all of those below it."""
-    modules: dict[str, dict[str, str]] = {}
+def accelerate_modules() -> dict[str, dict[str, str]]:
+    """For each module of Accelerate, its names, each with the module that it is imported from.
+
+    `utils` has all names of the modules in it.
+    """
+    found: dict[str, dict[str, str]] = {}
     for row in TABLE:
         folders = {row.accelerate, row.accelerate.partition(".")[0]} - {""}
         for module in sorted(folders):
-            modules.setdefault(module, {}).update(dict.fromkeys(row.names, row.home))
-    return modules
+            found.setdefault(module, {}).update(dict.fromkeys(row.names, row.module))
+    return found

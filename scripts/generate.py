@@ -19,16 +19,16 @@ from notebook_accel.launch.job.job_state import Status  # noqa: E402
 HEAD = "# Written by scripts/generate from notebook_accel/exports.py.\n"
 
 
-def stub(homes: Mapping[str, str], first: str = "") -> str:
-    """Return the text of the stub of a module that has these names from these modules."""
-    modules = defaultdict(list)
-    for name, home in sorted(homes.items()):
-        modules[home].append(name)
+def stub(modules: Mapping[str, str], first: str = "") -> str:
+    """Return the text of a stub that imports each name from its module."""
+    names_by_module = defaultdict(list)
+    for name, module in sorted(modules.items()):
+        names_by_module[module].append(name)
     lines = [
-        f"from notebook_accel.{home} import (\n" + "".join(f"    {name},\n" for name in names) + ")\n"
-        for home, names in sorted(modules.items())
+        f"from notebook_accel.{module} import (\n" + "".join(f"    {name},\n" for name in names) + ")\n"
+        for module, names in sorted(names_by_module.items())
     ]
-    listed = "".join(f'    "{name}",\n' for name in sorted(homes))
+    listed = "".join(f'    "{name}",\n' for name in sorted(modules))
     return f"{HEAD}\n{''.join(lines)}\n{first}__all__ = [\n{listed}]\n"
 
 
@@ -44,13 +44,13 @@ def unload_ipython_extension(shell: InteractiveShell) -> None: ...
 
 def stubs() -> dict[Path, str]:
     """Return the path and the text of each stub."""
-    modules = exports.of_accelerate()
+    accelerate_modules = exports.accelerate_modules()
     package = ROOT / "notebook_accel"
     found = {package / "__init__.pyi": stub(exports.exported(), PACKAGE)}
-    for module, homes in modules.items():
-        is_folder = any(other.startswith(f"{module}.") for other in modules)
+    for module, modules in accelerate_modules.items():
+        is_folder = any(other.startswith(f"{module}.") for other in accelerate_modules)
         path = package.joinpath(*module.split("."))
-        found[path / "__init__.pyi" if is_folder else path.with_suffix(".pyi")] = stub(homes)
+        found[path / "__init__.pyi" if is_folder else path.with_suffix(".pyi")] = stub(modules)
     return found
 
 

@@ -8,7 +8,7 @@ import pytest
 import notebook_accel
 from notebook_accel import exports
 
-MODULES = exports.of_accelerate()
+MODULES = exports.accelerate_modules()
 DEEPER = {"DistributedOperationException", "clear_device_cache", "should_reduce_batch_size"}
 """In Accelerate these are not in `utils` itself."""
 MODULES["utils"] = {name: home for name, home in MODULES["utils"].items() if name not in DEEPER}

@@ -108,7 +108,9 @@ class StateMaker:
             "detail": state.detail,
             "done": -1,
             "text": shortened(shown.text, _TEXT_LIMIT),
-            "time_left": "" if shown.remaining is None or state.phase.ended or self._stalled else clock(shown.remaining),
+            "time_left": ""
+            if shown.remaining is None or state.phase.ended or self._stalled
+            else clock(shown.remaining),
             "behind": False,
             "error": shortened(progress.why_failed(state), _TEXT_LIMIT),
             "memory": describe.memory(state),

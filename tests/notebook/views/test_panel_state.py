@@ -198,7 +198,11 @@ def test_a_rank_of_a_job_that_has_stalled_tells_its_stack_until_it_goes_on() -> 
     job = a_job(2)
     maker = StateMaker(job)
     state = maker.whole()
-    assert (state["ranks"]["1"]["stack"], state["head"]["time_left"], state["ranks"]["1"]["time_left"]) == ("", "29 s", "29 s")
+    assert (state["ranks"]["1"]["stack"], state["head"]["time_left"], state["ranks"]["1"]["time_left"]) == (
+        "",
+        "29 s",
+        "29 s",
+    )
     job.apply(None, a_stall(job, 2))
     state = maker.make()
     assert (state["head"]["time_left"], state["ranks"]["1"]["time_left"]) == ("", "")  # nobody knows
