@@ -20,7 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.trackers import GeneralTracker, Logbook, on_main_process
+from notebook_accel.train.trackers import GeneralTracker, TrackerGroup, on_main_process
 
 Calls = list[tuple[Any, ...]]
 
@@ -83,14 +83,14 @@ class Mine(GeneralTracker):
 
 
 def test_tensorboard_writes_what_tensorboard_reads(tmp_path: Path) -> None:
-    book = Logbook("tensorboard", tmp_path)
-    book.start("run", {"lr": 0.1, "layers": [1, 2], "name": "small"}, {"tensorboard": {"flush_secs": 1}})
+    group = TrackerGroup("tensorboard", tmp_path)
+    group.start("run", {"lr": 0.1, "layers": [1, 2], "name": "small"}, {"tensorboard": {"flush_secs": 1}})
     for step in range(3):
-        book.log({"loss": torch.tensor(1.0 / (step + 1)), "n": step, "acc": np.float32(0.5)}, step=step)
-    book.log({"note": "text", "both": {"train": 1.0, "test": torch.tensor(2.0)}}, step=3)
-    book.get("tensorboard").log_images({"images": np.zeros((2, 4, 4, 3))}, step=3, dataformats="NHWC")
-    book.get("tensorboard", unwrap=True).add_scalar("own", 7, 1)
-    book.finish()
+        group.log({"loss": torch.tensor(1.0 / (step + 1)), "n": step, "acc": np.float32(0.5)}, step=step)
+    group.log({"note": "text", "both": {"train": 1.0, "test": torch.tensor(2.0)}}, step=3)
+    group.get("tensorboard").log_images({"images": np.zeros((2, 4, 4, 3))}, step=3, dataformats="NHWC")
+    group.get("tensorboard", unwrap=True).add_scalar("own", 7, 1)
+    group.finish()
     found = EventAccumulator(str(tmp_path / "run")).Reload()
     assert [(event.step, event.value) for event in found.Scalars("loss")] == [
         (0, 1.0),
@@ -111,11 +111,11 @@ def test_tensorboard_writes_what_tensorboard_reads(tmp_path: Path) -> None:
 
 
 def test_a_value_that_cannot_be_logged_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    book = Logbook("tensorboard", tmp_path)
-    book.start("run")
+    group = TrackerGroup("tensorboard", tmp_path)
+    group.start("run")
     for step in range(3):
-        book.log({"weights": torch.ones(3), "loss": 1.0}, step=step)
-    book.finish()
+        group.log({"weights": torch.ones(3), "loss": 1.0}, step=step)
+    group.finish()
     assert len(caplog.messages) == 1
     assert "TensorBoardTracker cannot log 'weights', a Tensor" in caplog.messages[0]
     assert "log it through get_tracker('tensorboard', unwrap=True)" in caplog.messages[0]
@@ -158,10 +158,10 @@ RECORDED: dict[str, tuple[dict[str, Any], Calls]] = {
 def test_a_service_is_called_with_its_own_arguments(name: str, record: Callable[[str], Calls]) -> None:
     given, expected = RECORDED[name]
     calls = record(name)
-    book = Logbook(name)
-    book.start("project", {"lr": 0.1}, {name: given})
-    book.log({"loss": 0.5, "note": "text"}, step=1, log_kwargs={name: {"extra": True}})
-    book.finish()
+    group = TrackerGroup(name)
+    group.start("project", {"lr": 0.1}, {name: given})
+    group.log({"loss": 0.5, "note": "text"}, step=1, log_kwargs={name: {"extra": True}})
+    group.finish()
     assert calls == expected
 
 
@@ -177,12 +177,12 @@ def test_mlflow_makes_the_experiment_once_and_logs_numbers(
         monkeypatch.setitem(sys.modules, module.__name__, module)
     sys.modules["mlflow"].get_experiment_by_name = lambda name: None  # type: ignore[attr-defined]
     sys.modules["mlflow"].create_experiment = lambda name, **kwargs: calls.append((name, kwargs)) or "7"  # type: ignore[attr-defined]
-    book = Logbook("mlflow")
-    book.start(
+    group = TrackerGroup("mlflow")
+    group.start(
         "project", {"lr": 0.1, "text": "x" * 11, **{f"p{n}": n for n in range(120)}}, {"mlflow": {"run_name": "a"}}
     )
-    book.log({"loss": torch.tensor(0.5), "note": "text"}, step=1)
-    book.finish()
+    group.log({"loss": torch.tensor(0.5), "note": "text"}, step=1)
+    group.finish()
     assert calls[0] == ("project", {"artifact_location": None, "tags": {"team": "a"}})
     assert calls[1][0] == "start_run"
     assert calls[1][1] == {
@@ -200,9 +200,9 @@ def test_mlflow_makes_the_experiment_once_and_logs_numbers(
 
 def test_images_and_tables_go_to_wandb_as_its_own(record: Callable[[str], Calls]) -> None:
     calls = record("wandb")
-    book = Logbook("wandb")
-    book.start("project")
-    tracker = book.get("wandb")
+    group = TrackerGroup("wandb")
+    group.start("project")
+    tracker = group.get("wandb")
     tracker.log_images({"samples": ["a", "b"]}, step=2, caption="x")
     tracker.log_table("table", columns=["a"], data=[[1]], step=3)
     assert [call[0] for call in calls] == ["init", "Image", "Image", "run.log", "Table", "run.log"]
@@ -212,16 +212,16 @@ def test_images_and_tables_go_to_wandb_as_its_own(record: Callable[[str], Calls]
 
 def test_a_tracker_of_the_users_own_is_used_like_the_others(tmp_path: Path) -> None:
     mine = Mine("run")
-    book = Logbook([mine, "tensorboard"], tmp_path)
-    book.start("project", {"lr": 0.1})
+    group = TrackerGroup([mine, "tensorboard"], tmp_path)
+    group.start("project", {"lr": 0.1})
     tensor = torch.ones(3)
-    book.log({"any": tensor}, step=4, log_kwargs={"mine": {"extra": 1}})
+    group.log({"any": tensor}, step=4, log_kwargs={"mine": {"extra": 1}})
     assert mine.calls == [("init", "run"), ("config", {"lr": 0.1}), ("log", {"any": tensor}, 4, {"extra": 1})]
-    assert book.get("mine") is mine
-    assert book.get("mine", unwrap=True) is mine.calls
-    assert [tracker.name for tracker in book.trackers] == ["mine", "tensorboard"]
-    book.finish()
-    assert book.trackers == []
+    assert group.get("mine") is mine
+    assert group.get("mine", unwrap=True) is mine.calls
+    assert [tracker.name for tracker in group.trackers] == ["mine", "tensorboard"]
+    group.finish()
+    assert group.trackers == []
 
 
 def test_on_other_ranks_nothing_is_opened_and_every_call_does_nothing(
@@ -231,35 +231,35 @@ def test_on_other_ranks_nothing_is_opened_and_every_call_does_nothing(
     for name, value in place.items():
         monkeypatch.setenv(name, value)
     mine = Mine("run")
-    book = Logbook([mine, "tensorboard"], tmp_path)
-    book.start("project", {"lr": 0.1})
-    book.log({"loss": 1.0})
-    assert book.trackers == []
+    group = TrackerGroup([mine, "tensorboard"], tmp_path)
+    group.start("project", {"lr": 0.1})
+    group.log({"loss": 1.0})
+    assert group.trackers == []
     assert not hasattr(mine, "calls")
-    book.get("tensorboard", unwrap=True).add_scalar("loss", 1)
-    book.get("mine").log({"loss": 1})
-    book.finish()
+    group.get("tensorboard", unwrap=True).add_scalar("loss", 1)
+    group.get("mine").log({"loss": 1})
+    group.finish()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_starting_again_closes_what_was_open(record: Callable[[str], Calls]) -> None:
     calls = record("wandb")
-    book = Logbook("wandb")
-    book.start("first")
-    book.start("second")
+    group = TrackerGroup("wandb")
+    group.start("first")
+    group.start("second")
     assert [call[0] for call in calls] == ["init", "run.finish", "init"]
-    assert len(book.trackers) == 1
+    assert len(group.trackers) == 1
 
 
 def test_logging_without_a_started_tracker_warns_once(
     record: Callable[[str], Calls], caplog: pytest.LogCaptureFixture
 ) -> None:
     record("wandb")
-    book = Logbook("wandb")
-    book.log({"loss": 1.0})
-    book.log({"loss": 1.0})
+    group = TrackerGroup("wandb")
+    group.log({"loss": 1.0})
+    group.log({"loss": 1.0})
     assert [record.getMessage().split(",")[0] for record in caplog.records] == ["wandb received no values"]
-    Logbook().log({"loss": 1.0})  # nobody was to get it
+    TrackerGroup().log({"loss": 1.0})  # nobody was to get it
     assert len(caplog.records) == 1
 
 
@@ -267,18 +267,18 @@ def test_numbers_also_go_to_whoever_watches(monkeypatch: pytest.MonkeyPatch) -> 
     received: list[events.Metrics] = []
     monkeypatch.setattr(events, "has_sink", lambda: True, raising=False)
     monkeypatch.setattr(events, "emit", received.append, raising=False)
-    book = Logbook()
-    book.log(
+    group = TrackerGroup()
+    group.log(
         {"loss": torch.tensor(0.5), "acc": np.float64(0.25), "n": 3, "text": "no", "image": torch.ones(2, 2)}, step=7
     )
-    book.log({"text": "only"})
+    group.log({"text": "only"})
     assert [(event.values, event.step) for event in received] == [({"loss": 0.5, "acc": 0.25, "n": 3.0}, 7)]
 
 
 def test_all_means_those_that_are_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("wandb", "trackio", "comet_ml", "mlflow"):
         monkeypatch.setitem(sys.modules, package, None)
-    assert [str(each) for each in Logbook("all", tmp_path).log_with] == ["tensorboard"]
+    assert [str(each) for each in TrackerGroup("all", tmp_path).log_with] == ["tensorboard"]
 
 
 class Nameless(GeneralTracker):
@@ -297,23 +297,23 @@ class Late(GeneralTracker):
 
 REFUSED = {
     "an unknown name": (
-        lambda f: Logbook("tensorbord", f),
+        lambda f: TrackerGroup("tensorbord", f),
         "'tensorbord' is not a tracker: choose from tensorboard, wandb",
     ),
-    "a package that is missing": (lambda f: Logbook("wandb", f), "pip install wandb"),
-    "no folder for files": (lambda f: Logbook("tensorboard"), "'tensorboard' writes files, but has no folder"),
-    "no folder for the user's files": (lambda f: Logbook(Late()), "'late' writes files"),
-    "a class": (lambda f: Logbook(Mine), "log_with=Mine is a class"),
+    "a package that is missing": (lambda f: TrackerGroup("wandb", f), "pip install wandb"),
+    "no folder for files": (lambda f: TrackerGroup("tensorboard"), "'tensorboard' writes files, but has no folder"),
+    "no folder for the user's files": (lambda f: TrackerGroup(Late()), "'late' writes files"),
+    "a class": (lambda f: TrackerGroup(Mine), "log_with=Mine is a class"),
     "arguments for none": (
-        lambda f: Logbook("tensorboard", f).start("run", None, {"wandb": {}}),
+        lambda f: TrackerGroup("tensorboard", f).start("run", None, {"wandb": {}}),
         "init_kwargs is for 'wandb', but log_with chose tensorboard",
     ),
     "a tracker that is not started": (
-        lambda f: Logbook("tensorboard", f).get("tensorboard"),
+        lambda f: TrackerGroup("tensorboard", f).get("tensorboard"),
         "call init_trackers first",
     ),
     "a tracker that is not there": (
-        lambda f: Logbook().get("wandb"),
+        lambda f: TrackerGroup().get("wandb"),
         "there is no tracker 'wandb'; log_with chose none",
     ),
 }

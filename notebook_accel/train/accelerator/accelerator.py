@@ -53,7 +53,7 @@ class Accelerator(Stepping, Saving):
         project_dir: The folder for the run's checkpoints and logs.
         project_config: The same, with more options.
         gradient_accumulation_plugin: Instead of `gradient_accumulation_steps`, with more options.
-        step_scheduler_with_optimizer: Whether schedulers follow the optimizers' real steps.
+        step_scheduler_with_optimizer: Whether schedulers step only when their optimizers do.
         kwargs_handlers: Arguments for the objects that it creates: `DistributedDataParallelKwargs`, `GradScalerKwargs`
             and so on.
         dynamo_backend: Compiles models with `torch.compile` and this backend.
@@ -175,8 +175,8 @@ class Accelerator(Stepping, Saving):
         followed = [each for each in self._optimizers if own in (each, each.optimizer)]
         if not followed and self.step_scheduler_with_optimizer:
             raise ConfigurationError(
-                "a scheduler was prepared without its optimizer, so it could not know which steps are real: prepare "
-                "both in one call, or the optimizer first"
+                "a scheduler was prepared without its optimizer, so it could not tell when the optimizer steps: "
+                "prepare both in one call, or the optimizer first"
             )
         prepared = AcceleratedScheduler(
             scheduler,
@@ -218,7 +218,7 @@ class Accelerator(Stepping, Saving):
         return compiling.apply(model, self.state.dynamo_plugin)
 
     def _known(self, model: nn.Module) -> nn.Module | None:
-        """The prepared model that stands for `model`; `None` if it was not prepared."""
+        """The prepared model that wraps `model`; `None` if it was not prepared."""
         own = compiling.inner(model)
         for prepared in self._models:
             inner = compiling.inner(prepared)

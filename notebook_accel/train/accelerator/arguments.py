@@ -1,4 +1,4 @@
-"""Checks the arguments of an `Accelerator` against each other, and merges those that set the same thing."""
+"""Checks the arguments of an `Accelerator` against each other, and merges those that set the same option."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def loading(config: DataLoaderConfiguration | None, split_batches: bool | None) 
 
 
 def accumulation(plugin: GradientAccumulationPlugin | None, steps: int) -> GradientAccumulationPlugin:
-    """The accumulation settings, from the plugin, the number of steps, or else the environment of the launch."""
+    """The accumulation settings, from the plugin, the number of steps, or otherwise the environment of the launch."""
     if plugin is not None:
         if steps != 1:
             raise ConfigurationError(

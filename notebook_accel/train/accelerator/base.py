@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from notebook_accel.train.accelerator import arguments
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
+from notebook_accel.train.models.device_watch import DeviceWatch
 from notebook_accel.train.models.precision import Precision
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.plugins import (
@@ -37,12 +38,12 @@ from notebook_accel.train.options.plugins import (
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.rank_aware import RankAware
 from notebook_accel.train.ranks.state import AcceleratorState, is_initialized
-from notebook_accel.train.steps.accumulation import Accumulation, DeviceWatch
+from notebook_accel.train.steps.accumulation import Accumulation
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 from notebook_accel.train.steps.scheduler import AcceleratedScheduler
 from notebook_accel.train.strategies import choose
 from notebook_accel.train.strategies.base import Settings
-from notebook_accel.train.trackers import GeneralTracker, Logbook
+from notebook_accel.train.trackers import GeneralTracker, TrackerGroup
 
 
 class AcceleratorBase(RankAware):
@@ -118,7 +119,7 @@ class AcceleratorBase(RankAware):
         self.flag_tensor: torch.Tensor | None = None
         self._accumulation = Accumulation(self.strategy, self.gradient_state)
         self._watch = DeviceWatch()
-        self._logbook = Logbook(log_with, self.logging_dir)
+        self._tracker_group = TrackerGroup(log_with, self.logging_dir)
         self._checkpoints = Checkpoints(self.project_configuration)
         self._models: list[nn.Module] = []
         self._optimizers: list[AcceleratedOptimizer] = []

@@ -1,4 +1,4 @@
-"""Local SGD: ranks train on their own for some steps, then average their weights."""
+"""Local SGD: ranks train independently for several steps, then average their weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LocalSGD:
-    """A context in which gradients stay on their rank, and weights are averaged every few steps and at the end.
+    """A context in which gradients are not synchronized; weights are averaged every few steps and at the end instead.
 
     with LocalSGD(accelerator, model, local_sgd_steps=8) as local_sgd:
         for batch in loader:
@@ -29,8 +29,8 @@ class LocalSGD:
 
     Args:
         accelerator: The Accelerator that prepared the model.
-        model: The prepared model; every rank holds all of it.
-        local_sgd_steps: Calls of `step` from one average to the next.
+        model: The prepared model, which must not be sharded.
+        local_sgd_steps: The number of calls of `step` between two averages.
         enabled: `False` makes the context do nothing.
 
     Raises:
@@ -48,23 +48,23 @@ class LocalSGD:
         self.local_sgd_steps = local_sgd_steps
         self._model = model
         self._ddp: Any = model
-        self._alone: AbstractContextManager[Any] | None = None
+        self._no_sync: AbstractContextManager[Any] | None = None
         if self.enabled and not hasattr(model, "no_sync"):
             _refuse(accelerator, model)
 
     def __enter__(self) -> LocalSGD:
         if self.enabled:
-            self._alone = self._ddp.no_sync()
-            self._alone.__enter__()
+            self._no_sync = self._ddp.no_sync()
+            self._no_sync.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._alone is None:
+        if self._no_sync is None:
             return
-        self._alone.__exit__(kind, error, traceback)
-        self._alone = None
+        self._no_sync.__exit__(kind, error, traceback)
+        self._no_sync = None
         if error is None:  # otherwise other ranks may never reach the average, and this one would hang
             self._average()
 
@@ -75,7 +75,7 @@ class LocalSGD:
             self._average()
 
     def _average(self) -> None:
-        """One exchange for each dtype rather than one for each parameter."""
+        """Averages the weights, with one all-reduce for each dtype rather than one for each parameter."""
         by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
         for parameter in self._model.parameters():
             by_dtype.setdefault(parameter.dtype, []).append(parameter.data)

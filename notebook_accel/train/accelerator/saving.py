@@ -1,4 +1,4 @@
-"""The methods of `Accelerator` that save a run's results: checkpoints, weights, metrics, profiles."""
+"""The methods of `Accelerator` that save the results of a run: checkpoints, weights, metrics, profiles."""
 
 from __future__ import annotations
 
@@ -148,12 +148,12 @@ class Saving(AcceleratorBase):
     @property
     def log_with(self) -> list[Any]:
         """The trackers that were chosen."""
-        return self._logbook.log_with
+        return self._tracker_group.log_with
 
     @property
     def trackers(self) -> list[GeneralTracker]:
         """The trackers that have been started."""
-        return self._logbook.trackers
+        return self._tracker_group.trackers
 
     def init_trackers(
         self,
@@ -168,11 +168,11 @@ class Saving(AcceleratorBase):
             config: Settings to store with the run.
             init_kwargs: Arguments for each tracker, by the tracker's name.
         """
-        self._logbook.start(project_name, config, init_kwargs)
+        self._tracker_group.start(project_name, config, init_kwargs)
 
     def get_tracker(self, name: str, unwrap: bool = False) -> Any:
         """A started tracker, by its name; with `unwrap`, the service's own object."""
-        return self._logbook.get(name, unwrap)
+        return self._tracker_group.get(name, unwrap)
 
     def log(self, values: dict[str, Any], step: int | None = None, log_kwargs: dict[str, Any] | None = None) -> None:
         """Logs values to all trackers, and shows them in the notebook.
@@ -182,7 +182,7 @@ class Saving(AcceleratorBase):
             step: The training step.
             log_kwargs: Arguments for each tracker, by the tracker's name.
         """
-        self._logbook.log(values, step, log_kwargs)
+        self._tracker_group.log(values, step, log_kwargs)
 
     def profile(self, profile_handler: ProfileKwargs | None = None) -> Profiled:
         """Profiles the block; `with ... as` gives torch's profiler.
@@ -194,7 +194,7 @@ class Saving(AcceleratorBase):
 
     def end_training(self) -> None:
         """Closes the trackers, and leaves the process group. The next `Accelerator` starts from scratch."""
-        self._logbook.finish()
+        self._tracker_group.finish()
         # Not with gloo: a rank that leaves may close connections that still carry data of the last collective, and the
         # others would hang. That group ends with the process.
         if self.state.backend == "nccl":

@@ -14,18 +14,18 @@ from notebook_accel.train.data import uneven_inputs
 from notebook_accel.train.models import compiling
 from notebook_accel.train.options.plugins import AutocastKwargs, GradientAccumulationPlugin
 from notebook_accel.train.ranks import collectives
-from notebook_accel.train.steps.accumulation import NOTHING, Block, WithoutSync
+from notebook_accel.train.steps.accumulation import NO_OP, NoSync, NullContext
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 
 
 class Stepping(AcceleratorBase):
-    """Accumulates gradients, runs backward passes, and exchanges tensors between the ranks."""
+    """Accumulates gradients, runs backward passes and collectives."""
 
-    # Accumulating
+    # Gradient accumulation
 
     @property
     def sync_gradients(self) -> bool:
-        """Whether the current batch ends in a step."""
+        """Whether the current batch is followed by an optimizer step, so that its gradients are synced."""
         return self.gradient_state.sync_gradients
 
     @sync_gradients.setter
@@ -43,15 +43,15 @@ class Stepping(AcceleratorBase):
 
     @property
     def step(self) -> int:
-        """Batches that have been counted since the end of a loader."""
+        """The number of batches since a loader last ended."""
         return self._accumulation.step
 
     @step.setter
     def step(self, value: int) -> None:
         self._accumulation.step = value
 
-    def accumulate(self, *models: nn.Module) -> Block:
-        """Counts a batch; within the block, optimizers step and gradients are exchanged only if a step is due.
+    def accumulate(self, *models: nn.Module) -> NullContext:
+        """Counts a batch; within the block, optimizers step and gradients are synced only if a step is due.
 
             for batch in loader:
                 with accelerator.accumulate(model):
@@ -63,12 +63,12 @@ class Stepping(AcceleratorBase):
         self._watch.check()
         return self._accumulation.next(models)
 
-    def no_sync(self, model: nn.Module) -> Block:
-        """Keeps gradients on their rank within the block."""
-        return WithoutSync(self.strategy, (model,)) if self.strategy.syncs else NOTHING
+    def no_sync(self, model: nn.Module) -> NullContext:
+        """Disables gradient synchronization within the block, as DDP's `no_sync` does."""
+        return NoSync(self.strategy, (model,)) if self.strategy.supports_no_sync else NO_OP
 
     def trigger_sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Makes backward passes in the block exchange gradients even if their forward pass ran under `no_sync`."""
+        """Makes backward passes in the block sync gradients even if their forward pass ran under `no_sync`."""
         return self.strategy.sync_in_backward(compiling.inner(model))
 
     @contextmanager
@@ -77,7 +77,7 @@ class Stepping(AcceleratorBase):
 
         Args:
             joinables: The prepared models (and other `Joinable` objects) of the loop.
-            even_batches: Whether prepared loaders fill up the ranks with fewer batches; `None` leaves it as it is.
+            even_batches: Whether prepared loaders pad the ranks that have fewer batches; `None`: as configured.
         """
         with ExitStack() as stack:
             if even_batches is not None and self.use_distributed:
@@ -85,7 +85,7 @@ class Stepping(AcceleratorBase):
             stack.enter_context(self.strategy.join([compiling.inner(each) for each in joinables]))
             yield
 
-    # Stepping
+    # The step
 
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
         """Computes gradients: `loss.backward()`, of the loss divided by the accumulation steps, and scaled with fp16.
@@ -143,7 +143,7 @@ class Stepping(AcceleratorBase):
         """Computes in the low precision within the block; prepared models do so by themselves."""
         return self._precision.autocast(autocast_handler)
 
-    # Exchanging
+    # Collectives
 
     def gather(self, tensor: Any) -> Any:
         """Concatenates the tensors of all ranks along their first dimension; scalars become one-dimensional.
@@ -157,11 +157,11 @@ class Stepping(AcceleratorBase):
         return collectives.gather_over(tensor, self.strategy.data_group)
 
     def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
-        """Gathers like `gather`, but drops the samples that were repeated to fill up the last batch.
+        """Gathers like `gather`, but drops the samples that were repeated to pad the last batch.
 
         Args:
             input_data: A tensor or a tree of tensors, one row for each sample; or any objects that can be pickled.
-            use_gather_object: Whether tensors too travel as objects, so that their shapes may differ.
+            use_gather_object: Whether tensors are also gathered as objects, so that their shapes may differ.
         """
         return uneven_inputs.gather_for_metrics(input_data, use_gather_object, self.strategy.data_group)
 

@@ -1,4 +1,4 @@
-"""A prepared optimizer: steps only when a step is due, and knows whether one was skipped."""
+"""A prepared optimizer: does nothing while gradients accumulate, and detects whether the scaler skipped a step."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from notebook_accel.train.ranks.gradient_state import GradientState
 
 
 class AcceleratedOptimizer(Optimizer):
-    """Stands in for the user's optimizer in the loop.
+    """Wraps the user's optimizer.
 
     While gradients are being accumulated, `step` and `zero_grad` do nothing.
 
     Args:
-        optimizer: The user's own.
-        device_placement: Whether to move its state to where its parameters are.
-        scaler: The gradient scaler, with fp16.
+        optimizer: The user's optimizer.
+        device_placement: Whether to move its state to the devices of its parameters.
+        scaler: The gradient scaler; only for fp16.
     """
 
     def __init__(
         self, optimizer: Optimizer, device_placement: bool = True, scaler: torch.amp.GradScaler | None = None
     ) -> None:
-        # Without Optimizer.__init__, which would give it parameters of its own.
+        # Do not call Optimizer.__init__, which would create separate parameter groups.
         self.optimizer = optimizer
         self.scaler = scaler
         self.gradient_state = GradientState()
         self._skipped = False
         if device_placement and optimizer.state:
-            optimizer.load_state_dict(optimizer.state_dict())  # which moves it to the devices of the parameters
+            optimizer.load_state_dict(optimizer.state_dict())  # moves it to the devices of the parameters
         self._register_step_hook()
 
     def _register_step_hook(self) -> None:
-        """Registers a hook that notes real steps (a scaler may skip some); again after unpickling, which drops it."""
+        """Registers a hook that detects whether the scaler skipped the step; again after unpickling, which drops it."""
         self._stepped = False
         if self.scaler is not None:
             this = weakref.ref(self)
-            self.optimizer.register_step_post_hook(lambda optimizer, *_: _note_step(this(), optimizer))
+            self.optimizer.register_step_post_hook(lambda optimizer, *_: _record_step(this(), optimizer))
 
     def __getstate__(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer, "scaler": self.scaler, "gradient_state": self.gradient_state}
@@ -61,7 +61,7 @@ class AcceleratedOptimizer(Optimizer):
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """Parameters and their settings."""
+        """The parameter groups with their options."""
         return self.optimizer.param_groups
 
     @param_groups.setter
@@ -70,7 +70,7 @@ class AcceleratedOptimizer(Optimizer):
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The settings of groups that have none of their own."""
+        """The options of parameter groups that do not set their own."""
         return self.optimizer.defaults
 
     @defaults.setter
@@ -79,7 +79,7 @@ class AcceleratedOptimizer(Optimizer):
 
     @property
     def step_was_skipped(self) -> bool:
-        """Whether the last step was left out, because gradients had overflowed."""
+        """Whether the scaler skipped the last step because gradients had overflowed."""
         return self._skipped
 
     def zero_grad(self, set_to_none: bool | None = None) -> None:
@@ -115,19 +115,19 @@ class AcceleratedOptimizer(Optimizer):
         self.optimizer.load_state_dict(state_dict)
 
     def train(self) -> None:
-        """For optimizers that have modes, such as schedule-free ones."""
+        """Switches to training mode, for optimizers that have modes, such as schedule-free ones."""
         self.optimizer.train()  # type: ignore[attr-defined]
 
     def eval(self) -> None:
-        """As `train`."""
+        """Switches to evaluation mode; see `train`."""
         self.optimizer.eval()  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.optimizer!r})"
 
 
-def _note_step(prepared: AcceleratedOptimizer | None, optimizer: Optimizer) -> None:
-    # The scaler always calls fused optimizers, which check for overflow themselves.
+def _record_step(prepared: AcceleratedOptimizer | None, optimizer: Optimizer) -> None:
+    # The scaler calls fused optimizers even after an overflow, since they check for it themselves.
     found = getattr(optimizer, "found_inf", None)
     if prepared is not None:
         prepared._stepped = found is None or not found.item()

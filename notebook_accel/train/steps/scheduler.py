@@ -1,4 +1,4 @@
-"""A prepared scheduler: follows the optimizer's real steps, at the pace of the global batch."""
+"""A prepared scheduler: steps only when its optimizer does, once for each rank that had a batch."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 
 
 class AcceleratedScheduler:
-    """Stands in for the user's scheduler in the loop.
+    """Wraps the user's scheduler.
 
-    It was made for a loop on one rank. It therefore steps once for each rank that has had a batch, unless batches are
-    split. It does not step while gradients are being accumulated, or when the optimizer's step was skipped.
+    The schedule was written for one rank, so the scheduler steps once for each rank that had a batch, unless batches
+    are split. It does not step while gradients are being accumulated, or when the optimizer's step was skipped.
 
     Args:
-        scheduler: The user's own.
+        scheduler: The user's scheduler.
         optimizers: The prepared optimizers whose steps it follows.
-        step_with_optimizer: With `False`, every call is a step, regardless of the optimizers.
-        split_batches: Whether the ranks share the batches that one rank would have got.
+        step_with_optimizer: If `False`, every call is a step, regardless of the optimizers.
+        split_batches: Whether each batch is split among the ranks.
         processes: How many ranks get batches; `None`: all.
     """
 
@@ -42,13 +42,13 @@ class AcceleratedScheduler:
         self.split_batches = split_batches
         ranks = PartialState().num_processes if processes is None else processes
         self._repeats = 1 if split_batches or not step_with_optimizer else ranks
-        # The only optimizers that ever skip a step.
+        # Only optimizers with a scaler can skip a step.
         self._may_skip = [
             each for each in self.optimizers if isinstance(each, AcceleratedOptimizer) and each.scaler is not None
         ]
 
     def step(self, *args: Any, **kwargs: Any) -> None:
-        """Sets the next learning rate, if the optimizers have made a step."""
+        """Sets the next learning rate if the optimizers have stepped."""
         if not self.step_with_optimizer:
             self.scheduler.step(*args, **kwargs)
         elif not self.gradient_state.sync_gradients:
@@ -62,7 +62,7 @@ class AcceleratedScheduler:
             self.scheduler.step(*args, **kwargs)
             return
         for _ in range(self._repeats):
-            # Some schedulers end: the last global batch may have fewer steps left than there are ranks.
+            # A scheduler with `total_steps` may have fewer steps left than there are ranks.
             if getattr(self.scheduler, "total_steps", float("inf")) >= self.scheduler._step_count:
                 self.scheduler.step(*args, **kwargs)
 
@@ -79,7 +79,7 @@ class AcceleratedScheduler:
         self.scheduler.load_state_dict(state_dict)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "scheduler":  # not there yet, while it is being unpickled
+        if name == "scheduler":  # not set yet while the object is being unpickled
             raise AttributeError(name)
         return getattr(self.scheduler, name)
 

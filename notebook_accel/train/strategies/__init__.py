@@ -3,7 +3,7 @@
 Start reading at `base.py`, the contract; `single.py` is the shortest strategy. To add one, add a file here with a
 subclass of `Strategy`, and a row in `TABLE`, where the first row that applies is chosen (and a field of `Settings` if
 it has options). If users should be able to choose it by name, also add the name to `STRATEGIES` in
-`config/settings.py`. `replicas.py` is not a strategy: it repairs DDP models after an interrupt of persistent ranks.
+`config/settings.py`. `ddp_recovery.py` is not a strategy: it repairs DDP models after persistent ranks are interrupted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Row:
 
     module: str
     name: str
-    wanted: Callable[[PartialState, Settings], bool]
+    applies: Callable[[PartialState, Settings], bool]
     """Whether it applies to these ranks and settings; called in the order of the table."""
 
     def load(self) -> type[Strategy]:
@@ -45,5 +45,5 @@ def choose(state: PartialState, settings: Settings) -> Strategy:
     Raises:
         ConfigurationError: The strategy does not support one of the settings.
     """
-    row = next(each for each in TABLE if each.wanted(state, settings))
+    row = next(each for each in TABLE if each.applies(state, settings))
     return row.load()(state, settings)

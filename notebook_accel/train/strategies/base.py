@@ -86,19 +86,19 @@ class Strategy(ABC):
     # A step
 
     @property
-    def syncs(self) -> bool:
-        """Whether `set_gradient_sync` has an effect."""
+    def supports_no_sync(self) -> bool:
+        """Whether `set_gradient_sync` can disable gradient synchronization."""
         return True
 
     @abstractmethod
     def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
-        """Sets whether the next backward passes exchange gradients between the ranks."""
+        """Sets whether the next backward passes synchronize gradients between the ranks."""
 
-    def after_backward(self) -> None:  # noqa: B027  # most strategies exchange them in the backward pass
-        """Exchanges the gradients after a backward pass, if the backward pass itself has not done so."""
+    def after_backward(self) -> None:  # noqa: B027  # most strategies do so in the backward pass
+        """Synchronizes the gradients after a backward pass, if the backward pass itself has not done so."""
 
     def sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Makes backward passes in the block exchange gradients even if their forward pass ran without it."""
+        """Makes backward passes in the block sync gradients even if synchronization was off in their forward pass."""
         return nullcontext()
 
     def clip_grad_norm_(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:

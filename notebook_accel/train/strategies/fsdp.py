@@ -44,9 +44,10 @@ class FullySharded(ShardedStrategy):
         return DistributedType.FSDP
 
     def _mesh(self) -> DeviceMesh:
-        size, here = self.state.num_processes, self.state.local_num_processes
+        size, local_size = self.state.num_processes, self.state.local_num_processes
         if self.plugin.hybrid:
-            return init_device_mesh(self.state.device.type, (size // here, here), mesh_dim_names=("replicate", "shard"))
+            shape = (size // local_size, local_size)
+            return init_device_mesh(self.state.device.type, shape, mesh_dim_names=("replicate", "shard"))
         return init_device_mesh(self.state.device.type, (size,), mesh_dim_names=("shard",))
 
     def to_device(self, model: nn.Module) -> nn.Module:

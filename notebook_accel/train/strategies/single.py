@@ -16,7 +16,7 @@ from notebook_accel.train.strategies.base import Strategy
 class SingleDevice(Strategy):
     """One rank, one device."""
 
-    syncs = False
+    supports_no_sync = False
 
     @property
     def distributed_type(self) -> DistributedType:

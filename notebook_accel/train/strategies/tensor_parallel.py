@@ -58,20 +58,20 @@ class TensorParallel(ShardedStrategy):
         return self.mesh.get_group("dp")
 
     def _mesh(self) -> DeviceMesh:
-        size, shared = self.state.num_processes, self.plugin.tp_size
+        size, tp_size = self.state.num_processes, self.plugin.tp_size
         if self.plugin.torch_device_mesh is not None:
             mesh = self.plugin.torch_device_mesh
-            if mesh.mesh_dim_names != ("dp", "tp") or mesh["tp"].size() != shared:
+            if mesh.mesh_dim_names != ("dp", "tp") or mesh["tp"].size() != tp_size:
                 raise ConfigurationError(
-                    f"torch_device_mesh must have the dimensions ('dp', 'tp'), the second of size tp_size={shared}; "
+                    f"torch_device_mesh must have the dimensions ('dp', 'tp'), the second of size tp_size={tp_size}; "
                     f"it has {mesh.mesh_dim_names} of sizes {tuple(mesh.mesh.shape)}"
                 )
             return mesh
-        if size % shared:
+        if size % tp_size:
             raise ConfigurationError(
-                f"tp_size={shared} does not divide the {size} ranks: launch a multiple of it, or change it"
+                f"tp_size={tp_size} does not divide the {size} ranks: launch a multiple of it, or change it"
             )
-        return init_device_mesh(self.state.device.type, (size // shared, shared), mesh_dim_names=("dp", "tp"))
+        return init_device_mesh(self.state.device.type, (size // tp_size, tp_size), mesh_dim_names=("dp", "tp"))
 
     def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
         with optimizers_following(optimizers, models):

@@ -44,12 +44,12 @@ def layers(model: nn.Module, plugin: FullyShardedDataParallelPlugin) -> list[nn.
     return found
 
 
-def _by_size(inner: Sequence[nn.Module], least: int) -> list[nn.Module]:
+def _by_size(inner: Sequence[nn.Module], minimum: int) -> list[nn.Module]:
     chosen: list[nn.Module] = []
     taken: set[int] = set()
     for module in inner:
         own = {id(parameter): parameter.numel() for parameter in module.parameters()}
-        if sum(size for key, size in own.items() if key not in taken) >= least:
+        if sum(size for key, size in own.items() if key not in taken) >= minimum:
             chosen.append(module)
             taken |= own.keys()
     return chosen

@@ -29,13 +29,13 @@ class XlaReplicas(Strategy):
         super().__init__(state, settings)
         self._to_move: set[int] = set()
         self._local: set[int] = set()
-        """Ids of models whose gradients are not exchanged at present."""
+        """IDs of the models whose gradient synchronization is disabled."""
         self._models: list[nn.Module] = []
         self._synced: set[int] = set()
-        """Ids of optimizers that run the pending graph after their step, outside of prepared loaders."""
+        """IDs of optimizers that run the pending graph after their step, outside of prepared loaders."""
 
     @property
-    def syncs(self) -> bool:
+    def supports_no_sync(self) -> bool:
         return self.state.use_distributed
 
     @property

@@ -1,4 +1,4 @@
-"""Experiment trackers: one contract (`base.py`), one file for each service, and the `Logbook` that logs to all of them.
+"""Experiment trackers: one contract (`base.py`), a file for each service, and `TrackerGroup`, which uses them all.
 
 To add a tracker: a file here with a subclass of `GeneralTracker` (or of `RunTracker` in `run_tracker.py`, if the
 service opens a run with `init(project=...)`), one row in `TRACKERS` in `active_trackers.py`, and its name in
@@ -6,7 +6,7 @@ service opens a run with `init(project=...)`), one row in `TRACKERS` in `active_
 package only when the tracker starts.
 """
 
-from notebook_accel.train.trackers.active_trackers import Logbook
+from notebook_accel.train.trackers.active_trackers import TrackerGroup
 from notebook_accel.train.trackers.base import GeneralTracker, on_main_process
 
-__all__ = ["GeneralTracker", "Logbook", "on_main_process"]
+__all__ = ["GeneralTracker", "TrackerGroup", "on_main_process"]

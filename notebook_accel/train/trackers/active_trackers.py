@@ -44,7 +44,7 @@ Named = str | LoggerType | GeneralTracker | type[GeneralTracker]
 """The type of `log_with`. A class is accepted only to raise an error that says to pass an instance."""
 
 
-class Logbook:
+class TrackerGroup:
     """Logs to all trackers that the user chose; on ranks other than 0 it does nothing.
 
     Args:
@@ -84,7 +84,7 @@ class Logbook:
         self._refuse_unknown("init_kwargs", given)
         if not self._is_main:
             return
-        self.finish()  # runs of an earlier call, as when a cell is run again
+        self.finish()  # closes the runs of an earlier call, for instance if a cell is run again
         self.trackers = [self._make(each, project_name, given) for each in self._chosen]
         for tracker in self.trackers:
             tracker.start()

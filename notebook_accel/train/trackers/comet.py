@@ -11,8 +11,8 @@ class CometMLTracker(GeneralTracker):
     """Logs to an experiment of a project.
 
     Args:
-        run_name: The project.
-        kwargs: For `comet_ml.start`.
+        run_name: The name of the project.
+        kwargs: Arguments of `comet_ml.start`.
     """
 
     name = "comet_ml"

@@ -9,11 +9,11 @@ from notebook_accel.train.trackers.base import GeneralTracker, on_main_process
 
 
 class RunTracker(GeneralTracker):
-    """Logs to a run of a project. A subclass gives a `name`, which is also that of the package to import.
+    """Logs to a run of a project. A subclass sets `name`, which is also the name of the package to import.
 
     Args:
-        run_name: The project.
-        kwargs: For the service's `init`.
+        run_name: The name of the project.
+        kwargs: Arguments of the service's `init`.
     """
 
     requires_logging_directory = False

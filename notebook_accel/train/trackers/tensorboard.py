@@ -16,7 +16,7 @@ class TensorBoardTracker(GeneralTracker):
     Args:
         run_name: The run's folder.
         logging_dir: The folder for runs.
-        kwargs: For `torch.utils.tensorboard.SummaryWriter`.
+        kwargs: Arguments of `torch.utils.tensorboard.SummaryWriter`.
     """
 
     name = "tensorboard"
@@ -47,7 +47,7 @@ class TensorBoardTracker(GeneralTracker):
         shown = {name: v if isinstance(v, (bool, int, float, str)) else str(v) for name, v in shown.items()}
         self.writer.add_hparams(shown, metric_dict={}, run_name=".")
         self.writer.flush()
-        # Every JSON text is a YAML text.
+        # JSON is valid YAML.
         (self.logging_dir / "hparams.yml").write_text(json.dumps(shown, indent=2) + "\n", encoding="utf-8")
 
     @on_main_process

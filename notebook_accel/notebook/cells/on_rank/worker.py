@@ -49,17 +49,17 @@ def health() -> Health:
 def renew(generation: int) -> None:
     """Joins a new process group, and moves the prepared models to it."""
     global _disconnected
-    from notebook_accel.train.strategies import replicas
+    from notebook_accel.train.strategies import ddp_recovery
 
     _disconnected = disconnect.times_disconnected
-    replicas.renew(generation)
+    ddp_recovery.rejoin_group(generation)
 
 
 def make_equal() -> str:
     """Makes the replicas of models equal on all ranks; returns a notice for the user, empty if there is none."""
-    from notebook_accel.train.strategies import replicas
+    from notebook_accel.train.strategies import ddp_recovery
 
-    return replicas.make_equal()
+    return ddp_recovery.synchronize_replicas()
 
 
 def run_cell(fields: tuple[Any, ...], *variables: Variable) -> tuple[Any, ...]:

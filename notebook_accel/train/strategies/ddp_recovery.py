@@ -1,7 +1,8 @@
-"""Repairs DDP models and optimizers of persistent ranks after an interrupt: joins a new group, makes weights equal.
+"""Repairs the DDP models and optimizers of persistent ranks after an interrupt.
 
-An interrupt arrives between two steps on some ranks, and within a step on others. The replicas, which data parallelism
-keeps equal, may then be one step apart and would drift, so the other ranks copy rank 0's.
+The ranks join a new process group if the old one is unusable. An interrupt arrives between two steps on some ranks, and
+within a step on others. The replicas, which DDP keeps equal, may then be one step apart and would diverge, so the other
+ranks copy the state of rank 0.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import nn
 from notebook_accel.train.ranks import rejoining
 
 
-def renew(generation: int) -> None:
+def rejoin_group(generation: int) -> None:
     """Joins the process group of the next generation, and moves all DDP models to it."""
     found = [_detach(model) for model in _distributed_models()]
     rejoining.leave()
@@ -26,22 +27,22 @@ def renew(generation: int) -> None:
         _rejoin(model, hooks, state)
 
 
-def make_equal() -> str:
+def synchronize_replicas() -> str:
     """Makes models and optimizers equal on all ranks; returns a notice for the user, or an empty text."""
     if not dist.is_initialized():
         return ""
     models = [model.module for model in _distributed_models()]
-    together = [*models, *_steppers()] if models else []
-    outlines = _gather([_signature(each) for each in together])
-    if any(other != outlines[0] for other in outlines):
+    replicas = [*models, *_optimizers_and_schedulers()] if models else []
+    signatures = _gather([_signature(each) for each in replicas])
+    if any(other != signatures[0] for other in signatures):
         return "The ranks now hold different models or optimizers, which can't be made equal: prepare them again."
-    if not together:
+    if not replicas:
         return ""
-    sums = _gather([_digest(each) for each in together])
-    if all(other == sums[0] for other in sums):
+    digests = _gather([_digest(each) for each in replicas])
+    if all(other == digests[0] for other in digests):
         return ""
-    for each in together:
-        _take_over(each)
+    for each in replicas:
+        _copy_from_rank_0(each)
     return "The ranks had stopped at different steps: the other ranks' models and optimizers now have rank 0's state."
 
 
@@ -49,13 +50,13 @@ def _distributed_models() -> list[Any]:
     parallel = sys.modules.get("torch.nn.parallel.distributed")
     if parallel is None:
         return []
-    found = _alive(parallel.DistributedDataParallel)
-    # A model on a group that the user made is left to the user.
+    found = _live_objects(parallel.DistributedDataParallel)
+    # Models on a group that the user created are left to the user.
     return sorted((each for each in found if each.process_group is dist.group.WORLD), key=_signature)
 
 
 def _detach(model: Any) -> tuple[Any, list[Any], Any]:
-    """Releases a model's references to its group, which must be gone before the next is joined, for `_rejoin`."""
+    """Drops a model's references to its group, so that it can be replaced; returns what `_rejoin` needs."""
     state = model.__getstate__()
     for name in ("process_group", "reducer", "logger"):
         delattr(model, name)
@@ -69,19 +70,19 @@ def _rejoin(model: Any, hooks: list[Any], state: Any) -> None:
         dist._register_comm_hook(model.reducer, of_hook, hook)  # type: ignore[attr-defined]
 
 
-def _steppers() -> list[Any]:
+def _optimizers_and_schedulers() -> list[Any]:
     """The optimizers and schedulers of this process."""
     kinds = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
-    return sorted(_alive(*kinds), key=_signature)
+    return sorted(_live_objects(*kinds), key=_signature)
 
 
-def _alive(*kinds: type) -> list[Any]:
-    """All objects of these classes; `type()` rather than `isinstance`, which would run the `__class__` of proxies."""
+def _live_objects(*kinds: type) -> list[Any]:
+    """All objects of these classes. Uses `type()`, since `isinstance` would evaluate the `__class__` of proxies."""
     return [each for each in gc.get_objects() if issubclass(type(each), kinds)]
 
 
 def _signature(each: Any) -> str:
-    """A text that is equal for corresponding objects on all ranks: the class, and the shapes of its parameters."""
+    """A string that is equal for corresponding objects on all ranks: the class, and the shapes of its parameters."""
     if isinstance(each, nn.Module):
         return f"{type(each).__name__} {[tuple(parameter.shape) for parameter in each.parameters()]}"
     if isinstance(each, torch.optim.Optimizer):
@@ -108,7 +109,7 @@ def _digest(each: Any) -> list[Any]:
     return digests
 
 
-def _take_over(each: Any) -> None:
+def _copy_from_rank_0(each: Any) -> None:
     state = [each.state_dict() if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(state, src=0)
     if dist.get_rank():
