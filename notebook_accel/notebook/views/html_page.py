@@ -220,5 +220,5 @@ def _stacks(job: Job) -> str:
 
 
 def _foot(job: Job) -> str:
-    """The hardware, without the node's name, since notebooks are shared. The ranks name the nodes if there are several."""
+    """The hardware, without the node's name, since notebooks are shared. If there are several, the ranks name them."""
     return element("div", text(job.hardware), "font-size:90%") if job.hardware else ""

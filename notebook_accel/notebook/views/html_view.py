@@ -1,4 +1,4 @@
-"""The view `html`: a table without scripts, redrawn in place; the last one stays in the notebook. See `_VIEWS`."""
+"""The view `html`: a table without scripts, redrawn in place; the last one stays in the notebook."""
 
 from __future__ import annotations
 

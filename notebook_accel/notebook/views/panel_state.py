@@ -88,7 +88,7 @@ class StateMaker:
         return {"head": _head(self._job, found), "ranks": ranks, "metrics": self._metrics}
 
     def _with_position(self, rank: Rank, state: RankState, found: Overview, host: str) -> Rank:
-        """The rank with its position among the others; the same object if nothing changed, so that comparing it is fast."""
+        """The rank with its position among the others; the same object if nothing changed, for fast comparison."""
         done = _thousandths(found.fractions.get(state.rank))
         if len(self._job.ranks) >= progress.COMPACT_FROM:
             done -= done % 10  # the grid shows whole percents, so a smaller change need not be drawn

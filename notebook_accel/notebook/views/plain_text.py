@@ -1,4 +1,4 @@
-"""The view `text`: a few lines of text, redrawn in place below the cell. `_VIEWS` in `views/__init__.py` registers it."""
+"""The view `text`: a few lines of text, redrawn in place below the cell. Registered in `_VIEWS` in `__init__.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends every rank its part of a round of batches from rank 0.
+"""Sends each rank its part of a round of batches from rank 0.
 
     rank 0:  header to all ─▶ descriptions ─▶ tensors ─▶ its own part
     others:  header ────────▶ description ──▶ tensors ─▶ a batch
@@ -38,14 +38,14 @@ class Round:
     """One batch for each rank."""
 
     parts: list[Any]
-    """Shorter than the number of ranks where there are not enough samples for all."""
+    """Shorter than the number of ranks if there are not enough samples for all."""
     remainder: int = 0
-    """How many rows are not repeated; 0 if all are."""
+    """The number of rows that are not repetitions; 0 if the round has no repetitions."""
     is_last: bool = False
 
 
 def send(rounds: Iterator[Round], set_remainder: Callable[[int], None]) -> Iterator[Any]:
-    """Sends every rank its part of each round; yields rank 0's own."""
+    """Sends each rank its part of each round; yields the part of rank 0."""
     last_descriptions: list[bytes] = []
     while True:
         try:
@@ -54,19 +54,21 @@ def send(rounds: Iterator[Round], set_remainder: Callable[[int], None]) -> Itera
                 _broadcast_header(RoundKind.END)
                 return
             parts = found.parts
-            descriptions = [pickle.dumps(tree.recursively_apply(_describe, part, test_type=travels)) for part in parts]
+            descriptions = [
+                pickle.dumps(tree.recursively_apply(_describe, part, test_type=is_sent_as_bytes)) for part in parts
+            ]
         except Exception:
             _broadcast_header(RoundKind.FAILED)
             raise
-        leaves = [tree.leaves(part, travels) for part in parts]
+        leaves = [tree.leaves(part, is_sent_as_bytes) for part in parts]
         sizes = [packing.packed_size(each) for each in leaves]
-        is_new = descriptions != last_descriptions
+        has_changed = descriptions != last_descriptions
         kind = RoundKind.LAST if found.is_last else RoundKind.ROUND
-        described = max(map(len, descriptions)) if is_new else 0
+        described = max(map(len, descriptions)) if has_changed else 0
         _broadcast_header(kind, found.remainder, len(parts), described, max(sizes))
-        if is_new:
+        if has_changed:
             last_descriptions = descriptions
-            _scatter([_bytes(text, described) for text in last_descriptions], described, message_device())
+            _scatter([_bytes(each, described) for each in last_descriptions], described, message_device())
         if max(sizes):
             _scatter([packing.pack(each, max(sizes)) for each in leaves], max(sizes), _tensor_device())
         set_remainder(found.remainder)
@@ -112,8 +114,8 @@ def _scatter(parts: list[torch.Tensor] | None, size: int, device: torch.device) 
     return own
 
 
-def travels(value: Any) -> bool:
-    """Whether a leaf is sent as bytes; other leaves stay in the description."""
+def is_sent_as_bytes(value: Any) -> bool:
+    """Whether a leaf is sent as bytes; other leaves are part of the description."""
     return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_quantized
 
 
@@ -121,8 +123,8 @@ def _describe(tensor: torch.Tensor) -> TensorInformation:
     return TensorInformation(tensor.shape, tensor.dtype)
 
 
-def _bytes(text: bytes, size: int) -> torch.Tensor:
-    return torch.frombuffer(bytearray(text.ljust(size, b"\0")), dtype=torch.uint8)
+def _bytes(content: bytes, size: int) -> torch.Tensor:
+    return torch.frombuffer(bytearray(content.ljust(size, b"\0")), dtype=torch.uint8)
 
 
 def _unpack(description: bytes, packed: torch.Tensor | None) -> Any:

@@ -48,19 +48,19 @@ class StreamTransfer:
         moved, arrived = batch
         current = torch.cuda.current_stream(self._device)
         current.wait_event(arrived)
-        for tensor in tree.leaves(moved):  # or the allocator may reuse the memory before `current` has read it
+        for tensor in tree.leaves(moved):  # otherwise, the allocator may reuse the memory before `current` has read it
             if tensor.is_cuda:
                 tensor.record_stream(current)
         return moved
 
 
 def transfer_for(first: Any, device: torch.device | None, non_blocking: bool) -> Transfer | None:
-    """The transfer for the batches of one epoch; `None` if they are on the device already.
+    """The transfer for the batches of one epoch; `None` if they need not be moved.
 
     Args:
         first: The first batch, as the loader has made it.
-        device: Where to; `None` leaves the batches where they are.
-        non_blocking: Whether copies are to overlap with the work on the device.
+        device: The target device; `None`: do not move the batches.
+        non_blocking: Whether copies overlap with computation on the device.
     """
     if device is None:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.data.batch_transfer import Round, receive, send, travels
+from notebook_accel.train.data.batch_transfer import Round, is_sent_as_bytes, receive, send
 from notebook_accel.train.data.loader import PreparedLoader
 from notebook_accel.train.data.sharding import UNKNOWN
 from notebook_accel.train.data.skipping import read
@@ -25,10 +25,10 @@ class DispatchingLoader(PreparedLoader):
     Args:
         base_dataloader: The loader; only rank 0 reads from it.
         num_processes: The number of ranks.
-        split_batches: Whether each batch is cut into one part for each rank, rather than each rank getting whole ones.
-        even_batches: Whether the last round is filled up by the first samples, so that all parts have the same size.
-        slice_fn: Cuts a batch, instead of `slice_tensors`.
-        options: Those of a prepared loader.
+        split_batches: Whether each batch is split into one part for each rank; otherwise, ranks get whole batches.
+        even_batches: Whether the last round is padded with the first samples, so that all parts have the same size.
+        slice_fn: Slices a batch, instead of `slice_tensors`.
+        options: The options of `PreparedLoader`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class DispatchingLoader(PreparedLoader):
         return PartialState().process_index == 0
 
     @property
-    def _resumes_itself(self) -> bool:
+    def _restores_position(self) -> bool:
         return self._reads and self.is_stateful
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class DispatchingLoader(PreparedLoader):
     def _rounds(self) -> Iterator[Round]:
         """Reads the batches of one round at a time, on rank 0."""
         per_round = 1 if self.split_batches else self.num_processes
-        skipped = self.skipped - 1 if self.skipped else 0  # the first round must be read anyway, for its samples
+        skipped = self.skipped - 1 if self.skipped else 0  # the first round is read anyway, for the samples to pad with
         batches = read(self.base_dataloader, skipped * per_round, start=per_round)
         first: list[Any] = []
         if self.skipped:
@@ -88,40 +88,42 @@ class DispatchingLoader(PreparedLoader):
             upcoming = next(batches, _NO_BATCH) if len(taken) == per_round else _NO_BATCH
             if upcoming is not _NO_BATCH:
                 batches = itertools.chain([upcoming], batches)
-                yield self._cut(taken, first, is_last=False)
+                yield self._split(taken, first, is_last=False)
             elif len(taken) == per_round or not self._drop_last:
-                yield self._cut(taken, first, is_last=True)
+                yield self._split(taken, first, is_last=True)
 
     def _some_rows(self, batch: Any) -> Any:
-        """As many rows as may be needed to fill up a round, without keeping hold of the others."""
+        """As many rows as may be needed to pad a round, copied so that the others can be freed."""
         return tree.recursively_apply(
-            lambda tensor: tensor[: self.num_processes].clone() if tensor.ndim else tensor, batch, test_type=travels
+            lambda tensor: tensor[: self.num_processes].clone() if tensor.ndim else tensor,
+            batch,
+            test_type=is_sent_as_bytes,
         )
 
     def _is_regular(self, taken: list[Any]) -> bool:
-        """Whether each rank can have one of the batches as it is."""
+        """Whether each rank can get one of the batches unchanged."""
         if self.split_batches or self.slice_fn is not None or len(taken) < self.num_processes:
             return False
         rows = {tensor.shape[0] for batch in taken for tensor in tree.leaves(batch)[:1] if tensor.ndim}
         return len(rows) <= 1
 
-    def _cut(self, taken: list[Any], first: list[Any], is_last: bool) -> Round:
-        """Joins what was read, and cuts it into parts of the same size, or of almost the same size."""
+    def _split(self, taken: list[Any], first: list[Any], is_last: bool) -> Round:
+        """Concatenates what was read, and splits it into parts of the same size, or of almost the same size."""
         ranks = self.num_processes
         if not is_last and not self.split_batches and self.slice_fn is None:
-            return Round(taken)  # of different sizes, as the sampler wants it
+            return Round(taken)  # of different sizes, as the sampler chose them
         batch, rows = _join(taken)
         if rows % ranks and not self.even_batches:
             ends = [*itertools.accumulate(rows // ranks + (rank < rows % ranks) for rank in range(ranks))]
         else:
             size = -(-rows // ranks)
-            filled = rows
-            while filled < size * ranks:
-                batch, filled = _join([batch, *first])
+            padded = rows
+            while padded < size * ranks:
+                batch, padded = _join([batch, *first])
             ends = [size * (rank + 1) for rank in range(ranks)]
-        cut = self.slice_fn or tree.slice_tensors
+        slice_fn = self.slice_fn or tree.slice_tensors
         parts = [
-            cut(batch, slice(start, end), process_index=rank, num_processes=ranks)
+            slice_fn(batch, slice(start, end), process_index=rank, num_processes=ranks)
             for rank, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True))
             if start < end
         ]
@@ -129,7 +131,7 @@ class DispatchingLoader(PreparedLoader):
 
 
 def _join(batches: list[Any]) -> tuple[Any, int]:
-    """One batch of several, and how many rows it has."""
+    """Concatenates batches; returns the result and its number of rows."""
     try:
         joined = batches[0] if len(batches) == 1 else tree.concatenate(batches)
         return joined, tree.find_batch_size(joined)

@@ -8,20 +8,20 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from notebook_accel.train.data.sharding import UNKNOWN, indivisible, refill
+from notebook_accel.train.data.sharding import UNKNOWN, indivisible, pad
 
 
 class IterableDatasetShard(IterableDataset[Any]):
     """One rank's share of an iterable dataset, which yields the same samples on all ranks.
 
     Args:
-        dataset: The whole.
-        batch_size: The samples of a batch; of all ranks' parts together, with `split_batches`.
-        drop_last: Whether samples that don't fill a round of batches are left out.
+        dataset: The dataset.
+        batch_size: The samples of a batch; with `split_batches`, of the parts of all ranks together.
+        drop_last: Whether samples that do not fill a round of batches are dropped.
         num_processes: The number of ranks.
         process_index: This rank.
-        split_batches: Whether a batch is cut into one part for each rank.
-        even_batches: Whether the last round is filled up by the first samples.
+        split_batches: Whether each batch is split into one part for each rank.
+        even_batches: Whether the last round is padded with the first samples.
 
     Raises:
         ConfigurationError: Batches cannot be split by the number of ranks.
@@ -50,11 +50,11 @@ class IterableDatasetShard(IterableDataset[Any]):
         self._first: list[Any] = []
         """The samples of the first round."""
         self._resumes = False
-        """Whether the next iteration continues where the last one left the dataset."""
+        """Whether the next iteration continues from the dataset's restored position."""
 
     @property
     def _round(self) -> int:
-        """The samples of one batch for each rank."""
+        """The number of samples in one batch for each rank."""
         return self.batch_size if self.split_batches else self.batch_size * self.num_processes
 
     def __len__(self) -> int:
@@ -72,23 +72,23 @@ class IterableDatasetShard(IterableDataset[Any]):
         total, rank, ranks = self._round, self.process_index, self.num_processes
         own = slice(rank * total // ranks, (rank + 1) * total // ranks)
         samples = iter(self.dataset)
-        while len(turn := list(itertools.islice(samples, total))) == total:
-            self._first = self._first or turn
-            yield from turn[own]
+        while len(current := list(itertools.islice(samples, total))) == total:
+            self._first = self._first or current
+            yield from current[own]
         self.remainder = 0
-        if turn and not self.drop_last:
+        if current and not self.drop_last:
             if self.even_batches:
-                self.remainder = len(turn)
-                turn = refill(turn, self._first or turn, total)
-            yield from turn[own]
+                self.remainder = len(current)
+                current = pad(current, self._first or current, total)
+            yield from current[own]
 
     def set_epoch(self, epoch: int) -> None:
-        """Passes the epoch on to the dataset, if it has `set_epoch`."""
+        """Passes the epoch to the dataset if it has `set_epoch`."""
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(epoch)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "dataset" or name.startswith("__"):  # it is being unpickled
+        if name == "dataset" or name.startswith("__"):  # the object is being unpickled
             raise AttributeError(name)
         value = getattr(self.dataset, name)
         return {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}.get(name, value)

@@ -34,17 +34,17 @@ class PreparedLoader(DataLoader[Any]):
     Args:
         base_dataloader: The loader; its samplers yield this rank's share.
         num_processes: The number of ranks that share the samples.
-        total_batch_size: The samples of one batch of all ranks together; `None` if batches have no fixed size.
-        device: Where the batches go; `None` leaves them.
-        non_blocking: Whether copies to the device overlap with the work there.
-        rng_types: The random states that are made those of rank 0 when an epoch begins.
+        total_batch_size: The number of samples in one batch of all ranks together; `None` if it is not fixed.
+        device: The device to move batches to; `None`: do not move them.
+        non_blocking: Whether copies to the device overlap with computation.
+        rng_types: The random states that all ranks take over from rank 0 when an epoch starts.
 
     Attributes:
         end_of_dataloader: Whether the current batch is the last.
-        remainder: How many rows of the last batch, of all ranks together, are not repetitions; 0 if all of them, -1 if
-            that is not known.
-        base_dataloader: The loader that it stands for.
-        skipped: How many batches it leaves out at the beginning.
+        remainder: The number of rows in the last batch, of all ranks together, that are not repetitions; 0 if there are
+            no repetitions, -1 if unknown.
+        base_dataloader: The wrapped loader.
+        skipped: The number of batches that it skips at the start of an epoch.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class PreparedLoader(DataLoader[Any]):
         self.remainder = UNKNOWN
         self.progress = Progress()
         self._base_state: dict[str, Any] | None = None
-        """The state of a stateful base loader after the current batch: it has read one batch ahead of that."""
+        """The state of a stateful base loader as of the current batch; the base loader itself is one batch ahead."""
 
     def __iter__(self) -> Generator[Any, None, None]:  # type: ignore[override]
         self.end_of_dataloader = False
@@ -104,24 +104,24 @@ class PreparedLoader(DataLoader[Any]):
         device_transfer.finish(self.device)
 
     def _begin_epoch(self) -> tuple[Any, Iterator[Any]]:
-        """Begins an epoch: its first batch, and an iterator over the others."""
+        """Starts an epoch; returns its first batch and an iterator over the others."""
         interrupted, self.progress.interrupted = self.progress.interrupted, None
         if not (interrupted and (self.skipped or self.is_stateful)):
-            self._settle_order()
-            self.progress.start = resume.take(self.base_dataloader)
+            self._synchronize_order()
+            self.progress.start = resume.capture_rng(self.base_dataloader)
             return self._first_batch()
-        found = torch.get_rng_state()
-        resume.put(self.base_dataloader, interrupted)
+        current = torch.get_rng_state()
+        resume.restore_rng(self.base_dataloader, interrupted)
         torch.set_rng_state(interrupted["torch"])
-        self._settle_order()
+        self._synchronize_order()
         self.progress.start = interrupted
-        opened = self._first_batch()
-        torch.set_rng_state(found)
-        return opened
+        first_and_rest = self._first_batch()
+        torch.set_rng_state(current)
+        return first_and_rest
 
-    def _settle_order(self) -> None:
+    def _synchronize_order(self) -> None:
         """Makes the epoch's order the same on all ranks."""
-        self._pass_on_epoch()
+        self._propagate_epoch()
         if self.num_processes == 1:
             return
         for rng_type in self.rng_types:
@@ -132,12 +132,12 @@ class PreparedLoader(DataLoader[Any]):
 
     def _first_batch(self) -> tuple[Any, Iterator[Any]]:
         batches = self._batches()
-        if self._resumes_itself:
+        if self._restores_position:
             batches = self._tracking_state(batches)
         return next(batches, _NO_BATCH), batches
 
     def _batches(self) -> Iterator[Any]:
-        """The batches of this rank, after those that are skipped."""
+        """The batches of this rank, without the skipped ones."""
         return device_transfer.prefetched(read(self.base_dataloader, self.skipped), self.device)
 
     def _tracking_state(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -154,7 +154,7 @@ class PreparedLoader(DataLoader[Any]):
         self.end_of_dataloader = True
         found: int = getattr(self._shard, "remainder", UNKNOWN)
         if found != UNKNOWN:
-            self.remainder = found * tree.find_batch_size(last) if found and self._has_ready_batches else found
+            self.remainder = found * tree.find_batch_size(last) if found and self._has_premade_batches else found
 
     @property
     def _shard(self) -> Any:
@@ -163,8 +163,8 @@ class PreparedLoader(DataLoader[Any]):
         return base.dataset if isinstance(base.dataset, IterableDataset) else index_sampler(base)
 
     @property
-    def _has_ready_batches(self) -> bool:
-        """Whether the dataset itself makes the batches, which are then what is shared."""
+    def _has_premade_batches(self) -> bool:
+        """Whether the dataset itself makes the batches, so that whole batches are sharded."""
         base = self.base_dataloader
         return base.batch_sampler is None and not isinstance(base.sampler, BatchSampler)
 
@@ -187,7 +187,7 @@ class PreparedLoader(DataLoader[Any]):
 
     @property
     def total_batch_size(self) -> int:
-        """The samples of one batch of all ranks together.
+        """The number of samples in one batch of all ranks together.
 
         Raises:
             ConfigurationError: Batches have no fixed size.
@@ -198,13 +198,13 @@ class PreparedLoader(DataLoader[Any]):
 
     @property
     def total_dataset_length(self) -> int:
-        """The samples of the whole dataset."""
+        """The number of samples in the whole dataset."""
         dataset = self.base_dataloader.dataset
         return len(dataset.dataset if isinstance(dataset, IterableDatasetShard) else dataset)  # type: ignore[arg-type]
 
     @property
     def iteration(self) -> int:
-        """How many epochs have been finished."""
+        """The number of finished epochs."""
         return self.progress.epoch
 
     @iteration.setter
@@ -212,11 +212,11 @@ class PreparedLoader(DataLoader[Any]):
         self.progress.epoch = epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch that comes next; a seedable sampler shuffles by it."""
+        """Sets the number of the next epoch, which seedable samplers and `set_epoch` of datasets use."""
         self.progress.epoch = epoch
-        self._pass_on_epoch()
+        self._propagate_epoch()
 
-    def _pass_on_epoch(self) -> None:
+    def _propagate_epoch(self) -> None:
         base = self.base_dataloader
         for owner in (index_sampler(base), get_sampler(base), base.dataset):
             if hasattr(owner, "set_epoch"):
@@ -224,19 +224,19 @@ class PreparedLoader(DataLoader[Any]):
 
     @property
     def is_stateful(self) -> bool:
-        """Whether the base loader restores its position by itself: a `StatefulDataLoader`."""
+        """Whether the base loader restores its own position, as a `StatefulDataLoader` does."""
         return hasattr(self.base_dataloader, "load_state_dict")
 
     @property
-    def _resumes_itself(self) -> bool:
-        """Whether the base loader of this rank does so; with dispatching, only rank 0 has one to restore."""
+    def _restores_position(self) -> bool:
+        """Whether the base loader on this rank restores its own position; with dispatching, only on rank 0."""
         return self.is_stateful
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is, for a checkpoint: in the middle of an epoch, or between two.
+        """The position for a checkpoint, within an epoch or between two.
 
-        Once the last batch is out, a stateful loader has nothing left in this epoch, as torchdata has it; any other
-        takes the epoch for finished.
+        After the last batch, a stateful loader is at the end of this epoch, as in torchdata; any other loader counts
+        the epoch as finished.
         """
         is_over = self.end_of_dataloader and self.progress.start is not None
         finished = is_over and not self.is_stateful
@@ -244,36 +244,38 @@ class PreparedLoader(DataLoader[Any]):
             "epoch": self.progress.epoch + finished,
             "start": None if is_over else self.progress.start,
             "is_over": is_over and not finished,
-            "now": resume.take(self.base_dataloader),
+            "now": resume.capture_rng(self.base_dataloader),
         }
-        # Between epochs there is nothing to go on with, and the attempt would draw random numbers.
-        if self._resumes_itself and (state["start"] is not None or hasattr(self.base_dataloader.dataset, "state_dict")):
+        # Between epochs there is no position, and saving one would draw random numbers.
+        if self._restores_position and (
+            state["start"] is not None or hasattr(self.base_dataloader.dataset, "state_dict")
+        ):
             is_ahead = self._base_state is not None and not is_over
             state["base"] = self._base_state if is_ahead else self.base_dataloader.state_dict()  # type: ignore[attr-defined]
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes back to where a state was taken.
+        """Restores the position in a state.
 
-        A stateful loader then resumes with the next batch. Any other starts a new epoch; to resume within the one that
-        was interrupted, iterate over `skip_first_batches(loader, n)`, which draws that epoch's order again.
+        A stateful loader then resumes with the next batch. Any other loader starts a new epoch; to resume within the
+        interrupted one, iterate over `skip_first_batches(loader, n)`, which draws that epoch's order again.
         """
         self.progress.load(state_dict)
-        resume.put(self.base_dataloader, state_dict["now"])
-        if self._resumes_itself:
+        resume.restore_rng(self.base_dataloader, state_dict["now"])
+        if self._restores_position:
             self.base_dataloader.load_state_dict(state_dict.get("base", {}))  # type: ignore[attr-defined]
 
     def skipping(self, num_batches: int) -> PreparedLoader:
-        """A loader that goes on in this one's epoch after some batches."""
+        """Returns a loader that resumes this epoch after skipping `num_batches`."""
         new = copy.copy(self)
         new.skipped += num_batches
         return new
 
     def __getattr__(self, name: str) -> Any:
-        if name == "base_dataloader" or name.startswith("__"):  # it is being unpickled
+        if name == "base_dataloader" or name.startswith("__"):  # the object is being unpickled
             raise AttributeError(name)
         return getattr(self.base_dataloader, name)
 
 
 class SkippingLoader(PreparedLoader):
-    """A loader of an iterable dataset that leaves out the first batches, by reading them; no share is taken of it."""
+    """A loader of an iterable dataset that is not sharded; skips the first batches by reading them."""

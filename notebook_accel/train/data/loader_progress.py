@@ -51,5 +51,5 @@ def _reporting(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
 def _length(loader: Sized) -> int | None:
     try:
         return len(loader)
-    except TypeError:  # of an iterable dataset
+    except TypeError:  # iterable datasets need not have a length
         return None

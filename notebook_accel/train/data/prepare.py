@@ -1,4 +1,4 @@
-"""Turns a user's data loader into one that yields a rank's share."""
+"""Makes a data loader that yields a rank's share from the user's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from notebook_accel.train.data.samplers import (
     replace_index_sampler,
     replace_sampler,
 )
-from notebook_accel.train.data.sharding import BatchSamplerShard, ReadyBatchShard, indivisible
+from notebook_accel.train.data.sharding import BatchSamplerShard, PremadeBatchShard, indivisible
 from notebook_accel.train.data.skipping import duplicate, leave_out
 from notebook_accel.train.options.plugins import RNGType
 from notebook_accel.train.ranks.state import PartialState
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 _SHARING_DIMENSIONS = ("tp", "cp", "sp", "pp")
-"""Dimensions of a device mesh whose ranks work on the same samples."""
+"""Dimensions of a device mesh along which ranks get the same samples."""
 
 
 def prepare_data_loader(
@@ -55,24 +55,24 @@ def prepare_data_loader(
 
     Args:
         dataloader: The loader, which is not changed.
-        device: Where batches go, with `put_on_device`; this rank's device by default.
+        device: The device to move batches to, with `put_on_device`; by default this rank's.
         num_processes: The number of ranks that share the samples; all by default.
-        process_index: This rank among them.
-        split_batches: Whether each batch is cut into one part for each rank, rather than ranks taking batches in turn.
+        process_index: The number of this rank among them.
+        split_batches: Whether each batch is split into one part for each rank; otherwise, ranks take batches in turn.
         put_on_device: Whether batches are moved to the device.
-        rng_types: The random states that are made those of rank 0 when an epoch begins; none by default.
+        rng_types: The random states that all ranks take over from rank 0 when an epoch starts; by default none.
         dispatch_batches: Whether rank 0 reads for all ranks; by default for an `IterableDataset` put on a device.
-        even_batches: Whether the last round of batches is filled up by the first samples, over and over.
-        slice_fn_for_dispatch: Cuts the batches that rank 0 reads, called as
+        even_batches: Whether the last round of batches is padded with the first samples, repeated as needed.
+        slice_fn_for_dispatch: Slices the batches that rank 0 reads; called as
             `f(batch, slice, process_index=..., num_processes=...)`.
-        use_seedable_sampler: Whether a random order follows from a seed and the epoch alone.
+        use_seedable_sampler: Whether a random order depends only on a seed and the epoch.
         data_seed: That seed; torch's initial seed by default.
-        non_blocking: Whether copies to a GPU overlap with its work; the loader's memory is pinned for it.
-        use_stateful_dataloader: Whether the loader becomes a `StatefulDataLoader`, of torchdata.
-        torch_device_mesh: The ranks' mesh. Those along its dimensions tp, cp, sp and pp get the same samples.
+        non_blocking: Whether copies to a GPU overlap with computation; the loader then pins memory.
+        use_stateful_dataloader: Whether the loader becomes a `StatefulDataLoader` of torchdata.
+        torch_device_mesh: The ranks' mesh. Ranks along its dimensions tp, cp, sp and pp get the same samples.
 
     Raises:
-        ConfigurationError: A setting that cannot work with this loader.
+        ConfigurationError: A setting does not work with this loader.
     """
     if isinstance(dataloader, SkippingLoader):
         raise ConfigurationError(
@@ -119,14 +119,14 @@ def prepare_data_loader(
 
 
 def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
-    """A loader that leaves out the first batches of each epoch; where their indices suffice, without reading them.
+    """A loader that skips the first batches of each epoch; those of a map-style dataset are not even read.
 
     Args:
         dataloader: A loader, prepared or not.
-        num_batches: How many batches, of each rank.
+        num_batches: The number of batches on each rank.
 
     Raises:
-        ConfigurationError: The loader is stateful, and so knows by itself where it was; or the number is negative.
+        ConfigurationError: The loader is stateful, so it restores its own position; or the number is negative.
     """
     if num_batches < 0:
         raise ConfigurationError(f"num_batches={num_batches}: must be 0 or more")
@@ -146,7 +146,7 @@ def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> Dat
 
 
 def _share(num_processes: int | None, process_index: int | None, mesh: DeviceMesh | None) -> tuple[int, int]:
-    """The number of shares of the samples, and which is this rank's."""
+    """The number of shares of the samples, and the number of this rank's."""
     if mesh is None:
         state = PartialState() if num_processes is None or process_index is None else None
         ranks = num_processes if state is None or num_processes is not None else state.num_processes
@@ -197,7 +197,7 @@ def _check(
 
 
 def _make_seedable(base: DataLoader[Any], seed: int | None) -> None:
-    """Makes a random order follow from a seed and the epoch; any other order is kept."""
+    """Makes a random order depend only on a seed and the epoch; any other order is kept."""
     sampler = get_sampler(base)
     if isinstance(sampler, RandomSampler):
         replace_sampler(base, SeedableRandomSampler.like(sampler, seed))
@@ -212,9 +212,9 @@ def _shard(base: DataLoader[Any], **options: Any) -> None:
     if base.batch_sampler is not None or isinstance(top, BatchSampler):
         replace_index_sampler(base, BatchSamplerShard(top, **options))
     elif options["split_batches"]:
-        raise _ready_made()
+        raise _premade_batches()
     else:
-        replace_index_sampler(base, ReadyBatchShard(top, **options))
+        replace_index_sampler(base, PremadeBatchShard(top, **options))
     sampler = get_sampler(base)
     if not isinstance(sampler, SeedableRandomSampler) and getattr(sampler, "generator", _ABSENT) is None:
         # All ranks have to draw the same order: from a generator that can be made that of rank 0.
@@ -225,7 +225,7 @@ def _shard(base: DataLoader[Any], **options: Any) -> None:
 def _shard_iterable(base: DataLoader[Any], **options: Any) -> None:
     size, ranks = base.batch_size, options["num_processes"]
     if size is None and options["split_batches"]:
-        raise _ready_made()
+        raise _premade_batches()
     base.__dict__["dataset"] = IterableDatasetShard(
         base.dataset,  # type: ignore[arg-type]
         batch_size=size or 1,
@@ -237,7 +237,7 @@ def _shard_iterable(base: DataLoader[Any], **options: Any) -> None:
         base.__dict__["batch_sampler"] = BatchSampler(base.sampler, size // ranks, base.drop_last)
 
 
-def _ready_made() -> ConfigurationError:
+def _premade_batches() -> ConfigurationError:
     return ConfigurationError(
         "split_batches=True can't cut batches that the dataset makes itself (batch_size=None): pass "
         "dispatch_batches=True, so that rank 0 cuts them"
@@ -245,7 +245,7 @@ def _ready_made() -> ConfigurationError:
 
 
 def _stateful(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """A `StatefulDataLoader` like a loader; one that is so already is only copied."""
+    """Converts a loader to a `StatefulDataLoader`; one that is stateful already is only copied."""
     if hasattr(loader, "load_state_dict"):
         return duplicate(loader)
     try:

@@ -24,22 +24,22 @@ class Progress:
 
     def __init__(self) -> None:
         self.epoch = 0
-        """How many epochs have been finished."""
+        """The number of finished epochs."""
         self.start: State | None = None
         """The random states at the start of an unfinished epoch."""
         self.interrupted: State | None = None
-        """Such states from a checkpoint; the next epoch may resume from them."""
+        """Those of an epoch that was interrupted, from a checkpoint; the next epoch may resume from them."""
         self.is_over = False
-        """Whether the next epoch has no batches left, as a checkpoint has it."""
+        """Whether the restored checkpoint was saved at the end of an epoch, so that no batches are left in it."""
 
     def finish(self) -> None:
-        """The epoch is finished."""
+        """Records the end of an epoch."""
         self.epoch += 1
         self.start = None
         self.is_over = False
 
     def load(self, state: State) -> None:
-        """Goes back to a checkpoint."""
+        """Restores the progress from a checkpoint."""
         self.epoch = state["epoch"]
         self.start = None
         self.interrupted = state["start"]
@@ -47,7 +47,7 @@ class Progress:
 
 
 def generators(loader: DataLoader[Any]) -> list[torch.Generator]:
-    """The generators that the order of the samples comes from, beside torch's own."""
+    """The generators that determine the order of the samples, other than torch's global one."""
     found: list[torch.Generator] = []
     dataset = loader.dataset if isinstance(loader.dataset, IterableDataset) else None
     for owner in (loader, get_sampler(loader), dataset):
@@ -58,7 +58,7 @@ def generators(loader: DataLoader[Any]) -> list[torch.Generator]:
 
 
 def synchronize(loader: DataLoader[Any]) -> None:
-    """Makes the next epoch's order that of rank 0; every rank has to call it."""
+    """Gives the next epoch the same order as on rank 0; all ranks must call it."""
     for generator in generators(loader):
         synchronize_rng_state(RNGType.GENERATOR, generator)
     sampler = get_sampler(loader)
@@ -66,8 +66,8 @@ def synchronize(loader: DataLoader[Any]) -> None:
         sampler.initial_seed = number_of_first(sampler.initial_seed)
 
 
-def take(loader: DataLoader[Any]) -> State:
-    """The random states that the next epoch's order follows from."""
+def capture_rng(loader: DataLoader[Any]) -> State:
+    """Captures the random states that determine the order of the next epoch."""
     sampler = get_sampler(loader)
     return {
         "torch": torch.get_rng_state(),
@@ -76,8 +76,8 @@ def take(loader: DataLoader[Any]) -> State:
     }
 
 
-def put(loader: DataLoader[Any], state: State) -> None:
-    """Makes the next epoch's order follow from these states; torch's own state is not changed."""
+def restore_rng(loader: DataLoader[Any], state: State) -> None:
+    """Restores the random states that determine the order of the next epoch, except torch's global one."""
     for generator, saved in zip(generators(loader), state["generators"], strict=False):
         generator.set_state(saved)
     sampler = get_sampler(loader)

@@ -11,14 +11,14 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
 
 class SeedableRandomSampler(RandomSampler):
-    """A random sampler whose order in an epoch follows from `seed + epoch` alone, on any number of ranks.
+    """A random sampler whose order in an epoch depends only on `seed + epoch`, on any number of ranks.
 
     Args:
-        data_source: What is sampled from.
-        replacement: Whether a sample can come more than once.
-        num_samples: How many samples an epoch has; all of them by default.
-        generator: The generator to draw with; it is seeded again for each epoch.
-        data_seed: The seed; torch's own initial seed, the one given to `set_seed`, by default.
+        data_source: The dataset.
+        replacement: Whether samples are drawn with replacement.
+        num_samples: The number of samples in an epoch; by default all.
+        generator: The generator, which is reseeded for each epoch.
+        data_seed: The seed; by default torch's initial seed, which `set_seed` sets.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class SeedableRandomSampler(RandomSampler):
         self.set_epoch(self.epoch + 1)
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch whose order comes next."""
+        """Sets the epoch of the next iteration."""
         self.epoch = epoch
 
 
 def index_sampler(loader: DataLoader[Any]) -> Any:
-    """What a loader draws its indices from: a batch sampler, which yields lists, or a sampler of single ones."""
+    """The sampler that a loader iterates over: a batch sampler, which yields lists, or a sampler of single indices."""
     return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
 
 
@@ -59,7 +59,7 @@ def replace_index_sampler(loader: DataLoader[Any], sampler: Any) -> None:
 
 
 def get_sampler(loader: DataLoader[Any]) -> Any:
-    """The sampler of single indices in a loader, below the batch sampler; the latter, where that has none."""
+    """The sampler of single indices in a loader, or the batch sampler if that wraps none."""
     top = index_sampler(loader)
     return getattr(top, "sampler", top)
 

@@ -1,8 +1,8 @@
 """Each rank's share of the samples. All ranks draw the same order; each keeps its part.
 
-By default rank r takes the batches r, r + N, … With `split_batches` every batch is cut into N parts. Where the last
-round of batches is incomplete, it is filled up, with `even_batches`, by the first samples over and over: with 5 samples
-in batches of 2, rank 0 gets [0, 1] and [4, 0], and rank 1 gets [2, 3] and [1, 2].
+By default, rank r takes the batches r, r + N, … With `split_batches`, each batch is split into N parts. If the last
+round of batches is incomplete, `even_batches` pads it with the first samples, repeated as needed: with 5 samples in
+batches of 2, rank 0 gets [0, 1] and [4, 0], and rank 1 gets [2, 3] and [1, 2].
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from torch.utils.data import BatchSampler, Sampler
 from notebook_accel.errors import ConfigurationError
 
 UNKNOWN = -1
-"""A remainder that is not known (yet)."""
+"""The remainder if it cannot be computed, or cannot be computed yet."""
 
 
 class BatchSamplerShard(BatchSampler):
     """One rank's share of a batch sampler.
 
     Args:
-        batch_sampler: Yields lists of indices, the same ones on all ranks. What yields single indices is taken for a
-            sampler of batches that are ready-made in the dataset.
+        batch_sampler: Yields lists of indices, the same on all ranks. If it yields single indices, these are taken as
+            indices of batches that the dataset makes itself.
         num_processes: The number of ranks.
         process_index: This rank.
-        split_batches: Whether each batch is cut into one part for each rank.
-        even_batches: Whether the last round is filled up, so that all ranks get as many batches of the same size.
+        split_batches: Whether each batch is split into one part for each rank.
+        even_batches: Whether the last round is padded, so that all ranks get equally many batches of the same size.
 
     Raises:
-        ConfigurationError: Batches cannot be split by the number of ranks, or their size is not known and they are to
-            be even.
+        ConfigurationError: The batch size is not divisible by the number of ranks, or it is not known but needed for
+            `even_batches`.
 
     Attributes:
-        remainder: How many of the rows of the last round, of all ranks, are not repeated; 0 if all are, -1 until that
-            round has been reached.
+        remainder: The number of rows in the last round, of all ranks, that are not repetitions; 0 if there are no
+            repetitions, -1 until that round is reached.
     """
 
     sampler: Any
@@ -63,7 +63,7 @@ class BatchSamplerShard(BatchSampler):
 
     @property
     def even_batches(self) -> bool:
-        """Whether the last round is filled up."""
+        """Whether the last round is padded."""
         return self._even_batches
 
     @even_batches.setter
@@ -77,7 +77,7 @@ class BatchSamplerShard(BatchSampler):
 
     @property
     def total_length(self) -> int:
-        """The number of batches of the whole."""
+        """The number of batches on all ranks together."""
         return len(self.batch_sampler)
 
     def __len__(self) -> int:
@@ -90,40 +90,40 @@ class BatchSamplerShard(BatchSampler):
 
     def __iter__(self) -> Iterator[Any]:
         self.remainder = UNKNOWN
-        return self._parts() if self.split_batches else self._turns()
+        return self._batch_parts() if self.split_batches else self._whole_batches()
 
     def set_epoch(self, epoch: int) -> None:
-        """Passes the epoch on to the wrapped sampler, if it has `set_epoch`."""
+        """Passes the epoch to the wrapped sampler if it has `set_epoch`."""
         if hasattr(self.batch_sampler, "set_epoch"):
             self.batch_sampler.set_epoch(epoch)
 
-    def _turns(self) -> Iterator[Any]:
+    def _whole_batches(self) -> Iterator[Any]:
         """Every N-th batch, once its round is complete."""
         size, ranks, rank = self.batch_size, self.num_processes, self.process_index
         first: list[Any] = []  # the samples of the first round
-        turn: list[Any] = []
+        current: list[Any] = []
         is_short = False
         for batch in self.batch_sampler:
             if is_short and self.even_batches:
                 raise _uneven(self.batch_sampler, size)
-            turn.append(batch)
+            current.append(batch)
             is_short = size is not None and len(batch) < size
-            if len(turn) == ranks and not (is_short and self.even_batches):
-                first = first or list(itertools.chain(*turn)) if self.even_batches else first
-                yield turn[rank]
-                turn = []
+            if len(current) == ranks and not (is_short and self.even_batches):
+                first = first or list(itertools.chain(*current)) if self.even_batches else first
+                yield current[rank]
+                current = []
         self.remainder = 0
-        if not turn or self.drop_last:
+        if not current or self.drop_last:
             return
         if not self.even_batches:
-            yield from turn[rank : rank + 1]
+            yield from current[rank : rank + 1]
             return
         assert size is not None
-        left = list(itertools.chain(*turn))
+        left = list(itertools.chain(*current))
         self.remainder = len(left)
-        yield refill(left, first or left, size * ranks)[rank * size : (rank + 1) * size]
+        yield pad(left, first or left, size * ranks)[rank * size : (rank + 1) * size]
 
-    def _parts(self) -> Iterator[Any]:
+    def _batch_parts(self) -> Iterator[Any]:
         """This rank's part of each batch."""
         first: list[Any] = []
         is_short = False
@@ -135,19 +135,19 @@ class BatchSamplerShard(BatchSampler):
             first = first or batch
             if is_short and self.even_batches:
                 self.remainder = len(batch)
-                batch = refill(batch, first, size)
+                batch = pad(batch, first, size)
             part = -(-size // self.num_processes)
             if own := batch[self.process_index * part : (self.process_index + 1) * part]:
                 yield own
         self.remainder = max(0, self.remainder)
 
 
-class ReadyBatchShard(Sampler[int]):
-    """One rank's share of the batches that a dataset has ready-made, by their indices.
+class PremadeBatchShard(Sampler[int]):
+    """One rank's share of the batches that a dataset makes itself (`DataLoader(batch_size=None)`), by their indices.
 
     Args:
-        sampler: Yields the indices, the same ones on all ranks.
-        options: Those of a `BatchSamplerShard`, for batches of one such index.
+        sampler: Yields the indices, the same on all ranks.
+        options: The options of `BatchSamplerShard`, for batches of one such index.
     """
 
     def __init__(self, sampler: Sampler[int], **options: Any) -> None:
@@ -163,17 +163,17 @@ class ReadyBatchShard(Sampler[int]):
 
     @property
     def remainder(self) -> int:
-        """How many batches of the last round are not repeated; 0 if all are, -1 until that round has been reached."""
+        """The number of batches in the last round that are not repetitions; 0 if none is one, -1 until that round."""
         return self.shard.remainder
 
 
-def refill(samples: list[Any], first: list[Any], size: int) -> list[Any]:
-    """Fills up a list to `size` with the first samples, over and over."""
+def pad(samples: list[Any], first: list[Any], size: int) -> list[Any]:
+    """Pads a list to `size` with the first samples, repeated as needed."""
     return samples + list(itertools.islice(itertools.cycle(first), size - len(samples)))
 
 
 def indivisible(batch_size: int, num_processes: int) -> ConfigurationError:
-    """The message for a batch size that cannot be split."""
+    """The error for a batch size that is not divisible by the number of ranks."""
     near = max(1, round(batch_size / num_processes)) * num_processes
     return ConfigurationError(
         f"split_batches=True cuts each batch into one part for each of {num_processes} ranks, which a batch_size of "

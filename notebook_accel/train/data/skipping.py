@@ -13,7 +13,7 @@ from notebook_accel.train.data.samplers import index_sampler, replace_index_samp
 
 
 def read(loader: DataLoader[Any], skipped: int, start: int = 0) -> Iterator[Any]:
-    """A loader's batches without `skipped` of them from `start` on; they are not even read where indices suffice."""
+    """A loader's batches without `skipped` of them from `start` on; those of a map-style dataset are not even read."""
     if not skipped:
         return iter(loader)
     if isinstance(loader.dataset, IterableDataset):
@@ -29,19 +29,19 @@ def leave_out(loader: DataLoader[Any], start: int, stop: int) -> DataLoader[Any]
 
 
 def duplicate(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """A copy of a loader, whatever its class, that can be changed without changing the loader."""
+    """A copy of a loader of any class that can be changed without changing the original."""
     new = copy.copy(loader)
-    new._iterator = None  # its workers stay the loader's
+    new._iterator = None  # the workers belong to the original
     return new
 
 
 class Skipping(Sampler[Any]):
-    """A sampler, or a batch sampler, that leaves some elements out; its other attributes are those of the one it wraps.
+    """A sampler, or a batch sampler, that leaves some elements out; its other attributes are those of the wrapped one.
 
     Args:
-        whole: The sampler.
-        start: The first element that is left out.
-        stop: The first one after it that is not.
+        whole: The wrapped sampler.
+        start: The index of the first element that is left out.
+        stop: The index after the last element that is left out.
     """
 
     def __init__(self, whole: Any, start: int, stop: int) -> None:
@@ -57,7 +57,7 @@ class Skipping(Sampler[Any]):
         return min(length, self.start) + max(0, length - self.stop)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "whole" or name.startswith("__"):  # it is being unpickled
+        if name == "whole" or name.startswith("__"):  # the object is being unpickled
             raise AttributeError(name)
         return getattr(self.whole, name)
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from notebook_accel.train.data.samplers import index_sampler
-from notebook_accel.train.data.sharding import UNKNOWN, BatchSamplerShard, ReadyBatchShard
+from notebook_accel.train.data.sharding import UNKNOWN, BatchSamplerShard, PremadeBatchShard
 from notebook_accel.train.ranks import collectives
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.logging import get_logger
@@ -20,16 +20,16 @@ _logger = get_logger(__name__)
 
 
 def gather_for_metrics(input_data: Any, use_gather_object: bool = False, group: Any = None) -> Any:
-    """Gathers every rank's rows, without those that were repeated to fill up the last batch.
+    """Gathers every rank's rows, without those that were repeated to pad the last batch.
 
     Args:
         input_data: A tensor, or a tree of tensors, with one row for each sample of this rank's batch; or any picklable
             object, such as a list with one entry for each sample.
-        use_gather_object: Whether tensors too are gathered as objects; their shapes may differ then.
+        use_gather_object: Whether tensors are also gathered as objects, so that their shapes may differ.
         group: The ranks that share the samples; `None` for all ranks.
 
     Returns:
-        The tree with the rows of all ranks in each of its tensors; for objects a list.
+        The tree with the rows of all ranks in each tensor; for objects, a list.
     """
     is_object = use_gather_object or not tree.has_only_tensors(input_data)
     gathered = (
@@ -51,12 +51,12 @@ def gather_for_metrics(input_data: Any, use_gather_object: bool = False, group: 
 
 @contextmanager
 def overriding_even_batches(loaders: Iterable[DataLoader[Any]], even_batches: bool) -> Iterator[None]:
-    """Sets, within the block, whether the loaders fill up the last round of batches.
+    """Sets, within the block, whether the loaders pad the last round of batches.
 
     Args:
         loaders: Prepared loaders. Those that cannot change it, because their dataset is iterable or because rank 0
             reads for all, are left as they are, with a warning.
-        even_batches: Whether they fill it up.
+        even_batches: Whether they pad it.
     """
     shards = [_shard(loader) for loader in loaders if getattr(loader, "num_processes", 1) > 1]
     if None in shards:
@@ -79,6 +79,6 @@ def overriding_even_batches(loaders: Iterable[DataLoader[Any]], even_batches: bo
 
 def _shard(loader: DataLoader[Any]) -> BatchSamplerShard | None:
     sampler = index_sampler(getattr(loader, "base_dataloader", loader))
-    if isinstance(sampler, ReadyBatchShard):
+    if isinstance(sampler, PremadeBatchShard):
         return sampler.shard
     return sampler if isinstance(sampler, BatchSamplerShard) else None

@@ -1,4 +1,4 @@
-"""Tools for models: precision, compilation, checks before `prepare`, batch sizes, sizes on the meta device.
+"""Tools for models: precision, compilation, checks in and after `prepare`, batch sizes, sizes on the meta device.
 
 Start reading at `precision.py`.
 """

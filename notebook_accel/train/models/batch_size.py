@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import torch
 
-_SIGNS_OF_TOO_LITTLE_MEMORY = (
+_OUT_OF_MEMORY_MESSAGES = (
     "out of memory",
     "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED",  # cuDNN's error if its workspace does not fit
     "DefaultCPUAllocator: can't allocate memory",
@@ -39,20 +39,20 @@ def find_executable_batch_size(
     starting_batch_size: int = 128,
     reduce_batch_size_fn: Callable[[], int] | None = None,
 ) -> Callable[..., Any]:
-    """Calls a function with smaller and smaller batch sizes until memory suffices; used as a decorator.
+    """Calls a function with smaller and smaller batch sizes until they fit in memory; used as a decorator.
 
     The function takes the batch size as its first parameter, and callers leave it out. The function must create its
-    models and data itself: those from outside would still hold memory at the next try. A later call starts with the
-    size that worked.
+    models and data itself: objects from outside would still hold memory at the next attempt. A later call starts
+    with the size that worked.
 
     Args:
-        function: What to call.
-        starting_batch_size: The first to try.
-        reduce_batch_size_fn: Called without arguments for the next size; by default 0.9 of the last.
+        function: The function to call.
+        starting_batch_size: The first size to try.
+        reduce_batch_size_fn: Returns the next size; by default, each size is 0.9 times the last.
 
     Raises:
-        TypeError: The function is called with a batch size, or with more than it takes.
-        RuntimeError: No size is left. An error of the function that is not about memory is raised unchanged.
+        TypeError: The function is called with a batch size, or with too many arguments.
+        RuntimeError: The size has reached 0. An error of the function that is not about memory is raised unchanged.
     """
     if function is None:
         return functools.partial(
@@ -75,7 +75,7 @@ def find_executable_batch_size(
             except Exception as error:
                 if not should_reduce_batch_size(error):
                     raise
-            # Only now, since the error holds the frames, and these hold the tensors that did not fit.
+            # Not in the `except` block, where the error keeps the frames alive, and these the tensors that did not fit.
             clear_device_cache(garbage_collection=True)
             batch_size = int(batch_size * 0.9) if reduce_batch_size_fn is None else reduce_batch_size_fn()
 
@@ -87,7 +87,7 @@ def should_reduce_batch_size(exception: Exception) -> bool:
     if isinstance(exception, (torch.OutOfMemoryError, MemoryError)):
         return True
     text = str(exception)
-    return isinstance(exception, RuntimeError) and any(sign in text for sign in _SIGNS_OF_TOO_LITTLE_MEMORY)
+    return isinstance(exception, RuntimeError) and any(message in text for message in _OUT_OF_MEMORY_MESSAGES)
 
 
 def release_memory(*objects: Any) -> list[None]:

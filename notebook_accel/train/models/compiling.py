@@ -17,7 +17,7 @@ def inner(model: nn.Module) -> nn.Module:
 
 
 def is_compiled(model: Any) -> bool:
-    """Whether `torch.compile` has wrapped it. The class is not imported, since that brings the whole compiler along."""
+    """Whether `torch.compile` has wrapped it. The class is not imported, since that would import the compiler."""
     return type(model).__name__ == "OptimizedModule" and "_orig_mod" in getattr(model, "_modules", ())
 
 
@@ -27,14 +27,14 @@ def like(model: nn.Module, compiled: nn.Module) -> nn.Module:
 
 
 def apply(model: nn.Module, plugin: TorchDynamoPlugin) -> nn.Module:
-    """Compiles a model if the user has asked for it, and has not done so already.
+    """Compiles a model if the user has requested it, and has not done so already.
 
     Raises:
-        ConfigurationError: There is no such compiler.
+        ConfigurationError: The backend is not available.
     """
     if not plugin.chosen or is_compiled(model):
         return model
-    from torch._dynamo import list_backends  # which brings the whole compiler along
+    from torch._dynamo import list_backends  # here, since it imports the whole compiler
 
     known = list_backends(exclude_tags=())
     if plugin.to_kwargs()["backend"] not in known:

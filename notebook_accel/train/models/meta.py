@@ -50,7 +50,7 @@ def _from_module(name: str) -> Callable[..., Any]:
             f"{name} is not a model: write package.module:function_or_class, or a folder with a config.json"
         )
     if "" not in sys.path:
-        sys.path.insert(0, "")  # the module may lie here, as for `python -m`
+        sys.path.insert(0, "")  # the module may be in the working directory, as with `python -m`
     try:
         found: Any = importlib.import_module(module)
         for part in path.split("."):
@@ -82,9 +82,9 @@ def _from_folder(path: Path) -> Callable[..., Any]:
 
 
 def largest_layer(model: nn.Module) -> int:
-    """The parameters of the largest layer that FSDP would gather for itself: an element of a list of layers.
+    """The number of parameters of the largest layer that FSDP would gather: an element of a list of layers.
 
-    What stands outside of all lists, such as embeddings, is a layer too, and so is a model without lists.
+    The parameters outside of all lists, such as embeddings, count as one layer, and so does a model without lists.
     """
     lists = [each for each in model.modules() if isinstance(each, (nn.ModuleList, nn.Sequential))]
     layers = [layer for each in lists for layer in each.children() if not _has_list(layer)]
@@ -98,10 +98,10 @@ def _has_list(module: nn.Module) -> bool:
 
 
 def inputs(texts: Sequence[str]) -> list[torch.Tensor]:
-    """Inputs on the meta device, each from a text like `8,3,224,224` or `8,512:int64`.
+    """Inputs on the meta device, each from a string like `8,3,224,224` or `8,512:int64`.
 
     Raises:
-        ConfigurationError: A text is not a valid shape, or names no dtype.
+        ConfigurationError: A string is not a valid shape, or names no dtype.
     """
     found = []
     for text in texts:
@@ -115,7 +115,7 @@ def inputs(texts: Sequence[str]) -> list[torch.Tensor]:
 
 
 def token_inputs(model: nn.Module, batch: int, sequence: int) -> dict[str, torch.Tensor]:
-    """The inputs for a model of transformers: tokens."""
+    """The inputs of a model of transformers: token IDs."""
     names = inspect.signature(model.forward).parameters
     if "input_ids" not in names:
         raise ConfigurationError(f"{type(model).__name__} takes no input_ids: give the shape of its input with --input")
@@ -123,7 +123,7 @@ def token_inputs(model: nn.Module, batch: int, sequence: int) -> dict[str, torch
 
 
 def activations(model: nn.Module, given: Sequence[torch.Tensor], named: dict[str, torch.Tensor]) -> int:
-    """The bytes that autograd keeps of a forward, parameters and inputs aside.
+    """The bytes that autograd saves in a forward pass, not counting parameters and inputs.
 
     Raises:
         ConfigurationError: The model does not accept these inputs, or uses operations that the meta device lacks.
@@ -149,7 +149,7 @@ def activations(model: nn.Module, given: Sequence[torch.Tensor], named: dict[str
 
 
 class _FusedAttention(TorchFunctionMode):
-    """Makes attention keep what the fused kernels of GPUs keep; the meta device would keep a square of the length."""
+    """Makes attention save what fused GPU kernels save; the meta device would store the O(n²) attention matrix."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not F.scaled_dot_product_attention:
@@ -159,7 +159,7 @@ class _FusedAttention(TorchFunctionMode):
 
 
 class _Attention(torch.autograd.Function):
-    """Keeps its inputs, its output, and a sum for each row (Dao et al., "FlashAttention", 2022, section 3.1)."""
+    """Saves its inputs, its output, and a sum for each row (Dao et al., "FlashAttention", 2022, section 3.1)."""
 
     @staticmethod
     def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -171,7 +171,7 @@ class _Attention(torch.autograd.Function):
 
 @contextlib.contextmanager
 def in_half(model: nn.Module, given: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """The model and its inputs in bfloat16, nearly as mixed precision computes."""
+    """Converts a model and its inputs to bfloat16 within the block, which approximates mixed precision."""
     model.bfloat16()
     yield [each.bfloat16() if each.is_floating_point() else each for each in given]
     model.float()

@@ -1,4 +1,4 @@
-"""Mixed precision: autocast around a forward pass, its outputs in float32, and the gradient scaler of fp16."""
+"""Mixed precision: forward passes under autocast, outputs upcast to float32, and the gradient scaler of fp16."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _FP8_CAPABILITY = (8, 9)
 
 
 class Precision:
-    """How models compute, settled once for an `Accelerator`.
+    """The mixed precision of an `Accelerator`.
 
     Raises:
-        ConfigurationError: The device cannot compute in it, or an option has no effect with it.
-        HardwareError: The GPU cannot compute in it.
+        ConfigurationError: This kind of device does not support it, or an option has no effect with it.
+        HardwareError: This GPU does not support it.
     """
 
     def __init__(
@@ -52,18 +52,18 @@ class Precision:
             self.scaler = torch.amp.GradScaler(device.type, **(scaler or GradScalerKwargs()).to_kwargs())
 
     def autocast(self, options: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
-        """The context in which operations compute in the low precision where that is safe."""
+        """The context in which operations run in the low precision if that is safe."""
         dtype = _DTYPES.get(self.mode)
         return nullcontext() if dtype is None else _autocast(self.device_type, dtype, options or self.autocast_options)
 
     def apply(self, model: nn.Module) -> nn.Module:
-        """Has the model's own forward run under autocast and give back float32. Twice is the same as once."""
+        """Makes the model's forward method run under autocast and return float32. Idempotent."""
         if self.mode == "fp8":
             _to_float8(model, self.fp8_options)
         dtype = _DTYPES.get(self.mode)
         if dtype is not None and not isinstance(model.__dict__.get("forward"), Forward):
             given = model.__dict__.get("forward")
-            # An attribute of the instance, so the class stays what it is, and the model can still be pickled.
+            # Set it on the instance, so that the class is unchanged and the model can still be pickled.
             model.forward = Forward(model, given, self.device_type, dtype, self.autocast_options)
         return model
 
@@ -79,7 +79,7 @@ def remove(model: nn.Module) -> nn.Module:
 
 
 class Forward:
-    """Stands in for the forward of a model: under autocast, outputs in float32. It can be pickled and compiled."""
+    """Replaces a model's forward method, to run under autocast and return float32. Can be pickled and compiled."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Forward:
     ) -> None:
         self.model = model
         self.given = given
-        """A forward that the instance had beside its class's."""
+        """A forward method that was set on the instance; `None`: use the one of the class."""
         self.device_type = device_type
         self.dtype = dtype
         self.options = options
@@ -106,12 +106,12 @@ class Forward:
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """For `inspect.signature`, by which trainers drop columns that a model does not take."""
+        """For `inspect.signature`, with which trainers find the columns that a model does not accept."""
         return self.given or type(self.model).forward.__get__(self.model)
 
 
 def to_float32(outputs: Any) -> Any:
-    """The tree with its tensors of low precision in float32."""
+    """The tree with its low-precision tensors upcast to float32."""
     if isinstance(outputs, torch.Tensor):
         return outputs.float() if outputs.dtype in _LOW else outputs
     return tree.recursively_apply(torch.Tensor.float, outputs, test_type=_is_low)
@@ -155,12 +155,12 @@ def _to_float8(model: nn.Module, options: AORecipeKwargs) -> None:
     if any(type(module).__name__ == "Float8Linear" for module in model.modules()):
         return
     convert_to_float8_training(
-        model, config=options.config, module_filter_fn=options.module_filter_func or _fit_for_float8(model)
+        model, config=options.config, module_filter_fn=options.module_filter_func or _float8_filter(model)
     )
 
 
-def _fit_for_float8(model: nn.Module) -> Callable[[nn.Module, str], bool]:
-    """Linear layers with sizes that fp8 units take, but the first and the last, which need the precision."""
+def _float8_filter(model: nn.Module) -> Callable[[nn.Module, str], bool]:
+    """Selects linear layers whose sizes fp8 units support, except the first and last, which need the precision."""
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     ends = {linear[0], linear[-1]} if linear else set()
 

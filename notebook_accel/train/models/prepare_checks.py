@@ -1,4 +1,4 @@
-"""Checks in `prepare` for errors that would show only later: weights that do not learn, or ranks that drift apart."""
+"""Checks in `prepare` for errors that would show only later: weights that are not trained, or ranks that diverge."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def refuse_unrelated_optimizers(
     """Raises unless the optimizers train the models.
 
     Args:
-        models: All that are known by now.
-        optimizers: New ones.
-        several_ranks: Whether there are others, with which only the gradients of prepared models are averaged.
+        models: All models that are prepared, or are about to be.
+        optimizers: The optimizers to check.
+        several_ranks: Whether there are several ranks, so that gradients of unprepared models would not be averaged.
 
     Raises:
         ConfigurationError: An optimizer has none of the models' parameters or, on several ranks, others in addition.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Choice(str, enum.Enum):
-    """A choice that can also be given as its text, in any case."""
+    """A choice that can also be given as a string, in upper or lower case."""
 
     @classmethod
     def _missing_(cls, value: object) -> Choice | None:
@@ -41,7 +41,7 @@ class Choice(str, enum.Enum):
 
 
 class DistributedType(str, enum.Enum):
-    """How the ranks work together. The values below XLA never occur; they exist for portable code that compares."""
+    """How the ranks work together. The values below XLA never occur; code written for Accelerate may name them."""
 
     NO = "NO"
     MULTI_CPU = "MULTI_CPU"
@@ -99,7 +99,7 @@ class DynamoBackend(Choice):
 
 
 class DDPCommunicationHookType(Choice):
-    """How gradients are compressed before they are exchanged."""
+    """How gradients are compressed before they are synced."""
 
     NO = "no"
     FP16 = "fp16"
@@ -129,7 +129,7 @@ class AutocastKwargs(KwargsHandler):
 
 @dataclass
 class DistributedDataParallelKwargs(KwargsHandler):
-    """Arguments of `DistributedDataParallel`, and how its gradients are exchanged."""
+    """Arguments of `DistributedDataParallel`, and its communication hook."""
 
     dim: int = 0
     broadcast_buffers: bool = True
@@ -209,11 +209,11 @@ class GradientAccumulationPlugin(KwargsHandler):
 
     num_steps: int | None = None
     adjust_scheduler: bool = True
-    """Whether schedulers count the batches that did not end in a step."""
+    """Whether schedulers count the batches that no optimizer step followed."""
     sync_with_dataloader: bool = True
-    """Whether the last batch of a loader always ends in a step."""
+    """Whether an optimizer step always follows the last batch of a loader."""
     sync_each_batch: bool = False
-    """Whether gradients are exchanged at every batch, which takes time but saves memory under FSDP."""
+    """Whether gradients are synced after every batch, which takes time but saves memory under FSDP."""
 
     def __post_init__(self) -> None:
         if self.num_steps is not None and (type(self.num_steps) is not int or self.num_steps < 1):
@@ -225,11 +225,11 @@ class DataLoaderConfiguration:
     """How prepared data loaders share their samples among the ranks."""
 
     split_batches: bool = False
-    """Whether a loader's batch is cut into one part for each rank, rather than each rank getting whole batches."""
+    """Whether each batch is split into one part for each rank; otherwise, ranks take whole batches in turn."""
     dispatch_batches: bool | None = None
     """Whether rank 0 reads for all; `None`: only iterable datasets."""
     even_batches: bool = True
-    """Whether ranks that would get fewer batches are refilled from the first samples."""
+    """Whether ranks that would get fewer batches are padded with the first samples."""
     use_seedable_sampler: bool = False
     data_seed: int | None = None
     non_blocking: bool = False
@@ -265,7 +265,7 @@ class ProjectConfiguration:
 
 @dataclass
 class TorchDynamoPlugin(KwargsHandler):
-    """Arguments of `torch.compile`, which prepared models then go through."""
+    """Arguments of `torch.compile`, with which prepared models are compiled."""
 
     backend: DynamoBackend | str | None = None
     mode: str | None = None

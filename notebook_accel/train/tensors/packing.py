@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 ALIGNMENT = 16
-"""Bytes; the largest element that torch has, complex128, starts at a multiple of its own size."""
+"""In bytes: the size of torch's largest element, a complex128."""
 
 
 def aligned(size: int) -> int:
@@ -21,11 +21,11 @@ def packed_size(leaves: Iterable[torch.Tensor]) -> int:
 
 
 def pack(leaves: Sequence[torch.Tensor], size: int | None = None) -> torch.Tensor:
-    """One tensor of bytes that holds all of these, one after the other, on their device.
+    """Packs tensors one after the other into a tensor of bytes on their device.
 
     Args:
         leaves: Strided tensors.
-        size: The bytes of the result; `None`: as many as they need.
+        size: The number of bytes of the result; `None`: as many as the tensors need.
     """
     device = leaves[0].device if leaves else None
     packed = torch.empty(packed_size(leaves) if size is None else size, dtype=torch.uint8, device=device)

@@ -1,6 +1,6 @@
-"""Batches are trees of tensors: tuples, named tuples, lists, mappings and dataclasses, nested at will.
+"""Batches are trees of tensors: tuples, named tuples, lists, mappings and dataclasses, nested arbitrarily.
 
-A rebuilt node has the type of the old one. Leaves other than tensors are left as they are.
+A rebuilt node has the type of the original. Leaves other than tensors are left unchanged.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def with_children(node: Any, children: Callable[[Any, Any], Any]) -> Any:
     """
     if isinstance(node, (tuple, list)):
         return honor_type(node, (children(index, child) for index, child in enumerate(node)))
-    if isinstance(node, (dict, UserDict)):  # a copy keeps what else it carries, such as a default or the encodings
+    if isinstance(node, (dict, UserDict)):  # a copy keeps its attributes, such as a default factory or encodings
         items = copy.copy(node)
         for key, child in node.items():
             items[key] = children(key, child)
@@ -55,7 +55,7 @@ def with_children(node: Any, children: Callable[[Any, Any], Any]) -> Any:
         return type(node)({key: children(key, child) for key, child in node.items()})  # type: ignore[call-arg]
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
         new = copy.copy(node)
-        for field in dataclasses.fields(node):  # a frozen one too, and its __post_init__ has run already
+        for field in dataclasses.fields(node):  # works if frozen, and does not run __post_init__ again
             object.__setattr__(new, field.name, children(field.name, getattr(node, field.name)))
         return new
     return None
@@ -99,8 +99,8 @@ def send_to_device(
 
     Args:
         tensor: The tree.
-        device: Where to.
-        non_blocking: Do not wait for the copies; it takes pinned memory for them to overlap with other work.
+        device: The target device.
+        non_blocking: Whether to return before the copies finish; they overlap with other work only from pinned memory.
         skip_keys: Keys of mappings and fields of dataclasses whose values stay where they are.
     """
     skipped = (skip_keys,) if isinstance(skip_keys, str) else tuple(skip_keys or ())
@@ -121,7 +121,7 @@ def send_to_device(
 def _to(value: Any, device: torch.device | str | int, non_blocking: bool) -> Any:
     try:
         return value.to(device, non_blocking=non_blocking)
-    except TypeError:  # its `to` takes a device alone
+    except TypeError:  # its `to` accepts only a device
         return value.to(device)
 
 
@@ -166,11 +166,11 @@ def find_batch_size(data: Any) -> int:
 
 
 def concatenate(data: Any, dim: int = 0) -> Any:
-    """Joins trees of one structure, leaf by leaf, along a dimension.
+    """Concatenates trees of the same structure, leaf by leaf, along a dimension.
 
     Args:
         data: The trees, a list or tuple of at least one.
-        dim: The dimension along which the tensors are joined.
+        dim: The dimension along which the tensors are concatenated.
 
     Raises:
         TypeError: A leaf is not a tensor.

@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data import BatchSamplerShard, IterableDatasetShard
-from notebook_accel.train.data.sharding import ReadyBatchShard
+from notebook_accel.train.data.sharding import PremadeBatchShard
 
 LENGTHS = st.integers(0, 40)
 SIZES = st.integers(1, 6)
@@ -127,7 +127,7 @@ def test_batches_of_unknown_size_can_be_split() -> None:
 @given(length=LENGTHS, ranks=RANKS)
 def test_batches_that_the_dataset_has_ready_made_are_shared_whole(length: int, ranks: int) -> None:
     sampler = SequentialSampler(range(length))
-    found = [ReadyBatchShard(sampler, num_processes=ranks, process_index=rank) for rank in range(ranks)]
+    found = [PremadeBatchShard(sampler, num_processes=ranks, process_index=rank) for rank in range(ranks)]
     read = [list(shard) for shard in found]
     rounds = -(-length // ranks)
     assert [index for turn in zip(*read, strict=True) for index in turn] == [
