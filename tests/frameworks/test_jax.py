@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.frameworks.conftest import LONG, Launch
@@ -82,3 +86,18 @@ def test_arguments_of_the_users_are_left_alone(notebook: Notebook, launch: Launc
         return jax.process_index(), os.environ.get("JAX_COORDINATOR_BIND_ADDRESS")
     """)
     assert launch("join").values == [[1, None], [0, None]]
+
+
+SCRIPT = """
+import os
+import jax
+jax.distributed.initialize()
+os.write(1, f"{jax.process_index()} of {jax.process_count()} on {jax.default_backend()}\\n".encode())
+"""
+
+
+def test_a_script_finds_the_ranks_that_the_command_starts(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "notebook_accel", "launch", "--cpu", "--num_processes", "2", tmp_path / "train.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG)
+    assert sorted(done.stdout.splitlines()) == ["0 of 2 on cpu", "1 of 2 on cpu"], done.stderr

@@ -11,11 +11,13 @@ from typing import Any
 from notebook_accel.cli.launch import option_layer
 from notebook_accel.cli.launch.program import program
 from notebook_accel.cli.launch.rendezvous import rendezvous
+from notebook_accel.cli.watch import rank_variables
 from notebook_accel.config import LaunchConfig
 from notebook_accel.config.layers import COMMAND_LINE, Layer
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import Hardware
-from notebook_accel.launch.plan import plan
+from notebook_accel.launch.engines.contract import Ports
+from notebook_accel.launch.plan import other_frameworks, plan
 from notebook_accel.launch.plan.environment import of_launch
 from notebook_accel.launch.plan.plan import Plan
 
@@ -32,6 +34,8 @@ class Request:
     """Options of torch's launcher; `None` for a single rank, which needs no launcher."""
     environment: Mapping[str, str]
     """Variables to add to the ranks' environment."""
+    ports: Ports
+    """Holds the ports that are named there, until the ranks have exited."""
     plan: Plan
     """Where the ranks of this node run."""
     quiet: bool = False
@@ -95,10 +99,14 @@ def make(
     notices = [*planned.notice.splitlines(), binding_notice]
     if config.num_nodes > 1 and config.rdzv_backend == "c10d" and "machine_rank" in options:
         notices.append("machine_rank has no effect with rdzv_backend c10d, which numbers the machines itself")
+    added, ports = of_launch(planned, environ, interface), Ports()
+    among_ranks = ports if arguments_of_torch and config.num_nodes == 1 else None
+    of_frameworks = other_frameworks.variables(planned.size, planned.device, among_ranks, {**environ, **added})
     return Request(
         launched=launched,
         options=arguments_of_torch,
-        environment=of_launch(planned, environ, interface),
+        environment={**added, **rank_variables.pack(of_frameworks)},
+        ports=ports,
         plan=planned,
         quiet=bool(options.get("quiet")),
         notices=[each for each in notices if each],

@@ -18,8 +18,11 @@ def main() -> None:
     home = os.path.dirname(os.path.dirname(folder))
     if home not in sys.path:
         sys.path.append(home)  # a copy that is not installed
-    from notebook_accel.cli.watch import script_process
+    from notebook_accel.cli.watch import rank_variables, script_process
+    from notebook_accel.launch.rank.patches import jax
 
+    rank_variables.unpack()
+    jax.install()
     if "NOTEBOOK_ACCEL_WATCHER" in os.environ:
         from notebook_accel.cli.watch import watched_rank
 

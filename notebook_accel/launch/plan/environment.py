@@ -35,6 +35,7 @@ def of_ranks(plan: Plan, rendezvous: Rendezvous, environ: Mapping[str, str]) -> 
     if not rendezvous.opened_by_engine:
         shared |= {"MASTER_ADDR": rendezvous.host, "MASTER_PORT": str(rendezvous.port)}
     shared |= of_launch(plan, inherited, interface)
+    ports = rendezvous.ports if rendezvous.num_nodes == 1 and not rendezvous.opened_by_engine else None
     return [
         {
             **shared,
@@ -44,7 +45,7 @@ def of_ranks(plan: Plan, rendezvous: Rendezvous, environ: Mapping[str, str]) -> 
             "GROUP_RANK": str(config.node_rank + number // plan.local_size),
             "ROLE_RANK": str(plan.first_rank + number),
         }
-        for number, own in enumerate(other_frameworks.variables(plan.size, plan.device, rendezvous, shared))
+        for number, own in enumerate(other_frameworks.variables(plan.size, plan.device, ports, shared))
     ]
 
 

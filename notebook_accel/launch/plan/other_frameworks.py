@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from notebook_accel.launch.engines.contract import Ports, Rendezvous
+from notebook_accel.launch.engines.contract import Ports
 from notebook_accel.launch.system.network_interfaces import LOOPBACK
 
 
@@ -75,18 +75,16 @@ FRAMEWORKS = (
 )
 
 
-def variables(size: int, device: str, rendezvous: Rendezvous, environ: Mapping[str, str]) -> list[Variables]:
+def variables(size: int, device: str, ports: Ports | None, environ: Mapping[str, str]) -> list[Variables]:
     """The variables of each rank, in addition to those that torch reads.
 
     Args:
         size: Ranks on this node.
         device: What they run on.
-        rendezvous: The ranks' rendezvous, which owns the ports.
+        ports: Reserves ports on this node until the ranks have exited; `None` with several nodes.
         environ: The environment that they have already.
     """
-    local = LocalRanks(
-        size, device, rendezvous.ports if rendezvous.num_nodes == 1 and not rendezvous.opened_by_engine else None
-    )
+    local = LocalRanks(size, device, ports)
     by_rank: list[Variables] = [{} for _ in range(size)]
     for framework in FRAMEWORKS:
         if is_installed(framework.package) and not framework.own & environ.keys():

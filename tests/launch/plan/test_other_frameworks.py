@@ -18,10 +18,10 @@ from notebook_accel.launch.plan import other_frameworks
 
 
 @pytest.fixture
-def rendezvous() -> Iterator[Rendezvous]:
-    made = Rendezvous(host="127.0.0.1", port=4321, listener=None)
+def ports() -> Iterator[Ports]:
+    made = Ports()
     yield made
-    made.ports.close()
+    made.close()
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ def test_a_port_is_held_for_a_server_that_shares_it_and_for_no_other() -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_each_worker_of_tensorflow_finds_all_and_its_place(rendezvous: Rendezvous) -> None:
-    told = other_frameworks.variables(3, "cpu", rendezvous, {})
+def test_each_worker_of_tensorflow_finds_all_and_its_place(ports: Ports) -> None:
+    told = other_frameworks.variables(3, "cpu", ports, {})
     configurations = [json.loads(each["TF_CONFIG"]) for each in told]
     (workers,) = {tuple(each["cluster"]["worker"]) for each in configurations}
     assert [each["task"] for each in configurations] == [{"type": "worker", "index": rank} for rank in range(3)]
@@ -68,37 +68,38 @@ def test_each_worker_of_tensorflow_finds_all_and_its_place(rendezvous: Rendezvou
 
 
 @pytest.mark.usefixtures("installed")
-def test_ranks_of_jax_have_one_coordinator_and_the_device_of_the_launch(rendezvous: Rendezvous) -> None:
-    told = other_frameworks.variables(2, "cpu", rendezvous, {})
+def test_ranks_of_jax_have_one_coordinator_and_the_device_of_the_launch(ports: Ports) -> None:
+    told = other_frameworks.variables(2, "cpu", ports, {})
     assert len({each["JAX_COORDINATOR_PORT"] for each in told}) == 1
     assert [each["JAX_PLATFORMS"] for each in told] == ["cpu"] * 2
-    assert "JAX_PLATFORMS" not in other_frameworks.variables(2, "cuda", rendezvous, {})[0]
+    assert "JAX_PLATFORMS" not in other_frameworks.variables(2, "cuda", ports, {})[0]
 
 
 @pytest.mark.usefixtures("installed")
-def test_what_the_user_has_set_is_left_alone(rendezvous: Rendezvous) -> None:
+def test_what_the_user_has_set_is_left_alone(ports: Ports) -> None:
     environ = {"TF_CONFIG": "{}", "JAX_PLATFORMS": "cuda"}
-    told = other_frameworks.variables(1, "cpu", rendezvous, environ)[0]
+    told = other_frameworks.variables(1, "cpu", ports, environ)[0]
     assert told.keys() == {"JAX_COORDINATOR_PORT"}
-    assert other_frameworks.variables(1, "cpu", rendezvous, {**environ, "JAX_COORDINATOR_ADDRESS": "a:1"}) == [{}]
+    assert other_frameworks.variables(1, "cpu", ports, {**environ, "JAX_COORDINATOR_ADDRESS": "a:1"}) == [{}]
 
 
 @pytest.mark.usefixtures("installed")
 def test_several_machines_are_told_no_ports() -> None:
-    rendezvous = Rendezvous(host="10.0.0.1", port=29500, listener=None, num_nodes=2)
-    assert other_frameworks.variables(2, "cpu", rendezvous, {}) == [{"JAX_PLATFORMS": "cpu"}] * 2
+    assert other_frameworks.variables(2, "cpu", None, {}) == [{"JAX_PLATFORMS": "cpu"}] * 2
 
 
-def test_nothing_is_set_for_what_is_not_installed(rendezvous: Rendezvous, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_set_for_what_is_not_installed(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = [replace(each, package="no_such_package_here") for each in other_frameworks.FRAMEWORKS]
     monkeypatch.setattr(other_frameworks, "FRAMEWORKS", missing)
-    assert other_frameworks.variables(2, "cpu", rendezvous, {}) == [{}, {}]
+    assert other_frameworks.variables(2, "cpu", ports, {}) == [{}, {}]
     assert other_frameworks.is_installed("json")
     monkeypatch.setitem(sys.modules, "no_such_package_here", None)
     assert not other_frameworks.is_installed("no_such_package_here")
 
 
-def test_ports_are_let_go_with_the_group(rendezvous: Rendezvous) -> None:
+def test_ports_are_let_go_with_the_group(ports: Ports) -> None:
+    rendezvous = Rendezvous(host="127.0.0.1", port=4321, listener=None, ports=ports)
+
     class Engine:
         def __init__(self, ranks: Any) -> None:
             self.ranks = ranks
@@ -113,10 +114,10 @@ def test_ports_are_let_go_with_the_group(rendezvous: Rendezvous) -> None:
             pass
 
     spec = GroupSpec(environments=[{}], rendezvous=rendezvous, heartbeat=1.0)
-    port = rendezvous.ports.take()
+    port = ports.take()
     with pytest.raises(OSError, match="no ranks"):
         RankGroup(Engine(None), spec)  # type: ignore[arg-type]
     listen(port, shared=False).close()
-    port = rendezvous.ports.take()
+    port = ports.take()
     RankGroup(Engine(Ranks()), spec).close()  # type: ignore[arg-type]
     listen(port, shared=False).close()
