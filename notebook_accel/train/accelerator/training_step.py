@@ -140,7 +140,7 @@ class Stepping(AcceleratorBase):
         return any(optimizer.step_was_skipped for optimizer in self._optimizers)
 
     def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
-        """Computes in the low precision within the block; prepared models do so by themselves."""
+        """Computes in the low precision within the block; prepared models do so automatically."""
         return self._precision.autocast(autocast_handler)
 
     # Collectives

@@ -1,6 +1,6 @@
 """Reports the progress of a loader as a tqdm bar would; only in a launch, where a listener receives events.
 
-The view decides whether to show the bar: not beside a bar of the user that counts the same batches.
+The view decides whether to show the bar: not next to a bar of the user that counts the same batches.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def check(tracker: GeneralTracker) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Returns the Python number in a tensor or array of one element, and any other value as it is."""
+    """Returns the Python number in a tensor or array of one element, and any other value unchanged."""
     if isinstance(value, (bool, int, float, str)) or not hasattr(value, "item"):
         return value
     return value.item() if getattr(value, "size", None) == 1 or _elements(value) == 1 else value
