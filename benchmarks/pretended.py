@@ -151,8 +151,8 @@ class Agent:
         self.ranks: dict[tuple[int, int], Rank] = {}
         self._waiting: list[protocol.Frame] = []
         self._spoke = time.monotonic()
-        info = {"host": name, "address": line.address, "versions": versions(), "clock": time.time()}
-        line.send([(info, ())])
+        node = {"node": name, "node_rank": 0, "host": name, "address": line.address}
+        line.send([({"op": "joined", **node, "versions": versions(), "clock": time.time()}, ())])
 
     def tell(self, frame: protocol.Frame) -> None:
         self._waiting.append(frame)
@@ -165,7 +165,7 @@ class Agent:
     def flush(self, now: float) -> None:
         """Says what there is to say, and at times that there is nothing."""
         if self._waiting or now - self._spoke > protocol.WAIT:
-            self.line.send(coalesce(self._waiting))
+            self.line.send(coalesce(self._waiting) or [({"op": "alive"}, ())])
             self._waiting, self._spoke = [], now
 
     def turn(self, now: float, gates: set[str]) -> None:
@@ -197,7 +197,7 @@ def srun(count: int) -> None:
     """So many agents, until the bridge hangs up."""
     order = json.loads(sys.stdin.readline())
     secret = bytes.fromhex(order["secret"])
-    agents = [Agent(f"node{index:03}", connection.call(order["host"], order["port"], secret)) for index in range(count)]
+    agents = [Agent(f"node{index:03}", connection.call(*order["bridge"], secret)) for index in range(count)]
     with selectors.DefaultSelector() as selector:
         for agent in agents:
             selector.register(agent.line, selectors.EVENT_READ, agent.hear)

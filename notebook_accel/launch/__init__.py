@@ -14,7 +14,7 @@
                and those ranks
     rank/      a rank                           runs calls; patches/ changes libraries  devices, the user's code
     cluster/   the bridge beside the driver,    ranks on other nodes: bridge/, agent/,  the network
-               and an agent on each node        transports/
+               and an agent on each node        launchers/
     wire/      both ends of a socket            messages and what they carry            sockets, memory files
     system/    any                              asks the operating system               nothing of launches
 

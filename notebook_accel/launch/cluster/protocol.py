@@ -13,7 +13,9 @@ carries the content instead. `op` is the kind of frame:
                    finish    no further message to a rank follows
                    read      how many bytes of a rank's messages and output the kernel has read
                    signal, close_store, expect_ends, close    as in the contract of engines
-    from an agent  offered   the rendezvous that it has opened
+    from an agent  joined    the first frame: what the node is, and the versions there
+                   alive     nothing happened for a while
+                   offered   the rendezvous that it has opened
                    compared  which folders it lacks
                    said      messages of a rank, as the kernel reads them (see `rank_messages.py`)
                    wrote     what a rank has written to its standard output or error
@@ -21,6 +23,17 @@ carries the content instead. `op` is the kind of frame:
                    silent    a rank has closed its channel
                    ended     a rank has ended
                    failed    a group cannot be started
+
+Before any frame, an agent gets an order from what starts it, over a way that nobody else can read:
+
+    bridge     the host and the port to connect to
+    secret     proves to each side that the other belongs to this start
+    environ    environment variables of future ranks
+    node       what tells this node from the others of this start; by default, the name that Slurm or the node gives it
+    name       the node's name for users, likewise
+    node_rank  the node's place among the others; by default, they are sorted by address
+
+An order without `bridge` makes the process print what the node has, after `DESCRIPTION`, and end.
 """
 
 from __future__ import annotations
@@ -31,14 +44,16 @@ from typing import Any
 Frame = tuple[dict[str, Any], Sequence[Any]]
 """The JSON object and its blobs."""
 
+DESCRIPTION = "notebook-accel: "
+"""Begins the line of a description, which other programs may precede."""
 UNREAD = 2 * 2**20
 """The most unread bytes of one rank. Beyond that, its agent stops reading, and the rank waits as at a full pipe."""
 SILENCE = 20.0
 """Seconds without a frame after which a node is considered lost."""
 LEASE = 30.0
-"""Seconds without a poll after which an agent ends its ranks."""
+"""Seconds for which an agent waits until the bridge confirms what it has sent; then it ends its ranks."""
 WAIT = 2.0
-"""Seconds after which an agent that has nothing to send answers a poll."""
+"""Seconds after which an agent that has nothing to send says that it is alive."""
 
 
 def weight(blobs: Sequence[Any]) -> int:

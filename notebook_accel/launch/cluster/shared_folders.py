@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from notebook_accel.launch.cluster.agent_launcher import ClusterError
 from notebook_accel.launch.cluster.protocol import Frame
-from notebook_accel.launch.cluster.transport import ClusterError
 
 MOST_BYTES = 100 * 10**6
 MOST_FILES = 5000
@@ -47,7 +47,7 @@ class Folders:
         """The local path of each folder, by its path in the notebook."""
 
     def compare(self, requested: Mapping[str, str]) -> list[str]:
-        """Returns the folders that this machine does not share.
+        """Returns the folders that this node does not share.
 
         Args:
             requested: For each folder, the name of a marker file that is in it now.
@@ -95,21 +95,21 @@ class SentFolders:
         return [folder for folder in folders if folder not in self.shared and folder not in self.sent]
 
     def lacking(self, folders: Sequence[str]) -> list[str]:
-        """The folders whose files must be sent to the machine."""
+        """The folders whose files must be sent to the node."""
         return [folder for folder in folders if folder not in self.shared]
 
     def add_answer(self, requested: Sequence[str], lacking: Sequence[str]) -> None:
-        """Records the answer of a machine: which of the requested folders it does not share."""
+        """Records the answer of a node: which of the requested folders it does not share."""
         self.shared.update(set(requested) - set(lacking))
         for folder in lacking:
             self.sent.setdefault(folder, {})
 
     def updates(self, folders: Sequence[str], scans: Mapping[str, Mapping[str, Stamp]]) -> Iterator[Frame]:
-        """Makes the frames that bring the machine up to date.
+        """Makes the frames that bring the node up to date.
 
         Args:
             folders: The folders.
-            scans: The current files of those that the machine does not share.
+            scans: The current files of those that the node does not share.
         """
         for folder in self.lacking(folders):
             before, now = self.sent[folder], scans[folder]

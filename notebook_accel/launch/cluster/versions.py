@@ -6,7 +6,9 @@ import importlib.metadata
 import platform
 from collections.abc import Mapping
 
-from notebook_accel.launch.cluster.transport import ClusterError
+from notebook_accel.launch.cluster.agent_launcher import ClusterError
+
+_COMPARED = ("torch", "notebook-accel", "cloudpickle")
 
 
 def compare(host: str, address: str, theirs: Mapping[str, str]) -> None:
@@ -44,6 +46,3 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[name] = ""
     return found
-
-
-_COMPARED = ("torch", "notebook-accel", "cloudpickle")

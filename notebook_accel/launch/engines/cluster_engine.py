@@ -18,6 +18,7 @@ from notebook_accel.launch.engines.contract import GroupSpec, NodeInfo
 from notebook_accel.launch.engines.server_ranks import ServerRanks
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.system import installed, open_file_limit, processes
+from notebook_accel.launch.system.node_environment import shared_environment
 from notebook_accel.launch.wire.constants import DESCRIPTORS
 from notebook_accel.launch.wire.stream import Channel, pair
 
@@ -69,12 +70,8 @@ class ClusterEngine:
     def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
         raise NotImplementedError
 
-    def survey(self, least: int = 1) -> list[NodeInfo]:
-        """The nodes of the cluster, at most half a minute old; asks again if there were fewer than `least`.
-
-        Raises:
-            LaunchError: The cluster can't be reached.
-        """
+    def nodes(self, least: int = 1) -> list[NodeInfo]:
+        """As in the contract; the nodes are at most half a minute old."""
         at, found = self._surveyed
         if len(found) < least or time.monotonic() - at > _SURVEY_LIFETIME:
             found = self._survey()
@@ -83,8 +80,8 @@ class ClusterEngine:
 
     def _survey(self) -> list[NodeInfo]:
         *first, last = JOIN_TIMEOUTS
-        for patience in first:
-            answer = self._request_survey(patience)
+        for timeout in first:
+            answer = self._request_survey(timeout)
             if not answer.get("again"):
                 break
             front_end.current.notice(f"{answer['error']}\nTrying once more, for longer.")
@@ -92,14 +89,14 @@ class ClusterEngine:
             answer = self._request_survey(last)
         if "error" in answer:
             raise LaunchError(answer["error"])
-        return [NodeInfo(**each) for each in answer["machines"]]
+        return [NodeInfo(**each) for each in answer["nodes"]]
 
-    def _request_survey(self, patience: float) -> dict[str, Any]:
+    def _request_survey(self, timeout: float) -> dict[str, Any]:
         """The bridge's reply: the cluster's nodes, or an error, after which a new bridge is needed."""
         own_end, bridge_end = pair()
         with contextlib.closing(Channel(own_end)) as answer:
             with bridge_end:
-                bridge = self._send({"op": "survey", "patience": patience}, [bridge_end.fileno()])
+                bridge = self._send({"op": "survey", "timeout": timeout}, [bridge_end.fileno()])
             # Waits on a socket, not in the cluster's library, so that an interrupt is handled at once and does no harm.
             found = next((message.header for message in answer.receive(wait=True) or ()), None)
         if found is None or "error" in found:
@@ -108,7 +105,7 @@ class ClusterEngine:
         return found
 
     def start(self, spec: GroupSpec) -> ServerRanks:
-        self.survey()  # joins the cluster if necessary
+        self.nodes()  # joins the cluster if necessary
         open_file_limit.raise_limit(
             DESCRIPTORS * spec.size
         )  # the bridge needs as many files, and inherits this process's hard limit
@@ -183,7 +180,7 @@ class _ClusterRanks(ServerRanks):
         order = {
             "op": "meet",
             "size": spec.size,
-            "machines": vars(spec.node_request),
+            "node_request": vars(spec.node_request),
             "folders": own(os.getcwd(), sys.path),
         }
         self._group.send(order)
@@ -204,40 +201,3 @@ def own(cwd: str, path: Sequence[str]) -> list[str]:
 def _package_root() -> str:
     """The folder that this package is imported from. Every node has its own."""
     return os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
-
-
-_OF_A_NODE = frozenset(
-    [
-        "CUDA_VISIBLE_DEVICES",
-        "DBUS_SESSION_BUS_ADDRESS",
-        "DISPLAY",
-        "HOME",
-        "HOST",
-        "HOSTNAME",
-        "LOGNAME",
-        "MAIL",
-        "OLDPWD",
-        "PATH",
-        "PWD",
-        "SHELL",
-        "SHLVL",
-        "TEMP",
-        "TERM",
-        "TMP",
-        "TMPDIR",
-        "USER",
-        "USERNAME",
-        "VIRTUAL_ENV",
-        "VIRTUAL_ENV_PROMPT",
-    ]
-)
-_OF_A_NODE_PREFIXES = ("CONDA_", "JPY_", "LD_", "PYTHONHOME", "PYTHONPATH", "RAY_", "SLURM_", "SSH_", "XDG_", "_")
-
-
-def shared_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The notebook's environment without the variables that belong to its node."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if name not in _OF_A_NODE and not name.startswith(_OF_A_NODE_PREFIXES)
-    }

@@ -161,6 +161,16 @@ class Engine(Protocol):
     def warm(self) -> None:
         """Starts to prepare for a first group, without waiting."""
 
+    def nodes(self, least: int) -> list[NodeInfo] | None:
+        """The nodes that it can start ranks on; `None` if it starts them on this one only.
+
+        Args:
+            least: The number of nodes needed. If there were fewer a moment ago, it looks again.
+
+        Raises:
+            LaunchError: The nodes can't be listed.
+        """
+
     def preload(self, modules: Sequence[str]) -> None:
         """Starts to import modules of installed packages for later ranks to inherit, without waiting."""
 

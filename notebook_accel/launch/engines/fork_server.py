@@ -46,6 +46,9 @@ class ServerEngine:
         with self._lock:
             self._current(os.environ if environment is None else environment)
 
+    def nodes(self, least: int) -> None:
+        return None
+
     def preload(self, modules: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """As in the contract; `environment` is that of the imports, by default that of this process."""
         if self._method == "spawn":

@@ -42,6 +42,9 @@ class InProcessEngine:
     def warm(self) -> None:
         pass
 
+    def nodes(self, least: int) -> None:
+        return None
+
     def preload(self, modules: Sequence[str]) -> None:
         pass
 

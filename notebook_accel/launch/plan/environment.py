@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from notebook_accel.config import environment_variables
-from notebook_accel.launch.engines import cluster_engine
 from notebook_accel.launch.engines.contract import Rendezvous
 from notebook_accel.launch.plan import other_frameworks
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.system import network_interfaces
+from notebook_accel.launch.system.node_environment import shared_environment
 
 
 def of_ranks(plan: Plan, rendezvous: Rendezvous, environ: Mapping[str, str]) -> list[dict[str, str]]:
@@ -18,7 +18,7 @@ def of_ranks(plan: Plan, rendezvous: Rendezvous, environ: Mapping[str, str]) -> 
     Variables that only some frameworks read come from the table in `other_frameworks.py`, and override none of these.
     """
     config = plan.config
-    inherited = cluster_engine.shared_environment(environ) if plan.node_request else dict(environ)
+    inherited = shared_environment(environ) if plan.node_request else dict(environ)
     interface = None if rendezvous.opened_by_engine else _interface(rendezvous)
     shared = {
         **inherited,

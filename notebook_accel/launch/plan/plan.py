@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from notebook_accel.config import LaunchConfig, kinds
@@ -11,8 +11,7 @@ from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import Hardware
 from notebook_accel.launch import engines
-from notebook_accel.launch.engines.cluster_engine import ClusterEngine
-from notebook_accel.launch.engines.contract import Engine, NodeRequest
+from notebook_accel.launch.engines.contract import Engine, NodeInfo, NodeRequest
 from notebook_accel.launch.job import text
 from notebook_accel.launch.plan import capacity, cluster_nodes, devices, tpus
 
@@ -94,8 +93,9 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
         HardwareError: There are fewer devices than requested.
         LaunchError: The cluster can't be reached.
     """
-    if isinstance(engine, ClusterEngine):
-        return _make_on_cluster(config, engine)
+    nodes = engine.nodes(config.num_nodes)
+    if nodes is not None:
+        return _make_on_nodes(config, engine.name, nodes)
     if config.insecure:
         raise ConfigurationError(f"insecure=True{config.cite('insecure')} has no effect without cluster=")
     if config.num_nodes > 1 and config.rdzv_backend != "static":
@@ -165,8 +165,8 @@ def _make_here(config: LaunchConfig, hardware: Hardware, engine: str, max_ranks:
     )
 
 
-def _make_on_cluster(config: LaunchConfig, engine: ClusterEngine) -> Plan:
-    found = engine.survey(config.num_nodes)
+def _make_on_nodes(config: LaunchConfig, engine: str, found: Sequence[NodeInfo]) -> Plan:
+    """Decides where ranks run on the nodes of a cluster."""
     device = cluster_nodes.device(config, found)
     size = cluster_nodes.size(config, device, found)
     node_request = cluster_nodes.request(config, device, size, found)
@@ -176,7 +176,7 @@ def _make_on_cluster(config: LaunchConfig, engine: ClusterEngine) -> Plan:
         size=size,
         device=device,
         backend="nccl" if device == "cuda" else "gloo",
-        engine=engine.name,
+        engine=engine,
         node_request=node_request,
         visible_gpus=None,
         threads=1,

@@ -16,14 +16,15 @@ from notebook_accel.launch.cluster import shared_folders
 from notebook_accel.launch.cluster.agent import rank_messages
 from notebook_accel.launch.cluster.agent.backlog import Backlog
 from notebook_accel.launch.cluster.agent.rank_messages import RankMessages, with_weight
+from notebook_accel.launch.cluster.agent_launcher import ClusterError
 from notebook_accel.launch.cluster.bridge.outbox import Outlet
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.select_once import select_once
 from notebook_accel.launch.cluster.shared_folders import Folders, SentFolders
-from notebook_accel.launch.cluster.transport import ClusterError
 from notebook_accel.launch.engines import cluster_engine
 from notebook_accel.launch.engines.contract import NodeInfo
 from notebook_accel.launch.plan import cluster_nodes
+from notebook_accel.launch.system.node_environment import shared_environment
 from notebook_accel.launch.wire import stream
 from notebook_accel.launch.wire.stream import Channel, Decoder
 
@@ -35,16 +36,15 @@ def said(event: Event, rank: int = 0, *, stacks: bool = False) -> Frame:
     return RankMessages("node-b", 100.0).said(1, rank, header, blobs, stacks=stacks)
 
 
-def test_frames_are_told_in_order_until_they_have_arrived() -> None:
+def test_frames_are_taken_once_and_in_order() -> None:
     backlog = Backlog()
     lines = [said(Line("stdout", str(number))) for number in range(3)]
     for line in lines[:2]:
         backlog.add(line)
-    assert backlog.take(0, 0) == (2, lines[:2])
+    assert backlog.take(0) == lines[:2]
     backlog.add(lines[2])
-    assert backlog.take(0, 0) == (3, lines)  # the answer was lost
-    assert backlog.take(2, 0) == (3, lines[2:])
-    assert backlog.take(3, 0) == (3, [])
+    assert backlog.take(0) == lines[2:]
+    assert backlog.take(0) == []
 
 
 def test_of_a_bar_only_the_latest_state_waits() -> None:
@@ -54,20 +54,11 @@ def test_of_a_bar_only_the_latest_state_waits() -> None:
     backlog.add(said(Line("stdout", "first")))
     for state in states:
         backlog.add(state)
-    reached, found = backlog.take(0, 0)
+    found = backlog.take(0)
     assert found == [said(Line("stdout", "first")), *states[-2:]]
     assert sum(header["weight"] for header, _ in found[1:]) == weight, "a rank waits for as much to be read as it said"
     backlog.add(said(Bar(bar=1, n=9.0)))
-    assert backlog.take(reached, 0)[1] == [said(Bar(bar=1, n=9.0))]
-
-
-def test_a_large_frame_travels_alone() -> None:
-    backlog = Backlog()
-    large: list[Frame] = [({"op": "wrote"}, [bytes(12 * 2**20)]) for _ in range(2)]
-    for frame in large:
-        backlog.add(frame)
-    assert backlog.take(0, 0) == (1, large[:1])
-    assert backlog.take(1, 0) == (2, large[1:])
+    assert backlog.take(0) == [said(Bar(bar=1, n=9.0))]
 
 
 def test_what_a_rank_says_without_a_break_travels_in_one_frame() -> None:
@@ -214,7 +205,7 @@ def test_the_users_own_folders_are_told_from_those_of_packages(project: Path) ->
 
 def test_what_is_a_machines_own_stays_there() -> None:
     environ = {"PATH": "/bin", "LD_LIBRARY_PATH": "/lib", "RAY_ADDRESS": "x", "HF_HOME": "/data", "SEED": "1"}
-    assert cluster_engine.shared_environment(environ) == {"HF_HOME": "/data", "SEED": "1"}
+    assert shared_environment(environ) == {"HF_HOME": "/data", "SEED": "1"}
 
 
 def test_gpus_are_used_where_every_machine_has_some() -> None:

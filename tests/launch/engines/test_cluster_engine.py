@@ -22,6 +22,6 @@ def test_what_is_missing_is_named(address: str, is_there: bool, said: str) -> No
     engine = ClusterEngine(address)
     try:
         with pytest.raises(LaunchError, match=said):
-            engine.survey()
+            engine.nodes()
     finally:
         engine.close()

@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Any
 
 from notebook_accel.launch.cluster import shared_folders
-from notebook_accel.launch.cluster.bridge.link import Link
-from notebook_accel.launch.cluster.bridge.node_pool import Fleet, Rendezvous
+from notebook_accel.launch.cluster.bridge.node import Node
+from notebook_accel.launch.cluster.bridge.node_pool import NodePool, Rendezvous
 
 
 class GroupStart:
@@ -19,41 +19,41 @@ class GroupStart:
         number: The number of the group.
         order: The kernel's parameters of the whole group.
         environments: The environments of its ranks, by rank.
-        fleet: The machines.
+        pool: The nodes.
     """
 
     def __init__(
-        self, number: int, spec: Mapping[str, Any], environments: Mapping[int, Mapping[str, str]], fleet: Fleet
+        self, number: int, spec: Mapping[str, Any], environments: Mapping[int, Mapping[str, str]], pool: NodePool
     ) -> None:
         self._number = number
         self._spec = spec
         self._environments = environments
-        self._fleet = fleet
+        self._node_pool = pool
         numbers = list(environments)
-        each = -(-len(numbers) // len(fleet.links))
+        each = -(-len(numbers) // len(pool.nodes))
         parts = [numbers[at : at + each] for at in range(0, len(numbers), each)]
-        self.members: dict[Link, list[int]] = dict(zip(fleet.links, parts, strict=False))
+        self.members: dict[Node, list[int]] = dict(zip(pool.nodes, parts, strict=False))
         """The ranks on each node that is used."""
         self.done = False
         self._compared: dict[str, str] = {}
         """The folders that nodes are asked to compare, each with the name of its marker file."""
-        self._unanswered: set[Link] = set()
+        self._unanswered: set[Node] = set()
         """Nodes that have not yet answered which of these folders they share."""
         self._markers = contextlib.ExitStack()
 
     def compare(self) -> None:
         """Asks each node which of the notebook's folders it shares, unless that is known."""
-        unknown = {link: link.sent_folders.unknown(self._spec["folders"]) for link in self.members}
+        unknown = {node: node.sent_folders.unknown(self._spec["folders"]) for node in self.members}
         self._compared = self._markers.enter_context(shared_folders.marked(sorted({*chain(*unknown.values())})))
-        self._unanswered = {link for link, names in unknown.items() if names}
-        for link in self._unanswered:
-            asked = {name: self._compared[name] for name in unknown[link]}
-            link.send(({"op": "compare", "group": self._number, "folders": asked}, ()))
+        self._unanswered = {node for node, names in unknown.items() if names}
+        for node in self._unanswered:
+            asked = {name: self._compared[name] for name in unknown[node]}
+            node.send(({"op": "compare", "group": self._number, "folders": asked}, ()))
 
-    def on_compared(self, link: Link, lacking: Sequence[str]) -> None:
+    def on_compared(self, node: Node, lacking: Sequence[str]) -> None:
         """Handles a node's answer."""
-        link.sent_folders.add_answer(link.sent_folders.unknown(list(self._compared)), lacking)
-        self._unanswered.discard(link)
+        node.sent_folders.add_answer(node.sent_folders.unknown(list(self._compared)), lacking)
+        self._unanswered.discard(node)
 
     def proceed(self) -> None:
         """Starts the ranks if everything is ready; `done` tells whether they have been started.
@@ -65,32 +65,32 @@ class GroupStart:
             return
         self._markers.close()
         own = self._spec["folders"]
-        lacking = {name for link in self.members for name in link.sent_folders.lacking(own)}
+        lacking = {name for node in self.members for name in node.sent_folders.lacking(own)}
         scans = {name: shared_folders.scan(name) for name in sorted(lacking)}
-        rendezvous = self._fleet.take_rendezvous()
+        rendezvous = self._node_pool.take_rendezvous()
         if rendezvous is None:
             return
-        for link in self.members:
-            for frame in link.sent_folders.updates(own, scans):
-                link.send(frame)
-            link.send((self._header(link, rendezvous), ()))
+        for node in self.members:
+            for frame in node.sent_folders.updates(own, scans):
+                node.send(frame)
+            node.send((self._header(node, rendezvous), ()))
         self.done = True
 
     def close(self) -> None:
         """Removes the marker files."""
         self._markers.close()
 
-    def _header(self, link: Link, rendezvous: Rendezvous) -> dict[str, Any]:
+    def _header(self, node: Node, rendezvous: Rendezvous) -> dict[str, Any]:
         """Makes the `start` frame for a node."""
-        members = self.members[link]
+        members = self.members[node]
         return {
             "op": "start",
             "group": self._number,
             "members": members,
             "environments": [self._environments[number] for number in members],
-            "first": link is self._fleet.links[0],
-            "label": link.label,
-            "ahead": link.offset,
+            "first": node is self._node_pool.nodes[0],
+            "label": node.label,
+            "ahead": node.offset,
             **vars(rendezvous),
             **{name: self._spec[name] for name in ("heartbeat", "pace")},
         }

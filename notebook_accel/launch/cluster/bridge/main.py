@@ -17,11 +17,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from notebook_accel.launch.cluster import transports
-from notebook_accel.launch.cluster.bridge.node_pool import Fleet
+from notebook_accel.launch.cluster import launchers
+from notebook_accel.launch.cluster.agent_launcher import ClusterError
+from notebook_accel.launch.cluster.bridge import agents
+from notebook_accel.launch.cluster.bridge.node_pool import NodePool
 from notebook_accel.launch.cluster.bridge.relay import Relay
 from notebook_accel.launch.cluster.select_once import select_once
-from notebook_accel.launch.cluster.transport import ClusterError
 from notebook_accel.launch.engines.contract import NodeRequest
 from notebook_accel.launch.wire.stream import Channel, Message
 
@@ -36,13 +37,13 @@ class Bridge:
     """The loop of the process. Calls that may block, such as those of the cluster's library, run on a second thread."""
 
     def __init__(self, address: str, insecure: bool, control: Channel, kernel: int) -> None:
-        self._transport = transports.make(address, insecure=insecure)
+        self._launcher = launchers.make(address, insecure=insecure)
         self._control = control
         self._kernel = kernel
         self._environ: Mapping[str, str] = {}
         self._preload: dict[str, Any] = {"modules": [], "env": {}}
         """The modules to import for ranks, and the environment for these imports."""
-        self._fleets: dict[NodeRequest, Fleet] = {}
+        self._pools: dict[NodeRequest, NodePool] = {}
         self._awaiting: dict[NodeRequest, list[Relay]] = {}
         """Groups that wait for nodes."""
         self._relays: dict[int, Relay] = {}
@@ -65,25 +66,23 @@ class Bridge:
         threading.Thread(target=self._do_chores, name="cluster", daemon=True).start()
         while True:
             select_once(self._selector, _TICK)
-            self._check_fleets()
+            self._check_pools()
 
-    def _check_fleets(self) -> None:
+    def _check_pools(self) -> None:
         now = time.monotonic()
-        for machines, fleet in list(self._fleets.items()):
-            fleet.check(now)
-            if fleet.is_idle(now) or not (fleet.is_whole or fleet.groups):
-                self._release(machines)
+        for request, pool in list(self._pools.items()):
+            pool.check(now)
+            if pool.is_idle(now) or not (pool.is_whole or pool.groups):
+                self._release(request)
 
     def _exit_with_kernel(self) -> None:
         """Ends everything that it has started, and exits, because the kernel has ended."""
         threading.Timer(_EXIT_TIMEOUT, os._exit, (0,)).start()
         for relay in self._relays.values():
             relay.close()
-        for fleet in self._fleets.values():
-            fleet.check(time.monotonic())
-            self._stop(fleet)
+        for pool in self._pools.values():
+            self._stop(pool)
         self._chores.put(lambda: os._exit(0))
-        self._selector.close()
         signal.pause()
 
     # Threads
@@ -105,10 +104,10 @@ class Bridge:
         while True:
             self._chores.get()()
 
-    def _connect(self, patience: float) -> None:
+    def _connect(self, timeout: float) -> None:
         """Connects to the cluster, unless it is already connected."""
         if not self._connected:
-            self._transport.connect(patience)
+            self._launcher.connect(timeout)
             self._connected = True
 
     # Requests of the kernel
@@ -125,30 +124,30 @@ class Bridge:
         if operation == "group":
             self._open(message.fds[0])
         elif operation == "survey":
-            answer, patience = Channel(socket.socket(fileno=message.fds[0])), message.header["patience"]
-            self._chores.put(lambda: self._survey(answer, patience))
+            answer, timeout = Channel(socket.socket(fileno=message.fds[0])), message.header["timeout"]
+            self._chores.put(lambda: self._survey(answer, timeout))
         elif operation == "environment":
             self._environ = message.header["env"]
         elif operation == "preload":
             self._preload = {**message.header, "modules": self._preload["modules"] + message.header["modules"]}
-            for fleet in self._fleets.values():
-                fleet.broadcast((message.header, ()))
+            for pool in self._pools.values():
+                pool.broadcast((message.header, ()))
 
-    def _survey(self, answer: Channel, patience: float) -> None:
+    def _survey(self, answer: Channel, timeout: float) -> None:
         """Connects to the cluster if necessary, and replies with its nodes."""
         with contextlib.closing(answer), contextlib.suppress(OSError):
             try:
-                self._connect(patience)
-                found = [vars(machine) for machine in self._transport.survey()]
+                self._connect(timeout)
+                found = [vars(node) for node in self._launcher.survey()]
             except Exception as error:
                 answer.send({"error": _text(error), "again": isinstance(error, ClusterError) and error.again})
             else:
-                answer.send({"machines": found})
+                answer.send({"nodes": found})
 
     def _open(self, fd: int) -> None:
         self._opened += 1
         kernel = Channel(socket.socket(fileno=fd))
-        relay = Relay(self._opened, kernel, self._selector, self._find, self._transport.share)
+        relay = Relay(self._opened, kernel, self._selector, self._find)
         self._relays[relay.number] = relay
         self._selector.register(kernel, selectors.EVENT_READ, lambda: self._on_group(relay, kernel))
 
@@ -158,57 +157,58 @@ class Bridge:
         self._selector.unregister(kernel)
         relay.close()
         del self._relays[relay.number]
-        if relay.fleet is not None:
-            relay.fleet.groups.pop(relay.number, None)
+        if relay.pool is not None:
+            relay.pool.groups.pop(relay.number, None)
 
     # Nodes
 
-    def _find(self, machines: NodeRequest, relay: Relay) -> None:
+    def _find(self, request: NodeRequest, relay: Relay) -> None:
         """Starts a group on held nodes, or requests nodes."""
-        fleet = self._fleets.get(machines)
-        if fleet is not None and fleet.is_whole:
-            fleet.groups[relay.number] = relay
-            relay.begin(fleet)
+        pool = self._pools.get(request)
+        if pool is not None and pool.is_whole:
+            pool.groups[relay.number] = relay
+            relay.begin(pool)
             return
-        waiting = self._awaiting.setdefault(machines, [])
+        waiting = self._awaiting.setdefault(request, [])
         waiting.append(relay)
         if len(waiting) == 1:
-            for other in list(self._fleets):
-                if not self._fleets[other].groups:
+            for other in list(self._pools):
+                if not self._pools[other].groups:
                     self._release(other)  # they may hold nodes that are needed
-            self._chores.put(lambda: self._start(machines, self._environ))
+            self._chores.put(lambda: self._start(request, self._environ))
 
-    def _start(self, machines: NodeRequest, environ: Mapping[str, str]) -> None:
+    def _start(self, request: NodeRequest, environ: Mapping[str, str]) -> None:
         try:
             self._connect(_CONNECT_TIMEOUT)
-            started, nodes = self._transport.start(machines, environ)
+            found = agents.start(self._launcher, request, environ)
         except Exception as error:
             text = _text(error)
-            self._post(lambda: self._on_start_failed(machines, text))
+            self._post(lambda: self._on_start_failed(request, text))
         else:
-            self._post(lambda: self._on_started(machines, Fleet(started, nodes, self._post)))
+            self._post(lambda: self._on_started(request, NodePool(*found, self._selector)))
 
-    def _on_started(self, machines: NodeRequest, fleet: Fleet) -> None:
-        if machines in self._fleets:
-            self._release(machines)  # a pool with a lost node
-        self._fleets[machines] = fleet
-        fleet.broadcast(({"op": "preload", **self._preload}, ()))
-        for relay in self._awaiting.pop(machines):
+    def _on_started(self, request: NodeRequest, pool: NodePool) -> None:
+        if request in self._pools:
+            self._release(request)  # a pool with a lost node
+        self._pools[request] = pool
+        pool.broadcast(({"op": "preload", **self._preload}, ()))
+        for relay in self._awaiting.pop(request):
             if relay.number in self._relays:
-                fleet.groups[relay.number] = relay
-                relay.begin(fleet)
+                pool.groups[relay.number] = relay
+                relay.begin(pool)
 
-    def _on_start_failed(self, machines: NodeRequest, error: str) -> None:
-        for relay in self._awaiting.pop(machines):
+    def _on_start_failed(self, request: NodeRequest, error: str) -> None:
+        for relay in self._awaiting.pop(request):
             if relay.number in self._relays:
                 relay.fail(error)
 
-    def _release(self, machines: NodeRequest) -> None:
-        fleet = self._fleets.pop(machines)
-        self._stop(fleet)
+    def _release(self, request: NodeRequest) -> None:
+        pool = self._pools.pop(request)
+        self._stop(pool)
 
-    def _stop(self, fleet: Fleet) -> None:
-        self._chores.put(lambda: self._transport.stop(fleet.started))
+    def _stop(self, pool: NodePool) -> None:
+        pool.close()
+        self._chores.put(pool.agents.stop)
 
 
 def _text(error: Exception) -> str:

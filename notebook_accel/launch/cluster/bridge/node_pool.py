@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import selectors
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from notebook_accel.launch.cluster.bridge.link import Link
+from notebook_accel.launch.cluster.agent_launcher import Agents
+from notebook_accel.launch.cluster.bridge.agents import ConnectedAgent
+from notebook_accel.launch.cluster.bridge.node import Node
 from notebook_accel.launch.cluster.protocol import Frame
-from notebook_accel.launch.cluster.transport import Node
 
 IDLE = 300.0
 """Seconds without a group after which nodes are released."""
@@ -21,9 +23,9 @@ class Group(Protocol):
 
     number: int
 
-    def on_frame(self, link: Link, frame: Frame) -> None: ...
+    def on_frame(self, node: Node, frame: Frame) -> None: ...
 
-    def on_loss(self, link: Link, why: str) -> None: ...
+    def on_loss(self, node: Node, why: str) -> None: ...
 
     def on_rendezvous(self) -> None: ...
 
@@ -36,22 +38,28 @@ class Rendezvous:
     port: int
 
 
-class Fleet:
+class NodePool:
     """Nodes with agents.
 
     Args:
-        started: The transport's handle for stopping the nodes.
-        nodes: The nodes.
-        post: Calls a function on the bridge's thread.
+        agents: Ends the agents.
+        connected: The agents, in the order of their nodes.
+        selector: The selector of the bridge's thread.
     """
 
-    def __init__(self, started: Any, nodes: Sequence[Node], post: Callable[[Callable[[], object]], object]) -> None:
-        self.started = started
+    def __init__(self, agents: Agents, connected: Sequence[ConnectedAgent], selector: selectors.BaseSelector) -> None:
+        self.agents = agents
         self.groups: dict[int, Group] = {}
-        names = Counter(node.host for node in nodes)
-        labels = [node.host if names[node.host] == 1 else f"{node.host}#{index}" for index, node in enumerate(nodes)]
-        self.links = [
-            Link(node, label, post, self._on_frame, self._on_loss) for node, label in zip(nodes, labels, strict=True)
+        names = Counter(agent.host for agent in connected)
+        self.nodes = [
+            Node(
+                agent,
+                agent.host if names[agent.host] == 1 else f"{agent.host}#{index}",
+                selector,
+                self._on_frame,
+                self._on_loss,
+            )
+            for index, agent in enumerate(connected)
         ]
         self._used = time.monotonic()
         self._rendezvous: deque[Rendezvous] = deque()
@@ -61,7 +69,7 @@ class Fleet:
     @property
     def is_whole(self) -> bool:
         """Whether no node is lost."""
-        return not any(link.lost for link in self.links)
+        return not any(node.lost for node in self.nodes)
 
     def is_idle(self, now: float) -> bool:
         """Whether no group has used the nodes for a long time."""
@@ -78,27 +86,32 @@ class Fleet:
 
     def broadcast(self, frame: Frame) -> None:
         """Sends a frame to every node."""
-        for link in self.links:
-            link.send(frame)
+        for node in self.nodes:
+            node.send(frame)
+
+    def close(self) -> None:
+        """Disconnects all nodes, whose agents then end."""
+        for node in self.nodes:
+            node.close()
 
     def check(self, now: float) -> None:
         """Sends queued frames, and detects silent nodes."""
-        for link in self.links:
-            link.check(now)
-            link.flush()
+        for node in self.nodes:
+            node.check(now)
+            node.flush()
 
     def _offer(self) -> None:
-        self.links[0].send(({"op": "offer"}, ()))
+        self.nodes[0].send(({"op": "offer"}, ()))
 
-    def _on_frame(self, link: Link, frame: Frame) -> None:
+    def _on_frame(self, node: Node, frame: Frame) -> None:
         header = frame[0]
         if header["op"] == "offered":
             self._rendezvous.append(Rendezvous(header["host"], header["port"]))
             for group in list(self.groups.values()):
                 group.on_rendezvous()
-        elif header["group"] in self.groups:
-            self.groups[header["group"]].on_frame(link, frame)
+        elif header.get("group") in self.groups:
+            self.groups[header["group"]].on_frame(node, frame)
 
-    def _on_loss(self, link: Link, why: str) -> None:
+    def _on_loss(self, node: Node, why: str) -> None:
         for group in list(self.groups.values()):
-            group.on_loss(link, why)
+            group.on_loss(node, why)

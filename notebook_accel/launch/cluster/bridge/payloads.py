@@ -1,37 +1,30 @@
-"""Sends a call's memory file to every node once, regardless of the number of its ranks."""
+"""The memory files that bring a call's large data, which are read and sent to the nodes once."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
 
 _MOST_AT_ONCE = 2**30
 """Bytes; one call reads 2 GB at most."""
 
 
 class Payloads:
-    """The memory file of a group's latest call.
+    """The memory file of a group's latest call."""
 
-    Args:
-        share: Makes a blob available to all machines.
-    """
-
-    def __init__(self, share: Callable[[bytes], Any]) -> None:
-        self._share = share
+    def __init__(self) -> None:
         self._latest: tuple[int, int] | None = None
         self._held: int | None = None
         """The file's descriptor, kept open so that no other file gets its inode number."""
 
-    def take(self, fd: int) -> Any:
-        """Takes a file's descriptor; returns the blob for the machines, or `None` if they already have the file."""
+    def take(self, fd: int) -> bytes | None:
+        """Takes a file's descriptor; returns the content, or `None` if the nodes already have the file."""
         stat = os.fstat(fd)
         if (stat.st_dev, stat.st_ino) == self._latest:
             os.close(fd)
             return None
         self.close()
         self._held, self._latest = fd, (stat.st_dev, stat.st_ino)
-        return self._share(_read(fd, stat.st_size))
+        return _read(fd, stat.st_size)
 
     def close(self) -> None:
         """Closes it."""

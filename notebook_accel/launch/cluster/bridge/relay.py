@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 from notebook_accel.errors import StreamError
+from notebook_accel.launch.cluster.agent_launcher import ClusterError
 from notebook_accel.launch.cluster.bridge.group_start import GroupStart
-from notebook_accel.launch.cluster.bridge.link import Link
-from notebook_accel.launch.cluster.bridge.node_pool import Fleet
+from notebook_accel.launch.cluster.bridge.node import Node
+from notebook_accel.launch.cluster.bridge.node_pool import NodePool
 from notebook_accel.launch.cluster.bridge.payloads import Payloads
 from notebook_accel.launch.cluster.bridge.relayed_rank import RelayedRank
 from notebook_accel.launch.cluster.protocol import Frame
-from notebook_accel.launch.cluster.transport import ClusterError
 from notebook_accel.launch.engines.contract import NodeRequest
 from notebook_accel.launch.system import open_file_limit
 from notebook_accel.launch.wire.constants import DESCRIPTORS
@@ -32,8 +32,7 @@ class Relay:
         number: The group's number, by which agents know it.
         kernel: Receives requests for the group, and sends how its ranks ended.
         selector: The selector of the bridge's thread.
-        find: Finds machines, or fails with a `ClusterError`.
-        share: Makes a blob available to all machines.
+        find: Finds nodes, or fails with a `ClusterError`.
     """
 
     def __init__(
@@ -42,24 +41,23 @@ class Relay:
         kernel: Channel,
         selector: selectors.BaseSelector,
         find: Callable[[NodeRequest, Relay], object],
-        share: Callable[[bytes], Any],
     ) -> None:
         self.number = number
-        self.fleet: Fleet | None = None
+        self.pool: NodePool | None = None
         self._kernel = kernel
         self._selector = selector
         self._find = find
         self._ranks: dict[int, RelayedRank] = {}
         self._spec: dict[str, Any] = {}
         """The kernel's parameters of the whole group."""
-        self._links: list[Link] = []
+        self._nodes: list[Node] = []
         self._start: GroupStart | None = None
         """`None` until there are nodes."""
         self._started = False
         self._failed = False
         self._queued: list[tuple[int | None, Frame]] = []
         """Frames to send once the ranks have started, and to which rank; `None` for all nodes."""
-        self._payloads = Payloads(share)
+        self._payloads = Payloads()
 
     # From the kernel
 
@@ -74,18 +72,18 @@ class Relay:
         operation, header = message.header["op"], message.header
         if operation == "meet":
             self._spec = header
-            for fd in message.fds:  # the machines use another rendezvous
+            for fd in message.fds:  # the nodes use another rendezvous
                 os.close(fd)
             open_file_limit.raise_limit(DESCRIPTORS * header["size"])
         elif operation == "rank":
             self._add_rank(message)
             if len(self._ranks) == self._spec["size"]:
-                self._find(NodeRequest(**self._spec["machines"]), self)
+                self._find(NodeRequest(**self._spec["node_request"]), self)
         elif operation == "signal":
             self._signal(header["rank"], header["signum"])
         else:
-            for link in self._links:
-                link.send(self._frame(operation))
+            for node in self._nodes:
+                node.send(self._frame(operation))
 
     def _add_rank(self, message: Message) -> None:
         number = message.header["rank"]
@@ -129,8 +127,8 @@ class Relay:
         if not self._started:
             self._queued.append((number, frame))
             return
-        link = None if number is None else self._ranks[number].link
-        for each in self._links if link is None else [link]:
+        node = None if number is None else self._ranks[number].node
+        for each in self._nodes if node is None else [node]:
             each.send(frame)
 
     def _send_read(self, number: int, count: int) -> None:
@@ -141,21 +139,21 @@ class Relay:
 
     # The start
 
-    def begin(self, fleet: Fleet) -> None:
+    def begin(self, pool: NodePool) -> None:
         """Prepares the nodes, and starts the ranks as soon as they are ready."""
-        self.fleet = fleet
+        self.pool = pool
         if all(rank.ended for rank in self._ranks.values()):
             return
         environments = {number: rank.environment for number, rank in self._ranks.items()}
-        start = GroupStart(self.number, self._spec, environments, fleet)
-        self._links = list(start.members)
-        lost = next((link for link in self._links if link.lost), None)
+        start = GroupStart(self.number, self._spec, environments, pool)
+        self._nodes = list(start.members)
+        lost = next((node for node in self._nodes if node.lost), None)
         if lost is not None:
             self.fail(f"{lost.label} is lost: {lost.lost}")
             return
-        for link, numbers in start.members.items():
+        for node, numbers in start.members.items():
             for number in numbers:
-                self._ranks[number].link = link
+                self._ranks[number].node = node
         self._start = start
         start.compare()
         self._proceed()
@@ -191,7 +189,7 @@ class Relay:
 
     # From the nodes
 
-    def on_frame(self, link: Link, frame: Frame) -> None:
+    def on_frame(self, node: Node, frame: Frame) -> None:
         """Passes on a node's frame."""
         header, blobs = frame
         operation = header["op"]
@@ -206,19 +204,19 @@ class Relay:
         elif operation == "ended":
             self._end_rank(header["rank"], {name: header[name] for name in ("status", "at", "peak")})
         elif operation == "compared" and self._start is not None:
-            self._start.on_compared(link, header["lacking"])
+            self._start.on_compared(node, header["lacking"])
             self._proceed()
         elif operation == "failed":
-            self.fail(f"{link.label}: {header['error']}")
+            self.fail(f"{node.label}: {header['error']}")
 
-    def on_loss(self, link: Link, why: str) -> None:
+    def on_loss(self, node: Node, why: str) -> None:
         """Handles the loss of a node, with its ranks."""
-        if link in self._links and not self._started:
-            self.fail(f"{link.label} is lost: {why}")
+        if node in self._nodes and not self._started:
+            self.fail(f"{node.label} is lost: {why}")
         for number, rank in self._ranks.items():
-            if rank.link is link:
+            if rank.node is node:
                 self._end_rank(
-                    number, {"status": None, "at": time.time(), "peak": None, "lost": f"{link.label}: {why}"}
+                    number, {"status": None, "at": time.time(), "peak": None, "lost": f"{node.label}: {why}"}
                 )
 
     def _end_rank(self, number: int, how: dict[str, Any]) -> None:
@@ -234,10 +232,10 @@ class Relay:
         """Ends the group after the kernel has closed it."""
         if self._start is not None:
             self._start.close()
-        for link in self._links:
-            link.send(self._frame("close"))
+        for node in self._nodes:
+            node.send(self._frame("close"))
         for rank in self._ranks.values():
             rank.close()
         self._payloads.close()
         self._kernel.close()
-        self._links = []
+        self._nodes = []

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from notebook_accel.launch.cluster.bridge.link import Link
+from notebook_accel.launch.cluster.bridge.node import Node
 from notebook_accel.launch.cluster.bridge.outbox import Outlet
 from notebook_accel.launch.wire.stream import Channel, Message
 
@@ -38,7 +38,7 @@ class RelayedRank:
         self.environment: dict[str, str] = message.header["env"]
         self.channel = Channel(socket.socket(fileno=channel))
         """Receives the kernel's messages to the rank."""
-        self.link: Link | None = None
+        self.node: Node | None = None
         self.ended = False
         self._selector = selector
         self._outlet = Outlet(selector, (channel, out, err))

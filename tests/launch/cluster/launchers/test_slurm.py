@@ -2,7 +2,7 @@
 
 import pytest
 
-from notebook_accel.launch.cluster.transports import slurm
+from notebook_accel.launch.cluster.launchers import slurm
 from notebook_accel.launch.engines.contract import NodeInfo
 
 

@@ -8,7 +8,7 @@ import os
 import re
 import socket
 
-from notebook_accel.launch.cluster.transport import ClusterError
+from notebook_accel.launch.cluster.agent_launcher import ClusterError
 from notebook_accel.launch.engines.contract import NodeRequest
 
 _CLIENT = "ray://"
@@ -172,20 +172,22 @@ def explain(address: str, error: Exception) -> str:
     return f"the Ray cluster at {address} can't be used: {_short(text)}"
 
 
-def busy(machines: NodeRequest, seconds: float) -> str:
+def to_cluster_error(address: str, error: Exception) -> ClusterError:
+    """The error to raise for one of Ray's, or for one that an actor has raised."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, ClusterError):  # of an agent
+        through_nat = f" Through {address}, only the notebook need reach the cluster, which is not enough here."
+        return ClusterError(str(cause) + through_nat if is_client(address) else str(cause))
+    return error if isinstance(error, ClusterError) else ClusterError(explain(address, error))
+
+
+def busy(request: NodeRequest, seconds: float) -> str:
     """The message for nodes that exist and are in use."""
     return (
-        f"the cluster has {machines.count} machines with {machines} each, but they were not free for {seconds:g} s: "
+        f"the cluster has {request.count} machines with {request} each, but they were not free for {seconds:g} s: "
         "others use them, or one does not answer. `ray status` shows which; a notebook releases unused machines "
         "after 5 minutes, and Ray takes about a minute to notice that one is gone."
     )
-
-
-def why_lost(error: Exception) -> str:
-    """Why the connection to a node was lost."""
-    if "node" in str(error).lower() and "died" in str(error).lower():
-        return "the machine is gone, or Ray on it has ended"
-    return "the connection to it broke: the machine, or the agent on it, is gone"
 
 
 def _host(address: str) -> str:

@@ -1,0 +1,100 @@
+"""A node of the bridge: the connection to its agent."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import selectors
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from notebook_accel.errors import StreamError
+from notebook_accel.launch.cluster.bridge.agents import ConnectedAgent
+from notebook_accel.launch.cluster.protocol import SILENCE, Frame
+from notebook_accel.launch.cluster.shared_folders import SentFolders
+
+
+class Node:
+    """Sends queued frames together, receives frames on the bridge's thread, and detects a silent node.
+
+    Args:
+        agent: The node's agent.
+        label: The node's name as users know it.
+        selector: The selector of the bridge's thread.
+        on_frame: Called with this node and a frame from it.
+        on_lost: Called with this node and the reason why it is lost.
+    """
+
+    def __init__(
+        self,
+        agent: ConnectedAgent,
+        label: str,
+        selector: selectors.BaseSelector,
+        on_frame: Callable[[Node, Frame], object],
+        on_lost: Callable[[Node, str], object],
+    ) -> None:
+        self.label = label
+        self.offset = agent.offset
+        """How many seconds its clock is ahead."""
+        self.sent_folders = SentFolders()
+        self.lost = ""
+        """Why the node is lost; empty while it is not."""
+        self._connection = agent.connection
+        self._selector = selector
+        self._queued: list[Frame] = []
+        self._outgoing: queue.SimpleQueue[Sequence[Frame] | None] = queue.SimpleQueue()
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._last_received = time.monotonic()
+        selector.register(self._connection, selectors.EVENT_READ, self._receive)
+        threading.Thread(target=self._send_frames, name="notebook-accel-send", daemon=True).start()
+
+    def send(self, frame: Frame) -> None:
+        """Queues a frame for the next `flush`."""
+        if not self.lost:
+            self._queued.append(frame)
+
+    def flush(self) -> None:
+        """Sends all queued frames, without waiting."""
+        if self._queued:
+            self._outgoing.put(self._queued)
+            self._queued = []
+
+    def check(self, now: float) -> None:
+        """Declares the node lost if it has been silent for too long."""
+        if not self.lost and now - self._last_received > SILENCE:
+            self._lose(f"it has sent nothing for {SILENCE:g} s")
+
+    def close(self) -> None:
+        """Sends queued frames, and disconnects. The agent then ends."""
+        self.flush()
+        self._lose("the bridge has disconnected", report=False)
+
+    def _send_frames(self) -> None:
+        while (frames := self._outgoing.get()) is not None:
+            with contextlib.suppress(OSError):  # `_receive` reports it
+                self._connection.send(frames)
+        self._connection.close()  # no longer registered
+
+    def _receive(self) -> None:
+        try:
+            frames = self._connection.receive()
+        except EOFError:
+            self._lose("its agent has ended")
+        except (OSError, StreamError) as error:
+            self._lose(f"the connection broke: {error}")
+        else:
+            self._last_received = time.monotonic()
+            for frame in frames:
+                self._on_frame(self, frame)
+
+    def _lose(self, why: str, *, report: bool = True) -> None:
+        if self.lost:
+            return
+        self.lost = why
+        self._selector.unregister(self._connection)
+        if report:
+            self._connection.shut()  # it may still be connected, and only silent
+            self._on_lost(self, why)
+        self._outgoing.put(None)
