@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from notebook_accel.config import ssh_hosts
 from notebook_accel.errors import ConfigurationError, closest
 
 LABEL_FIELDS = ("role_name", "rank", "local_rank")
@@ -137,12 +138,15 @@ def endpoint(name: str, value: Any) -> tuple[str, int]:
 
 
 def _check_cluster(name: str, value: Any) -> str:
-    if value not in ("", "auto", "slurm"):
+    if isinstance(value, str) and value.startswith(ssh_hosts.PREFIX):
+        ssh_hosts.check(name, value)
+    elif value not in ("", "auto", "slurm"):
         try:
             endpoint(name, value.removeprefix("ray://") if isinstance(value, str) else value)
         except ConfigurationError:
             raise ConfigurationError(
-                f"{name}={value!r} is not a cluster: write 'auto', 'ray://HOST:10001' or 'HOST:6379', or 'slurm'"
+                f"{name}={value!r} is not a cluster: write 'auto', 'ray://HOST:10001' or 'HOST:6379', 'slurm', or "
+                "'ssh://HOST1,HOST2'"
             ) from None
     return str(value)
 

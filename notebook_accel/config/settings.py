@@ -113,7 +113,7 @@ class LaunchConfig:
     )] = False
     cluster: Annotated[str, Setting(
         kinds.cluster,
-        "Where a notebook's launches have their machines from: auto, ray://HOST:10001, HOST:6379 or slurm.",
+        "Where a notebook's launches get their machines: auto, ray://HOST:10001, HOST:6379, slurm or ssh://HOST1,HOST2.",
         argument="cluster",
         variable="NOTEBOOK_ACCEL_CLUSTER",
         magic=("--cluster",),

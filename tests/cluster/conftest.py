@@ -19,7 +19,8 @@ from tests.kernel.conftest import end, nothing_is_left
 from tests.live_notebook import Notebook
 
 _HERE = Path(__file__).parent
-_OWN_CLUSTER = "test_hosts.py"
+_OWN_CLUSTERS = {"test_hosts.py": "namespaces", "ssh": "ssh"}
+"""What has a cluster of its own."""
 _BOUND = 110.0
 """Seconds for the first launch, which waits for the agents."""
 
@@ -44,15 +45,16 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if collection_path != _HERE and importlib.util.find_spec("ray") is None else None
 
 
-class _Halves(LoadScopeScheduling):
-    """For two workers: the files that share one cluster, and the one that has its own. Each mostly waits."""
+class _ByCluster(LoadScopeScheduling):
+    """For several workers: a cluster belongs to one of them. Each mostly waits."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "machines" if f"/{_OWN_CLUSTER}::" in nodeid else "loopback"
+        parts = nodeid.partition("::")[0].split("/")
+        return next((scope for name, scope in _OWN_CLUSTERS.items() if name in parts), "loopback")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    return _Halves(config, log)
+    return _ByCluster(config, log)
 
 
 class Cluster:

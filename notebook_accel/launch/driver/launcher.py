@@ -82,7 +82,8 @@ def notebook_launcher(
         stall_after: Seconds without progress, while ranks wait for others, after which the job shows where each rank
             is; `None` for never.
         cluster: The cluster that provides the `num_nodes` machines: `auto` for the Ray cluster that this machine
-            belongs to, or an address such as `ray://host:10001` or `host:6379`. This one call starts the ranks on all
+            belongs to, an address such as `ray://host:10001` or `host:6379`, `slurm`, or `ssh://host1,host2` for hosts
+            that your `ssh` reaches, all of them unless `num_nodes` says how many. This one call starts the ranks on all
             of the machines.
         insecure: With `True`, uses a cluster of other machines even if it does not require a token.
         block: With `False`, returns a `Job` at once, and the notebook stays free.

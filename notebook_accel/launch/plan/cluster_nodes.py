@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from notebook_accel.config import DEFAULT_PORT, LaunchConfig
+from notebook_accel.config import DEFAULT_PORT, LaunchConfig, checks
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS
 from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest, not_enough_nodes
@@ -19,6 +20,24 @@ _WITHOUT_EFFECT = {
     "rdzv_backend": "static",
 }
 """Settings that the cluster determines, and their defaults."""
+_AUTHENTICATED = ("slurm", "ssh://")
+"""Clusters that let nobody in without a proof."""
+
+
+def with_all_hosts(config: LaunchConfig) -> LaunchConfig:
+    """The configuration with all hosts of a list that `ssh` reaches, unless it says how many.
+
+    Raises:
+        ConfigurationError: It asks for more hosts than the list has.
+    """
+    hosts = checks.ssh_hosts(config.cluster)
+    if config.num_nodes > len(hosts) > 0:
+        raise ConfigurationError(
+            f"num_nodes={config.num_nodes}{config.cite('num_nodes')} is more than the {len(hosts)} hosts of "
+            f"cluster={config.cluster!r}: add hosts, or leave num_nodes out"
+        )
+    unset = hosts and config.num_nodes == 1 and "num_nodes" not in config.sources
+    return replace(config, num_nodes=len(hosts)) if unset else config
 
 
 def device(config: LaunchConfig, nodes: Sequence[NodeInfo]) -> str:
@@ -49,10 +68,10 @@ def size(config: LaunchConfig, device: str, nodes: Sequence[NodeInfo]) -> int:
                 f"{name}={getattr(config, name)!r}{config.cite(name)} has no effect with cluster={config.cluster!r}: "
                 "the cluster connects its machines and assigns their GPUs. Leave it out."
             )
-    if config.insecure and config.cluster == "slurm":
+    if config.insecure and config.cluster.startswith(_AUTHENTICATED):
         raise ConfigurationError(
-            f"insecure=True{config.cite('insecure')} has no effect with cluster='slurm', whose agents always prove who "
-            "they are. Leave it out."
+            f"insecure=True{config.cite('insecure')} has no effect with cluster={config.cluster!r}: only Ray clusters "
+            "can be without a token. Leave it out."
         )
     count = config.num_nodes
     if config.num_processes is None:

@@ -93,6 +93,7 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
         HardwareError: There are fewer devices than requested.
         LaunchError: The cluster can't be reached.
     """
+    config = cluster_nodes.with_all_hosts(config)
     nodes = engine.nodes(config.num_nodes)
     if nodes is not None:
         return _make_on_nodes(config, engine.name, nodes)

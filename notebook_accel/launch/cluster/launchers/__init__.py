@@ -16,6 +16,12 @@ def _slurm(address: str, insecure: bool) -> AgentLauncher:
     return SlurmLauncher()
 
 
+def _ssh(address: str, insecure: bool) -> AgentLauncher:
+    from notebook_accel.launch.cluster.launchers.ssh import SshLauncher
+
+    return SshLauncher(address)
+
+
 def _ray(address: str, insecure: bool) -> AgentLauncher:
     from notebook_accel.launch.cluster.launchers.ray import RayLauncher
 
@@ -24,6 +30,7 @@ def _ray(address: str, insecure: bool) -> AgentLauncher:
 
 LAUNCHERS: dict[str, Callable[[str, bool], AgentLauncher]] = {
     "slurm": _slurm,
+    "ssh://": _ssh,
     "": _ray,
 }
 """By the beginning of the address."""
