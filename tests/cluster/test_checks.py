@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -144,6 +146,35 @@ def test_rays_own_errors_become_advice(said: str, advice: str):
     text = ray_advice.explain("10.0.0.1:6379", RuntimeError(said))
     assert advice in text
     assert said in text
+
+
+_UNREACHABLE = """
+import sys, time
+from notebook_accel.launch.cluster.launchers.ray import RayLauncher
+from notebook_accel.launch.engines.contract import NodeRequest
+
+launcher = RayLauncher(sys.argv[1], insecure=False)
+launcher.connect(60)
+order = {"bridge": ["127.0.0.1", int(sys.argv[2])], "secret": "00", "environ": {}}
+started = launcher.start(NodeRequest(1, cpus=1), launcher.survey(), order)
+try:
+    while True:
+        started.check()
+        time.sleep(0.05)
+finally:
+    started.stop()
+"""
+
+
+def test_a_notebook_that_agents_cannot_call_back_is_told_so(cluster: Cluster):
+    """As behind NAT, through the head's client server. Long: Ray starts a process for the client, and an actor."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    command = [sys.executable, "-c", _UNREACHABLE, cluster.client, str(port)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=100).stderr
+    assert "ClusterError: " in said, said
+    assert f"can't reach the notebook's machine at 127.0.0.1:{port}: " in said, said
+    assert f"Through {cluster.client}, only the notebook need reach the cluster, which is not enough here." in said
 
 
 def test_machines_are_told_apart():
