@@ -1,4 +1,6 @@
-"""What a launch on two machines takes beside one on a single machine: two Ray nodes on loopback, 4 ranks either way.
+"""What a launch on two machines takes beside one on a single machine: two nodes on loopback, 4 ranks either way.
+
+The nodes are Ray's; with `--ssh`, each is an sshd.
 
 Run it in the environment of `scripts/test-cluster`: `.venv-cluster/bin/python benchmarks/cluster.py`.
 """
@@ -16,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from common import CellError, Kernel, Spread, goal, table, warn_if_busy
 
@@ -125,14 +128,12 @@ def _is_alive(pid: str) -> bool:
 
 
 @contextlib.contextmanager
-def contenders() -> Iterator[tuple[Contender, Contender]]:
+def contenders(*, ssh: bool) -> Iterator[tuple[Contender, Contender]]:
     """A cluster of two nodes and this machine, both warm, launched to from one kernel."""
-    from tests.cluster.conftest import Cluster
-
     with tempfile.TemporaryDirectory(prefix="r-", ignore_cleanup_errors=True) as home:
-        cluster = Cluster(home)
+        cluster, address = _hosts(home) if ssh else _ray(home)
         os.environ |= cluster.environ
-        there = f"num_processes=4, device='cpu', cluster={cluster.address!r}, num_nodes=2"
+        there = f"num_processes=4, device='cpu', cluster={address!r}, num_nodes=2"
         try:
             with Kernel(TIMEOUT) as kernel:
                 kernel.run(WORK)
@@ -143,6 +144,19 @@ def contenders() -> Iterator[tuple[Contender, Contender]]:
                 yield found
         finally:
             cluster.close()
+
+
+def _ray(home: str) -> tuple[Any, str]:
+    from tests.cluster.conftest import Cluster
+
+    found = Cluster(home)
+    return found, found.address
+
+
+def _hosts(home: str) -> tuple[Any, str]:
+    from tests.cluster.ssh.rig import NODES, Hosts
+
+    return Hosts(Path(home)), f"ssh://{','.join(NODES)}"
 
 
 def in_turn(both: Sequence[Contender], rounds: int, function: str) -> tuple[list[Launch], list[Launch]]:
@@ -165,11 +179,13 @@ def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="5 rounds instead of 25")
-    rounds = 5 if parser.parse_args().quick else 25
-    if importlib.util.find_spec("ray") is None:
+    parser.add_argument("--ssh", action="store_true", help="over ssh, which takes no Ray")
+    given = parser.parse_args()
+    rounds = 5 if given.quick else 25
+    if not given.ssh and importlib.util.find_spec("ray") is None:
         sys.exit(MISSING)
     warn_if_busy()
-    with contenders() as both:
+    with contenders(ssh=given.ssh) as both:
         lines = in_turn(both, rounds, "speak")
         joined = in_turn(both, rounds // 2, "join")
         trained = in_turn(both, rounds // 2, "train")

@@ -85,7 +85,7 @@ class Rank:
         self.told = 0
         """How many metrics it has told."""
         self.ended = False
-        self._say(Hello(os.getpid(), "", stacks=True), stacks=True)
+        self._say(Hello(os.getpid(), ""), stacks=True)
 
     def hear(self, header: Mapping[str, Any]) -> None:
         if header["kind"] == Call.kind:

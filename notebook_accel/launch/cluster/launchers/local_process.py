@@ -16,7 +16,7 @@ from notebook_accel.launch.cluster.agent_launcher import Order
 
 _EXIT_TIMEOUT = 5.0
 """Seconds to exit for a process whose agents have been disconnected."""
-_MOST = 4000
+_MOST = 2**16
 # The interpreter would put the working directory first, where a user's `random.py` may be.
 _BOOTSTRAP = (
     "import sys; sys.path[:] = [folder for folder in sys.path if folder]; "

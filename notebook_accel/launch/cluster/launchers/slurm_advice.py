@@ -10,6 +10,8 @@ MISSING = (
     "cluster='slurm' needs Slurm's commands, but there is no srun here: run the notebook on a login node, or in an "
     "allocation (salloc)"
 )
+_MOST = 2000
+"""Characters of output in a message."""
 
 
 def explain(output: str, request: NodeRequest, seconds: float) -> str:
@@ -20,6 +22,7 @@ def explain(output: str, request: NodeRequest, seconds: float) -> str:
         request: The nodes that it was to allocate.
         seconds: How long it was to wait for them.
     """
+    output = output[-_MOST:]
     if "No module named" in output:
         output += (
             f". The machines run {sys.executable}, like this one: install notebook-accel where all of them can find "

@@ -7,8 +7,8 @@ import shlex
 import shutil
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from notebook_accel.config import checks
 from notebook_accel.launch.cluster import versions
@@ -42,10 +42,8 @@ class SshLauncher:
     def __init__(self, address: str, *, python: str = sys.executable) -> None:
         targets = checks.ssh_hosts(address)
         hosts = [checks.ssh_host(target) for target in targets]
-        times = Counter(hosts)
-        self._targets = {
-            host if times[host] == 1 else target: target for host, target in zip(hosts, targets, strict=True)
-        }
+        names = [host if hosts.count(host) == 1 else target for host, target in zip(hosts, targets, strict=True)]
+        self._targets = dict(zip(names, targets, strict=True))
         """What `ssh` calls each host, by the name that users see."""
         self._python = python
         self._nodes: list[NodeInfo] = []
@@ -58,47 +56,51 @@ class SshLauncher:
 
     def survey(self) -> list[NodeInfo]:
         if not self._nodes:
-            self._nodes = self._probe()
+            sessions = _Sessions(self._targets, {name: {} for name in self._targets}, self._python)
+            try:
+                self._nodes = sessions.descriptions()
+            finally:
+                sessions.stop()
         return list(self._nodes)
 
     def start(self, request: NodeRequest, nodes: Sequence[NodeInfo], order: Order) -> _Sessions:
-        sessions = _Sessions(self._python, self._nodes.clear)
-        for node_rank, node in enumerate(nodes[: request.count]):
-            target = self._targets[node.host]
-            sessions.add(node.host, target, {**order, "node": target, "name": node.host, "node_rank": node_rank})
-        return sessions
-
-    def _probe(self) -> list[NodeInfo]:
-        """Asks all hosts at once what they have."""
-        sessions = _Sessions(self._python)
-        try:
-            for name, target in self._targets.items():
-                sessions.add(name, target, {})
-            return sessions.descriptions()
-        finally:
-            sessions.stop()
+        orders = {
+            node.host: {**order, "node": node.host, "name": node.host, "node_rank": node_rank}
+            for node_rank, node in enumerate(nodes[: request.count])
+        }
+        return _Sessions(self._targets, orders, self._python, self._nodes.clear)
 
 
 class _Sessions:
     """An `ssh` for each host.
 
     Args:
+        targets: What `ssh` calls each host.
+        orders: The order for each host.
         python: The Python to run there.
         on_failure: Called when an agent has ended.
     """
 
-    def __init__(self, python: str, on_failure: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self,
+        targets: Mapping[str, str],
+        orders: Mapping[str, Order],
+        python: str,
+        on_failure: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._targets = targets
         self._python = python
         self._on_failure = on_failure
         self._sessions: dict[str, LocalProcess] = {}
-        self._targets: dict[str, str] = {}
-
-    def add(self, name: str, target: str, order: Order) -> None:
-        """Starts one."""
         options = [word for name, value in _OPTIONS.items() for word in ("-o", f"{name}={value}")]
-        remote = f"exec {shlex.join(agent_command(self._python))}"
-        self._targets[name] = target
-        self._sessions[name] = LocalProcess(["ssh", "-T", "-x", *options, f"ssh://{target}", remote], order)
+        remote = f"exec {shlex.join(agent_command(python))}"
+        try:
+            for name, order in orders.items():
+                command = ["ssh", "-T", "-a", "-x", *options, f"ssh://{targets[name]}", remote]
+                self._sessions[name] = LocalProcess(command, order)
+        except BaseException:
+            self.stop()
+            raise
 
     def check(self) -> None:
         if problems := [self._why_ended(name) for name, each in self._sessions.items() if each.exit_code() is not None]:
@@ -135,10 +137,9 @@ class _Sessions:
             raise ClusterError(ssh_advice.slow(name, self._targets[name], _PROBE_TIMEOUT))
         if line is None:
             raise ClusterError(self._why_ended(name))
-        told: Mapping[str, object] = json.loads(line.removeprefix(DESCRIPTION))
-        address = str(told["address"])
-        versions.compare(name, address, told["versions"])  # type: ignore[arg-type]
-        return NodeInfo(name, address, int(told["cpus"]), int(told["gpus"]))  # type: ignore[call-overload]
+        found: dict[str, Any] = json.loads(line.removeprefix(DESCRIPTION))
+        versions.compare(name, found["address"], found["versions"])
+        return NodeInfo(name, found["address"], found["cpus"], found["gpus"])
 
     def _why_ended(self, name: str) -> str:
         session = self._sessions[name]

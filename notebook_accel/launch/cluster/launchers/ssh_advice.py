@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 MISSING = "cluster='ssh://…' needs the command ssh, which this machine does not have: install OpenSSH's client"
+_MOST = 2000
+"""Characters of output in a message."""
 _OF_SSH = 255
 """The exit code of an error of `ssh` itself."""
 _NOT_FOUND = (126, 127)
@@ -35,7 +37,7 @@ def explain(name: str, target: str, python: str, code: int | None, output: str) 
         code: The exit code.
         output: What both have written.
     """
-    said = output or f"exit code {code}, without a word"
+    said = output[-_MOST:] or f"exit code {code}, without a word"
     if code == _OF_SSH:
         advice = next(advice for pattern, advice in _ADVICE.items() if re.search(pattern, output, re.IGNORECASE))
         advice = " ".join(advice.split()).format(login=_login(target))
