@@ -8,34 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from notebook_accel.launch.cluster.agent_launcher import AgentLauncher
-
-
-def _slurm(address: str, insecure: bool) -> AgentLauncher:
-    from notebook_accel.launch.cluster.launchers.slurm import SlurmLauncher
-
-    return SlurmLauncher()
-
-
-def _ssh(address: str, insecure: bool) -> AgentLauncher:
-    from notebook_accel.launch.cluster.launchers.ssh import SshLauncher
-
-    return SshLauncher(address)
-
-
-def _ray(address: str, insecure: bool) -> AgentLauncher:
-    from notebook_accel.launch.cluster.launchers.ray import RayLauncher
-
-    return RayLauncher(address, insecure=insecure)
-
+from notebook_accel.launch.cluster.launchers.ray import RayLauncher
+from notebook_accel.launch.cluster.launchers.slurm import SlurmLauncher
+from notebook_accel.launch.cluster.launchers.ssh import SshLauncher
 
 LAUNCHERS: dict[str, Callable[[str, bool], AgentLauncher]] = {
-    "slurm": _slurm,
-    "ssh://": _ssh,
-    "": _ray,
+    "slurm": lambda address, insecure: SlurmLauncher(),
+    "ssh://": lambda address, insecure: SshLauncher(address),
+    "": lambda address, insecure: RayLauncher(address, insecure=insecure),
 }
-"""By the beginning of the address."""
+"""By the beginning of the cluster's address; the first that fits counts."""
 
 
 def make(address: str, *, insecure: bool) -> AgentLauncher:
     """The launcher for the cluster at an address."""
-    return next(make for start, make in LAUNCHERS.items() if address.startswith(start))(address, insecure)
+    return next(make for beginning, make in LAUNCHERS.items() if address.startswith(beginning))(address, insecure)
