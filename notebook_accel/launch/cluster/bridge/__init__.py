@@ -1,5 +1,5 @@
 """The process that connects the driver to a cluster's nodes.
 
-Start reading at `main.py`, then `relay.py` (one group of ranks, between the driver and the nodes).
-`node_pool.py` holds nodes, `link.py` is one of them.
+Start reading at `main.py`, then `agents.py` (has agents start, and lets them in) and `relay.py` (one group of ranks,
+between the driver and the nodes). `node_pool.py` holds nodes, `node.py` is one of them.
 """
