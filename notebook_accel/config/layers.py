@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from notebook_accel.config import ssh_hosts
 from notebook_accel.config.kinds import JOIN_TIMEOUT
 from notebook_accel.config.settings import LOOPBACK, LaunchConfig, Source
 from notebook_accel.errors import ConfigurationError
@@ -38,6 +39,7 @@ _OVERRIDES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("num_nodes", lambda count: count == 1, ("node_rank", "master_addr", "port", "join_timeout", "rdzv_backend")),
     ("cluster", bool, ("gpus", "node_rank", "master_addr", "port", "join_timeout", "rdzv_backend", "run_id")),
     ("cluster", lambda address: not address, ("insecure",)),
+    ("cluster", lambda address: bool(ssh_hosts.of(address)), ("num_nodes",)),
     ("strategy", lambda strategy: strategy != "fsdp", ("fsdp", "notices")),
     ("dynamo_backend", lambda backend: backend == "no", ("dynamo",)),
 )
