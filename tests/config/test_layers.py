@@ -52,7 +52,7 @@ def test_the_highest_layer_that_says_something_counts(said: list[int | None]) ->
         ),
         ({"cluster": "auto", "num_processes": 8}, {"cluster": "slurm"}, {"cluster": "slurm", "num_processes": 8}),
         ({"cluster": "auto", "insecure": True}, {"cluster": ""}, {}),
-        ({"num_nodes": 1, "num_processes": 4}, {"cluster": "ssh://a,b"}, {"cluster": "ssh://a,b", "num_processes": 4}),
+        ({"num_nodes": 3}, {"cluster": "ssh://a,b"}, {"cluster": "ssh://a,b"}),
         ({"env": {"A": "1", "B": "1"}}, {"env": {"B": "2"}}, {"env": {"A": "1", "B": "2"}}),
     ],
     ids=str,

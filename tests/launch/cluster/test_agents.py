@@ -26,6 +26,8 @@ class Local:
         self._changes = changes
         self._on_order = on_order
         self.processes: list[LocalProcess] = []
+        self.outputs: list[str] = []
+        """What they have written, once all have ended."""
 
     def connect(self, timeout: float) -> None:
         pass
@@ -44,6 +46,7 @@ class Local:
 
     def stop(self) -> None:
         assert wait_until(lambda: None not in [process.exit_code() for process in self.processes], 30)
+        self.outputs = [process.output() for process in self.processes]
         for process in self.processes:
             process.stop()
 
@@ -104,6 +107,20 @@ def test_a_node_that_joins_twice_is_named() -> None:
     error = error_of(Local({"node": "a", "name": "ada"}, {"node": "a", "name": "ada"}))
     assert error.startswith("ada (127.0.0.1) has joined twice: two agents connected as node 'a'"), error
     assert "Name every machine once" in error
+
+
+class Impatient(Local):
+    """Knows at once that one can't be started."""
+
+    def check(self) -> None:
+        raise ClusterError("one can't be started")
+
+
+def test_an_agent_that_comes_too_late_ends_at_once() -> None:
+    launcher = Impatient({"node": "a"})
+    assert error_of(launcher) == "one can't be started"
+    [output] = launcher.outputs
+    assert "Connection refused" in output, "it waited for an answer"
 
 
 def test_an_agent_of_another_start_is_not_let_in() -> None:

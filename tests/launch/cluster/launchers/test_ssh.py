@@ -20,6 +20,7 @@ def test_hosts_may_have_a_user_and_a_port(address: str) -> None:
         ("ssh://ada,", "'' is not a host"),
         ("ssh://ada bob", "'ada bob' is not a host"),
         ("ssh://ada,-oProxyCommand=reboot", "'-oProxyCommand=reboot' is not a host"),
+        ("ssh://-F", "'-F' is not a host"),
         ("ssh://-x@ada", "'-x@ada' is not a host"),
         ("ssh://ada:ssh", "'ada:ssh' is not a host"),
         ("ssh://ada,bob,ada", "names ada twice"),
