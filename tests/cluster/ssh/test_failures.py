@@ -1,5 +1,13 @@
 """What breaks on a Ray cluster breaks on hosts over ssh too, and ends alike. The rest happens within an agent."""
 
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+from tests.cluster.conftest import PRELUDE
+from tests.cluster.ssh.conftest import Cluster
 from tests.cluster.test_failures import (  # noqa: F401
     test_a_bridge_that_is_killed_is_replaced,
     test_a_kernel_that_is_killed_leaves_nothing_anywhere,
@@ -9,3 +17,21 @@ from tests.cluster.test_failures import (  # noqa: F401
     test_an_error_names_the_rank_and_its_machine,
     test_an_interrupt_ends_the_ranks_and_what_they_have_started,
 )
+from tests.live_notebook import Notebook, wait_until
+
+
+def test_a_kernel_that_is_killed_while_hosts_are_asked_leaves_nothing(
+    cluster: Cluster, open_notebook: Callable[..., Notebook]
+):
+    """Long on a busy machine: the kernel's own fork server hears of it once it has imported torch."""
+    before = {process.pid for process in cluster.agents()}
+
+    def started() -> set[int]:
+        return {process.pid for process in cluster.agents()} - before
+
+    notebook = open_notebook()
+    notebook.check(PRELUDE + "%accelerate --cluster ssh://bob,ada -n 2 --device cpu")
+    notebook.begin("notebook_launcher(int)")
+    wait_until(started, 30)
+    os.kill(notebook.pid, signal.SIGKILL)
+    wait_until(lambda: not started() and not notebook.pids(), 30)
