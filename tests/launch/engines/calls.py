@@ -183,7 +183,7 @@ def keep_connections(port: int) -> bool:
         listener.accept()[0],
     ):
         print("connected", flush=True)
-        while not disconnect.times_severed:
+        while not disconnect.times_disconnected:
             time.sleep(0.01)
         inside.settimeout(10)
         is_cut = inside.recv(1) == b""
