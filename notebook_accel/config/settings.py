@@ -113,7 +113,8 @@ class LaunchConfig:
     )] = False
     cluster: Annotated[str, Setting(
         kinds.cluster,
-        "Where a notebook's launches get their machines: auto, ray://HOST:10001, HOST:6379, slurm or ssh://HOST1,HOST2.",
+        "Where a notebook's launches get their machines: auto, ray://HOST:10001, HOST:6379, slurm or "
+        "ssh://HOST1,HOST2.",
         argument="cluster",
         variable="NOTEBOOK_ACCEL_CLUSTER",
         magic=("--cluster",),

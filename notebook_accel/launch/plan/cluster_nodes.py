@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from notebook_accel.config import DEFAULT_PORT, LaunchConfig, checks
+from notebook_accel.config import DEFAULT_PORT, LaunchConfig, ssh_hosts
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS
 from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest, not_enough_nodes
@@ -30,7 +30,7 @@ def with_all_hosts(config: LaunchConfig) -> LaunchConfig:
     Raises:
         ConfigurationError: It asks for more hosts than the list has.
     """
-    hosts = checks.ssh_hosts(config.cluster)
+    hosts = ssh_hosts.of(config.cluster)
     if config.num_nodes > len(hosts) > 0:
         raise ConfigurationError(
             f"num_nodes={config.num_nodes}{config.cite('num_nodes')} is more than the {len(hosts)} hosts of "

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from notebook_accel.config import checks
+from notebook_accel.config import ssh_hosts
 from notebook_accel.launch.cluster import versions
 from notebook_accel.launch.cluster.agent_launcher import ClusterError, Order
 from notebook_accel.launch.cluster.launchers import ssh_advice
@@ -40,8 +40,8 @@ class SshLauncher:
     """
 
     def __init__(self, address: str, *, python: str = sys.executable) -> None:
-        targets = checks.ssh_hosts(address)
-        hosts = [checks.ssh_host(target) for target in targets]
+        targets = ssh_hosts.of(address)
+        hosts = [ssh_hosts.host(target) for target in targets]
         names = [host if hosts.count(host) == 1 else target for host, target in zip(hosts, targets, strict=True)]
         self._targets = dict(zip(names, targets, strict=True))
         """What `ssh` calls each host, by the name that users see."""

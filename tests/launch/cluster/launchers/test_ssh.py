@@ -2,7 +2,7 @@
 
 import pytest
 
-from notebook_accel.config import LaunchConfig, checks
+from notebook_accel.config import LaunchConfig, kinds
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.cluster.launchers import ssh_advice
 from notebook_accel.launch.plan import cluster_nodes
@@ -10,7 +10,7 @@ from notebook_accel.launch.plan import cluster_nodes
 
 @pytest.mark.parametrize("address", ["ssh://ada", "ssh://ada,bob", "ssh://root@10.0.0.1:2222,a_b@[::1]:22,node-7.lan"])
 def test_hosts_may_have_a_user_and_a_port(address: str) -> None:
-    assert checks.cluster("cluster", address) == address
+    assert kinds.cluster.check("cluster", address) == address
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_hosts_may_have_a_user_and_a_port(address: str) -> None:
 )
 def test_what_is_no_list_of_hosts_is_refused(address: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        checks.cluster("cluster", address)
+        kinds.cluster.check("cluster", address)
 
 
 def test_all_hosts_are_used_unless_it_is_said_how_many() -> None:
