@@ -92,6 +92,7 @@ class LaunchConfig:
         kinds.compiler(*COMPILERS),
         "The backend of torch.compile that compiles prepared models, such as inductor. Default: no.",
         variable="NOTEBOOK_ACCEL_DYNAMO_BACKEND", rank_variable="ACCELERATE_DYNAMO_BACKEND",
+        magic=("--dynamo-backend",),
         key="dynamo_backend", config=True, launch="Resources",
     )] = "no"
     dynamo: Mapping[str, Any] = field(default_factory=dict)
@@ -105,6 +106,7 @@ class LaunchConfig:
     debug: Annotated[bool, Setting(
         kinds.flag, "Check before each collective that all ranks have the same shapes. Slower.",
         variable="NOTEBOOK_ACCEL_DEBUG", rank_variable="ACCELERATE_DEBUG_MODE",
+        magic=("--debug",),
         key="debug", config=True, launch="General",
     )] = False
     cpu_affinity: Annotated[bool, Setting(

@@ -64,6 +64,12 @@ def test_what_it_sets_holds_for_launches_and_the_accelerators_on_their_ranks(not
     assert notebook.value("notebook_launcher(look)") == [(1, "cpu", "no", 1, "NO", None)]
 
 
+@pytest.mark.usefixtures("settings")
+def test_debug_mode_is_an_option_without_a_value(notebook: Notebook) -> None:
+    notebook.check("import os\n%accelerate --debug -n 2 --device cpu")
+    assert notebook.value("notebook_launcher(lambda: os.environ['ACCELERATE_DEBUG_MODE'])") == ["true"] * 2
+
+
 @pytest.mark.parametrize(
     ("words", "error", "reason"),
     [
