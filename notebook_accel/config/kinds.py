@@ -117,7 +117,7 @@ def _check_port(name: str, value: Any) -> int:
     if isinstance(value, bool) or not re.fullmatch(r"-?\d+", str(value)):
         raise ConfigurationError(f"{name} must be a port number, not {value!r:.80}")
     if not 0 <= int(value) <= 65535:
-        raise ConfigurationError(f"{name}={value!r} has no port: ports are 0 (any free one) to 65535")
+        raise ConfigurationError(f"{name}={value!r} is not a port: ports are 0 (any free one) to 65535")
     return int(value)
 
 
@@ -183,12 +183,18 @@ def _check_label(name: str, value: Any) -> str:
 def _check_gpus(name: str, value: Any) -> tuple[int, ...]:
     if isinstance(value, (int, str)) or not isinstance(value, Sequence) or not value:
         raise ConfigurationError(f"{name} must be a list of GPU numbers such as [0, 2], not {value!r}")
+    if wrong := [index for index in value if isinstance(index, str)]:  # of text such as `0,x`
+        raise ConfigurationError(f"{name} must be whole numbers such as 0,2, not {wrong[0]!r}")
     return tuple(integer(0).check(name, index) for index in value)
 
 
 def _check_environment(name: str, value: Any) -> dict[str, str]:
     if isinstance(value, str):
-        raise ConfigurationError(f"{name} {value}: write {name} NAME=VALUE, or, in Python and in a file, a dict")
+        raise ConfigurationError(
+            f"{name} {value}: write {name} NAME=VALUE"
+            if name.startswith("-")
+            else f"{name}={value!r} must be a dict of environment variables"
+        )
     if not isinstance(value, Mapping):
         raise ConfigurationError(f"{name} must be a dict of environment variables, not {value!r:.80}")
     for key, text in value.items():

@@ -57,7 +57,7 @@ def test_a_value_knows_its_variable() -> None:
     ("environ", "message"),
     [
         ({"NOTEBOOK_ACCEL_NUM_PROCESSES": "two"}, "NOTEBOOK_ACCEL_NUM_PROCESSES must be a whole number, not 'two'"),
-        ({"NOTEBOOK_ACCEL_GPUS": "all"}, "NOTEBOOK_ACCEL_GPUS must be a whole number"),
+        ({"NOTEBOOK_ACCEL_GPUS": "all"}, "NOTEBOOK_ACCEL_GPUS must be whole numbers such as 0,2, not 'all'"),
         ({"ACCELERATE_MIXED_PRECISION": "fp64"}, "ACCELERATE_MIXED_PRECISION='fp64' is unknown; choose one of 'no'"),
         ({"ACCELERATE_USE_CPU": "maybe"}, "ACCELERATE_USE_CPU must be true or false, not 'maybe'"),
         ({"NOTEBOOK_ACCEL_STALL_AFTER": "-1"}, "NOTEBOOK_ACCEL_STALL_AFTER must be a number of seconds"),

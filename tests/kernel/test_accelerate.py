@@ -75,6 +75,11 @@ def test_debug_mode_is_an_option_without_a_value(notebook: Notebook) -> None:
     [
         ("--mixed-precision fp16 --device cpu", "ConfigurationError", "needs a GPU"),
         ("--gpus 0,2 --device cpu", "ConfigurationError", "contradicts device='cpu'"),
+        (
+            "--nodes 2 --device cpu",
+            "ConfigurationError",
+            "(from %accelerate --nodes) needs the machines: add --cluster",
+        ),
         ("-n two", "ConfigurationError", "must be a whole number, not 'two'"),
         (
             "-n 1000000 --device cpu",

@@ -407,6 +407,13 @@ def test_help_is_shown_once(cells: Cells):
     assert ["Docstring" in each for each in cells("rank?").displays] == [True]
 
 
+def test_the_help_of_the_magic_is_shown_and_the_cell_is_not_run(cells: Cells):
+    shown = cells.notebook.check("%%accelerate --help\nprint('here')")
+    assert "--no-block" in shown.stdout
+    assert "here" not in shown.stdout
+    assert "expected the name of a variable" in cells.fails("1", "--as class").error_text
+
+
 def test_ranks_live_on_if_others_cannot_be_started(cells: Cells, tmp_path: Path):
     cells("dear = 2")
     (tmp_path / "config.yaml").write_text("num_proceses: 2")

@@ -50,7 +50,9 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
         RankError: The cell failed on a rank.
         KeyboardInterrupt: It was interrupted.
     """
-    arguments: CellArguments = magic_commands.run(command, _MAGIC, line)
+    arguments: CellArguments | None = magic_commands.run(command, _MAGIC, line)
+    if arguments is None:  # after --help
+        return None
     session = sessions.current(shell)
     source, text, filename = _compile_names(shell, line, body)
     ranks = session.ready(arguments.size)

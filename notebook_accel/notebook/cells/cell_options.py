@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,6 +60,6 @@ def command(
         )
     if size is not None and not (size.isdecimal() and int(size)):
         raise ConfigurationError(f"-n {size}: expected a number of ranks, such as -n 2")
-    if name is not None and not name.isidentifier():
+    if name is not None and (not name.isidentifier() or keyword.iskeyword(name)):
         raise ConfigurationError(f"--as {name}: expected the name of a variable")
     return CellArguments(None if size is None else int(size), ranks, show, name, block=not no_block)

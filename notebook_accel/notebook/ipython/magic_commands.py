@@ -5,11 +5,13 @@ Imported when a magic is first used, because click takes long to import.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.core import augment_usage_errors
 from click.shell_completion import CompletionItem, ShellComplete
 
 from notebook_accel.errors import ConfigurationError, did_you_mean
@@ -19,7 +21,8 @@ class MagicCommand(click.Command):
     """A magic, or a subcommand of one. Unlike on a command line, an option that is given twice is an error."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        with augment_usage_errors(ctx):
+            _, _, order = self.make_parser(ctx).parse_args(list(args))
         for param in [] if ctx.resilient_parsing else order:
             if isinstance(param, click.Option) and not param.multiple and order.count(param) > 1:
                 ctx.fail(f"{param.opts[0]} is given twice")
@@ -50,6 +53,8 @@ class MagicGroup(MagicCommand, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0].startswith(_DASHES) and not ctx.resilient_parsing:
+            ctx.fail(f"{args[0]!r} begins with a dash: write options with a hyphen, as in -n")
         if args[0] not in self.commands and not ctx.resilient_parsing:
             hint = did_you_mean(args[0], self.commands) or f"; it has {', '.join(self.commands)}, and options"
             ctx.fail(f"there is no subcommand {args[0]!r}{hint}")
@@ -88,9 +93,18 @@ def complete(command: click.Command, shell: Any, words: Sequence[str], start: st
     """
     option, equals, value = start.partition("=")
     option = _dashes(option) if option.startswith("--") else option
+    words = [_dashes(word) if word.startswith("--") and "=" not in word else word for word in words]
+    if equals and not any(option in param.opts for param in _command_of(command, words).params):
+        return []
     completer = ShellComplete(command, {"obj": shell, **_CONTEXT}, "", "")
     found = [each.value for each in completer.get_completions(list(words), f"{option}{equals}{value}")]
     return [f"{option}={each}" for each in found] if equals and option.startswith("-") else found
+
+
+def _command_of(command: click.Command, words: Sequence[str]) -> click.Command:
+    """The subcommand that a line names, or the magic's own command."""
+    subcommands = command.commands if isinstance(command, click.Group) else {}
+    return next((subcommands[word] for word in words if word in subcommands), command)
 
 
 def page(command: click.Command, magic: str) -> str:
@@ -104,6 +118,8 @@ def _dashes(name: str) -> str:
     return name.replace("_", "-")
 
 
+_DASHES = ("\N{EN DASH}", "\N{EM DASH}")
+"""What word processors and web pages make of a hyphen."""
 _CONTEXT: dict[str, Any] = {
     "token_normalize_func": _dashes,
     "help_option_names": ["-h", "--help"],
@@ -121,16 +137,27 @@ def _words(command: click.Command, magic: str, line: str) -> list[str]:
     if first and isinstance(command, click.Group) and isinstance(command.commands.get(first[0]), CodeCommand):
         return line.split(maxsplit=2)
     try:
-        return shlex.split(line)
+        words = shlex.split(line)
     except ValueError as error:
-        raise ConfigurationError(f"{magic} {line}: {error}") from None
+        why = (
+            "it ends in a backslash: write all options on one line" if line.endswith("\\") else "a quote is not closed"
+        )
+        raise ConfigurationError(f"{magic} {line}: {why}") from error
+    comment = next((number for number, word in enumerate(words) if word.startswith("#")), len(words))
+    return [re.sub(r"^(-[A-Za-z])=", r"\1", word) for word in words[:comment]]  # `-n=2`, which click takes for `=2`
 
 
 def _explain(error: click.UsageError) -> str:
-    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+    params = [] if error.ctx is None else error.ctx.command.get_params(error.ctx)
+    options = [param for param in params if isinstance(param, click.Option)]
+    if not isinstance(error, click.NoSuchOption):
+        named = [each for each in options if getattr(error, "option_name", None) in each.opts]
+        if isinstance(error, click.BadOptionUsage) and named and not named[0].is_flag:
+            return f"{error.option_name} needs a value: {named[0].metavar}"
         return error.format_message()
-    params = error.ctx.command.get_params(error.ctx)
-    known = [param.opts[-1] for param in params if isinstance(param, click.Option)]
+    known = [each.opts[-1] for each in options]
+    if known == ["--help"]:
+        return f"there is no option {error.option_name}; it takes no options"
     longer = [name for name in known if name.startswith(error.option_name)]
     hint = did_you_mean(longer[0] if longer else error.option_name, known) or f"; there are {', '.join(known)}"
     return f"there is no option {error.option_name}{hint}"

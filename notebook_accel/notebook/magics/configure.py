@@ -33,6 +33,12 @@ def run(given: Mapping[str, Any], *, save: bool, reset: bool) -> None:
     before, added = resolve.magic_layer(), _layer(given)
     layer = (Layer("magic") if reset else before) + added
     planned = _plan(layer, saving=save)
+    config = planned.config
+    if config.num_nodes > 1 and not config.cluster and "master_addr" not in config.sources:
+        raise ConfigurationError(
+            f"num_nodes={config.num_nodes}{config.cite('num_nodes')} needs the machines: add --cluster; or make the "
+            "same call on each machine, with num_nodes=, node_rank= and master_addr=, instead of setting it here"
+        )
     if save:
         _save(layer)
     resolve.set_magic_layer(layer)

@@ -23,6 +23,8 @@ def test_hosts_may_have_a_user_and_a_port(address: str) -> None:
         ("ssh://-F", "'-F' is not a host"),
         ("ssh://-x@ada", "'-x@ada' is not a host"),
         ("ssh://ada:ssh", "'ada:ssh' is not a host"),
+        ("ssh://ada:0", "'ada:0' has no such port"),
+        ("ssh://ada,bob:65536", "'bob:65536' has no such port"),
         ("ssh://ada,bob,ada", "names ada twice"),
     ],
 )
