@@ -76,8 +76,8 @@ def test_the_bridge_keeps_nothing_of_groups_that_have_ended(spread: Spread) -> N
     pid = spread.bridge.process.pid
     with Group(spread, 4) as group:
         group.run(calls.add, 1, 1)
-    assert wait_until(lambda: descriptors(pid) <= held, 5) if (held := descriptors(pid)) else False
+    assert wait_until(lambda: descriptors(pid) <= held) if (held := descriptors(pid)) else False
     for _ in range(5):
         with Group(spread, 4) as group:
             group.run(calls.add, 1, 1)
-    assert wait_until(lambda: descriptors(pid) <= held, 5), f"{descriptors(pid)} open, {held} before"
+    assert wait_until(lambda: descriptors(pid) <= held), f"{descriptors(pid)} open, {held} before"

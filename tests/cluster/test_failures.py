@@ -84,7 +84,7 @@ def test_an_interrupt_ends_the_ranks_and_what_they_have_started(notebook: Notebo
     notebook.interrupt()
     notebook.finish(cell, timeout=10)
     assert cell.error == "KeyboardInterrupt"
-    wait_until(lambda: not any(map(is_alive, left)), 10)
+    wait_until(lambda: not any(map(is_alive, left)))
 
 
 def test_a_machine_that_is_gone_is_named_and_the_next_launch_takes_another(
@@ -118,7 +118,7 @@ def test_an_agent_that_is_killed_takes_its_ranks_with_it(cluster: Cluster, noteb
     notebook.finish(cell, timeout=20)
     assert cell.error == "RankError", cell
     assert "were lost with machine" in cell.error_text
-    wait_until(lambda: not any(map(is_alive, left)), 10)
+    wait_until(lambda: not any(map(is_alive, left)))
 
 
 def test_a_bridge_that_is_killed_is_replaced(notebook: Notebook):
@@ -143,6 +143,6 @@ def test_a_kernel_that_is_killed_leaves_nothing_anywhere(cluster: Cluster, open_
     own = [process for process in cluster.agents() if process.pid not in before]
     assert len(own) == 2
     os.kill(notebook.pid, signal.SIGKILL)
-    wait_until(lambda: not any(map(is_alive, left)), 10)
-    wait_until(lambda: not any(is_alive(process.pid) for process in own), 10)
-    wait_until(lambda: not notebook.pids(), 10)
+    wait_until(lambda: not any(map(is_alive, left)))
+    wait_until(lambda: not any(is_alive(process.pid) for process in own))
+    wait_until(lambda: not notebook.pids())

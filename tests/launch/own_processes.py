@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import psutil
 
 
-def outlive(pids: Iterable[int], seconds: float = 10.0) -> list[int]:
+def outlive(pids: Iterable[int], seconds: float = 45.0) -> list[int]:
     """Waits for the end of processes, whoever their parent is; returns those that have not ended in time."""
     deadline = time.monotonic() + seconds
     return [pid for pid in pids if not _ends(pid, deadline)]
@@ -49,8 +49,8 @@ def descriptors(pid: int | str = "self") -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> bool:
-    """Waits for what nobody announces; returns whether it has come true."""
+def wait_until(condition: Callable[[], object], seconds: float = 45.0) -> bool:
+    """Waits for what nobody announces; returns whether it has come true. The bound is for what never comes."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

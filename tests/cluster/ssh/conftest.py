@@ -71,7 +71,7 @@ def notebook(shared: Shared) -> Iterator[Notebook]:  # noqa: F811
 
     try:
         if found.is_usable():
-            wait_until(lambda: not ranks(), 5, lambda: f"left behind: {ranks()}")
+            wait_until(lambda: not ranks(), what=lambda: f"left behind: {ranks()}")
     except TimeoutError:
         shared.drop()
         raise

@@ -98,7 +98,7 @@ class Hosts:
         config.write_text(_SERVER.format(port=port, home=self.home, variable=VARIABLE))
         with (self.home / "log").open("ab") as log:
             self._servers[node] = subprocess.Popen([_SSHD, "-D", "-e", "-f", str(config)], stdout=log, stderr=log)
-        wait_until(lambda: _answers(port), 10, lambda: (self.home / "log").read_text())
+        wait_until(lambda: _answers(port), what=lambda: (self.home / "log").read_text())
 
     def kill(self, node: str) -> None:
         """Ends a host at once, with all that runs on it."""

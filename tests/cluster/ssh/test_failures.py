@@ -32,6 +32,6 @@ def test_a_kernel_that_is_killed_while_hosts_are_asked_leaves_nothing(
     notebook = open_notebook()
     notebook.check(PRELUDE + "%accelerate --cluster ssh://bob,ada -n 2 --device cpu")
     notebook.begin("notebook_launcher(int)")
-    wait_until(started, 30)
+    wait_until(started)
     os.kill(notebook.pid, signal.SIGKILL)
-    wait_until(lambda: not started() and not notebook.pids(), 30)
+    wait_until(lambda: not started() and not notebook.pids())

@@ -576,7 +576,7 @@ def is_settled(engine: Engine) -> bool:
 
 def test_descriptors_do_not_leak(engine: Engine) -> None:
     run(engine, calls.add, 1, 1)
-    assert wait_until(lambda: is_settled(engine), 20)
+    assert wait_until(lambda: is_settled(engine))
     server = getattr(engine, "server", None)
     process = server.process if server else None  # none for a successor, which is no child of ours
     held = [descriptors(), descriptors(process.pid) if process else 0]
@@ -586,10 +586,10 @@ def test_descriptors_do_not_leak(engine: Engine) -> None:
                 assert group.run(calls.add, number, 1) == [number + 1]
             elif number % 5 == 1:
                 group.call(calls.wait)
-    assert wait_until(lambda: descriptors() <= held[0], 5), f"{descriptors()} open, {held[0]} before"
+    assert wait_until(lambda: descriptors() <= held[0]), f"{descriptors()} open, {held[0]} before"
     if process:
         spares = 10  # come and go
-        assert wait_until(lambda: descriptors(process.pid) <= held[1] + spares, 5)
+        assert wait_until(lambda: descriptors(process.pid) <= held[1] + spares)
 
 
 def test_the_kernel_gets_no_thread_and_no_child_for_a_group(isolated: Engine) -> None:
