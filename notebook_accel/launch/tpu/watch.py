@@ -54,6 +54,9 @@ class Watch:
         """Waits until the end of each rank has been sent."""
         self._wakeup.send(_WAKE)
         self._thread.join()
+        self._selector.close()
+        self._own.close()
+        self._wakeup.close()
 
     def report_failure(self, error: str) -> None:
         """Sends the kernel why the ranks could not be started."""
@@ -88,7 +91,12 @@ class Watch:
 
     def _watch_process(self, pid: int) -> None:
         children = [child for child in multiprocessing.active_children() if child.pid == pid]
-        handle = os.pidfd_open(pid)
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:  # on a busy machine it can end, and be reaped by the pool, before this thread runs
+            self._drain()
+            self._report_ends(pid, -signal.SIGKILL, None)
+            return
 
         def on_end() -> None:
             self._selector.unregister(handle)

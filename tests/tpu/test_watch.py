@@ -1,0 +1,26 @@
+"""The supervisor's second thread, which reports how ranks have ended."""
+
+import json
+import socket
+import subprocess
+import sys
+
+from notebook_accel.launch.tpu.watch import Watch
+from notebook_accel.launch.wire.stream import Channel, pair
+
+
+def test_a_process_that_has_ended_before_it_is_known_is_reported() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait(60)
+    own, supervisors = (Channel(end) for end in pair())
+    received, sent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for report in ({"pid": ended.pid, "ranks": [0, 1]}, {"rank": 0, "code": 1}):
+        sent.send(json.dumps(report).encode())
+    watch = Watch(supervisors, received)
+    watch.start()
+    watch.finish()
+    messages = own.receive(wait=False) or []
+    # Nobody knows any more how a process has ended that is gone and had not reported it.
+    assert {each.header["rank"]: each.header["status"] for each in messages} == {0: 1, 1: -9}
+    for end in (own, supervisors, received, sent):
+        end.close()
