@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 
 import pytest
 
 from tests.cluster.conftest import PRELUDE, Cluster
-from tests.live_notebook import Cell, Notebook, lines_by_rank, wait_until
+from tests.live_notebook import Notebook, lines_by_rank, wait_until
 
 
 def test_ranks_are_spread_over_the_machines(notebook: Notebook):
@@ -149,22 +148,6 @@ def test_a_detached_job_runs_on_the_machines(notebook: Notebook):
     """Its driver waits for agents of its own."""
     notebook.check("job = notebook_launcher(place, detach=True)")
     assert notebook.value("len(job.result(90))", timeout=100) == 4
-
-
-def first_line(notebook: Notebook, call: str) -> float:
-    cell: Cell = notebook.begin(call)
-    notebook.read_until(cell, "rank ")
-    notebook.finish(cell)
-    return cell.arrived - cell.began
-
-
-def test_a_warm_launch_is_about_as_fast_as_on_one_machine(notebook: Notebook):
-    """A bound of their ratio, since machines differ: what a cluster adds is two ways there and back."""
-    here = "notebook_launcher(place, cluster='', num_nodes=1)"
-    first_line(notebook, here)
-    times = [(first_line(notebook, here), first_line(notebook, "notebook_launcher(place)")) for _ in range(9)]
-    local, spread = (statistics.median(column) for column in zip(*times, strict=True))
-    assert spread < 5 * local + 0.05, times
 
 
 def test_arguments_override_what_the_magic_has_set(notebook: Notebook):
