@@ -65,17 +65,14 @@ class Cell:
         self.error_text = ""
         self.traceback = ""
         self.ended = False
-        self.began = time.monotonic()
+        self._began = time.monotonic()
         self.seconds = 0.0
         """How long it ran, once it has ended."""
-        self.arrived = 0.0
-        """When its last output came, on the clock of `began`."""
         self._said: dict[str, list[str]] = {"stdout": [], "stderr": []}
 
     def take(self, kind: str, content: dict[str, Any]) -> None:
         if kind == "stream":
             self._said[content["name"]].append(content["text"])
-            self.arrived = time.monotonic()
         elif kind == "execute_result":
             self.value = content["data"]["text/plain"]
         elif kind == "display_data":
@@ -85,7 +82,7 @@ class Cell:
             self.error, self.error_text = content["ename"], content["evalue"]
             self.traceback = _ANSI.sub("", "\n".join(content["traceback"]))
         elif kind == "status" and content["execution_state"] == "idle":
-            self.ended, self.seconds = True, time.monotonic() - self.began
+            self.ended, self.seconds = True, time.monotonic() - self._began
 
     @property
     def stdout(self) -> str:
