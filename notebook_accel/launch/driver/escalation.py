@@ -13,8 +13,8 @@ from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.stop_policy import GRACE, Steps, StopAction, StopPolicy, StopReason
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import spans
 from notebook_accel.launch.show import front_end
+from notebook_accel.rank_spans import spans
 
 _NOTICE_AFTER = 1.0
 """Seconds after an interrupt until a notice says which ranks have not ended yet."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from notebook_accel.events import Phase
 from notebook_accel.launch.job import location, progress
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import blocks, duration, percent, size, spans, spark, value
+from notebook_accel.launch.job.text import blocks, duration, percent, size, spark, value
+from notebook_accel.rank_spans import spans
 
 if TYPE_CHECKING:
     from notebook_accel.launch.job.job_state import JobState

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from notebook_accel.events import Location, Phase, ThreadStack
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import duration, spans
+from notebook_accel.launch.job.text import duration
 from notebook_accel.launch.wire import collective_in_stack, stack_frames
+from notebook_accel.rank_spans import spans
 
 if TYPE_CHECKING:
     from notebook_accel.launch.job.job_state import JobState

@@ -9,10 +9,11 @@ from dataclasses import replace
 from notebook_accel.errors import RankError, RankFailure, RankTimeoutError
 from notebook_accel.events import Exited, Failed, Phase, Raised, ThreadStack
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import size, spans
+from notebook_accel.launch.job.text import size
 from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.payload import unpack_value
 from notebook_accel.launch.wire.shortening import shortened
+from notebook_accel.rank_spans import spans
 
 _DEATH_REPORT_DELAY = 0.1
 """Seconds. When a rank is killed, others may raise over their lost connections before its parent reports its death."""

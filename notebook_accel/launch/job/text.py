@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+
+from notebook_accel.rank_spans import spans
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -111,14 +113,3 @@ def _numbers(ranks: str) -> Iterator[int]:
     for span in ranks.split(","):
         first, _, last = span.partition("-")
         yield from range(int(first), int(last or first) + 1)
-
-
-def spans(ranks: Iterable[int]) -> str:
-    """`0-2,5` for 0, 1, 2 and 5."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from notebook_accel.launch.job.text import spans
+from notebook_accel.rank_spans import spans
 
 MERGE_WINDOW = 0.1
 """Seconds that a line waits for the same line of other ranks."""

@@ -18,7 +18,6 @@ from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests, catch_sigint
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import spans
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.front_end import LateView, Views
@@ -32,6 +31,7 @@ from notebook_accel.notebook.cells.persistent import PersistentRanks
 from notebook_accel.notebook.cells.rank_selection import parse_ranks
 from notebook_accel.notebook.ipython import magic_commands
 from notebook_accel.notebook.ipython.cell_numbers import number_of_current
+from notebook_accel.rank_spans import spans
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

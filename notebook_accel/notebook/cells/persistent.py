@@ -20,7 +20,6 @@ from notebook_accel.launch.engines.contract import GroupSpec
 from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.text import spans
 from notebook_accel.launch.plan import environment, plan
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import front_end
@@ -29,6 +28,7 @@ from notebook_accel.launch.wire import notebook_state, payload
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells.on_rank import worker
 from notebook_accel.notebook.cells.variables import Variables
+from notebook_accel.rank_spans import spans
 
 _KEPT_LINES = 1000
 """How many of a rank's last lines `%accelerate logs` can show."""

@@ -11,9 +11,10 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.metric_history import Spread
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import duration, percent, spans, spark, value
+from notebook_accel.launch.job.text import duration, percent, spark, value
 from notebook_accel.notebook.views import charts
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, table, text
+from notebook_accel.rank_spans import spans
 
 _PROGRESS, _METRICS = ("Progress", "auto"), ("Metrics", "26%")
 _COLUMNS = (("Rank", "4em"), ("Phase", "6em"), _PROGRESS, _METRICS, ("Memory", "11em"))

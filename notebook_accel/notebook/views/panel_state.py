@@ -8,10 +8,11 @@ from notebook_accel.launch.job import describe, location, progress
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import clock, percent, rate, shortened, size, spans, value
+from notebook_accel.launch.job.text import clock, percent, rate, shortened, size, value
 from notebook_accel.launch.wire.terminal_codes import plain
 from notebook_accel.notebook.views.pacing import Pacer
 from notebook_accel.notebook.views.panel_model import Bar, Head, Metric, Rank, State
+from notebook_accel.rank_spans import spans
 
 _CHART_POINTS = 60
 _MOST_METRICS = 12

@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 from notebook_accel.errors import DistributedOperationException
+from notebook_accel.rank_spans import spans
 from notebook_accel.train.ranks.collective_backends import CollectiveBackend
 from notebook_accel.train.tensors import tree
 
@@ -155,14 +156,7 @@ def _by_text(texts: Mapping[int, str], of: str = "{0}: {1}") -> list[str]:
 
 def _name_ranks(ranks: list[int]) -> str:
     """`rank 2`, or `ranks 0, 2-5`."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    named = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-    return f"rank{'s' * (len(ranks) > 1)} {named}"
+    return f"rank{'s' * (len(ranks) > 1)} {spans(ranks).replace(',', ', ')}"
 
 
 def _indented(lines: Iterable[str]) -> str:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_accel.launch.job.text import spans
 from notebook_accel.launch.show.output import (
     MAX_LINE,
     MERGE_WINDOW,
@@ -19,6 +18,7 @@ from notebook_accel.launch.show.output import (
     LineReader,
     Output,
 )
+from notebook_accel.rank_spans import spans
 
 Shown = list[tuple[str, str, list[int]]]
 

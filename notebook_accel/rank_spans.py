@@ -1,0 +1,16 @@
+"""Writes rank numbers for people, where launches and training both do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def spans(ranks: Iterable[int]) -> str:
+    """`0-2,5` for 0, 1, 2 and 5."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
