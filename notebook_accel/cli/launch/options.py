@@ -98,4 +98,3 @@ def _of_setting(row: Setting) -> Option:
 
 
 OPTIONS = (*_OWN, *(_of_setting(row) for row in KEYS.values() if row.launch))
-BY_NAME = {option.name: option for option in OPTIONS}

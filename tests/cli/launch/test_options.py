@@ -8,10 +8,12 @@ from click.testing import CliRunner
 
 from notebook_accel.cli.launch import options
 from notebook_accel.cli.launch.command import command
-from notebook_accel.cli.launch.options import BY_NAME, OPTIONS
+from notebook_accel.cli.launch.options import OPTIONS
 from notebook_accel.cli.launch.unsupported_options import alternative
 from notebook_accel.cli.main import main
 from notebook_accel.config import keys
+
+BY_NAME = {option.name: option for option in OPTIONS}
 
 
 def peers() -> list[str]:
