@@ -10,6 +10,5 @@ In each rank:
     wrapper.py        ─ the script that torch's launcher runs
     rank_variables.py ─ the environment variables that differ between ranks
     script_process.py ─ runs the script as `python SCRIPT` would, and ends the process
-    watched_rank.py   ─ connects to the watcher, and turns the script's progress into events
-    emitter.py        ─ the thread that sends them
+    watched_rank.py   ─ connects to the watcher, and has the script's progress sent by a channel thread, as in any rank
 """

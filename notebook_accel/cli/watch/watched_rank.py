@@ -8,7 +8,6 @@ Without a watcher, the script runs just the same.
 
 from __future__ import annotations
 
-import builtins
 import os
 import socket
 import sys
@@ -18,11 +17,13 @@ from dataclasses import replace
 
 from notebook_accel import events
 from notebook_accel.cli.watch import script_process
-from notebook_accel.cli.watch.emitter import Emitter
-from notebook_accel.events import Event, Exited, Returned
+from notebook_accel.events import Event, Exited, Phase, PhaseChanged, Returned
+from notebook_accel.launch.rank import stdin
+from notebook_accel.launch.rank.channel_thread import ChannelThread
 from notebook_accel.launch.rank.patches import rich, tqdm, trainers
 from notebook_accel.launch.rank.patches.on_import import when_imported
 from notebook_accel.launch.system import libc
+from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.stream import Channel
 
 VARIABLE = "NOTEBOOK_ACCEL_WATCHER"
@@ -82,38 +83,29 @@ def _redirect_output(address: str) -> Channel | None:
     return channel
 
 
-def _install_patches(emitter: Emitter) -> None:
-    """Patches progress libraries and `input`, so that the script's progress becomes events."""
+def _report_progress(channel: Channel) -> ChannelThread:
+    """Has the progress of the script sent from now on, and `input` answered by the watcher, which has the terminal."""
+    # A worker that the script forks must not send as the rank.
+    os.register_at_fork(after_in_child=channel.close)
+    os.register_at_fork(after_in_child=lambda: events.set_sink(None))
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    channel_thread = ChannelThread(channel, pace=constants.report_interval(ranks))
+    channel_thread.is_running = True
+    channel_thread.emit(PhaseChanged(Phase.RUNNING))
+    channel_thread.start()
     when_imported({"tqdm.std": lambda _: tqdm.install()})
     rich.install()
     trainers.install()
     if os.isatty(0):
-        builtins.input = _input
-    os.register_at_fork(after_in_child=emitter.forget)  # a worker process must not send events as if it were the rank
-
-
-_builtin_input = builtins.input
-
-
-def _input(prompt: object = "", /) -> str:
-    """Replaces `input`, also under pdb. The watcher reads the line because it has the terminal."""
-    if not events.has_sink():
-        return _builtin_input(prompt)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    answer = events.request_input("", str(prompt))
-    if answer is None:
-        raise EOFError("end of input")
-    return answer
+        stdin.install("end of input", labelled=False)
+    return channel_thread
 
 
 def main() -> None:
     """Runs the process."""
     channel = _redirect_output(os.environ.pop(VARIABLE, ""))
     run = script_process.program(sys.argv[1:])
-    emitter = None if channel is None else Emitter(channel)
-    if emitter is not None:
-        _install_patches(emitter)
+    channel_thread = None if channel is None else _report_progress(channel)
     last: Event = Returned()
     try:
         run()
@@ -121,8 +113,9 @@ def main() -> None:
         last = _failure(error)
         raise
     finally:
-        if emitter is not None:
-            emitter.end(last)
+        if channel_thread is not None:
+            channel_thread.emit(last)
+            channel_thread.finish()
 
 
 def _failure(error: BaseException) -> Event:

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from notebook_accel.events import Heartbeat
+from notebook_accel.events import Event, Heartbeat
 
 _STEP = 2**20
 """The smallest difference, in bytes, that is reported."""
@@ -18,16 +18,30 @@ _DEVICE_INTERVAL = 1.0
 class Memory:
     """Samples this process's memory, and what torch has reserved for it on the rank's CUDA device."""
 
-    def __init__(self) -> None:
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        """The least seconds between two samples."""
+        self._due = 0.0
+        self._last = Heartbeat(0)
         self._device: tuple[int | None, int | None] = (None, None)
         self._device_due = 0.0
 
-    def sample(self, now: float) -> Heartbeat:
-        """The memory used now. That of the device may be a second old, since reading it takes 0.1 ms."""
+    def sample(self, now: float) -> list[Event]:
+        """An event if a sample is due, and the memory has changed by a MiB since the last event.
+
+        The memory of the device may be a second old, since reading it takes 0.1 ms.
+        """
+        if now < self._due:
+            return []
+        self._due = now + self._interval
         if now >= self._device_due:
             self._device_due = now + _DEVICE_INTERVAL
             self._device = _on_device()
-        return Heartbeat(_resident(), *self._device)
+        found = Heartbeat(_resident(), *self._device)
+        if not has_changed(self._last, found):
+            return []
+        self._last = found
+        return [found]
 
 
 def has_changed(before: Heartbeat, now: Heartbeat) -> bool:

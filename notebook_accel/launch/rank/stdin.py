@@ -1,4 +1,4 @@
-"""`input()` in a rank: requests a line from the user of the notebook."""
+"""`input()` in a rank: requests a line from the user, who sits at the notebook or at the watcher's terminal."""
 
 from __future__ import annotations
 
@@ -8,24 +8,30 @@ import sys
 
 from notebook_accel import events
 
+NOBODY = (
+    "there is nobody to ask: input() needs a front end that takes input, and a cell that waits for the ranks. "
+    "Pass what you would type as an argument, or as a variable of the notebook"
+)
 _builtin_input = builtins.input
 
 
-def install() -> None:
-    """Replaces `input()` by one that sends its prompt to the notebook."""
+def install(no_answer: str = NOBODY, *, labelled: bool = True) -> None:
+    """Replaces `input()`, also for pdb, by one that sends its prompt.
+
+    Args:
+        no_answer: The text of the `EOFError` where there is no answer.
+        labelled: Whether the prompt says which rank asks, if there are several.
+    """
+
+    def _input(prompt: object = "", /) -> str:
+        if not events.has_sink():  # in a worker that the rank has started
+            return _builtin_input(prompt)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        label = f"[{os.environ['RANK']}] " if labelled and int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
+        answer = events.request_input("", f"{label}{prompt}")
+        if answer is None:
+            raise EOFError(no_answer)
+        return answer
+
     builtins.input = _input
-
-
-def _input(prompt: object = "", /) -> str:
-    if not events.has_sink():  # in a worker that the rank has started
-        return _builtin_input(prompt)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    label = f"[{os.environ['RANK']}] " if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
-    answer = events.request_input("", f"{label}{prompt}")
-    if answer is None:
-        raise EOFError(
-            "there is nobody to ask: input() needs a front end that takes input, and a cell that waits for the ranks. "
-            "Pass what you would type as an argument, or as a variable of the notebook"
-        )
-    return answer

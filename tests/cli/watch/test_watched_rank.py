@@ -15,10 +15,25 @@ from notebook_accel.cli.watch import screen, watched_rank, wrapper
 from notebook_accel.cli.watch.screen import Screen
 from notebook_accel.cli.watch.watched_launch import LAUNCHER, WatchedLaunch
 from notebook_accel.cli.watch.watcher import Watcher
-from notebook_accel.events import Bar, Exited, Failed, InputRequested, Notice, Phase, Raised, Returned, to_wire
+from notebook_accel.events import (
+    Bar,
+    Exited,
+    Failed,
+    Heartbeat,
+    InputRequested,
+    Metrics,
+    Notice,
+    Phase,
+    PhaseChanged,
+    Raised,
+    Returned,
+    from_wire,
+    to_wire,
+)
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.show import front_end as frontend
+from notebook_accel.launch.wire.stream import Channel
 from tests.cli import terminal
 
 SUBJECT = WatchedLaunch("train.py", "CPU, 2 cores", 2, 2)
@@ -118,6 +133,43 @@ def test_a_script_runs_as_python_runs_it(tmp_path: Path, monkeypatch: pytest.Mon
     own = run(*how)
     assert wrapped[:2] == own[:2]
     assert wrapped[2] == re.sub(r'  File "<frozen runpy>".*\n', "", own[2])
+
+
+FORKS = """
+import os, sys
+from notebook_accel import events, report
+
+report(parent=1)
+child = os.fork()
+if not child:
+    report(child=1)
+    os._exit(events.has_sink())
+if os.waitpid(child, 0)[1]:
+    sys.exit("the child would send as the rank")
+sys.exit(3)
+"""
+
+
+def test_a_watched_script_sends_its_progress_and_its_end_and_its_children_send_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(FORKS)
+    address = str(tmp_path / "ranks")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        code, written, errors = run(
+            wrapper.__file__, str(script), NOTEBOOK_ACCEL_WATCHER=address, RANK="1", LOCAL_RANK="0"
+        )
+        channel = Channel(listener.accept()[0])
+    assert (code, written, errors) == (3, "", "")
+    greeting, *sent = [message.header for message in channel.messages()]
+    channel.close()
+    assert (greeting["rank"], greeting["local_rank"], greeting["streams"]) == (1, 0, [])
+    *heard, end = [event for event in map(from_wire, sent) if not isinstance(event, Heartbeat)]
+    assert [event for event in heard if isinstance(event, PhaseChanged)] == [PhaseChanged(Phase.RUNNING)]
+    assert [event.values for event in heard if isinstance(event, Metrics)] == [{"parent": 1.0}]
+    assert isinstance(end, Exited)
+    assert end.code == 3
 
 
 # Who watches

@@ -323,7 +323,8 @@ def test_the_memory_of_the_ranks_own_device_is_told_once_it_is_used(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=Cuda(initialized=initialized)))
     monkeypatch.setenv("LOCAL_RANK", "3")
-    found = Memory().sample(now=5.0)
+    (found,) = Memory(0.1).sample(now=5.0)
+    assert isinstance(found, Heartbeat)
     assert found.resident > 2**20
     assert (found.device_used, found.device_total) == held
 

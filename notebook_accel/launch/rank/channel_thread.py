@@ -1,0 +1,212 @@
+"""The channel thread: the second thread of a rank, which owns its channel. It is the same for calls and for scripts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from notebook_accel import events
+from notebook_accel.errors import StreamError
+from notebook_accel.events import (
+    Answer,
+    Bar,
+    Event,
+    Exited,
+    Failed,
+    InputRequested,
+    Metrics,
+    PhaseChanged,
+    Returned,
+    Stacks,
+    StacksRequested,
+    from_wire,
+    to_wire,
+)
+from notebook_accel.launch.rank import stack_sampler
+from notebook_accel.launch.rank.coalescer import Coalescer
+from notebook_accel.launch.rank.collective_wait import WaitDetector
+from notebook_accel.launch.rank.memory import Memory
+from notebook_accel.launch.wire.constants import REPORT_INTERVAL
+from notebook_accel.launch.wire.stream import Channel, Message
+from notebook_accel.launch.wire.thread_marks import CHANNEL_THREAD, named_in_dumps
+
+_MOST_EVENTS = 500
+"""The most events that share one frame on the socket, so that no frame gets too long."""
+
+
+class ChannelThread:
+    """Sends what the rank emits, samples its memory and collective waits, and receives what is sent to it.
+
+    Python raises an interrupt only in the main thread, so it cannot cut a message in two.
+
+    Args:
+        channel: The channel to the driver, or to the watcher of a script.
+        heartbeat: The least seconds between two samples of the memory.
+        pace: Seconds between two reports of bars and metrics.
+        isolated: Whether all threads of this process belong to the rank.
+        on_message: Receives each request that this class does not answer, with the message that it came in.
+        on_close: Called when nothing more can be received, and when the thread ends.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        heartbeat: float = REPORT_INTERVAL,
+        pace: float = REPORT_INTERVAL,
+        isolated: bool = True,
+        on_message: Callable[[Event, Message], None] = lambda request, message: None,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._channel = channel
+        self._isolated = isolated
+        self._on_message = on_message
+        self._on_close = on_close
+        self._outbox: queue.SimpleQueue[tuple[Event, Sequence[int], bool]] = queue.SimpleQueue()
+        self._send_lock = threading.Lock()
+        self._wakeup_pipe = os.pipe()
+        self._is_finishing = False
+        self._coalescer = Coalescer(pace)
+        self._memory = Memory(heartbeat)
+        self._timeout = min(heartbeat, REPORT_INTERVAL)
+        self._main_ident = 0
+        self._wait_detector = WaitDetector(0)
+        self._thread = threading.Thread(target=self._run, name="notebook-accel", daemon=True)
+        self.is_running = False
+        """Whether the user's code runs, so that it may wait in a collective."""
+        self.failed = False
+        """Set for each call by its rank; here, if its result cannot be sent or the thread fails."""
+
+    def start(self) -> None:
+        """Starts the thread, for the user's code on the thread that calls this, and takes its events from then on."""
+        self._main_ident = threading.get_ident()
+        self._wait_detector = WaitDetector(self._main_ident)
+        self._thread.start()
+        events.set_sink(self.emit, self._coalescer.add_metrics)
+
+    def emit(self, event: Event, fds: Sequence[int] = (), *, at_once: bool = True) -> None:
+        """Queues an event.
+
+        Args:
+            event: The event.
+            fds: Descriptors that go with it.
+            at_once: Whether to wake the thread up. A phase that does not is left out once the call has ended.
+        """
+        if isinstance(event, (Metrics, Bar)):
+            self._coalescer.add(event)
+            return
+        self._outbox.put((event, fds, at_once))
+        if at_once:
+            os.write(self._wakeup_pipe[1], b"+")
+
+    def flush(self) -> None:
+        """Sends everything that is queued, on either thread: after a call the main thread does it, to save a wakeup.
+
+        Raises:
+            ConnectionError: The other end has closed the channel.
+        """
+        now = time.monotonic()
+        with self._send_lock:
+            self._send_together(self._coalescer.take(now))
+            if self.is_running:
+                self._send_together(self._wait_detector.sample(now))
+            queued = []
+            while not self._outbox.empty():
+                queued.append(self._outbox.get())
+            is_over = any(isinstance(event, (Returned, Failed)) for event, _, _ in queued)
+            for event, fds, at_once in queued:
+                if at_once or not (is_over and isinstance(event, PhaseChanged)):
+                    self._send(event, fds)
+
+    def finish(self) -> None:
+        """Stops receiving events, and returns once those that are queued have been sent."""
+        events.set_sink(None)
+        self._is_finishing = True
+        os.write(self._wakeup_pipe[1], b"+")
+        self._thread.join()
+
+    def close(self) -> None:
+        """Closes the channel and the wakeup pipe, after `finish`."""
+        self._channel.close()
+        for fd in self._wakeup_pipe:
+            os.close(fd)
+
+    @named_in_dumps(CHANNEL_THREAD)
+    def _run(self) -> None:
+        """The thread's loop."""
+        try:
+            with contextlib.suppress(ConnectionError):  # the other end has closed the channel
+                while not (self._is_finishing and self._outbox.empty()):
+                    self._poll()
+        except BaseException:
+            self.failed = True  # nothing can be sent any more, so only the exit code can report it
+            raise
+        finally:
+            events.set_sink(None)
+            events.input_answers().put(Answer(None))
+            self._on_close()
+
+    def _poll(self) -> None:
+        """Waits for the channel, the wakeup pipe or the next sample; receives, samples and sends."""
+        channel_fd, wakeup_fd = self._channel.fileno(), self._wakeup_pipe[0]
+        sources = [channel_fd, wakeup_fd] if self._channel.is_open else [wakeup_fd]
+        readable, _, _ = select.select(sources, [], [], self._timeout)
+        if not readable:
+            self._send_together(self._memory.sample(time.monotonic()))
+        if wakeup_fd in readable:
+            os.read(wakeup_fd, 4096)
+        self.flush()
+        if channel_fd in readable:
+            self._on_messages(self._channel.receive(wait=True))
+
+    def _on_messages(self, messages: list[Message] | None) -> None:
+        for message in messages or ():
+            request = from_wire(message.header)
+            if isinstance(request, StacksRequested):
+                found = stack_sampler.threads(self._main_ident, all_of_them=self._isolated)
+                self._send_together([Stacks(request.number, found)])
+            elif isinstance(request, Answer):
+                events.input_answers().put(request)
+            else:
+                self._on_message(request, message)
+        if messages is None:
+            self._on_close()
+
+    def _send(self, event: Event, fds: Sequence[int]) -> None:
+        if isinstance(event, (Returned, Failed, Exited, InputRequested)):
+            self._send_together(self._coalescer.take_all(time.monotonic()))  # what comes next is shown with it
+        if isinstance(event, (Returned, Failed)):
+            self._wait_detector.reset()
+        try:
+            self._channel.send(*to_wire(event), fds)
+        except StreamError as error:
+            self._send_instead(event, error)
+
+    def _send_together(self, events: Sequence[Event]) -> None:
+        """Sends events without binary parts, many in a frame."""
+        for at in range(0, len(events), _MOST_EVENTS):
+            batch = events[at : at + _MOST_EVENTS]
+            try:
+                self._channel.send_together([to_wire(event)[0] for event in batch])
+            except StreamError:
+                for event in batch:
+                    self._send(event, ())
+
+    def _send_instead(self, event: Event, error: StreamError) -> None:
+        """Replaces a message that is too long, so that neither the driver nor the user's code waits for it forever."""
+        if isinstance(event, (Returned, Failed)):
+            from notebook_accel.launch.rank import exception_events  # a script needs it only if it fails
+
+            self.failed = True
+            self._channel.send(*to_wire(exception_events.too_long(event, error)))
+            return
+        with contextlib.suppress(Exception):
+            sys.stderr.write(f"notebook-accel: a {event.kind!r} message of this rank is left out: {error}\n")
+        if isinstance(event, InputRequested):
+            events.input_answers().put(Answer(None))

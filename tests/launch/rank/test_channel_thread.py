@@ -1,0 +1,126 @@
+"""The channel thread: the same for a rank that runs calls and for one that runs a script."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+
+import pytest
+
+from notebook_accel import events, report
+from notebook_accel.events import (
+    Event,
+    Exited,
+    Failed,
+    InputRequested,
+    Interrupt,
+    Phase,
+    PhaseChanged,
+    Raised,
+    Returned,
+    Stacks,
+    StacksRequested,
+    from_wire,
+    to_wire,
+)
+from notebook_accel.launch.rank.channel_thread import ChannelThread
+from notebook_accel.launch.wire.stream import Channel, pair
+
+NEVER = 3600.0
+
+
+class Other:
+    """The other end of a rank's channel, with what the rank's own end is handed."""
+
+    def __init__(self) -> None:
+        own, remote = map(Channel, pair())
+        self.channel = own
+        self.handed: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        """The requests that the thread does not answer itself; `None` for each time that it says that none follows."""
+        self.thread = ChannelThread(
+            remote,
+            heartbeat=NEVER,
+            pace=NEVER,
+            on_message=lambda request, message: self.handed.put(request),
+            on_close=lambda: self.handed.put(None),
+        )
+
+    def received(self, count: int) -> list[Event]:
+        """The next events: so many, and those that have come with the last."""
+        found: list[Event] = []
+        while len(found) < count:
+            messages = self.channel.receive(wait=True)
+            assert messages is not None
+            found += [from_wire(message.header, message.blobs) for message in messages]
+        return found
+
+    def kinds(self, count: int) -> list[str]:
+        return [event.kind for event in self.received(count)]
+
+
+@pytest.fixture
+def other() -> Iterator[Other]:
+    made = Other()
+    yield made
+    made.channel.close()
+    made.thread.close()
+
+
+@pytest.fixture
+def started(other: Other) -> Iterator[Other]:
+    other.thread.emit(PhaseChanged(Phase.RUNNING))
+    other.thread.start()
+    assert other.kinds(1) == ["phase"]  # with what was there first: nothing else is due from here on
+    yield other
+    other.thread.finish()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [Returned(), Failed([Raised("ValueError", "ValueError", [])], 0.0), Exited(code=3), InputRequested("", "> ")],
+    ids=lambda event: event.kind,
+)
+def test_the_progress_so_far_is_sent_before_the_end_and_before_a_question(started: Other, event: Event) -> None:
+    report(loss=0.5)
+    for each in (event, PhaseChanged(Phase.RUNNING)):
+        events.emit(each)
+    assert started.kinds(2)[:2] == ["metrics", event.kind]
+
+
+def test_all_that_was_emitted_is_sent_before_the_thread_ends(other: Other) -> None:
+    other.thread.start()
+    for number in range(100):
+        events.emit(PhaseChanged(Phase.RUNNING, str(number)))
+    other.thread.finish()
+    sent = other.received(100)
+    assert [event.detail for event in sent if isinstance(event, PhaseChanged)] == [str(each) for each in range(100)]
+    assert not events.has_sink()
+
+
+@pytest.mark.parametrize(("at_once", "kinds"), [(True, ["phase", "returned"]), (False, ["returned"])])
+def test_the_phases_of_a_short_call_are_left_out(other: Other, at_once: bool, kinds: list[str]) -> None:
+    other.thread.emit(PhaseChanged(Phase.RUNNING), at_once=at_once)
+    other.thread.emit(Returned(), at_once=False)
+    other.thread.flush()
+    assert other.kinds(len(kinds)) == kinds
+
+
+def test_it_answers_for_stacks_and_hands_on_what_else_is_requested(started: Other) -> None:
+    for request in (StacksRequested(7), Interrupt()):
+        started.channel.send(*to_wire(request))
+    (answer,) = started.received(1)
+    assert isinstance(answer, Stacks)
+    assert answer.number == 7
+    assert answer.threads[0].main
+    assert started.handed.get() == Interrupt()
+    started.channel.finish()
+    assert started.handed.get() is None
+
+
+@pytest.mark.timeout(20)
+def test_a_question_ends_and_the_script_goes_on_alone_when_the_other_end_is_gone(started: Other) -> None:
+    started.channel.close()
+    assert events.request_input("", "really? ") is None
+    started.thread.finish()
+    assert not events.has_sink()
+    assert not started.thread.failed
