@@ -20,6 +20,7 @@ from notebook_accel.cli.watch import script_process
 from notebook_accel.events import Event, Exited, Phase, PhaseChanged, Returned
 from notebook_accel.launch.rank import stdin
 from notebook_accel.launch.rank.channel_thread import ChannelThread
+from notebook_accel.launch.rank.memory import Memory
 from notebook_accel.launch.rank.patches import rich, tqdm, trainers
 from notebook_accel.launch.rank.patches.on_import import when_imported
 from notebook_accel.launch.system import libc
@@ -114,7 +115,8 @@ def main() -> None:
         raise
     finally:
         if channel_thread is not None:
-            channel_thread.emit(last)
+            for event in (*Memory(0).sample(time.monotonic()), last):  # a short script's memory was never sampled
+                channel_thread.emit(event)
             channel_thread.finish()
 
 
