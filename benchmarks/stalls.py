@@ -16,7 +16,6 @@ from notebook_accel import notebook_launcher
 def work(rounds, steps, batches):
     import threading, time, torch, torch.distributed as dist
     from notebook_accel import Accelerator, events, rank_local
-    from notebook_accel.events import emit as emitting
     from notebook_accel.launch.rank.collective_wait import WaitDetector
 
     accelerator = Accelerator(cpu=True)
@@ -25,7 +24,7 @@ def work(rounds, steps, batches):
     loader = torch.utils.data.DataLoader(torch.randn(batches), batch_size=1)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     x, one, look = torch.randn(64, 256), torch.ones(1), WaitDetector.sample
-    listeners = [rank_local.space()[name] for name in (emitting._SINK, emitting.METRICS_SINK)]
+    with_sink = {**rank_local.space()}
     ready = [torch.ones(1)] * batches
 
     def step():
@@ -41,11 +40,11 @@ def work(rounds, steps, batches):
 
     def counted(is_heard):
         from notebook_accel.train.data.loader_progress import with_progress
-        events.set_sink(*(listeners if is_heard else (None,)))
+        if not is_heard: events.set_sink(None)
         began = time.perf_counter()
         for _ in with_progress(loader, iter(ready)): pass
         spent = (time.perf_counter() - began) / batches
-        events.set_sink(*listeners)
+        rank_local.space().update(with_sink)
         return spent
 
     found = {name: [] for name in ("step", "step, no looks", "all_reduce", "all_reduce, no looks", "heard", "unheard")}
