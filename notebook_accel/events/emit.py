@@ -63,10 +63,10 @@ def request_input(output: str, prompt: str) -> str | None:
         output: What was written since the last request, to be shown above the prompt.
         prompt: The prompt.
     """
-    if not has_sink():
-        return None
     pending = input_answers()
     while not pending.empty():
         pending.get()  # the answer to an earlier request, which an interrupt ended before the answer came
+    if not has_sink():  # only now: whoever removes the sink answers after it, and that must not be thrown away
+        return None
     emit(InputRequested(output, prompt))
     return pending.get().text

@@ -87,8 +87,8 @@ class ChannelThread:
         """Starts the thread, for the user's code on the thread that calls this, and takes its events from then on."""
         self._main_ident = threading.get_ident()
         self._wait_detector = WaitDetector(self._main_ident)
-        self._thread.start()
         events.set_sink(self.emit, self._coalescer.add_metrics)
+        self._thread.start()  # which removes the sink as it ends, be it at once
 
     def emit(self, event: Event, fds: Sequence[int] = (), *, at_once: bool = True) -> None:
         """Queues an event.

@@ -118,9 +118,14 @@ def test_it_answers_for_stacks_and_hands_on_what_else_is_requested(started: Othe
 
 
 @pytest.mark.timeout(20)
-def test_a_question_ends_and_the_script_goes_on_alone_when_the_other_end_is_gone(started: Other) -> None:
-    started.channel.close()
+@pytest.mark.parametrize("when", ["before the start", "after the start"])
+def test_a_question_ends_and_the_script_goes_on_alone_when_the_other_end_is_gone(other: Other, when: str) -> None:
+    if when == "before the start":
+        other.channel.close()
+    other.thread.emit(PhaseChanged(Phase.RUNNING))
+    other.thread.start()
+    other.channel.close()
     assert events.request_input("", "really? ") is None
-    started.thread.finish()
+    other.thread.finish()
     assert not events.has_sink()
-    assert not started.thread.failed
+    assert not other.thread.failed
