@@ -22,6 +22,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from notebook_accel.launch.cluster.agent.rank_messages import RankMessages, coalesce, with_weight
+
 from notebook_accel.events import (
     Bar,
     Call,
@@ -38,7 +40,6 @@ from notebook_accel.events import (
     to_wire,
 )
 from notebook_accel.launch.cluster import connection, protocol
-from notebook_accel.launch.cluster.agent.rank_messages import RankMessages, coalesce, with_weight
 from notebook_accel.launch.cluster.versions import versions
 from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL

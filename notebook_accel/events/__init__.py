@@ -44,6 +44,7 @@ from notebook_accel.events.ranks import (
     Shown,
     Stacks,
     ThreadStack,
+    Written,
 )
 from notebook_accel.events.requests import Answer, Call, Disconnect, Interrupt, StacksRequested
 
@@ -81,6 +82,7 @@ __all__ = [
     "Stalled",
     "StopRequested",
     "ThreadStack",
+    "Written",
     "emit",
     "from_wire",
     "has_sink",

@@ -82,6 +82,17 @@ class Line(Event):
 
 
 @dataclass(frozen=True)
+class Written(Event):
+    """The rank, or a process that it has started, has written to its standard output or error."""
+
+    kind = "written"
+    stream: str
+    """`stdout` or `stderr`."""
+    data: Blobs = field(default=(), repr=False)
+    """The bytes, in any number of parts. They may end anywhere, also within a character."""
+
+
+@dataclass(frozen=True)
 class Heartbeat(Event):
     """The rank's process is alive and holds this much memory."""
 
@@ -149,6 +160,8 @@ class Exited(Event):
     """The peak resident memory of the process, in bytes."""
     lost: str = ""
     """The node it was on and why contact with it was lost; empty if it is known how the process ended."""
+    crash: str = ""
+    """The stacks of its threads that faulthandler wrote when the process crashed; empty if it did not."""
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ class Screen:
             self._job.apply(None, AttemptStarted(attempt))
         elsewhere = self._subject.world_size - self._subject.size
         self._output = Output([state.rank for state in self._job.ranks], self._label, front_end.current.write)
-        self._stack_requests = StackRequests(self._ranks, self._job, {})
+        self._stack_requests = StackRequests(self._ranks, self._job)
         self._stalls = StallWatch(self._job, _STALL_AFTER, elsewhere, self._stack_requests.request, time.monotonic())
 
     def _apply(self, rank: int, event: Event) -> None:

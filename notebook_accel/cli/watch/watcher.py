@@ -14,13 +14,13 @@ import selectors
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.cli.watch.watched_launch import LAUNCHER, WatchedLaunch
 from notebook_accel.errors import StreamError
-from notebook_accel.events import Answer, InputRequested, from_wire, to_wire
+from notebook_accel.events import Answer, Event, InputRequested, from_wire, to_wire
 from notebook_accel.launch.wire.stream import Channel
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Watcher:
         self._listener.listen(subject.size + 1)
         self._selector = selectors.DefaultSelector()
         self._register(self._listener, self._on_connection)
-        self.channels: dict[int, Channel] = {}
+        self._channels: dict[int, Channel] = {}
         """By local rank."""
         self._pids: dict[int, int] = {}
         self._pipes: dict[int, dict[int, str]] = {}
@@ -55,9 +55,15 @@ class Watcher:
         self._is_prompting = False
         self._is_over = False
 
-    def signal(self, rank: int, signum: int) -> None:
-        """Sends a signal to a rank."""
-        os.kill(self._pids[rank], signum)
+    def send(self, ranks: Collection[int], event: Event) -> None:
+        """Sends an event to ranks. One that has ended is left out."""
+        header, _ = to_wire(event)
+        for rank in ranks:
+            with contextlib.suppress(OSError, KeyError):
+                self._channels[rank].send(header)
+
+    def dump_stacks(self, ranks: Collection[int], number: int) -> None:
+        """Does nothing: a script has its own signal handlers, which are not to be replaced."""
 
     def run(self, over: int) -> None:
         """Shows the ranks until the other end of the pipe `over` is closed."""
@@ -131,9 +137,9 @@ class Watcher:
 
     def _add_rank(self, channel: Channel, who: Mapping[str, Any], fds: list[int]) -> None:
         rank = who["local_rank"]
-        if rank in self.channels:
+        if rank in self._channels:
             self._disconnect(rank)  # the process was this rank in an earlier attempt
-        self.channels[rank], self._pids[rank] = channel, who["pid"]
+        self._channels[rank], self._pids[rank] = channel, who["pid"]
         self._pipes[rank] = dict(zip(fds, who["streams"], strict=True))
         self._register(channel, partial(self._on_channel, rank))
         for fd, stream in self._pipes[rank].items():
@@ -146,7 +152,7 @@ class Watcher:
         self._screen.add_rank(rank, who)
 
     def _on_channel(self, rank: int) -> None:
-        channel = self.channels[rank]
+        channel = self._channels[rank]
         try:
             messages = channel.receive(wait=False)
             for message in messages or ():
@@ -156,7 +162,7 @@ class Watcher:
         if messages is None:
             self._selector.unregister(channel)
             channel.close()
-            del self.channels[rank]
+            del self._channels[rank]
 
     def _on_message(self, rank: int, header: Mapping[str, Any]) -> None:
         assert self._screen is not None
@@ -176,8 +182,7 @@ class Watcher:
         with contextlib.suppress(KeyboardInterrupt):
             answer = self._screen.ask(rank, event)
         self._is_prompting = False
-        with contextlib.suppress(OSError):  # it has ended in the meantime
-            self.channels[rank].send(to_wire(Answer(answer))[0])
+        self.send([rank], Answer(answer))
 
     def _on_output(self, rank: int, fd: int, stream: str) -> bool:
         """Reads output of a rank; returns whether there may be more."""
@@ -201,15 +206,15 @@ class Watcher:
 
     def _disconnect(self, rank: int) -> None:
         """Reads the last messages and output of a rank that has ended. Its children may still hold its pipes open."""
-        while rank in self.channels and self.channels[rank].has_data():
+        while rank in self._channels and self._channels[rank].has_data():
             self._on_channel(rank)
         self._drain(rank)
         for fd in self._pipes.pop(rank):
             self._selector.unregister(fd)
             os.close(fd)
-        if rank in self.channels:
-            self._selector.unregister(self.channels[rank])
-            self.channels.pop(rank).close()
+        if rank in self._channels:
+            self._selector.unregister(self._channels[rank])
+            self._channels.pop(rank).close()
 
     def _show_requests(self) -> None:
         if self._screen is None:

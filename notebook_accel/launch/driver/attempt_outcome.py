@@ -22,8 +22,6 @@ class AttemptOutcome:
     """The result of an attempt, or of one call on persistent ranks."""
 
     ending: Ending
-    stacks: list[str]
-    """The contents of each rank's stacks file, to which faulthandler writes at a crash."""
     stacks_at_timeout: StacksByRank
     """The ranks' stacks when the timeout passed."""
     oom_killed: bool

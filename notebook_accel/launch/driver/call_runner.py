@@ -7,14 +7,13 @@ checks the timers of the timeout, of stalls (`stall_watch.py`) and of the escala
 from __future__ import annotations
 
 import json
-import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from notebook_accel.errors import StreamError
 from notebook_accel.events import (
+    Answer,
     Bar,
     Event,
     Exited,
@@ -26,13 +25,12 @@ from notebook_accel.events import (
     Shown,
     Stacks,
     StopRequested,
-    from_wire,
+    Written,
 )
 from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
 from notebook_accel.launch.driver.escalation import Shutdown
-from notebook_accel.launch.driver.event_loop import EventLoop
 from notebook_accel.launch.driver.group import RankGroup
-from notebook_accel.launch.driver.pipes import Pipes
+from notebook_accel.launch.driver.output_lines import OutputLines
 from notebook_accel.launch.driver.request_stacks import StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, StopPolicy, StopReason, StopRequests, raise_on_sigint
@@ -43,7 +41,6 @@ from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.payload import Payload
-from notebook_accel.launch.wire.stream import Message
 
 _TIMER_INTERVAL = 0.1
 """Seconds between two checks of the timers, at most."""
@@ -90,10 +87,10 @@ class CallRunner:
         self._output = output
         self._requests = requests
         self._deadline = deadline
-        self._event_loop = EventLoop()
-        self._pipes = Pipes(group, job, output, self._event_loop, self._apply)
+        self._event_loop = group.loop
+        self._lines = OutputLines(job, output, self._apply)
         self._stacks_at_timeout: StacksByRank = {}
-        self._stack_requests = StackRequests(self._ranks, job, group.stacks)
+        self._stack_requests = StackRequests(self._ranks, job)
         self._stall_watch = StallWatch(job, stall_after, remote_ranks, self._stack_requests.request, time.monotonic())
         self._next_stall_check = 0.0
         self._shutdown = Shutdown(group, job, policy, self._members)
@@ -111,24 +108,24 @@ class CallRunner:
         Raises:
             LaunchError: The ranks could not be started.
         """
+        self._event_loop.register(self._requests, self._on_request)
+        self._job.runner.request_stacks = self._stack_requests.request
         try:
-            for rank in self._members:
-                self._group.call(rank, payload)
-            # The ranks start to work on it while this process sets up its event loop.
-            self._register_sources()
-            self._job.runner.request_stacks = self._stack_requests.request
-            while not self._is_finished():
-                self._event_loop.run_once(self._time_to_next_timer())
-                self._check_timers()
-                self._refresh()
-            self._drain_pipes()
+            with self._group.calling(self._members, payload, self._on_event):
+                while not self._is_finished():
+                    self._event_loop.run_once(self._time_to_next_timer())
+                    self._check_timers()
+                    self._refresh()
+            for rank, state in self._member_states():
+                if not state.exited:
+                    self._lines.flush(rank)
             ending = self._ending()
             if ending is Ending.RETURNED and self._policy.ranks_exit:
                 self._ranks.expect_ends()
-            stacks = [self._group.read_stacks(rank) for rank in range(len(self._job.ranks))]
             oom_killed = ending is Ending.FAILED and self._group.oom_killed()
-            return AttemptOutcome(ending, stacks, self._stacks_at_timeout, oom_killed, self._shutdown.escalated)
+            return AttemptOutcome(ending, self._stacks_at_timeout, oom_killed, self._shutdown.escalated)
         finally:
+            self._event_loop.unregister(self._requests)
             self._job.runner.request_stacks = no_stacks
             self._stack_requests.close()
             self._output.show(time.monotonic(), all_of_it=True)
@@ -139,13 +136,6 @@ class CallRunner:
 
     def _is_finished(self) -> bool:
         return self._shutdown.given_up or not self._unfinished
-
-    def _drain_pipes(self) -> None:
-        """Reads what ranks wrote before they answered: a pipe and a channel are not ordered relative to each other."""
-        for rank, state in self._member_states():
-            if not state.exited:
-                self._pipes.drain(rank)
-                self._pipes.flush(rank)
 
     def _refresh(self) -> None:
         now = time.monotonic()
@@ -164,90 +154,45 @@ class CallRunner:
 
     # What the event loop calls
 
-    def _register_sources(self) -> None:
-        self._event_loop.register(self._ranks, self._on_exits)
-        self._event_loop.register(self._requests, self._on_request)
-        for rank in self._members:
-            self._event_loop.register_throttled(self._ranks.channels[rank], partial(self._on_channel, rank))
-            self._pipes.register(rank)
-            for event in self._group.last_events(rank):
-                self._job.apply(rank, event)
-
-    def _on_exits(self) -> None:
-        for rank, exited in self._group.new_exits():
-            self._on_exit(rank, exited)
-        self._release_ranks()
+    def _on_event(self, rank: int, event: Event) -> None:
+        if isinstance(event, (Bar, Metrics)):
+            self._apply(rank, event)
+        elif isinstance(event, Written):
+            self._lines.add(rank, event)
+        elif isinstance(event, Exited):
+            self._on_exit(rank, event)
+        elif isinstance(event, Stacks):
+            self._stack_requests.on_reply(rank, event)
+        elif isinstance(event, (Shown, InputRequested)):
+            self._apply(rank, event)
+            self._show_or_prompt(rank, event)
+        else:
+            self._apply(rank, _with_cell_name(event))
+            self._shutdown.on_event(rank, event)
+            if isinstance(event, Failed):
+                self._on_failure(StopReason.FAILURE)
+            if isinstance(event, (Returned, Failed)):
+                self._on_answer(rank)
 
     def _on_exit(self, rank: int, exited: Exited) -> None:
         if self._job.ranks[rank].exited:
             return  # it has reported its exit itself
-        self._drain(rank)
+        if rank in self._members:
+            self._lines.flush(rank)
         self._job.apply(rank, exited)
         self._unanswered.discard(rank)
         self._unfinished.discard(rank)
         if not self._job.ranks[rank].answered:
             self._on_failure(StopReason.DEATH)
-
-    def _drain(self, rank: int) -> None:
-        """Reads the last messages and output of a rank that has exited."""
-        channel = self._ranks.channels[rank]
-        while channel.is_open and channel.has_data():
-            self._on_channel(rank)
-        self._pipes.drain(rank)
-        self._pipes.unregister(rank)
-        self._event_loop.unregister(channel)
-        self._pipes.flush(rank)
-
-    def _on_channel(self, rank: int) -> bool:
-        """Handles what has arrived; returns whether that was only progress, so that the next read may be throttled."""
-        channel = self._ranks.channels[rank]
-        is_progress = True
-        try:
-            messages = channel.receive(wait=False)
-            for message in messages or ():
-                is_progress &= self._on_message(rank, message)
-        except StreamError:
-            # Something else has written to the rank's socket, so the rank's messages can no longer be decoded.
-            self._ranks.signal(rank, signal.SIGKILL)
-            messages = None
-        if messages is None:
-            self._event_loop.unregister(channel)
-        return is_progress and bool(messages) and not channel.is_torn
-
-    def _on_message(self, rank: int, message: Message) -> bool:
-        """Handles a message; returns whether it is only progress."""
-        event = from_wire(message.header, message.blobs)
-        if isinstance(event, (Bar, Metrics)):
-            self._apply(rank, event)
-            return True
-        self._on_event(rank, event, message)
-        return False
-
-    def _on_event(self, rank: int, event: Event, message: Message) -> None:
-        if isinstance(event, Exited):
-            self._on_exit(rank, event)
-            return
-        if isinstance(event, Stacks):
-            self._stack_requests.on_reply(rank, event)
-            return
-        self._group.on_event(rank, event, message.fds)
-        self._apply(rank, _with_cell_name(event))
-        self._shutdown.on_event(rank, event)
-        if isinstance(event, (Shown, InputRequested)):
-            self._show_or_prompt(rank, event)
-        if isinstance(event, Failed):
-            self._on_failure(StopReason.FAILURE)
-        if isinstance(event, (Returned, Failed)):
-            self._on_answer(rank)
+        self._release_ranks()
 
     def _show_or_prompt(self, rank: int, event: Shown | InputRequested) -> None:
         """Shows rich output, or asks for input, in its order within the rank's output."""
         if isinstance(event, Shown):
-            self._pipes.interpose(rank, partial(_show, event) if event.bundle else None)
+            self._lines.interpose(rank, partial(_show, event) if event.bundle else None)
         else:
-            self._pipes.drain(rank)
             self._output.show(time.monotonic(), all_of_it=True)
-            self._group.send_input(rank, self._prompt_user(event))
+            self._ranks.send([rank], Answer(self._prompt_user(event)))
 
     def _prompt_user(self, request: InputRequested) -> str | None:
         try:
@@ -271,8 +216,7 @@ class CallRunner:
         Otherwise, a rank that returns right after the rendezvous would be gone before the others have connected to it.
         """
         if self._shutdown.reason is not None or not self._unanswered:
-            for rank in self._answered:
-                self._ranks.channels[rank].finish()
+            self._ranks.finish(self._answered)
             self._answered.clear()
 
     def _apply(self, rank: int, event: Event) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator, Sequence
 
-from notebook_accel.events import Event, Phase, PhaseChanged, Signalled
+from notebook_accel.events import Disconnect, Event, Phase, PhaseChanged, Signalled
 from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.stop_policy import GRACE, Steps, StopAction, StopPolicy, StopReason
 from notebook_accel.launch.job.job import Job
@@ -123,7 +123,7 @@ class Shutdown:
         self.escalated = True
         self.given_up = step is StopAction.GIVE_UP
         if step is StopAction.DISCONNECT:
-            self._group.disconnect()
+            self._group.ranks.send(range(self._group.size), Disconnect())
         if not isinstance(step, signal.Signals):
             return
         for rank, state in self._unfinished():

@@ -156,9 +156,7 @@ class Launch:
             job.finish(Status.INTERRUPTED, error=_interrupted(job))
 
     def _error(self, attempt: AttemptOutcome) -> Exception:
-        return rank_error.error(
-            self.job.ranks, attempt.stacks, oom_killed=attempt.oom_killed, world_size=self._plan.world_size
-        )
+        return rank_error.error(self.job.ranks, oom_killed=attempt.oom_killed, world_size=self._plan.world_size)
 
 
 def _interrupted(job: Job) -> KeyboardInterrupt:

@@ -14,12 +14,12 @@ from typing import IO, Any
 
 from notebook_accel import errors
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch.engines.contract import GroupSpec, NodeInfo
-from notebook_accel.launch.engines.server_ranks import ServerRanks
+from notebook_accel.launch.engines.cluster_ranks import ClusterRanks
+from notebook_accel.launch.engines.contract import GroupSpec, Listener, NodeInfo, Ranks
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system import installed, open_file_limit, processes
+from notebook_accel.launch.system import installed, processes
 from notebook_accel.launch.system.node_environment import shared_environment
-from notebook_accel.launch.wire.constants import DESCRIPTORS
+from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel, pair
 
 _ENTRY = "notebook_accel.launch.cluster.bridge.main:main"
@@ -104,16 +104,12 @@ class ClusterEngine:
             self.close()  # the next one reads the environment anew
         return found
 
-    def start(self, spec: GroupSpec) -> ServerRanks:
+    def start(self, spec: GroupSpec, loop: EventLoop, listener: Listener) -> Ranks:
         self.nodes()  # joins the cluster if necessary
-        open_file_limit.raise_limit(
-            DESCRIPTORS * spec.size
-        )  # the bridge needs as many files, and inherits this process's hard limit
         own_end, bridge_end = pair()
         with bridge_end:
-            self._send({"op": "environment", "env": dict(spec.environments[0])})
             bridge = self._send({"op": "group"}, [bridge_end.fileno()])
-        return _ClusterRanks(bridge, Channel(own_end), spec)
+        return ClusterRanks(bridge, Channel(own_end), spec, own(os.getcwd(), sys.path), loop, listener)
 
     def close(self) -> None:
         with self._lock:
@@ -170,20 +166,6 @@ class Bridge:
         self.control.close()
         self._log.close()
         threading.Thread(target=self.process.wait, name="notebook-accel-reaper", daemon=True).start()
-
-
-class _ClusterRanks(ServerRanks):
-    """One group on a cluster. The bridge speaks the protocol of a fork server."""
-
-    def _send_rendezvous(self, spec: GroupSpec) -> None:
-        assert spec.node_request is not None
-        order = {
-            "op": "meet",
-            "size": spec.size,
-            "node_request": vars(spec.node_request),
-            "folders": own(os.getcwd(), sys.path),
-        }
-        self._group.send(order)
 
 
 def own(cwd: str, path: Sequence[str]) -> list[str]:

@@ -7,11 +7,13 @@ A new engine is a file in this folder that implements both protocols, and a row 
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from notebook_accel.events import Exited
+from notebook_accel.errors import LaunchError
+from notebook_accel.events import Event
+from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel
 
@@ -106,32 +108,49 @@ class GroupSpec:
         return len(self.environments)
 
 
+class Listener(Protocol):
+    """What a group of ranks reports to, on the thread that runs the event loop."""
+
+    def on_event(self, rank: int, event: Event) -> None:
+        """Handles an event of a rank."""
+
+    def on_failure(self, error: LaunchError) -> None:
+        """Handles that the ranks could not be started, or that what starts them has ended. No event follows."""
+
+
 class Ranks(Protocol):
-    """The started ranks of one group, numbered from 0 on this node."""
+    """The started ranks of one group, numbered from 0 on this node.
 
-    @property
-    def channels(self) -> Sequence[Channel]:
-        """A rank sends events on its channel; finishing the channel tells the rank that no further call comes."""
+    Their events arrive while the event loop runs, those of each rank in order: what it wrote comes as `Written`, before
+    its next answer, display or request for input. The last event of each rank is `Exited`; a rank that exits by itself
+    may announce that, so there may be two.
+    """
 
-    @property
-    def outputs(self) -> Sequence[tuple[int, int]]:
-        """Descriptors to read each rank's standard output and error from; empty if they are the kernel's own."""
+    def call(self, ranks: Collection[int], payload: Payload) -> None:
+        """Sends a call to ranks."""
 
-    def fileno(self) -> int:
-        """Becomes readable when `new_exits` has something to return."""
+    def send(self, ranks: Collection[int], event: Event) -> None:
+        """Sends an event of `events/requests.py` to ranks. One that has exited is left out."""
 
-    def new_exits(self) -> list[tuple[int, Exited]]:
-        """The ranks that have exited since the last call. Does not block.
-
-        Raises:
-            LaunchError: The ranks could not be started.
-        """
-
-    def call(self, rank: int, payload: Payload) -> None:
-        """Sends a call to a rank."""
+    def finish(self, ranks: Collection[int]) -> None:
+        """Tells ranks that no further call follows, so that they exit after their last."""
 
     def signal(self, rank: int, signum: int) -> None:
         """Sends a signal to a rank that has not exited; SIGKILL also ends the processes that the rank has started."""
+
+    def dump_stacks(self, ranks: Collection[int], number: int) -> None:
+        """Has ranks that don't reply to `StacksRequested` write their stacks by a signal, which needs no GIL.
+
+        Args:
+            ranks: The ranks. One that is no process of its own can't do that.
+            number: Of the request. The event `Stacks` that follows carries it.
+        """
+
+    def pause(self, rank: int) -> None:
+        """Holds back a rank's events, except its exit, so that a rank that writes much has to wait."""
+
+    def resume(self, rank: int) -> None:
+        """Undoes `pause`."""
 
     def close_store(self) -> None:
         """Closes the store, so that ranks that wait there for one that has exited get an error. Only while stopping."""
@@ -140,7 +159,7 @@ class Ranks(Protocol):
         """Lets ranks that have all returned exit by themselves, even after `close`, which kills the others."""
 
     def close(self) -> None:
-        """Kills the remaining ranks and frees all resources."""
+        """Kills the remaining ranks and frees all resources. No event follows."""
 
 
 class Engine(Protocol):
@@ -188,8 +207,13 @@ class Engine(Protocol):
     def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
         """Takes over the value that `hand_over` returned in another process. This process has started nothing yet."""
 
-    def start(self, spec: GroupSpec) -> Ranks:
+    def start(self, spec: GroupSpec, loop: EventLoop, listener: Listener) -> Ranks:
         """Starts ranks, without waiting until they are ready.
+
+        Args:
+            spec: The ranks.
+            loop: Runs on the thread that uses the ranks.
+            listener: Is called by the loop.
 
         Raises:
             LaunchError: They cannot be started.

@@ -9,10 +9,12 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch.engines.contract import GroupSpec
+from notebook_accel.launch.engines.contract import GroupSpec, Listener, Ranks
 from notebook_accel.launch.engines.server_connection import Server, load_time
+from notebook_accel.launch.engines.server_group import ServerGroup
 from notebook_accel.launch.engines.server_ranks import ServerRanks
 from notebook_accel.launch.system import open_file_limit
+from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel, pair
 
 
@@ -70,11 +72,11 @@ class ServerEngine:
         log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the server
         self.server = Server(control, log, load_time(environment))
 
-    def start(self, spec: GroupSpec) -> ServerRanks:
-        return ServerRanks(*self._open_group(spec), spec)
+    def start(self, spec: GroupSpec, loop: EventLoop, listener: Listener) -> Ranks:
+        return ServerRanks(self._open_group(spec, spec.size), spec, loop, listener)
 
-    def _open_group(self, spec: GroupSpec) -> tuple[Server, Channel]:
-        """Opens a group on the server, for ranks with this environment."""
+    def _open_group(self, spec: GroupSpec, size: int) -> ServerGroup:
+        """Opens a group of so many processes on the server, for ranks with this environment."""
         open_file_limit.raise_limit(4 * spec.size)
         with self._lock:
             server = self._current(spec.environments[0])
@@ -89,7 +91,7 @@ class ServerEngine:
                     server.control.send({"op": "group"}, fds=[server_end.fileno()])
             finally:
                 server_end.close()
-        return server, Channel(own_end)
+        return ServerGroup(server, Channel(own_end), spec, size)
 
     def close(self) -> None:
         with self._lock:

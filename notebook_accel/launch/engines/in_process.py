@@ -6,7 +6,6 @@ environment and output, and cannot be killed; an interrupt is raised in it betwe
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import os
 import select
@@ -14,14 +13,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Exited
-from notebook_accel.launch.engines.contract import GroupSpec
+from notebook_accel.launch.engines.contract import GroupSpec, Listener
+from notebook_accel.launch.engines.local_ranks import LocalRanks
 from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.server.store import host
 from notebook_accel.launch.system.process_setup import set_environment
+from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel, pair
 
@@ -54,47 +55,35 @@ class InProcessEngine:
     def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
         raise NotImplementedError
 
-    def start(self, spec: GroupSpec) -> InProcessRanks:
+    def start(self, spec: GroupSpec, loop: EventLoop, listener: Listener) -> InProcessRanks:
         if spec.size > 1 or spec.rendezvous.num_nodes > 1:
             if spec.rendezvous.listener is not None:
                 spec.rendezvous.listener.close()
             raise LaunchError("the inprocess engine runs a single rank: pass num_processes=1, or choose another engine")
-        return InProcessRanks(spec)
+        return InProcessRanks(spec, loop, listener)
 
     def close(self) -> None:
         pass
 
 
-class InProcessRanks:
+class InProcessRanks(LocalRanks):
     """The one rank, on its thread."""
 
-    def __init__(self, spec: GroupSpec) -> None:
+    def __init__(self, spec: GroupSpec, loop: EventLoop, listener: Listener) -> None:
+        super().__init__(loop, listener)
         own_end, rank_end = pair()
-        self.channels = [Channel(own_end)]
-        self.outputs: list[tuple[int, int]] = []
         self._exit_receiver, self._exit_sender = pair()
-        self._exit_receiver.setblocking(False)
         self._environment = dict(spec.environments[0])
         self._rendezvous = spec.rendezvous
         self._rank = Rank(Channel(rank_end), spec.heartbeat, isolated=False)
+        self._add(Channel(own_end), {})  # the rank writes to the notebook's own output
+        loop.register(self._exit_receiver, self._on_thread_end)
         self._thread = self._start_thread(self._serve, "rank")
         self._start_thread(self._host_store, "store")
 
-    def fileno(self) -> int:
-        return self._exit_receiver.fileno()
-
-    def new_exits(self) -> list[tuple[int, Exited]]:
-        try:
-            ended = self._exit_receiver.recv(1)
-        except BlockingIOError:
-            return []
-        if not ended:  # the other end is closed: the exit was reported before
-            return []
-        return [(0, Exited(code=int(self._rank.failed), at=time.time()))]
-
-    def call(self, rank: int, payload: Payload) -> None:
-        assert payload.unpacked is not None
-        held = payload.unpacked
+    def call(self, ranks: Collection[int], packed: Payload) -> None:
+        assert packed.unpacked is not None
+        held = packed.unpacked
         self._rank.submit(lambda: held)
 
     def signal(self, rank: int, signum: int) -> None:
@@ -115,8 +104,13 @@ class InProcessRanks:
     def close(self) -> None:
         self._rank.is_wanted = False
         self.signal(0, signal.SIGINT)
-        self.channels[0].close()
+        self._loop.unregister(self._exit_receiver)
         self._exit_receiver.close()
+        super().close()
+
+    def _on_thread_end(self) -> None:
+        self._loop.unregister(self._exit_receiver)
+        self._on_exit(0, Exited(code=int(self._rank.failed), at=time.time()))
 
     @staticmethod
     def _start_thread(work: Callable[[], None], name: str) -> threading.Thread:
@@ -144,8 +138,6 @@ class InProcessRanks:
             self._report_exit()
 
     def _report_exit(self) -> None:
-        with contextlib.suppress(OSError):  # `close` was called first
-            self._exit_sender.send(b".")
         self._exit_sender.close()
         self._rank.close()
 

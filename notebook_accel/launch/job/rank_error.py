@@ -26,21 +26,18 @@ _LINKS = {
 }
 
 
-def error(
-    states: Sequence[RankState], stacks: Sequence[str], *, oom_killed: bool, world_size: int | None = None
-) -> RankError:
+def error(states: Sequence[RankState], *, oom_killed: bool, world_size: int | None = None) -> RankError:
     """The error for a group in which at least one rank failed.
 
     Args:
         states: Every rank of the group.
-        stacks: The text of each rank's stacks file.
         oom_killed: Whether the system killed a process for lack of memory while the group ran.
         world_size: The number of ranks on all nodes; by default those given, if they begin with rank 0.
     """
     found = [state for state in states if _has_failed(state)]
     found.sort(key=_order)
     spread = len({state.host for state in states if state.host}) > 1
-    described = [(state, _describe(state, stacks[states.index(state)], oom_killed)) for state in found]
+    described = [(state, _describe(state, oom_killed)) for state in found]
     failures = _merge_alike(
         [
             (state, replace(each, hosts=(state.host,)) if spread and state.host and not _is_lost(state) else each)
@@ -130,11 +127,11 @@ def _order(state: RankState) -> tuple[int, float, int]:
     return 0 if state.exited.lost else 1, state.exited.at - _DEATH_REPORT_DELAY, state.rank
 
 
-def _describe(state: RankState, stack: str, oom_killed: bool) -> RankFailure:
+def _describe(state: RankState, oom_killed: bool) -> RankFailure:
     if state.failed is not None:
         return _raised(state, state.failed)
     assert state.exited is not None
-    return _died(state, state.exited, stack, oom_killed)
+    return _died(state, state.exited, oom_killed)
 
 
 def _raised(state: RankState, failed: Failed) -> RankFailure:
@@ -152,7 +149,7 @@ def _raised(state: RankState, failed: Failed) -> RankFailure:
     return RankFailure((state.rank,), summary, _format_chain(failed.chain), _unpickle(failed))
 
 
-def _died(state: RankState, exited: Exited, stack: str, oom_killed: bool) -> RankFailure:
+def _died(state: RankState, exited: Exited, oom_killed: bool) -> RankFailure:
     if exited.lost:
         return RankFailure((state.rank,), f"was lost with machine {exited.lost}")
     memory = f"It held {size(state.resident)} at last" if state.resident else "It had just started"
@@ -171,8 +168,9 @@ def _died(state: RankState, exited: Exited, stack: str, oom_killed: bool) -> Ran
         elif exited.signal == signal.SIGABRT:
             summary += ": C code has aborted; see its last lines of output"
     detail = f"{memory}."
-    if "Fatal Python error" in stack:
-        detail = f"It was here:\n{format_stack(stack[stack.index('Fatal Python error') :])}\n{detail}"
+    if "Fatal Python error" in exited.crash:
+        stack = exited.crash[exited.crash.index("Fatal Python error") :]
+        detail = f"It was here:\n{format_stack(stack)}\n{detail}"
     return RankFailure((state.rank,), summary, detail)
 
 

@@ -60,7 +60,7 @@ def _error(job: Job, ended: JobEnded, record: Record) -> Exception:
         return raised
     states = _with_exceptions(job, record)
     if any(state.phase is Phase.FAILED for state in states):
-        again = rank_error.error(states, [""] * len(states), oom_killed=False, world_size=job.world_size)
+        again = rank_error.error(states, oom_killed=False, world_size=job.world_size)
         raised.failures, raised.__cause__ = again.failures, again.__cause__
     return raised
 

@@ -11,11 +11,6 @@ STACKS_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUS
 Only for a rank that does not answer a request (see `rank/stack_sampler.py`). The rank's second thread takes the signal,
 so that no system call of the user's code is interrupted."""
 
-
-DESCRIPTORS = 6
-"""File descriptors per rank: two of its channel, two pipes, its stacks file, and one in transit to the kernel."""
-
-
 REPORT_INTERVAL = 0.1
 """Seconds between two reports of a rank's bars and metrics."""
 _RANKS_AT_FULL_RATE = 10

@@ -211,8 +211,7 @@ class PersistentRanks:
             job.finish(Status.INTERRUPTED, error=error)
         else:
             states = [job.ranks[rank] for rank in members]
-            stacks = [attempt.stacks[rank] for rank in members]
-            raised = rank_error.error(states, stacks, oom_killed=attempt.oom_killed, world_size=self.size)
+            raised = rank_error.error(states, oom_killed=attempt.oom_killed, world_size=self.size)
             raised.args = (f"{raised}{self._losses_text()}",)
             job.finish(Status.FAILED, error=raised)
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from notebook_accel.launch.cluster.bridge.relayed_rank import RelayedRank
+from notebook_accel.launch.cluster.select_once import select_once
 
 from notebook_accel.events import Exited, Line, from_wire, to_wire
 from notebook_accel.launch.cluster.agent import rank_messages
 from notebook_accel.launch.cluster.agent.local_group import LocalGroup
-from notebook_accel.launch.cluster.bridge.relayed_rank import RelayedRank
 from notebook_accel.launch.cluster.protocol import Frame
-from notebook_accel.launch.cluster.select_once import select_once
 from notebook_accel.launch.engines.contract import Rendezvous
 from notebook_accel.launch.wire.stream import Channel, Decoder, Message
 

@@ -9,17 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from notebook_accel.launch.cluster.agent.rank_messages import RankMessages, with_weight
+from notebook_accel.launch.cluster.bridge.outbox import Outlet
+from notebook_accel.launch.cluster.select_once import select_once
 
 from notebook_accel.config import LaunchConfig
 from notebook_accel.events import Bar, Event, Hello, Line, Metrics, Returned, from_wire, to_wire
 from notebook_accel.launch.cluster import shared_folders
 from notebook_accel.launch.cluster.agent import rank_messages
 from notebook_accel.launch.cluster.agent.backlog import Backlog
-from notebook_accel.launch.cluster.agent.rank_messages import RankMessages, with_weight
 from notebook_accel.launch.cluster.agent_launcher import ClusterError
-from notebook_accel.launch.cluster.bridge.outbox import Outlet
 from notebook_accel.launch.cluster.protocol import Frame
-from notebook_accel.launch.cluster.select_once import select_once
 from notebook_accel.launch.cluster.shared_folders import Folders, SentFolders
 from notebook_accel.launch.engines import cluster_engine
 from notebook_accel.launch.engines.contract import NodeInfo

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import os
-import selectors
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from notebook_accel.config import LaunchConfig
-from notebook_accel.events import Event, Exited, Failed, Heartbeat, Hello, Phase, PhaseChanged, Returned, from_wire
+from notebook_accel.errors import LaunchError
+from notebook_accel.events import (
+    Event,
+    Exited,
+    Failed,
+    Heartbeat,
+    Hello,
+    Phase,
+    PhaseChanged,
+    Returned,
+    Written,
+)
 from notebook_accel.launch.engines.contract import Engine, GroupSpec, Rendezvous
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.wire import payload
+from notebook_accel.launch.wire.event_loop import EventLoop
 
 PATIENCE = 100.0
 """Seconds, fewer than a test may take: what is waited for comes, however busy the machine is."""
@@ -56,21 +67,14 @@ class Group:
         self.output: dict[tuple[int, str], bytes] = {
             (rank, name): b"" for rank in range(size) for name in ("out", "err")
         }
-        self._stacks: dict[int, int] = {}
         self._payloads: list[payload.Payload] = []
+        self._loop = EventLoop()
         try:
-            self.ranks = engine.start(self.spec)
+            self.ranks = engine.start(self.spec, self._loop, self)
         except BaseException:
             if rendezvous.listener is not None:
                 rendezvous.listener.close()
             raise
-        self._selector = selectors.DefaultSelector()
-        self._hear(self.ranks.fileno(), self._on_changes)
-        for rank in range(size):
-            self._hear(self.ranks.channels[rank].fileno(), lambda rank=rank: self._on_channel(rank))
-        for rank, pipes in enumerate(self.ranks.outputs):
-            for fd, name in zip(pipes, ("out", "err"), strict=True):
-                self._hear(fd, lambda fd=fd, key=(rank, name): self._on_output(fd, key))
 
     @property
     def size(self) -> int:
@@ -83,13 +87,9 @@ class Group:
         self.close()
 
     def close(self) -> None:
-        self._selector.close()
         self.ranks.close()
         for packed in self._payloads:
             packed.close()
-        for fd in self._stacks.values():
-            os.close(fd)
-        self._stacks.clear()
         self._payloads.clear()
 
     # What it is told
@@ -97,13 +97,11 @@ class Group:
     def call(self, function: Callable[..., Any], *args: Any) -> None:
         make = payload.pack if self.engine.isolated else payload.wrap_in_process
         self._payloads.append(make(function, args, {}))
-        for rank in range(self.size):
-            self.ranks.call(rank, self._payloads[-1])
+        self.ranks.call(range(self.size), self._payloads[-1])
 
     def finish(self) -> None:
         """No further call comes."""
-        for channel in self.ranks.channels:
-            channel.finish()
+        self.ranks.finish(range(self.size))
 
     def run(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Calls a function on all ranks, and waits until all have ended; returns what they returned."""
@@ -118,8 +116,7 @@ class Group:
         while not condition():
             left = deadline - time.monotonic()
             assert left > 0, f"not within {seconds} s; so far {self.events}, {self.exits}, {self.output}"
-            for key, _ in self._selector.select(left):
-                key.data()
+            self._loop.run_once(left)
 
     def end(self) -> None:
         """Waits until all ranks have come to the end of their calls, lets them go, and waits until they have gone."""
@@ -132,18 +129,10 @@ class Group:
 
     def wait_for_exits(self) -> None:
         self.wait_for(lambda: len(self.exits) == self.size)
-        for rank in range(self.size):
-            channel = self.ranks.channels[rank]
-            while channel.is_open and channel.has_data():
-                self._on_channel(rank)
-        self.read_output()
 
-    def read_output(self) -> None:
-        """Takes all that ranks have written by now."""
-        for rank in range(self.size):
-            for fd, name in zip(self.ranks.outputs[rank] if self.ranks.outputs else (), ("out", "err"), strict=False):
-                while self._on_output(fd, (rank, name)):
-                    pass
+    def turn(self) -> bool:
+        """Takes what there is, without waiting; returns whether there was anything."""
+        return self._loop.run_once(0)
 
     def wait_for_hello(self) -> list[int]:
         """Waits until all ranks are there; returns their processes."""
@@ -181,43 +170,19 @@ class Group:
             if not isinstance(event, (Heartbeat, Exited))
         ]
 
-    def stacks(self, rank: int = 0) -> str:
-        return os.pread(self._stacks[rank], 2**20, 0).decode()
+    # As a listener
 
-    def _hear(self, fd: int, heard: Callable[[], object]) -> None:
-        self._selector.register(fd, selectors.EVENT_READ, heard)
+    def on_event(self, rank: int, event: Event) -> None:
+        if isinstance(event, Written):
+            self.output[rank, {"stdout": "out", "stderr": "err"}[event.stream]] += b"".join(event.data)
+            return
+        if isinstance(event, Exited):
+            assert len(self.of(rank, Exited)) < 2  # it may announce it, before its parent tells of it
+            self.exits[rank] = event
+        self.events[rank].append(event)
 
-    def _on_changes(self) -> None:
-        for rank, exited in self.ranks.new_exits():
-            assert rank not in self.exits
-            self.exits[rank] = exited
-        if len(self.exits) == self.size:
-            self._selector.unregister(self.ranks.fileno())
-
-    def _on_channel(self, rank: int) -> None:
-        channel = self.ranks.channels[rank]
-        messages = channel.receive(wait=False)
-        if messages is None:
-            self._forget(channel.fileno())
-        for message in messages or ():
-            event = from_wire(message.header, message.blobs)
-            if isinstance(event, Hello) and message.fds:
-                self._stacks[rank] = message.fds[0]
-            self.events[rank].append(event)
-
-    def _on_output(self, fd: int, key: tuple[int, str]) -> bool:
-        try:
-            data = os.read(fd, 2**20)
-        except BlockingIOError:
-            return False
-        self.output[key] += data
-        if not data:
-            self._forget(fd)
-        return bool(data)
-
-    def _forget(self, fd: int) -> None:
-        if fd in self._selector.get_map():
-            self._selector.unregister(fd)
+    def on_failure(self, error: LaunchError) -> None:
+        raise error
 
 
 def run(engine: Engine, function: Callable[..., Any], *args: Any, size: int = 1, **options: Any) -> list[Any]:

@@ -23,11 +23,9 @@ from notebook_accel.events import (
     Returned,
     Stacks,
     StacksRequested,
-    to_wire,
 )
 from notebook_accel.launch import engines
 from notebook_accel.launch.engines.contract import Engine
-from notebook_accel.launch.wire.constants import STACKS_SIGNAL
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
 from tests.launch.own_processes import alive, descriptors, outlive, wait_until
@@ -217,8 +215,8 @@ def test_a_crash_leaves_its_stack(isolated: Engine) -> None:
         group.call(calls.crash)
         group.end()
         assert group.exits[0].signal == signal.SIGSEGV
-        assert "Fatal Python error: Segmentation fault" in group.stacks()
-        assert "in crash" in group.stacks()
+        assert "Fatal Python error: Segmentation fault" in group.exits[0].crash
+        assert "in crash" in group.exits[0].crash
 
 
 # Signals
@@ -332,7 +330,7 @@ def test_severing_leaves_the_connections_that_a_rank_has_made(isolated: Engine) 
     with Group(isolated) as group, socket.create_server(("127.0.0.1", 0)) as listener:
         group.call(calls.keep_connections, listener.getsockname()[1])
         group.wait_for_output(b"connected")
-        group.ranks.channels[0].send(*to_wire(Disconnect()))
+        group.ranks.send([0], Disconnect())
         group.end()
         assert group.value(0) is True
         with listener.accept()[0] as accepted:
@@ -341,10 +339,9 @@ def test_severing_leaves_the_connections_that_a_rank_has_made(isolated: Engine) 
 
 def wait_for_wait(group: Group) -> None:
     """Asks a rank where it is until it is in `calls.wait`; it may not have been entered yet."""
-    header, _ = to_wire(StacksRequested(1))
 
     def is_in_wait(answers: int) -> bool:
-        group.ranks.channels[0].send(header)
+        group.ranks.send([0], StacksRequested(1))
         group.wait_for(lambda: len(group.of(0, Stacks)) > answers)
         main = group.of(0, Stacks)[-1].threads[0]
         return main.main and "wait" in [frame.name for frame in main.frames]
@@ -364,8 +361,11 @@ def test_a_signal_makes_a_rank_write_its_stacks(isolated: Engine) -> None:
         group.call(calls.wait)
         group.wait_for_running()
         wait_for_wait(group)  # not while Python code runs
-        group.ranks.signal(0, STACKS_SIGNAL)
-        assert wait_until(lambda: "in wait" in group.stacks())
+        group.ranks.dump_stacks([0], 7)
+        group.wait_for(lambda: any(stacks.number == 7 for stacks in group.of(0, Stacks)))
+        main = group.of(0, Stacks)[-1].threads[0]
+        assert main.main
+        assert "wait" in [frame.name for frame in main.frames]
 
 
 def test_a_signal_to_a_rank_that_has_ended_is_lost(engine: Engine) -> None:
@@ -376,13 +376,38 @@ def test_a_signal_to_a_rank_that_has_ended_is_lost(engine: Engine) -> None:
     assert run(engine, calls.add, 1, 1) == [2]
 
 
-@pytest.mark.timeout(10)
-def test_asking_for_changes_does_not_block(engine: Engine) -> None:
-    with Group(engine) as group:
+def test_a_rank_that_is_paused_is_not_heard_until_it_is_resumed(isolated: Engine) -> None:
+    with Group(isolated, 2) as group:
         group.wait_for_hello()
-        assert group.ranks.new_exits() == []
-        assert group.run(calls.add, 1, 1) == [2]
-        assert group.ranks.new_exits() == []
+        group.ranks.pause(0)
+        group.call(calls.flood, 3_000_000)
+        group.wait_for(lambda: group.of(1, Returned))
+        while group.turn():
+            pass
+        assert not group.of(0, Returned)
+        assert group.output[0, "out"] == b""
+        group.ranks.resume(0)
+        group.end()
+        assert [len(group.output[rank, "out"]) for rank in range(2)] == [3_000_001] * 2
+
+
+def test_the_end_of_a_paused_rank_is_heard_after_all_that_it_wrote(isolated: Engine) -> None:
+    with Group(isolated) as group:
+        group.wait_for_hello()
+        group.ranks.pause(0)
+        group.call(calls.speak)
+        group.finish()
+        group.wait_for_exits()
+        assert b"printed" in group.output[0, "out"]
+        assert group.of(0, Returned)
+
+
+def test_an_idle_group_says_nothing(engine: Engine) -> None:
+    with Group(engine, heartbeat=60.0) as group:
+        group.run(calls.add, 1, 1)
+        while group.turn():
+            pass
+        assert not group.turn()
 
 
 # What ranks have
@@ -413,8 +438,8 @@ def test_output_of_a_rank_that_is_no_process_is_the_kernels(engine: Engine, capf
     if engine.isolated:
         pytest.skip(f"ranks of the {engine.name} engine have output of their own")
     with Group(engine) as group:
-        assert list(group.ranks.outputs) == []
         group.run(calls.speak)
+        assert group.output == {(0, "out"): b"", (0, "err"): b""}
     assert "from C" in capfd.readouterr().out
 
 

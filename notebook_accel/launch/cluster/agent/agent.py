@@ -6,7 +6,6 @@ It does not depend on what has started it.
 from __future__ import annotations
 
 import os
-import selectors
 import shutil
 import socket
 import tempfile
@@ -15,16 +14,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from notebook_accel.errors import StreamError
-from notebook_accel.launch.cluster.agent import rank_messages
+from notebook_accel.launch.cluster import event_frames
 from notebook_accel.launch.cluster.agent.backlog import Backlog
 from notebook_accel.launch.cluster.agent.local_group import LocalGroup
 from notebook_accel.launch.cluster.connection import FrameConnection
 from notebook_accel.launch.cluster.protocol import WAIT, Frame
-from notebook_accel.launch.cluster.select_once import select_once
 from notebook_accel.launch.cluster.shared_folders import Folders
 from notebook_accel.launch.engines.contract import Rendezvous
 from notebook_accel.launch.engines.fork_server import ServerEngine
 from notebook_accel.launch.wire import notebook_state
+from notebook_accel.launch.wire.event_loop import EventLoop
 
 _TICK = 1.0
 _BACKLOG = 4096
@@ -42,7 +41,7 @@ class NodeAgent:
     def __init__(self, connection: FrameConnection, environ: Mapping[str, str]) -> None:
         self._connection = connection
         self._backlog = Backlog()
-        self._selector = selectors.DefaultSelector()
+        self._loop = EventLoop()
         self._groups: dict[int, LocalGroup] = {}
         self._offers: dict[int, socket.socket] = {}
         """Listeners for the rendezvous of later groups, by port. They already listen, so no launch waits for them."""
@@ -57,13 +56,11 @@ class NodeAgent:
 
     def run(self) -> None:
         """Serves until the connection ends; then ends everything."""
-        self._selector.register(self._connection, selectors.EVENT_READ, self._receive)
+        self._loop.register(self._connection, self._receive)
         threading.Thread(target=self._send_frames, name="notebook-accel-send", daemon=True).start()
         try:
             while self._connected:
-                select_once(self._selector, min([_TICK, *(group.pause() for group in self._groups.values())]))
-                for group in list(self._groups.values()):
-                    group.check()
+                self._loop.run_once(_TICK)
         finally:
             self._connection.shut()
             for number in list(self._groups):
@@ -77,7 +74,7 @@ class NodeAgent:
         """Sends frames to the bridge, and something now and then, so that each side detects that the other is lost."""
         try:
             while True:
-                self._connection.send(rank_messages.coalesce(self._backlog.take(WAIT)) or [_ALIVE])
+                self._connection.send(event_frames.coalesce(self._backlog.take(WAIT)) or [_ALIVE])
         except OSError:
             self._connection.shut()
 
@@ -119,7 +116,7 @@ class NodeAgent:
 
     def _start(self, header: dict[str, Any]) -> None:
         listener = self._offers.pop(header["port"]) if header["first"] else None
-        group = LocalGroup(header, self._engine, self._selector, self._backlog.add)
+        group = LocalGroup(header, self._engine, self._loop, self._backlog.add)
         self._groups[header["group"]] = group
         rendezvous = Rendezvous(host=self._connection.address, port=header["port"], listener=listener)
         arranged = {

@@ -2,63 +2,49 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import selectors
-import signal
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
-from notebook_accel.errors import LaunchError, StreamError
-from notebook_accel.events import Bar, Exited, Heartbeat, Metrics
-from notebook_accel.launch.cluster.agent.partial_lines import PartialLines
-from notebook_accel.launch.cluster.agent.rank_messages import RankMessages, with_weight
-from notebook_accel.launch.cluster.agent.stack_files import StackFiles
+from notebook_accel.errors import LaunchError
+from notebook_accel.events import Bar, Event, Heartbeat, Metrics, Written, from_wire
+from notebook_accel.launch.cluster.agent.partial_lines import WINDOW, PartialLines
+from notebook_accel.launch.cluster.event_frames import EventFrames
 from notebook_accel.launch.cluster.protocol import UNREAD, Frame
-from notebook_accel.launch.engines.contract import GroupSpec, Rendezvous
-from notebook_accel.launch.engines.fork_server import ServerEngine
-from notebook_accel.launch.engines.server_ranks import ServerRanks
+from notebook_accel.launch.engines.contract import Engine, GroupSpec, Ranks, Rendezvous
 from notebook_accel.launch.system import network_interfaces
-from notebook_accel.launch.wire.constants import STACKS_SIGNAL
+from notebook_accel.launch.wire.event_loop import EventLoop
+from notebook_accel.launch.wire.payload import Payload
 
-_READ = 2**18
-_PROGRESS = {Bar.kind, Metrics.kind, Heartbeat.kind}
+_PROGRESS = (Bar, Metrics, Heartbeat)
 
 
 class LocalGroup:
-    """Relays messages between the ranks on this node and the bridge.
+    """Carries out the bridge's requests on the ranks of this node, and sends it their events.
 
     Args:
         header: The header of the frame that starts the group.
         engine: Starts the ranks.
-        selector: The selector of the agent's thread.
+        loop: The event loop of the agent's thread.
         add: Takes a frame for the bridge.
     """
 
     def __init__(
-        self,
-        header: Mapping[str, Any],
-        engine: ServerEngine,
-        selector: selectors.BaseSelector,
-        add: Callable[[Frame], object],
+        self, header: Mapping[str, Any], engine: Engine, loop: EventLoop, add: Callable[[Frame], object]
     ) -> None:
-        self._number: int = header["group"]
         self._members: list[int] = header["members"]
-        self._rank_messages = RankMessages(header["label"], header["ahead"])
+        self._frames = EventFrames(header["group"], header["label"], header["ahead"])
         self._engine = engine
-        self._selector = selector
+        self._loop = loop
         self._add = add
-        self._ranks: ServerRanks | None = None
+        self._ranks: Ranks | None = None
         self._payload: int | None = None
-        """The memory file of the latest call."""
-        self._running = len(self._members)
-        """The number of ranks that have not ended."""
+        """The memory file of the latest large call."""
         self._unread = [0] * len(self._members)
-        self._registered: set[int] = set()
-        """Descriptors that are registered with the selector."""
+        """The weight of each rank's events that the kernel has not read."""
         self._partial_lines = PartialLines()
-        self._stacks = StackFiles(self._send_stacks)
+        self._is_checking = False
+        """A timer will send the partial lines that are due."""
 
     def start(
         self, header: Mapping[str, Any], rendezvous: Rendezvous, environ: Mapping[str, str], arranged: Mapping[str, str]
@@ -73,206 +59,110 @@ class LocalGroup:
         """
         interface = network_interfaces.of(rendezvous.host)
         names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if interface else ()
-        defaults = {**dict.fromkeys(names, str(interface)), **environ}
+        shared = {**dict.fromkeys(names, str(interface)), **environ, **header["environment"]}
         spec = GroupSpec(
-            environments=[{**defaults, **told, **arranged} for told in header["environments"]],
+            environments=[{**shared, **own, **arranged} for own in header["environments"]],
             rendezvous=rendezvous,
             heartbeat=header["heartbeat"],
             pace=header["pace"],
         )
         try:
-            self._ranks = self._engine.start(spec)
+            self._ranks = self._engine.start(spec, self._loop, self)
         except (LaunchError, OSError) as error:
-            self._send({"op": "failed", "error": str(error)})
-            return
-        self._selector.register(self._ranks, selectors.EVENT_READ, self._on_changes)
-        for local in range(len(self._members)):
-            self._read_from(local)
-
-    def on_frame(self, header: dict[str, Any], blobs: Sequence[Any]) -> None:
-        """Carries out a request of the bridge."""
-        operation = header["op"]
-        if operation == "payload":
-            self._take_payload(blobs[0])
-        elif self._ranks is None:
-            return  # it could not be started, which has been reported
-        elif operation == "say":
-            self._send_to_rank(self._members.index(header["rank"]), header, blobs)
-        elif operation == "finish":
-            self._ranks.channels[self._members.index(header["rank"])].finish()
-        elif operation == "signal":
-            self._signal(self._members.index(header["rank"]), header["signum"])
-        elif operation == "read":
-            self._on_read(self._members.index(header["rank"]), header["bytes"])
-        elif operation == "close_store":
-            self._ranks.close_store()
-        elif operation == "expect_ends":
-            self._ranks.expect_ends()
-
-    def pause(self) -> float:
-        """Seconds until `check` has something to do."""
-        return self._partial_lines.pause(self._stacks.pause())
-
-    def check(self) -> None:
-        """Does the work that is due."""
-        self._stacks.check()
-        for local, stream in self._partial_lines.due():
-            if self._unread[local] <= UNREAD:  # otherwise the rest of the line would not be read either
-                self._write(local, stream, self._partial_lines.take((local, stream)))
+            self._fail(error)
 
     def close(self) -> None:
         """Ends the remaining ranks."""
-        for fd in list(self._registered):
-            self._unregister(fd)
         if self._ranks is not None:
-            with contextlib.suppress(KeyError, ValueError):
-                self._selector.unregister(self._ranks)
             self._ranks.close()
-        if self._payload is not None:
-            os.close(self._payload)
-        self._stacks.close()
+        self._close_payload()
 
-    # To the ranks
+    # From the bridge
+
+    def on_frame(self, header: dict[str, Any], blobs: Sequence[Any]) -> None:
+        """Carries out a request of the bridge."""
+        operation, ranks = header["op"], self._ranks
+        if operation == "payload":
+            self._take_payload(blobs[0])
+        if ranks is None:
+            return  # it could not be started, which has been reported
+        members = [self._members.index(rank) for rank in header.get("ranks", ())]
+        if operation == "call":
+            ranks.call(members, Payload(None if blobs else self._payload, tuple(header["layout"]), blobs))
+        elif operation == "send":
+            ranks.send(members, from_wire(header["event"]))
+        elif operation == "finish":
+            ranks.finish(members)
+        elif operation == "dump_stacks":
+            ranks.dump_stacks(members, header["number"])
+        elif operation == "close_store":
+            ranks.close_store()
+        elif operation == "expect_ends":
+            ranks.expect_ends()
+        for local in members:
+            if operation == "signal":
+                ranks.signal(local, header["signum"])
+            elif operation == "read":
+                self._on_read(ranks, local, header["bytes"])
 
     def _take_payload(self, data: Any) -> None:
-        if self._payload is not None:
-            os.close(self._payload)
+        self._close_payload()
         self._payload = os.memfd_create("notebook-accel", os.MFD_CLOEXEC)
         view = memoryview(data)
         while view.nbytes:
             view = view[os.write(self._payload, view) :]
 
-    def _send_to_rank(self, local: int, header: dict[str, Any], blobs: Sequence[Any]) -> None:
-        assert self._ranks is not None
-        fds = [self._payload] if header["payload"] and self._payload is not None else []
-        with contextlib.suppress(OSError):  # this rank has already died, which `_on_changes` reports
-            self._ranks.channels[local].send(header["header"], blobs, fds)
+    def _close_payload(self) -> None:
+        if self._payload is not None:
+            os.close(self._payload)
 
-    def _signal(self, local: int, signum: int) -> None:
-        assert self._ranks is not None
-        if signum == STACKS_SIGNAL:
-            self._stacks.expect(local)
-        self._ranks.signal(local, signum)
-
-    # From the ranks
-
-    def _send(self, header: dict[str, Any], blobs: Sequence[Any] = ()) -> None:
-        self._add(({**header, "group": self._number}, blobs))
-
-    def _send_about(self, local: int, operation: str, blobs: Sequence[Any] = (), **more: Any) -> None:
-        self._send({"op": operation, "rank": self._members[local], **more}, blobs)
-
-    def _send_counted(self, local: int, frame: Frame) -> None:
-        """Sends a frame, whose weight counts as unread until the kernel has read it."""
-        self._unread[local] += frame[0]["weight"]
-        self._add(frame)
-
-    def _send_stacks(self, local: int, content: bytes) -> None:
-        self._send_about(local, "stacks", [content])
-
-    def _read_from(self, local: int) -> None:
-        """Registers a rank's channel and pipes, unless it has closed them."""
-        assert self._ranks is not None
-        channel = self._ranks.channels[local]
-        if channel.is_open:
-            self._register(channel.fileno(), partial(self._on_channel, local))
-        for fd, stream in zip(self._ranks.outputs[local], ("stdout", "stderr"), strict=True):
-            self._register(fd, partial(self._on_output, local, fd, stream))
-
-    def _register(self, fd: int, on_readable: Callable[[], object]) -> None:
-        if fd not in self._registered:
-            self._registered.add(fd)
-            self._selector.register(fd, selectors.EVENT_READ, on_readable)
-
-    def _unregister(self, fd: int) -> None:
-        if fd in self._registered:
-            self._registered.discard(fd)
-            self._selector.unregister(fd)
-
-    def _pause_if_full(self, local: int) -> None:
-        """Stops reading from a rank while too much of its output is unread, so that its pipes fill and it waits."""
-        assert self._ranks is not None
-        if self._unread[local] > UNREAD:
-            for fd in (self._ranks.channels[local].fileno(), *self._ranks.outputs[local]):
-                self._unregister(fd)
-
-    def _on_read(self, local: int, count: int) -> None:
+    def _on_read(self, ranks: Ranks, local: int, count: int) -> None:
         was_paused = self._unread[local] > UNREAD
         self._unread[local] -= count
         if was_paused and self._unread[local] <= UNREAD:
-            self._read_from(local)
+            ranks.resume(local)
 
-    def _on_channel(self, local: int) -> None:
-        assert self._ranks is not None
-        channel = self._ranks.channels[local]
-        try:
-            messages = channel.receive(wait=False)
-        except StreamError:
-            self._ranks.signal(local, signal.SIGKILL)  # its messages can no longer be decoded
-            messages = None
-        if messages is None:
-            self._unregister(channel.fileno())
-            self._send_about(local, "silent")
-        for message in messages or ():
-            if message.header.get("kind") not in _PROGRESS:
-                self._take_output(local)  # it was written before
-            if message.fds:
-                self._stacks.add(local, message.fds[0])
-            stacks = bool(message.fds)
-            number = self._members[local]
-            said = self._rank_messages.said(self._number, number, message.header, message.blobs, stacks=stacks)
-            self._send_counted(local, said)
-        self._pause_if_full(local)
+    # From the ranks
 
-    def _on_output(self, local: int, fd: int, stream: str) -> bool:
-        """Passes on the output; returns whether there may be more."""
-        try:
-            data = os.read(fd, _READ)
-        except BlockingIOError:
-            return False
-        if not data:
-            self._unregister(fd)
-            return False
-        self._write(local, stream, self._partial_lines.add((local, stream), data))
-        self._pause_if_full(local)
-        return True
+    def on_event(self, rank: int, event: Event) -> None:
+        """Sends an event of a rank of this node to the bridge."""
+        if isinstance(event, Written):
+            self._write(rank, event.stream, self._partial_lines.add((rank, event.stream), b"".join(event.data)))
+            self._check_later()
+            return
+        if not isinstance(event, _PROGRESS):
+            for stream in ("stdout", "stderr"):
+                self._write(rank, stream, self._partial_lines.take((rank, stream)))
+        self._send(rank, event)
+
+    def on_failure(self, error: LaunchError) -> None:
+        """Reports that what starts the ranks has ended."""
+        self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._add(({"op": "failed", "group": self._frames.group, "error": str(error)}, ()))
 
     def _write(self, local: int, stream: str, data: bytes) -> None:
         if data:
-            told = {"op": "wrote", "group": self._number, "rank": self._members[local], "stream": stream}
-            self._send_counted(local, with_weight(told, [data]))
+            self._send(local, Written(stream, [data]))
 
-    def _take_output(self, local: int) -> None:
-        assert self._ranks is not None
-        for fd, stream in zip(self._ranks.outputs[local], ("stdout", "stderr"), strict=True):
-            while self._on_output(local, fd, stream):
-                pass
-            self._write(local, stream, self._partial_lines.take((local, stream)))
+    def _send(self, local: int, event: Event) -> None:
+        """Sends an event. While too much of a rank's is unread, nothing more is read from it, so that it waits."""
+        frame = self._frames.of(self._members[local], event)
+        self._unread[local] += frame[0]["weight"]
+        self._add(frame)
+        if self._unread[local] > UNREAD and self._ranks is not None:
+            self._ranks.pause(local)
 
-    def _on_changes(self) -> None:
-        assert self._ranks is not None
-        try:
-            found = self._ranks.new_exits()
-        except LaunchError as error:
-            self._selector.unregister(self._ranks)
-            self._send({"op": "failed", "error": str(error)})
-            return
-        for local, exited in found:
-            self._on_exit(local, exited)
-        self._running -= len(found)
-        if not self._running:
-            self._selector.unregister(self._ranks)  # only its end is still to come
+    def _check_later(self) -> None:
+        if self._partial_lines.any and not self._is_checking:
+            self._is_checking = True
+            self._loop.call_later(WINDOW, self._check)
 
-    def _on_exit(self, local: int, exited: Exited) -> None:
-        assert self._ranks is not None
-        channel = self._ranks.channels[local]
-        while channel.is_open and channel.has_data():
-            self._on_channel(local)
-        self._take_output(local)
-        for fd in (channel.fileno(), *self._ranks.outputs[local]):
-            self._unregister(fd)
-        self._stacks.send(local)
-        status = exited.code if exited.signal is None else -exited.signal
-        self._send_about(
-            local, "ended", status=status, at=self._rank_messages.here(exited.at), peak=exited.peak_resident
-        )
+    def _check(self) -> None:
+        """Sends the partial lines that are due."""
+        self._is_checking = False
+        for local, stream in self._partial_lines.due():
+            if self._unread[local] <= UNREAD:  # otherwise the rest of the line would not be read either
+                self._write(local, stream, self._partial_lines.take((local, stream)))
+        self._check_later()

@@ -46,6 +46,7 @@ class PartialLines:
         now = time.monotonic()
         return [stream for stream, (_, since) in self._held.items() if now - since >= self._window]
 
-    def pause(self, otherwise: float) -> float:
-        """Seconds until a line may be due."""
-        return self._window if self._held else otherwise
+    @property
+    def any(self) -> bool:
+        """Whether a line is held."""
+        return bool(self._held)

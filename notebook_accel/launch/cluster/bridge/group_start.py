@@ -17,22 +17,17 @@ class GroupStart:
 
     Args:
         number: The number of the group.
-        order: The kernel's parameters of the whole group.
-        environments: The environments of its ranks, by rank.
+        spec: The kernel's parameters of the whole group.
         pool: The nodes.
     """
 
-    def __init__(
-        self, number: int, spec: Mapping[str, Any], environments: Mapping[int, Mapping[str, str]], pool: NodePool
-    ) -> None:
+    def __init__(self, number: int, spec: Mapping[str, Any], pool: NodePool) -> None:
         self._number = number
         self._spec = spec
-        self._environments = environments
         self._node_pool = pool
-        numbers = list(environments)
-        each = -(-len(numbers) // len(pool.nodes))
-        parts = [numbers[at : at + each] for at in range(0, len(numbers), each)]
-        self.members: dict[Node, list[int]] = dict(zip(pool.nodes, parts, strict=False))
+        each = -(-spec["size"] // len(pool.nodes))
+        parts = [range(spec["size"])[at : at + each] for at in range(0, spec["size"], each)]
+        self.members: dict[Node, range] = dict(zip(pool.nodes, parts, strict=False))
         """The ranks on each node that is used."""
         self.done = False
         self._compared: dict[str, str] = {}
@@ -86,11 +81,11 @@ class GroupStart:
         return {
             "op": "start",
             "group": self._number,
-            "members": members,
-            "environments": [self._environments[number] for number in members],
+            "members": list(members),
+            "environments": [self._spec["environments"][number] for number in members],
             "first": node is self._node_pool.nodes[0],
             "label": node.label,
             "ahead": node.offset,
             **vars(rendezvous),
-            **{name: self._spec[name] for name in ("heartbeat", "pace")},
+            **{name: self._spec[name] for name in ("environment", "heartbeat", "pace")},
         }

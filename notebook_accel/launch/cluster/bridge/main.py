@@ -1,6 +1,6 @@
 """The bridge: the process that connects the kernel to a cluster's nodes.
 
-It speaks the fork server's protocol to the kernel. Only the bridge imports the cluster's library, so that its crashes
+Only the bridge imports the cluster's library, so that its crashes
 and signal handlers do not affect the kernel. The bridge and everything that it has started end with the kernel.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import selectors
 import signal
 import socket
 import threading
@@ -22,8 +21,8 @@ from notebook_accel.launch.cluster.agent_launcher import ClusterError
 from notebook_accel.launch.cluster.bridge import agents
 from notebook_accel.launch.cluster.bridge.node_pool import NodePool
 from notebook_accel.launch.cluster.bridge.relay import Relay
-from notebook_accel.launch.cluster.select_once import select_once
 from notebook_accel.launch.engines.contract import NodeRequest
+from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel, Message
 
 _TICK = 1.0
@@ -40,7 +39,6 @@ class Bridge:
         self._launcher = launchers.make(address, insecure=insecure)
         self._control = control
         self._kernel = kernel
-        self._environ: Mapping[str, str] = {}
         self._preload: dict[str, Any] = {"modules": [], "env": {}}
         """The modules to import for ranks, and the environment for these imports."""
         self._pools: dict[NodeRequest, NodePool] = {}
@@ -54,19 +52,21 @@ class Bridge:
         self._wakeup = socket.socketpair()
         for end in self._wakeup:
             end.setblocking(False)
-        self._selector = selectors.DefaultSelector()
+        self._loop = EventLoop()
 
     def run(self) -> None:
         """Serves until the kernel has ended."""
-        self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_posted)
-        self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
+        self._loop.register(self._wakeup[0], self._on_posted)
+        self._loop.register(self._control, self._on_control)
         if hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
-                self._selector.register(os.pidfd_open(self._kernel), selectors.EVENT_READ, self._exit_with_kernel)
+                self._loop.register(os.pidfd_open(self._kernel), self._exit_with_kernel)
         threading.Thread(target=self._do_chores, name="cluster", daemon=True).start()
         while True:
-            select_once(self._selector, _TICK)
+            self._loop.run_once(_TICK)
             self._check_pools()
+            for relay in self._relays.values():
+                relay.flush()
 
     def _check_pools(self) -> None:
         now = time.monotonic()
@@ -126,8 +126,6 @@ class Bridge:
         elif operation == "survey":
             answer, timeout = Channel(socket.socket(fileno=message.fds[0])), message.header["timeout"]
             self._chores.put(lambda: self._survey(answer, timeout))
-        elif operation == "environment":
-            self._environ = message.header["env"]
         elif operation == "preload":
             self._preload = {**message.header, "modules": self._preload["modules"] + message.header["modules"]}
             for pool in self._pools.values():
@@ -147,14 +145,14 @@ class Bridge:
     def _open(self, fd: int) -> None:
         self._opened += 1
         kernel = Channel(socket.socket(fileno=fd))
-        relay = Relay(self._opened, kernel, self._selector, self._find)
+        relay = Relay(self._opened, kernel, self._find)
         self._relays[relay.number] = relay
-        self._selector.register(kernel, selectors.EVENT_READ, lambda: self._on_group(relay, kernel))
+        self._loop.register(kernel, lambda: self._on_group(relay, kernel))
 
     def _on_group(self, relay: Relay, kernel: Channel) -> None:
         if relay.on_kernel():
             return
-        self._selector.unregister(kernel)
+        self._loop.unregister(kernel)
         relay.close()
         del self._relays[relay.number]
         if relay.pool is not None:
@@ -175,7 +173,7 @@ class Bridge:
             for other in list(self._pools):
                 if not self._pools[other].groups:
                     self._release(other)  # they may hold nodes that are needed
-            self._chores.put(lambda: self._start(request, self._environ))
+            self._chores.put(lambda: self._start(request, relay.environment))
 
     def _start(self, request: NodeRequest, environ: Mapping[str, str]) -> None:
         try:
@@ -185,7 +183,7 @@ class Bridge:
             text = _text(error)
             self._post(lambda: self._on_start_failed(request, text))
         else:
-            self._post(lambda: self._on_started(request, NodePool(*found, self._selector)))
+            self._post(lambda: self._on_started(request, NodePool(*found, self._loop)))
 
     def _on_started(self, request: NodeRequest, pool: NodePool) -> None:
         if request in self._pools:

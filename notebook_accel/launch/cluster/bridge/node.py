@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import selectors
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from notebook_accel.errors import StreamError
 from notebook_accel.launch.cluster.bridge.agents import ConnectedAgent
+from notebook_accel.launch.cluster.bridge.frame_queue import FrameQueue
 from notebook_accel.launch.cluster.protocol import SILENCE, Frame
 from notebook_accel.launch.cluster.shared_folders import SentFolders
+from notebook_accel.launch.wire.event_loop import EventLoop
 
 
 class Node:
-    """Sends queued frames together, receives frames on the bridge's thread, and detects a silent node.
+    """Sends frames, receives frames on the bridge's thread, and detects a silent node.
 
     Args:
         agent: The node's agent.
         label: The node's name as users know it.
-        selector: The selector of the bridge's thread.
+        loop: The event loop of the bridge's thread.
         on_frame: Called with this node and a frame from it.
         on_lost: Called with this node and the reason why it is lost.
     """
@@ -30,7 +28,7 @@ class Node:
         self,
         agent: ConnectedAgent,
         label: str,
-        selector: selectors.BaseSelector,
+        loop: EventLoop,
         on_frame: Callable[[Node, Frame], object],
         on_lost: Callable[[Node, str], object],
     ) -> None:
@@ -41,25 +39,21 @@ class Node:
         self.lost = ""
         """Why the node is lost; empty while it is not."""
         self._connection = agent.connection
-        self._selector = selector
-        self._queued: list[Frame] = []
-        self._outgoing: queue.SimpleQueue[Sequence[Frame] | None] = queue.SimpleQueue()
+        self._loop = loop
+        self._outgoing = FrameQueue(agent.connection.send, agent.connection.close)
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._last_received = time.monotonic()
-        selector.register(self._connection, selectors.EVENT_READ, self._receive)
-        threading.Thread(target=self._send_frames, name="notebook-accel-send", daemon=True).start()
+        loop.register(self._connection, self._receive)
 
     def send(self, frame: Frame) -> None:
         """Queues a frame for the next `flush`."""
         if not self.lost:
-            self._queued.append(frame)
+            self._outgoing.add(frame)
 
     def flush(self) -> None:
         """Sends all queued frames, without waiting."""
-        if self._queued:
-            self._outgoing.put(self._queued)
-            self._queued = []
+        self._outgoing.flush()
 
     def check(self, now: float) -> None:
         """Declares the node lost if it has been silent for too long."""
@@ -68,14 +62,7 @@ class Node:
 
     def close(self) -> None:
         """Sends queued frames, and disconnects. The agent then ends."""
-        self.flush()
         self._lose("the bridge has disconnected", report=False)
-
-    def _send_frames(self) -> None:
-        while (frames := self._outgoing.get()) is not None:
-            with contextlib.suppress(OSError):  # `_receive` reports it
-                self._connection.send(frames)
-        self._connection.close()  # no longer registered
 
     def _receive(self) -> None:
         try:
@@ -93,8 +80,8 @@ class Node:
         if self.lost:
             return
         self.lost = why
-        self._selector.unregister(self._connection)
+        self._loop.unregister(self._connection)
         if report:
             self._connection.shut()  # it may still be connected, and only silent
             self._on_lost(self, why)
-        self._outgoing.put(None)
+        self._outgoing.close()

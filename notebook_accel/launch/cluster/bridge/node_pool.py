@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import selectors
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from notebook_accel.launch.cluster.agent_launcher import Agents
 from notebook_accel.launch.cluster.bridge.agents import ConnectedAgent
 from notebook_accel.launch.cluster.bridge.node import Node
 from notebook_accel.launch.cluster.protocol import Frame
+from notebook_accel.launch.wire.event_loop import EventLoop
 
 IDLE = 300.0
 """Seconds without a group after which nodes are released."""
@@ -44,10 +44,10 @@ class NodePool:
     Args:
         agents: Ends the agents.
         connected: The agents, in the order of their nodes.
-        selector: The selector of the bridge's thread.
+        loop: The event loop of the bridge's thread.
     """
 
-    def __init__(self, agents: Agents, connected: Sequence[ConnectedAgent], selector: selectors.BaseSelector) -> None:
+    def __init__(self, agents: Agents, connected: Sequence[ConnectedAgent], loop: EventLoop) -> None:
         self.agents = agents
         self.groups: dict[int, Group] = {}
         names = Counter(agent.host for agent in connected)
@@ -55,7 +55,7 @@ class NodePool:
             Node(
                 agent,
                 agent.host if names[agent.host] == 1 else f"{agent.host}#{index}",
-                selector,
+                loop,
                 self._on_frame,
                 self._on_loss,
             )

@@ -1,28 +1,28 @@
-"""Relays one group of ranks between the kernel's sockets and the nodes."""
+"""Relays one group of ranks between the kernel and the nodes: requests to the nodes of their ranks, events back."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import selectors
 import signal
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from notebook_accel.errors import StreamError
+from notebook_accel.events import Exited
+from notebook_accel.launch.cluster import event_frames
 from notebook_accel.launch.cluster.agent_launcher import ClusterError
+from notebook_accel.launch.cluster.bridge.frame_queue import FrameQueue
 from notebook_accel.launch.cluster.bridge.group_start import GroupStart
 from notebook_accel.launch.cluster.bridge.node import Node
 from notebook_accel.launch.cluster.bridge.node_pool import NodePool
-from notebook_accel.launch.cluster.bridge.payloads import Payloads
-from notebook_accel.launch.cluster.bridge.relayed_rank import RelayedRank
+from notebook_accel.launch.cluster.event_frames import EventFrames
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.engines.contract import NodeRequest
-from notebook_accel.launch.system import open_file_limit
-from notebook_accel.launch.wire.constants import DESCRIPTORS
 from notebook_accel.launch.wire.stream import Channel, Message
+
+_MOST_AT_ONCE = 2**30
+"""Bytes; one call reads 2 GB at most."""
 
 
 class Relay:
@@ -30,130 +30,86 @@ class Relay:
 
     Args:
         number: The group's number, by which agents know it.
-        kernel: Receives requests for the group, and sends how its ranks ended.
-        selector: The selector of the bridge's thread.
+        kernel: The kernel's end of the group.
         find: Finds nodes, or fails with a `ClusterError`.
     """
 
-    def __init__(
-        self,
-        number: int,
-        kernel: Channel,
-        selector: selectors.BaseSelector,
-        find: Callable[[NodeRequest, Relay], object],
-    ) -> None:
+    def __init__(self, number: int, kernel: Channel, find: Callable[[NodeRequest, Relay], object]) -> None:
         self.number = number
         self.pool: NodePool | None = None
         self._kernel = kernel
-        self._selector = selector
+        self._to_kernel = FrameQueue(self._send_to_kernel, kernel.close)
         self._find = find
-        self._ranks: dict[int, RelayedRank] = {}
         self._spec: dict[str, Any] = {}
         """The kernel's parameters of the whole group."""
-        self._nodes: list[Node] = []
+        self._running: set[int] = set()
+        """Ranks that have not ended, as far as the kernel knows."""
         self._start: GroupStart | None = None
         """`None` until there are nodes."""
+        self._nodes: dict[int, Node] = {}
+        """The node of each rank."""
         self._started = False
         self._failed = False
-        self._queued: list[tuple[int | None, Frame]] = []
-        """Frames to send once the ranks have started, and to which rank; `None` for all nodes."""
-        self._payloads = Payloads()
+        self._queued: list[Frame] = []
+        """Requests to send once the ranks have started."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment variables that all ranks share."""
+        shared: Mapping[str, str] = self._spec["environment"]
+        return shared
+
+    def flush(self) -> None:
+        """Sends the kernel what is queued for it, without waiting."""
+        self._to_kernel.flush()
 
     # From the kernel
 
     def on_kernel(self) -> bool:
-        """Handles messages that have arrived; returns whether the group continues."""
+        """Handles requests that have arrived; returns whether the group continues."""
         messages = self._kernel.receive(wait=False)
         for message in messages or ():
-            self._on_message(message)
+            self._on_request(message)
         return messages is not None
 
-    def _on_message(self, message: Message) -> None:
-        operation, header = message.header["op"], message.header
-        if operation == "meet":
+    def _on_request(self, message: Message) -> None:
+        header = message.header
+        if header["op"] == "start":
             self._spec = header
-            for fd in message.fds:  # the nodes use another rendezvous
-                os.close(fd)
-            open_file_limit.raise_limit(DESCRIPTORS * header["size"])
-        elif operation == "rank":
-            self._add_rank(message)
-            if len(self._ranks) == self._spec["size"]:
-                self._find(NodeRequest(**self._spec["node_request"]), self)
-        elif operation == "signal":
-            self._signal(header["rank"], header["signum"])
+            self._running.update(range(header["size"]))
+            self._find(NodeRequest(**header["node_request"]), self)
+        elif header["op"] == "payload":
+            self._send(header, [_content(message.fds[0])])
+        elif header["op"] == "signal" and not self._started:
+            if header["signum"] in (signal.SIGTERM, signal.SIGKILL):  # it has not started, and will not
+                self._end(header["ranks"], Exited(code=None, signal=header["signum"], at=time.time()))
         else:
-            for node in self._nodes:
-                node.send(self._frame(operation))
+            self._send(header, message.blobs)
 
-    def _add_rank(self, message: Message) -> None:
-        number = message.header["rank"]
-        self._spec |= {name: message.header[name] for name in ("heartbeat", "pace")}
-        self._ranks[number] = RelayedRank(
-            message, self._selector, partial(self._on_channel, number), partial(self._send_read, number)
-        )
-
-    def _signal(self, number: int, signum: int) -> None:
-        if self._started:
-            self._send(number, self._frame("signal", rank=number, signum=signum))
-        elif signum in (signal.SIGTERM, signal.SIGKILL):
-            self._end_rank(
-                number, {"status": -signum, "at": time.time(), "peak": None}
-            )  # it has not started, and will not
-
-    def _on_channel(self, number: int) -> None:
-        """Passes on the kernel's messages to a rank."""
-        rank = self._ranks[number]
-        try:
-            messages = rank.channel.receive(wait=False)
-        except StreamError:
-            messages = None
-        for message in messages or ():
-            if message.fds:  # a large call
-                self._send_payload(message.fds[0])
-            frame = self._frame("say", message.blobs, rank=number, header=message.header, payload=bool(message.fds))
-            self._send(number, frame)
-        if messages is None:
-            rank.stop_reading()
-            self._send(number, self._frame("finish", rank=number))
-
-    def _send_payload(self, fd: int) -> None:
-        """Sends a call's memory file to every node, once."""
-        blob = self._payloads.take(fd)
-        if blob is not None:
-            self._send(None, self._frame("payload", [blob]))
-
-    def _send(self, number: int | None, frame: Frame) -> None:
-        """Sends a frame to the node of a rank, or to all, once they have started."""
+    def _send(self, header: dict[str, Any], blobs: Sequence[Any] = ()) -> None:
+        """Sends a request to the nodes of its ranks, or to all, once the ranks have started."""
         if not self._started:
-            self._queued.append((number, frame))
+            self._queued.append((header, blobs))
             return
-        node = None if number is None else self._ranks[number].node
-        for each in self._nodes if node is None else [node]:
-            each.send(frame)
-
-    def _send_read(self, number: int, count: int) -> None:
-        self._send(number, self._frame("read", rank=number, bytes=count))
-
-    def _frame(self, operation: str, blobs: Sequence[Any] = (), **more: Any) -> Frame:
-        return {"op": operation, "group": self.number, **more}, blobs
+        by_node: dict[Node, list[int]] = defaultdict(list)
+        for rank in header.get("ranks", self._nodes):
+            by_node[self._nodes[rank]].append(rank)
+        for node, ranks in by_node.items():
+            node.send(({**header, "group": self.number, "ranks": ranks}, blobs))
 
     # The start
 
     def begin(self, pool: NodePool) -> None:
         """Prepares the nodes, and starts the ranks as soon as they are ready."""
         self.pool = pool
-        if all(rank.ended for rank in self._ranks.values()):
+        if not self._running:
             return
-        environments = {number: rank.environment for number, rank in self._ranks.items()}
-        start = GroupStart(self.number, self._spec, environments, pool)
-        self._nodes = list(start.members)
-        lost = next((node for node in self._nodes if node.lost), None)
+        start = GroupStart(self.number, self._spec, pool)
+        self._nodes = {rank: node for node, ranks in start.members.items() for rank in ranks}
+        lost = next((node for node in start.members if node.lost), None)
         if lost is not None:
             self.fail(f"{lost.label} is lost: {lost.lost}")
             return
-        for node, numbers in start.members.items():
-            for number in numbers:
-                self._ranks[number].node = node
         self._start = start
         start.compare()
         self._proceed()
@@ -175,34 +131,27 @@ class Relay:
 
     def _on_started(self) -> None:
         self._started = True
-        waiting, self._queued = self._queued, []
-        for about, frame in waiting:
-            self._send(about, frame)
-        for number, rank in self._ranks.items():
-            if rank.ended:
-                self._send(number, self._frame("signal", rank=number, signum=int(signal.SIGKILL)))
+        for header, blobs in self._queued:
+            self._send(header, blobs)
+        self._queued.clear()
+        ended = [rank for rank in self._nodes if rank not in self._running]
+        self._send({"op": "signal", "ranks": ended, "signum": int(signal.SIGKILL)})
 
     def fail(self, error: str) -> None:
         """Sends the kernel why the ranks can't be started."""
         self._failed = True
-        self._send_kernel({"error": error})
+        self._to_kernel.add(({"op": "failed", "error": error}, ()))
 
     # From the nodes
 
     def on_frame(self, node: Node, frame: Frame) -> None:
         """Passes on a node's frame."""
-        header, blobs = frame
+        header, _ = frame
         operation = header["op"]
-        if operation == "said":
-            self._ranks[header["rank"]].say(blobs, header["weight"], stacks=header["stacks"])
-        elif operation == "wrote":
-            self._ranks[header["rank"]].write(header["stream"], blobs[0], header["weight"])
-        elif operation == "stacks":
-            self._ranks[header["rank"]].write_stacks(blobs[0])
-        elif operation == "silent":
-            self._ranks[header["rank"]].finish()
-        elif operation == "ended":
-            self._end_rank(header["rank"], {name: header[name] for name in ("status", "at", "peak")})
+        if operation == "events" and header["rank"] in self._running:
+            self._to_kernel.add(frame)
+            if header["ended"]:
+                self._running.discard(header["rank"])
         elif operation == "compared" and self._start is not None:
             self._start.on_compared(node, header["lacking"])
             self._proceed()
@@ -211,20 +160,21 @@ class Relay:
 
     def on_loss(self, node: Node, why: str) -> None:
         """Handles the loss of a node, with its ranks."""
-        if node in self._nodes and not self._started:
+        ranks = [rank for rank, each in self._nodes.items() if each is node]
+        if ranks and not self._started:
             self.fail(f"{node.label} is lost: {why}")
-        for number, rank in self._ranks.items():
-            if rank.node is node:
-                self._end_rank(
-                    number, {"status": None, "at": time.time(), "peak": None, "lost": f"{node.label}: {why}"}
-                )
+        self._end(ranks, Exited(code=None, at=time.time(), lost=f"{node.label}: {why}"))
 
-    def _end_rank(self, number: int, how: dict[str, Any]) -> None:
-        self._ranks[number].end(lambda: self._send_kernel({"rank": number, **how}))
+    def _end(self, ranks: Iterable[int], exited: Exited) -> None:
+        """Reports the end of ranks whose nodes can't report it."""
+        frames = EventFrames(self.number, "", 0.0)
+        for rank in self._running.intersection(ranks):
+            self._running.discard(rank)
+            self._to_kernel.add(event_frames.coalesce([frames.of(rank, exited)])[0])
 
-    def _send_kernel(self, header: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # it has just closed the group
-            self._kernel.send(header)
+    def _send_to_kernel(self, frames: Sequence[Frame]) -> None:
+        for header, blobs in frames:
+            self._kernel.send(header, blobs)
 
     # The end
 
@@ -232,10 +182,16 @@ class Relay:
         """Ends the group after the kernel has closed it."""
         if self._start is not None:
             self._start.close()
-        for node in self._nodes:
-            node.send(self._frame("close"))
-        for rank in self._ranks.values():
-            rank.close()
-        self._payloads.close()
-        self._kernel.close()
-        self._nodes = []
+        for node in dict.fromkeys(self._nodes.values()):
+            node.send(({"op": "close", "group": self.number}, ()))
+        self._nodes = {}
+        self._to_kernel.close()
+
+
+def _content(fd: int) -> bytes:
+    """The content of a memory file, which is closed."""
+    try:
+        size = os.fstat(fd).st_size
+        return b"".join(os.pread(fd, _MOST_AT_ONCE, at) for at in range(0, size, _MOST_AT_ONCE))
+    finally:
+        os.close(fd)

@@ -3,7 +3,6 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-
 from notebook_accel.launch.driver.event_loop import EventLoop
 
 

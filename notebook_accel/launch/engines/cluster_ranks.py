@@ -1,0 +1,160 @@
+"""The driver's side of one group of ranks on the nodes of a cluster, which the bridge reaches."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from notebook_accel.errors import LaunchError
+from notebook_accel.events import Bar, Event, Exited, Metrics, from_wire, to_wire
+from notebook_accel.launch.engines.contract import GroupSpec, Listener
+from notebook_accel.launch.wire import constants
+from notebook_accel.launch.wire.event_loop import EventLoop
+from notebook_accel.launch.wire.payload import Payload
+from notebook_accel.launch.wire.stream import Channel, Decoder, Message
+
+_REPORT_READ = 2**16
+"""How many bytes of a rank's events are read before this is reported to the rank's node."""
+
+
+class Bridge(Protocol):
+    """The process that reaches the cluster."""
+
+    def why_it_ended(self) -> str:
+        """Why it has ended, according to its log."""
+
+
+class ClusterRanks:
+    """The ranks of one group. The requests and events on the channel are those of `launch/cluster/protocol.py`.
+
+    Args:
+        bridge: The bridge.
+        channel: The group's socket, whose other end the bridge has.
+        spec: The ranks.
+        folders: The folders with the user's code, which the nodes need.
+        loop: Reads what the ranks send.
+        listener: Is called with their events.
+    """
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        channel: Channel,
+        spec: GroupSpec,
+        folders: Sequence[str],
+        loop: EventLoop,
+        listener: Listener,
+    ) -> None:
+        assert spec.node_request is not None
+        self._bridge = bridge
+        self._channel = channel
+        self._loop = loop
+        self._listener = listener
+        self._running = set(range(spec.size))
+        self._payload: Payload | None = None
+        """The latest call whose memory file was sent; each node gets it once."""
+        self._read: Counter[int] = Counter()
+        """Bytes of each rank's events that were read since the last report to its node."""
+        self._paused: dict[int, list[Message]] = {}
+        """The messages of each paused rank."""
+        shared = dict(set.intersection(*(set(environment.items()) for environment in spec.environments)))
+        loop.register_throttled(channel, self._receive, ranks=spec.size)
+        self._request(
+            "start",
+            size=spec.size,
+            node_request=vars(spec.node_request),
+            folders=folders,
+            heartbeat=spec.heartbeat,
+            pace=constants.report_interval(spec.size) if spec.pace is None else spec.pace,
+            environment=shared,
+            environments=[dict(each.items() - shared.items()) for each in spec.environments],
+        )
+
+    def call(self, ranks: Collection[int], payload: Payload) -> None:
+        if payload.fd is not None and payload is not self._payload:
+            self._payload = payload
+            self._request("payload", fds=[payload.fd])
+        self._request("call", payload.parts, ranks=list(ranks), layout=payload.layout)
+
+    def send(self, ranks: Collection[int], event: Event) -> None:
+        self._request("send", ranks=list(ranks), event=to_wire(event)[0])
+
+    def finish(self, ranks: Collection[int]) -> None:
+        self._request("finish", ranks=list(ranks))
+
+    def signal(self, rank: int, signum: int) -> None:
+        self._request("signal", ranks=[rank], signum=int(signum))
+
+    def dump_stacks(self, ranks: Collection[int], number: int) -> None:
+        self._request("dump_stacks", ranks=list(ranks), number=number)
+
+    def pause(self, rank: int) -> None:
+        """As in the contract: what is not read is not reported as read, so that the rank's node stops sending."""
+        self._paused.setdefault(rank, [])
+
+    def resume(self, rank: int) -> None:
+        for message in self._paused.pop(rank, ()):
+            self._deliver(message)
+
+    def close_store(self) -> None:
+        self._request("close_store")
+
+    def expect_ends(self) -> None:
+        self._request("expect_ends")
+
+    def close(self) -> None:
+        self._loop.unregister(self._channel)
+        self._channel.close()
+
+    def _request(self, operation: str, blobs: Sequence[Any] = (), fds: Sequence[int] = (), **more: Any) -> None:
+        with contextlib.suppress(OSError):  # the bridge has ended, which `_receive` reports
+            self._channel.send({"op": operation, **more}, blobs, fds)
+
+    def _receive(self) -> bool:
+        """Handles what has arrived; returns whether that was only progress, so that the next read may be throttled."""
+        messages = self._channel.receive(wait=False)
+        if messages is None:
+            self._loop.unregister(self._channel)
+            if self._running:
+                self._listener.on_failure(LaunchError(self._bridge.why_it_ended(), engine_lost=True))
+            return False
+        is_progress = True
+        for message in messages:
+            is_progress &= self._on_message(message)
+        return is_progress and bool(messages) and not self._channel.is_torn
+
+    def _on_message(self, message: Message) -> bool:
+        if message.header["op"] == "failed":
+            self._loop.unregister(self._channel)
+            self._listener.on_failure(LaunchError(message.header["error"]))
+            return False
+        rank = message.header["rank"]
+        if message.header["ended"]:
+            self.resume(rank)
+        if rank in self._paused:
+            self._paused[rank].append(message)
+            return True
+        return self._deliver(message)
+
+    def _deliver(self, message: Message) -> bool:
+        """Passes on the events of a rank; returns whether they are only progress."""
+        rank = message.header["rank"]
+        decoder = Decoder()
+        is_progress = True
+        for blob in message.blobs:
+            for header, blobs in decoder.feed(blob):
+                event = from_wire(header, blobs)
+                is_progress &= isinstance(event, (Bar, Metrics))
+                if isinstance(event, Exited):
+                    self._running.discard(rank)
+                    # The clock of another node is known to a tenth of a second.
+                    event = replace(event, at=min(event.at, time.time()))
+                self._listener.on_event(rank, event)
+        self._read[rank] += message.header["weight"]
+        if self._read[rank] >= _REPORT_READ:
+            self._request("read", ranks=[rank], bytes=self._read.pop(rank))
+        return is_progress
