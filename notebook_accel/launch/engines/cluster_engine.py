@@ -105,6 +105,8 @@ class ClusterEngine:
         return found
 
     def start(self, spec: GroupSpec, loop: EventLoop, listener: Listener) -> Ranks:
+        if spec.rendezvous.listener is not None:
+            spec.rendezvous.listener.close()  # the ranks join at a store on one of the nodes
         self.nodes()  # joins the cluster if necessary
         own_end, bridge_end = pair()
         with bridge_end:
