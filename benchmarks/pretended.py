@@ -22,12 +22,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from notebook_accel.launch.cluster.agent.rank_messages import RankMessages, coalesce, with_weight
-
 from notebook_accel.events import (
     Bar,
-    Call,
     Event,
+    Exited,
     Failed,
     Frame,
     Heartbeat,
@@ -37,9 +35,10 @@ from notebook_accel.events import (
     PhaseChanged,
     Raised,
     Returned,
-    to_wire,
+    Written,
 )
 from notebook_accel.launch.cluster import connection, protocol
+from notebook_accel.launch.cluster.event_frames import EventFrames, coalesce
 from notebook_accel.launch.cluster.versions import versions
 from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
@@ -73,9 +72,8 @@ class Rank:
 
     def __init__(self, agent: Agent, start: Mapping[str, Any], number: int, environ: Mapping[str, str]) -> None:
         self._agent = agent
-        self._group: int = start["group"]
         self._number = number
-        self._speaker = RankMessages(start["label"], start["ahead"])
+        self._frames = EventFrames(start["group"], start["label"], start["ahead"])
         self._gates = Path(environ["PRETEND_GATES"])
         self._rate = float(environ["PRETEND_RATE"])
         self._is_last = number == int(environ["WORLD_SIZE"]) - 1
@@ -86,21 +84,18 @@ class Rank:
         self.told = 0
         """How many metrics it has told."""
         self.ended = False
-        self._say(Hello(os.getpid(), ""), stacks=True)
+        self._say(Hello(os.getpid(), ""))
 
-    def hear(self, header: Mapping[str, Any]) -> None:
-        if header["kind"] == Call.kind:
-            self._began = time.monotonic()
-            self._say(PhaseChanged(Phase.LOADING))
-            self._say(PhaseChanged(Phase.RUNNING))
-            wrote = {"op": "wrote", "group": self._group, "rank": self._number, "stream": "stdout"}
-            self._agent.tell(with_weight(wrote, [f"{LINE}\n".encode()]))
+    def call(self) -> None:
+        self._began = time.monotonic()
+        self._say(PhaseChanged(Phase.LOADING))
+        self._say(PhaseChanged(Phase.RUNNING))
+        self._say(Written("stdout", [f"{LINE}\n".encode()]))
 
-    def end(self, status: int) -> None:
+    def end(self, signum: int | None = None) -> None:
         if not self.ended:
             self.ended, self._began = True, None
-            self._frame("silent")
-            self._frame("ended", status=status, at=time.time(), peak=2**29)
+            self._say(Exited(None if signum else 0, signum, at=time.time(), peak_resident=2**29))
 
     def turn(self, now: float, gates: set[str]) -> None:
         """What a rank does ten times a second."""
@@ -136,12 +131,8 @@ class Rank:
         for event in events:
             self._say(event)
 
-    def _say(self, event: Event, *, stacks: bool = False) -> None:
-        header, blobs = to_wire(event)
-        self._agent.tell(self._speaker.said(self._group, self._number, header, blobs, stacks=stacks))
-
-    def _frame(self, operation: str, **more: Any) -> None:
-        self._agent.tell(({"op": operation, "group": self._group, "rank": self._number, **more}, ()))
+    def _say(self, event: Event) -> None:
+        self._agent.tell(self._frames.of(self._number, event))
 
 
 class Agent:
@@ -181,17 +172,18 @@ class Agent:
         elif operation == "compare":
             self.tell(({"op": "compared", "group": group, "lacking": []}, ()))
         elif operation == "start":
-            for number, environ in zip(header["members"], header["environments"], strict=True):
-                self.ranks[group, number] = Rank(self, header, number, environ)
+            for number, own in zip(header["members"], header["environments"], strict=True):
+                self.ranks[group, number] = Rank(self, header, number, {**header["environment"], **own})
         elif operation == "close":
             self.ranks = {key: rank for key, rank in self.ranks.items() if key[0] != group}
-        elif (rank := self.ranks.get((group, header.get("rank", -1)))) is not None:
-            if operation == "say":
-                rank.hear(header["header"])
+        for number in header.get("ranks", ()):
+            rank = self.ranks[group, number]
+            if operation == "call":
+                rank.call()
             elif operation == "finish":
-                rank.end(0)
+                rank.end()
             elif operation == "signal" and header["signum"] in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-                rank.end(-header["signum"])
+                rank.end(header["signum"])
 
 
 def srun(count: int) -> None:

@@ -1,27 +1,28 @@
-"""The frames that bridge and agents exchange.
+"""The frames that the kernel, the bridge and the agents exchange.
 
 A frame is a JSON object and blobs, like a message of `stream`. Descriptors cannot be sent to another node, so a blob
-carries the content instead. `op` is the kind of frame:
+carries the content instead. `op` is the kind of frame. The kernel sends the first group to the bridge, which passes on
+those from `payload` on to the nodes of the `ranks` that they name, or to all:
+
+    start     the ranks of a group, and the nodes that they need
+    group     a new group, with its socket
+    survey    which nodes there are
+    preload   modules to import for later ranks; also goes to the agents
+    payload   a call's memory file; its content goes to each node once
+    call, send, finish, signal, dump_stacks, close_store, expect_ends
+              as in the contract of engines
+    read      how many bytes of a rank's events the kernel has read
 
     to an agent    offer     open a rendezvous, for some later group
                    compare   the folders of a group that the node may share
                    folder    the files of a folder that differ there
-                   preload   modules to import for later ranks
                    start     the ranks of a group on this node, and their rendezvous
-                   payload   a call's memory file, once for all ranks of a node
-                   say       a message to a rank
-                   finish    no further message to a rank follows
-                   read      how many bytes of a rank's messages and output the kernel has read
-                   signal, close_store, expect_ends, close    as in the contract of engines
+                   close     end a group
     from an agent  joined    the first frame: what the node is, and the versions there
                    alive     nothing happened for a while
                    offered   the rendezvous that it has opened
                    compared  which folders it lacks
-                   said      messages of a rank, as the kernel reads them (see `rank_messages.py`)
-                   wrote     what a rank has written to its standard output or error
-                   stacks    what a rank's stacks file holds now
-                   silent    a rank has closed its channel
-                   ended     a rank has ended
+    to the kernel  events    events of a rank, as the kernel decodes them (see `event_frames.py`)
                    failed    a group cannot be started
 
 Before any frame, an agent gets an order from what starts it, over a way that nobody else can read:
@@ -54,8 +55,3 @@ LEASE = 30.0
 """Seconds for which an agent waits until the bridge confirms what it has sent; then it ends its ranks."""
 WAIT = 2.0
 """Seconds after which an agent that has nothing to send says that it is alive."""
-
-
-def weight(blobs: Sequence[Any]) -> int:
-    """The number of bytes that a frame with these blobs counts for."""
-    return sum(memoryview(blob).nbytes for blob in blobs) + 64

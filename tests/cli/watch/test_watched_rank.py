@@ -6,8 +6,8 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,6 +17,7 @@ from notebook_accel.cli.watch.watched_launch import LAUNCHER, WatchedLaunch
 from notebook_accel.cli.watch.watcher import Watcher
 from notebook_accel.events import (
     Bar,
+    Event,
     Exited,
     Failed,
     Heartbeat,
@@ -215,10 +216,10 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 
 
 class Nobody:
-    def __init__(self) -> None:
-        self.channels: dict[int, Any] = {}
+    def send(self, ranks: Collection[int], event: Event) -> None:
+        raise AssertionError
 
-    def signal(self, rank: int, signum: int) -> None:
+    def dump_stacks(self, ranks: Collection[int], number: int) -> None:
         raise AssertionError
 
 

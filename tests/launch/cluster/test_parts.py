@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import os
-import selectors
-import socket
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from notebook_accel.launch.cluster.agent.rank_messages import RankMessages, with_weight
-from notebook_accel.launch.cluster.bridge.outbox import Outlet
-from notebook_accel.launch.cluster.select_once import select_once
 
 from notebook_accel.config import LaunchConfig
-from notebook_accel.events import Bar, Event, Hello, Line, Metrics, Returned, from_wire, to_wire
-from notebook_accel.launch.cluster import shared_folders
-from notebook_accel.launch.cluster.agent import rank_messages
+from notebook_accel.events import Bar, Event, Hello, Line, Metrics, Returned, Written, from_wire
+from notebook_accel.launch.cluster import event_frames, shared_folders
 from notebook_accel.launch.cluster.agent.backlog import Backlog
 from notebook_accel.launch.cluster.agent_launcher import ClusterError
+from notebook_accel.launch.cluster.event_frames import EventFrames
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.shared_folders import Folders, SentFolders
 from notebook_accel.launch.engines import cluster_engine
 from notebook_accel.launch.engines.contract import NodeInfo
 from notebook_accel.launch.plan import cluster_nodes
 from notebook_accel.launch.system.node_environment import shared_environment
-from notebook_accel.launch.wire import stream
-from notebook_accel.launch.wire.stream import Channel, Decoder
+from notebook_accel.launch.wire.stream import Decoder
 
 # What an agent has to tell
 
 
-def said(event: Event, rank: int = 0, *, stacks: bool = False) -> Frame:
-    header, blobs = to_wire(event)
-    return RankMessages("node-b", 100.0).said(1, rank, header, blobs, stacks=stacks)
+def said(event: Event, rank: int = 0) -> Frame:
+    return EventFrames(1, "node-b", 100.0).of(rank, event)
 
 
 def test_frames_are_taken_once_and_in_order() -> None:
@@ -63,10 +56,10 @@ def test_of_a_bar_only_the_latest_state_waits() -> None:
 
 def test_what_a_rank_says_without_a_break_travels_in_one_frame() -> None:
     bars = [said(Bar(bar=1, n=float(n)), rank) for n in range(2) for rank in range(2)]
-    wrote: Frame = with_weight({"op": "wrote", "group": 1, "rank": 0, "stream": "stdout"}, [b"line"])
-    frames = rank_messages.coalesce([*bars, wrote, bars[0], ({"op": "compared", "group": 1, "lacking": []}, ())])
+    wrote = said(Written("stdout", [b"line"]))
+    frames = event_frames.coalesce([*bars, wrote, bars[0], ({"op": "compared", "group": 1, "lacking": []}, ())])
     assert [(header["op"], header.get("rank")) for header, _ in frames] == [
-        *(("said", 0), ("said", 1), ("wrote", 0), ("said", 0), ("compared", None))
+        *(("events", 0), ("events", 1), ("events", 0), ("events", 0), ("compared", None))
     ]
     assert [heard(frames[at]) for at in (0, 3)] == [[Bar(bar=1, n=0.0), Bar(bar=1, n=1.0)], [Bar(bar=1, n=0.0)]]
     told = [*bars, wrote, bars[0]]
@@ -75,68 +68,19 @@ def test_what_a_rank_says_without_a_break_travels_in_one_frame() -> None:
 
 def test_what_has_binary_parts_or_is_long_travels_alone() -> None:
     told = [Bar(bar=1, n=0.0), Returned([b"value"]), Line("stdout", "x" * 2**15), Bar(bar=1, n=1.0), Bar(bar=1, n=2.0)]
-    frames = rank_messages.coalesce([said(event) for event in told])
+    frames = event_frames.coalesce([said(event) for event in told])
     assert [heard(frame) for frame in frames] == [[told[0]], [told[1]], [told[2]], told[3:]]
 
 
 def test_a_rank_is_told_of_in_the_notebooks_terms() -> None:
-    [(header, parts)] = rank_messages.coalesce([said(Hello(7, "its own name"), stacks=True)])
-    assert header["stacks"]
-    assert b'"fds": 1' in parts[0]
-    assert heard(rank_messages.coalesce([said(Hello(7, "its own name"))])[0]) == [Hello(7, "node-b")]
+    assert heard(event_frames.coalesce([said(Hello(7, "its own name"))])[0]) == [Hello(7, "node-b")]
     metrics = Metrics({"loss": 1.0}, 3, at=1100.0)
-    assert heard(rank_messages.coalesce([said(metrics)])[0]) == [replace(metrics, at=1000.0)]
+    assert heard(event_frames.coalesce([said(metrics)])[0]) == [replace(metrics, at=1000.0)]
 
 
 def heard(frame: Frame) -> list[Event]:
     """What the kernel makes of it."""
     return [from_wire(header, blobs) for header, blobs in Decoder().feed(b"".join(frame[1]))]
-
-
-# To the kernel
-
-
-def test_what_a_rank_says_waits_for_what_it_has_written_before() -> None:
-    kernel, bridge = socket.socketpair()
-    out, err = os.pipe(), os.pipe()
-    selector = selectors.DefaultSelector()
-    outlet = Outlet(selector, (bridge.fileno(), out[1], err[1]))
-    done: list[str] = []
-    much = bytes(300_000)  # more than a pipe holds
-    outlet.write("stdout", much)
-    outlet.say([stream.encode({"kind": "returned"}, [b"value"]), b"value"])
-    outlet.then(lambda: done.append("end"))
-    channel = Channel(kernel)
-    assert not channel.has_data()
-    assert not done
-    got = b""
-    while len(got) < len(much):
-        got += os.read(out[0], 2**20)
-        select_once(selector, 0.0)
-    [message] = channel.receive(wait=True) or []
-    assert (got, message.header, message.blobs, done) == (much, {"kind": "returned"}, [b"value"], ["end"])
-    outlet.close()
-    for end in (out[0], err[0]):
-        os.close(end)
-    channel.close()
-    bridge.close()
-    selector.close()
-
-
-def test_a_descriptor_goes_along() -> None:
-    kernel, bridge = socket.socketpair()
-    pipes = os.pipe(), os.pipe()
-    with selectors.DefaultSelector() as selector:
-        outlet = Outlet(selector, (bridge.fileno(), pipes[0][1], pipes[1][1]))
-        outlet.say([stream.encode({"kind": "hello", "fds": 1})], [os.dup(0)])
-        channel = Channel(kernel)
-        [message] = channel.receive(wait=True) or []
-        assert len(message.fds) == 1
-        outlet.close()
-    for fd in (*message.fds, pipes[0][0], pipes[1][0]):
-        os.close(fd)
-    channel.close()
-    bridge.close()
 
 
 # Folders

@@ -67,6 +67,8 @@ class Group:
         self.output: dict[tuple[int, str], bytes] = {
             (rank, name): b"" for rank in range(size) for name in ("out", "err")
         }
+        self.order: list[list[str]] = [[] for _ in range(size)]
+        """The kinds of each rank's events, with what it wrote among them."""
         self._payloads: list[payload.Payload] = []
         self._loop = EventLoop()
         try:
@@ -173,6 +175,7 @@ class Group:
     # As a listener
 
     def on_event(self, rank: int, event: Event) -> None:
+        self.order[rank].append(event.kind)
         if isinstance(event, Written):
             self.output[rank, {"stdout": "out", "stderr": "err"}[event.stream]] += b"".join(event.data)
             return

@@ -391,6 +391,18 @@ def test_a_rank_that_is_paused_is_not_heard_until_it_is_resumed(isolated: Engine
         assert [len(group.output[rank, "out"]) for rank in range(2)] == [3_000_001] * 2
 
 
+def test_an_answer_comes_after_what_the_rank_wrote_before(isolated: Engine, tmp_path: Path) -> None:
+    with Group(isolated) as group:
+        group.wait_for_hello()
+        group.ranks.pause(0)  # the two take different ways: let both have arrived
+        group.call(calls.say, "before")
+        group.call(calls.touch, str(tmp_path / "done"))
+        assert wait_until((tmp_path / "done").exists)
+        group.ranks.resume(0)
+        group.wait_for_answers()
+        assert group.order[0].index("written") < group.order[0].index("returned")
+
+
 def test_the_end_of_a_paused_rank_is_heard_after_all_that_it_wrote(isolated: Engine) -> None:
     with Group(isolated) as group:
         group.wait_for_hello()

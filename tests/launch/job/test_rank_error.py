@@ -5,7 +5,6 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +30,10 @@ def raised(
     return RankState(rank, failed=event, exited=Exited(1, at=at + 0.01))
 
 
-def died(rank: int, *, at: float = 1.0, signum: int | None = None, code: int | None = None, **more: Any) -> RankState:
-    return RankState(rank, exited=Exited(code, signum, at), **more)
+def died(
+    rank: int, *, at: float = 1.0, signum: int | None = None, code: int | None = None, crash: str = "", **more: Any
+) -> RankState:
+    return RankState(rank, exited=Exited(code, signum, at, crash=crash), **more)
 
 
 def returned(rank: int) -> RankState:
@@ -43,8 +44,8 @@ def stopped(rank: int) -> RankState:
     return RankState(rank, stopped=True, exited=Exited(None, signal.SIGTERM, at=3.0))
 
 
-def error(*states: RankState, stacks: Sequence[str] | None = None, oom_killed: bool = False) -> RankError:
-    return rank_error.error(states, stacks or [""] * len(states), oom_killed=oom_killed)
+def error(*states: RankState, oom_killed: bool = False) -> RankError:
+    return rank_error.error(states, oom_killed=oom_killed)
 
 
 PEER = "RuntimeError: Connection closed by peer"
@@ -337,13 +338,13 @@ def test_a_stack_as_this_python_writes_it_is_read() -> None:
 
 def test_a_crash_shows_where_it_was() -> None:
     dump = "Fatal Python error: Segmentation fault\n\n" + RECORDED + "\nExtension modules: numpy.core (total: 1)\n"
-    detail = error(died(0, signum=11), stacks=[dump]).failures[0].detail
+    detail = error(died(0, signum=11, crash=dump)).failures[0].detail
     assert detail.startswith("It was here:\n" + SHOWN)
     assert detail.endswith("It had just started.")
 
 
 def test_only_a_crash_shows_where_it_was() -> None:
-    assert "It was here" not in str(error(died(0, signum=9), stacks=[RECORDED]))
+    assert "It was here" not in str(error(died(0, signum=9, crash=RECORDED)))
 
 
 # Out of time

@@ -90,7 +90,7 @@ def test_the_values_of_a_job_of_another_kernel_are_not_to_be_had(state: Path, jo
 def test_an_error_reads_as_it_did_where_it_happened(job: Job, record: Record) -> None:
     job.apply(1, failed(KeyError("lost")))
     job.apply(0, Exited(None, signal=9, at=2.0))
-    error = rank_error.error(job.ranks, ["", ""], oom_killed=True)
+    error = rank_error.error(job.ranks, oom_killed=True)
     job.finish(Status.FAILED, error=error)
     with pytest.raises(RankError) as raised:
         ask(record)
@@ -105,7 +105,7 @@ def test_an_error_reads_as_it_did_where_it_happened(job: Job, record: Record) ->
 def test_without_its_exception_an_error_has_a_stand_in(state: Path, job: Job) -> None:
     record = Journal(job).open()
     job.apply(1, failed(KeyError("lost")))
-    job.finish(Status.FAILED, error=rank_error.error(job.ranks, ["", ""], oom_killed=False))
+    job.finish(Status.FAILED, error=rank_error.error(job.ranks, oom_killed=False))
     with pytest.raises(RankError) as raised:
         ask(record)
     assert raised.value.rank == 1

@@ -3,7 +3,8 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from notebook_accel.launch.driver.event_loop import EventLoop
+
+from notebook_accel.launch.wire.event_loop import EventLoop
 
 
 class Source:
@@ -86,3 +87,45 @@ def test_who_is_forgotten_is_heard_no_more(loop: EventLoop, sources: list[Source
         source.write()
     loop.run_once(0.0)
     assert not any(source.times for source in sources)
+
+
+def test_timers_are_called_once_in_their_order(loop: EventLoop) -> None:
+    called: list[str] = []
+    loop.call_later(0.02, lambda: called.append("later"))
+    loop.call_later(0.0, lambda: called.append("first"))
+    assert loop.run_once(0.0)
+    assert called == ["first"]
+    while len(called) < 2:
+        loop.run_once(3600.0)
+    assert called == ["first", "later"]
+    assert not loop.run_once(0.0)
+
+
+def test_a_timer_may_set_another(loop: EventLoop) -> None:
+    called: list[str] = []
+    loop.call_later(0.0, lambda: loop.call_later(0.0, lambda: called.append("second")))
+    loop.run_once(3600.0)
+    assert not called
+    loop.run_once(3600.0)
+    assert called == ["second"]
+
+
+def test_all_are_heard_at_once_when_a_call_begins(sources: list[Source]) -> None:
+    loop = EventLoop(throttle=3600.0, max_throttle=3600.0, unthrottled=0.0)
+    loop.register_throttled(sources[1], sources[1].read)
+    for _ in range(2):
+        sources[1].write()
+        loop.run_once(0.01)
+    assert sources[1].times == 1
+    loop.unthrottle()
+    loop.run_once(3600.0)
+    assert sources[1].times == 2
+
+
+def test_a_source_that_carries_many_ranks_counts_as_so_many(sources: list[Source]) -> None:
+    loop = EventLoop(throttle=1.0, max_throttle=3600.0, unthrottled=0.0)
+    loop.register_throttled(sources[1], sources[1].read, ranks=3600)
+    for _ in range(2):
+        sources[1].write()
+        loop.run_once(1.5)
+    assert sources[1].times == 1
