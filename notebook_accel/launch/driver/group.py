@@ -16,8 +16,8 @@ from notebook_accel.launch.wire.payload import Payload
 
 _EXIT_TIMEOUT = 2.0
 """How many seconds ranks have to exit by themselves and run their exit handlers."""
-_MAX_TURNS = 1000
-"""The most turns of the event loop between two calls: a rank may write for ever."""
+_MAX_UNREAD = 16 * 2**20
+"""Bytes of output that are read between two calls: a thread of a rank may write for ever."""
 
 
 class RankGroup:
@@ -42,6 +42,7 @@ class RankGroup:
         self._heartbeats: dict[int, Heartbeat] = {}
         self._unread: defaultdict[int, list[Written]] = defaultdict(list)
         """What ranks have written while no call read it."""
+        self._unread_bytes = 0
         self._members: Collection[int] = ()
         """The ranks of the current call."""
         self._handler: Callable[[int, Event], object] | None = None
@@ -70,6 +71,7 @@ class RankGroup:
             self._handler(rank, event)
         elif isinstance(event, Written):
             self._unread[rank].append(event)
+            self._unread_bytes += _size(event)
 
     def on_failure(self, error: LaunchError) -> None:
         raise error
@@ -90,7 +92,9 @@ class RankGroup:
             self.ranks.pause(rank)
         try:
             for rank in members:
-                for event in (*self.last_events(rank), *self._unread.pop(rank, ())):
+                unread = self._unread.pop(rank, [])
+                self._unread_bytes -= sum(map(_size, unread))
+                for event in (*self.last_events(rank), *unread):
                     handler(rank, event)
             yield
         finally:
@@ -105,9 +109,8 @@ class RankGroup:
             LaunchError: The process that starts the ranks has ended.
         """
         self.loop.unthrottle()
-        for _ in range(_MAX_TURNS):
-            if not self.loop.run_once(0):
-                break
+        while self.loop.run_once(0) and self._unread_bytes < _MAX_UNREAD:
+            pass
 
     def last_events(self, rank: int) -> Iterator[Event]:
         """The events of earlier calls that a new call's job starts from."""
@@ -134,6 +137,10 @@ class RankGroup:
         """Kills the remaining ranks and frees all resources."""
         self.ranks.close()
         self._ports.close()
+
+
+def _size(written: Written) -> int:
+    return sum(map(len, written.data))
 
 
 def _oom_kills() -> int:

@@ -140,6 +140,18 @@ def flood(size: int) -> None:
     sys.stdout.write("\n")
 
 
+def flood_later(size: int) -> None:
+    threading.Thread(target=flood, args=(size,)).start()
+
+
+def flood_for_ever() -> None:
+    def write() -> None:
+        while True:
+            print("x" * 1000)
+
+    threading.Thread(target=write, daemon=True).start()
+
+
 def leave_children() -> None:
     """Starts a child, and one in a session of its own; tells their numbers and waits."""
     near = subprocess.Popen(["sleep", "1000"])
