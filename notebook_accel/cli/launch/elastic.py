@@ -166,12 +166,12 @@ def _connect_watcher(address: str) -> Channel:
 
 def _report_failures(watcher: Channel, text: str, failures: Iterable[ProcessFailure]) -> None:
     """Reports how the launch ended, and each rank that could not report its own end."""
-    from notebook_accel.events import Exited, Notice, to_wire
+    from notebook_accel.events import Notice, RankExited, to_wire
 
     for each in failures:
         if each.exitcode != -signal.SIGTERM:
             code, killer = (each.exitcode, None) if each.exitcode >= 0 else (None, -each.exitcode)
-            watcher.send({**to_wire(Exited(code=code, signal=killer))[0], "of": each.local_rank})
+            watcher.send(to_wire(RankExited(each.local_rank, code, killer))[0])
     watcher.send(to_wire(Notice(text))[0])
 
 

@@ -1,4 +1,4 @@
-"""Reads what the ranks on this machine send: their channels, their output pipes, and the files with their stacks.
+"""The ranks of one group on this machine: sends them requests, and passes on their events.
 
 Engines for this machine derive from `LocalRanks`. They add how ranks start, get signals, and exit.
 """
@@ -10,39 +10,19 @@ import os
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from notebook_accel.errors import StreamError
-from notebook_accel.events import (
-    Bar,
-    Event,
-    Exited,
-    Failed,
-    Hello,
-    InputRequested,
-    Metrics,
-    Returned,
-    Shown,
-    Stacks,
-    Written,
-    from_wire,
-    to_wire,
-)
+from notebook_accel.events import Event, Exited, Hello, Stacks
 from notebook_accel.launch.engines.contract import Listener
 from notebook_accel.launch.wire import payload, stack_frames
 from notebook_accel.launch.wire.constants import STACKS_SIGNAL
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
-from notebook_accel.launch.wire.stream import Channel, Message
+from notebook_accel.launch.wire.rank_streams import RankStreams
+from notebook_accel.launch.wire.stream import Channel
 
-PIPE_SIZE = 2**20
-"""Capacity of a rank's output pipes in bytes, where the system allows it: a rank that writes more has to wait."""
-_AFTER_OUTPUT = (Returned, Failed, Exited, Shown, InputRequested)
-"""The events before which comes what the rank has written: a pipe and a channel are not ordered relative to each other.
-
-The others do not depend on it, and are more frequent."""
 _DUMP_QUIET = 0.05
 """Seconds without growth after which a rank's stacks file is considered complete."""
 _DUMP_TIMEOUT = 2.0
@@ -60,11 +40,9 @@ class LocalRanks(ABC):
     def __init__(self, loop: EventLoop, listener: Listener) -> None:
         self._loop = loop
         self._listener = listener
-        self._channels: list[Channel] = []
-        self._pipes: list[dict[int, str]] = []
-        """The descriptors of each rank's open pipes, with the names of their streams."""
+        self._streams: list[RankStreams] = []
         self._stack_files: dict[int, int] = {}
-        """The descriptors of the files that faulthandler writes to."""
+        """The descriptors of the files that faulthandler writes to, by rank."""
         self._exited: set[int] = set()
 
     @abstractmethod
@@ -74,31 +52,23 @@ class LocalRanks(ABC):
     def call(self, ranks: Collection[int], packed: Payload) -> None:
         for rank in ranks:
             with contextlib.suppress(OSError):  # it has exited, which is reported
-                payload.send(packed, self._channels[rank])
+                payload.send(packed, self._streams[rank].channel)
 
     def send(self, ranks: Collection[int], event: Event) -> None:
-        header, blobs = to_wire(event)
         for rank in ranks:
             with contextlib.suppress(OSError):
-                self._channels[rank].send(header, blobs)
+                self._streams[rank].send(event)
 
     def finish(self, ranks: Collection[int]) -> None:
         for rank in ranks:
-            self._channels[rank].finish()
+            self._streams[rank].channel.finish()
 
     def pause(self, rank: int) -> None:
-        self._loop.unregister(self._channels[rank])
-        for fd in self._pipes[rank]:
-            self._loop.unregister(fd)
+        self._streams[rank].pause()
 
     def resume(self, rank: int) -> None:
-        if rank in self._exited:
-            return
-        self.pause(rank)
-        if self._channels[rank].is_open:
-            self._loop.register_throttled(self._channels[rank], partial(self._on_channel, rank))
-        for fd in self._pipes[rank]:
-            self._loop.register(fd, partial(self._read, rank, fd))
+        if rank not in self._exited:
+            self._streams[rank].resume()
 
     def dump_stacks(self, ranks: Collection[int], number: int) -> None:
         give_up_at = time.monotonic() + _DUMP_TIMEOUT
@@ -109,85 +79,32 @@ class LocalRanks(ABC):
                 self._loop.call_later(_DUMP_QUIET, partial(self._check_dump, rank, number, 0, give_up_at))
 
     def close(self) -> None:
-        for rank, channel in enumerate(self._channels):
-            self.pause(rank)
-            channel.close()
-            for fd in self._pipes[rank]:
-                os.close(fd)
+        for streams in self._streams:
+            streams.close()
         for fd in self._stack_files.values():
             os.close(fd)
-        self._channels, self._pipes, self._stack_files = [], [], {}
+        self._streams, self._stack_files = [], {}
 
     # For engines
 
     def _add(self, channel: Channel, pipes: Mapping[int, str]) -> None:
         """Adds the next rank, and begins to read from it. The pipes do not block."""
-        self._channels.append(channel)
-        self._pipes.append(dict(pipes))
-        self.resume(len(self._channels) - 1)
+        rank = len(self._streams)
+        kill = partial(self.signal, rank, signal.SIGKILL)
+        self._streams.append(RankStreams(self._loop, channel, pipes, partial(self._on_event, rank), kill))
 
     def _on_exit(self, rank: int, exited: Exited) -> None:
         """Reports the exit of a rank, after all that the rank has sent and written before."""
-        channel = self._channels[rank]
-        while channel.is_open and channel.has_data():
-            self._on_channel(rank)
-        self._drain(rank)
-        self.pause(rank)  # end of file may never come, since a child process of the rank may hold its pipes open
+        self._streams[rank].read_rest()
         self._exited.add(rank)
         self._listener.on_event(rank, replace(exited, crash=self._dump(rank)))
 
     # What ranks send
 
-    def _on_channel(self, rank: int) -> bool:
-        """Handles what has arrived; returns whether that was only progress, so that the next read may be throttled."""
-        channel = self._channels[rank]
-        is_progress = True
-        try:
-            messages = channel.receive(wait=False)
-            for message in messages or ():
-                is_progress &= self._on_message(rank, message)
-        except StreamError:
-            # Something else has written to the rank's socket, so the rank's messages can no longer be decoded.
-            self.signal(rank, signal.SIGKILL)
-            messages = None
-        if messages is None:
-            self._loop.unregister(channel)
-        return is_progress and bool(messages) and not channel.is_torn
-
-    def _on_message(self, rank: int, message: Message) -> bool:
-        """Handles a message; returns whether it is only progress."""
-        event = from_wire(message.header, message.blobs)
-        if isinstance(event, (Bar, Metrics)):
-            self._listener.on_event(rank, event)
-            return True
-        if isinstance(event, Hello) and message.fds:
-            self._stack_files[rank] = message.fds[0]
-        elif isinstance(event, _AFTER_OUTPUT):
-            self._drain(rank)
+    def _on_event(self, rank: int, event: Event, fds: Sequence[int]) -> None:
+        if isinstance(event, Hello) and fds:
+            self._stack_files[rank] = fds[0]
         self._listener.on_event(rank, event)
-        return False
-
-    def _drain(self, rank: int) -> None:
-        """Reads everything that is in the pipes now, but not what is written meanwhile."""
-        for fd in list(self._pipes[rank]):
-            left = PIPE_SIZE
-            while left > 0 and (count := self._read(rank, fd)):
-                left -= count
-
-    def _read(self, rank: int, fd: int) -> int:
-        """Reads once; returns how many bytes."""
-        try:
-            data = os.read(fd, PIPE_SIZE)
-        except BlockingIOError:
-            return 0
-        stream = self._pipes[rank][fd]
-        if data:
-            self._listener.on_event(rank, Written(stream, [data]))
-        else:
-            self._loop.unregister(fd)
-            del self._pipes[rank][fd]
-            os.close(fd)
-        return len(data)
 
     def _check_dump(self, rank: int, number: int, size: int, give_up_at: float) -> None:
         """Reports a rank's stacks once the file has stopped growing."""

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Exited
 from notebook_accel.launch.engines.contract import GroupSpec
-from notebook_accel.launch.engines.local_ranks import PIPE_SIZE
 from notebook_accel.launch.wire import constants
+from notebook_accel.launch.wire.rank_streams import PIPE_SIZE
 from notebook_accel.launch.wire.stream import Channel, close_all, pair
 
 _DRIVER = uuid.uuid4().hex
