@@ -100,6 +100,11 @@ class Slurm:
                 continue
         running.wait(10)
 
+    @staticmethod
+    def processes() -> list[psutil.Process]:
+        """All of this machine's, since agents are started by daemons of Slurm's."""
+        return list(psutil.process_iter())
+
     def close(self) -> None:
         """Ends all."""
         for name in ("slurmctld", "munged"):

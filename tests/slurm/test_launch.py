@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from tests.cluster.machines import Machines
 from tests.cluster.test_launch import *  # noqa: F403
 from tests.live_notebook import Notebook
-from tests.slurm.conftest import Cluster
 
 del test_a_cluster_is_found_in_other_ways  # type: ignore[name-defined]  # noqa: F821  # of Ray alone
 
@@ -46,12 +46,12 @@ def allocated(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=110)
 
 
-def test_in_an_allocation_its_machines_are_used(cluster: Cluster):
+def test_in_an_allocation_its_machines_are_used(cluster: Machines):
     done = allocated("--ntasks-per-node=2")
     assert done.stdout.strip() == "['0', '0', '1', '1']", done.stderr
 
 
-def test_an_allocation_that_is_too_small_says_what_it_has(cluster: Cluster):
+def test_an_allocation_that_is_too_small_says_what_it_has(cluster: Machines):
     done = allocated("--ntasks-per-node=1")
     assert done.returncode == 1
     assert "asked for 2 machines with 2 CPUs each, found 2: ada (127.0.0.1): 1 CPU" in done.stderr

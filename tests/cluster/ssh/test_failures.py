@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 
 from tests.cluster.conftest import PRELUDE
-from tests.cluster.ssh.conftest import Cluster
+from tests.cluster.machines import Machines
 from tests.cluster.test_failures import (  # noqa: F401
     test_a_bridge_that_is_killed_is_replaced,
     test_a_kernel_that_is_killed_leaves_nothing_anywhere,
@@ -21,7 +21,7 @@ from tests.live_notebook import Notebook, wait_until
 
 
 def test_a_kernel_that_is_killed_while_hosts_are_asked_leaves_nothing(
-    cluster: Cluster, open_notebook: Callable[..., Notebook]
+    cluster: Machines, open_notebook: Callable[..., Notebook]
 ):
     """Long on a busy machine: the kernel's own fork server hears of it once it has imported torch."""
     before = {process.pid for process in cluster.agents()}

@@ -104,7 +104,7 @@ def test_ports_are_let_go_with_the_group(ports: Ports) -> None:
         def __init__(self, ranks: Any) -> None:
             self.ranks = ranks
 
-        def start(self, spec: GroupSpec) -> Any:
+        def start(self, spec: GroupSpec, loop: object, listener: object) -> Any:
             if self.ranks is None:
                 raise OSError("no ranks")
             return self.ranks

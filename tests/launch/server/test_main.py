@@ -400,7 +400,6 @@ def test_what_is_written_while_a_rank_ends_is_there_before_its_last_word(spawnin
         group.wait_for_answers()
         group.finish()
         group.wait_for(lambda: group.of(0, Exited))
-        group.read_output()
         assert sorted(group.output[0, "out"].split(b"from ")) == [b"", b"C", b"Python"]
         assert group.output[0, "err"] == b"from Python too"
 
