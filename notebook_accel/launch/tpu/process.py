@@ -81,7 +81,19 @@ class Process:
             process_setup.redirect_streams(first.out, first.err)
             os.environ.update(first.environment)
         os.register_at_fork(after_in_child=self._close_in_child)
-        self._report({"pid": os.getpid(), "ranks": self._ordinals})
+        self._introduce()
+
+    def _introduce(self) -> None:
+        """Reports this process, and waits until the supervisor watches it.
+
+        The supervisor can't find the status of a process that has ended before.
+        """
+        near, far = socket.socketpair()
+        with near:
+            with far:
+                report = json.dumps({"pid": os.getpid(), "ranks": self._ordinals}).encode()
+                socket.send_fds(self._group.reports, [report], [far.fileno()])
+            near.recv(1)
 
     def _close_in_child(self) -> None:
         """In a worker that the user's code forks: it must neither send as a rank nor keep a channel open."""

@@ -15,8 +15,9 @@ import signal
 import socket
 import threading
 import time
+from typing import Any
 
-from notebook_accel.launch.wire.stream import Channel
+from notebook_accel.launch.wire.stream import Channel, close_all
 
 _WAKE = b"{}"
 _PACKET = 4096
@@ -45,8 +46,9 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="notebook-accel-watch", daemon=True)
 
     def start(self) -> None:
+        self._reports.setblocking(False)
         self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
-        self._selector.register(self._reports, selectors.EVENT_READ, self._on_report)
+        self._selector.register(self._reports, selectors.EVENT_READ, self._drain)
         self._selector.register(self._own, selectors.EVENT_READ, self._on_finish)
         self._thread.start()
 
@@ -71,17 +73,17 @@ class Watch:
     def _on_finish(self) -> None:
         self._own.recv(_PACKET)
         self._finishing = True
-        with contextlib.suppress(BlockingIOError):
-            while True:  # packets that have not been read yet
-                self._on_packet(self._reports.recv(_PACKET, socket.MSG_DONTWAIT))
+        self._drain()
         self._report_ends(os.getpid(), 0, None)  # a rank in the supervisor itself, which exits now
 
     def _on_report(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._on_packet(self._reports.recv(_PACKET, socket.MSG_DONTWAIT))
+        packet, fds, _, _ = socket.recv_fds(self._reports, _PACKET, 1)
+        try:
+            self._on_packet(json.loads(packet))
+        finally:
+            close_all(fds)  # which the process waits for
 
-    def _on_packet(self, packet: bytes) -> None:
-        report = json.loads(packet)
+    def _on_packet(self, report: dict[str, Any]) -> None:
         if "ranks" in report:
             self._ranks_by_pid[report["pid"]] = report["ranks"]
             if report["pid"] != os.getpid():
@@ -93,7 +95,7 @@ class Watch:
         children = [child for child in multiprocessing.active_children() if child.pid == pid]
         try:
             handle = os.pidfd_open(pid)
-        except ProcessLookupError:  # on a busy machine it can end, and be reaped by the pool, before this thread runs
+        except ProcessLookupError:  # it was killed while it waited, and the pool has reaped it
             self._drain()
             self._report_ends(pid, -signal.SIGKILL, None)
             return
@@ -108,10 +110,10 @@ class Watch:
         self._selector.register(handle, selectors.EVENT_READ, on_end)
 
     def _drain(self) -> None:
-        """Reads the last reports of a process that has ended."""
+        """Reads the reports that are there, such as the last of a process that has ended."""
         with contextlib.suppress(BlockingIOError):
             while True:
-                self._on_packet(self._reports.recv(_PACKET, socket.MSG_DONTWAIT))
+                self._on_report()
 
     def _report_ends(self, pid: int, status: int, peak: int | None) -> None:
         at = time.time()
