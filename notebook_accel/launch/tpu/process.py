@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from notebook_accel import events, rank_local
@@ -81,19 +82,7 @@ class Process:
             process_setup.redirect_streams(first.out, first.err)
             os.environ.update(first.environment)
         os.register_at_fork(after_in_child=self._close_in_child)
-        self._introduce()
-
-    def _introduce(self) -> None:
-        """Reports this process, and waits until the supervisor watches it.
-
-        The supervisor can't find the status of a process that has ended before.
-        """
-        near, far = socket.socketpair()
-        with near:
-            with far:
-                report = json.dumps({"pid": os.getpid(), "ranks": self._ordinals}).encode()
-                socket.send_fds(self._group.reports, [report], [far.fileno()])
-            near.recv(1)
+        introduce(self._group.reports, self._ordinals)
 
     def _close_in_child(self) -> None:
         """In a worker that the user's code forks: it must neither send as a rank nor keep a channel open."""
@@ -104,6 +93,18 @@ class Process:
 
     def _report(self, report: dict[str, Any]) -> None:
         self._group.reports.send(json.dumps(report).encode())
+
+
+def introduce(reports: socket.socket, ordinals: Sequence[int]) -> None:
+    """Reports this process and its ranks, and waits until the supervisor watches it.
+
+    The supervisor can't find the status of a process that has ended before.
+    """
+    near, far = socket.socketpair()
+    with near:
+        with far:
+            socket.send_fds(reports, [json.dumps({"pid": os.getpid(), "ranks": ordinals}).encode()], [far.fileno()])
+        near.recv(1)
 
 
 def _threads_per_process() -> int:
