@@ -16,7 +16,6 @@ from notebook_accel.cli.check import probes
 from notebook_accel.cli.check.probes import Finding
 from notebook_accel.cli.main import main
 from notebook_accel.errors import CheckpointError
-from notebook_accel.train.checkpoints import merging
 
 pytestmark = pytest.mark.early
 
@@ -33,6 +32,8 @@ def save_shards(checkpoint: str) -> dict[str, torch.Tensor]:
 
 
 def test_shards_become_the_weights_that_were_saved(tmp_path: Path) -> None:
+    from notebook_accel.train.checkpoints import merging  # not by whoever only collects tests: it takes seconds
+
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
     expected = debug_launcher(save_shards, (str(checkpoint),))[0]
     result = CliRunner().invoke(main, ["merge-weights", str(checkpoint), str(out)])
@@ -46,6 +47,8 @@ def test_shards_become_the_weights_that_were_saved(tmp_path: Path) -> None:
 
 
 def test_what_has_no_shards_is_refused(tmp_path: Path) -> None:
+    from notebook_accel.train.checkpoints import merging
+
     with pytest.raises(CheckpointError, match="no such folder"):
         merging.find(tmp_path / "none")
     with pytest.raises(CheckpointError, match="its weights are not sharded"):

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
@@ -83,6 +82,8 @@ class Mine(GeneralTracker):
 
 
 def test_tensorboard_writes_what_tensorboard_reads(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     group = TrackerGroup("tensorboard", tmp_path)
     group.start("run", {"lr": 0.1, "layers": [1, 2], "name": "small"}, {"tensorboard": {"flush_secs": 1}})
     for step in range(3):

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-import pandas
 import pytest
 import torch
 
@@ -250,6 +249,8 @@ def test_rows_bring_together_what_was_logged_at_once() -> None:
 
 
 def test_metrics_are_a_table_where_pandas_is_installed() -> None:
+    import pandas  # not by whoever only collects tests: it takes a second
+
     job = Job("f", 0, 1)
     assert list(job.metrics) == ["rank", "step", "seconds"]
     job.apply(0, Metrics({"loss": 0.5}, 3))

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
-import nbconvert
-import nbformat
 import pytest
 
 from notebook_accel import ConfigurationError, set_view
@@ -306,6 +304,9 @@ def test_bars_can_be_seen_in_light_and_dark(colour: str, theme: str) -> None:
 
 
 def test_nbconvert_shows_what_stays_in_a_notebook() -> None:
+    import nbconvert  # not by whoever only collects tests: it takes seconds
+    import nbformat
+
     bundle = dict(html_view.draw(a_job(2, ended=True)))
     cell = nbformat.v4.new_code_cell("train()", outputs=[nbformat.v4.new_output("display_data", bundle)])
     notebook = nbformat.v4.new_notebook(cells=[cell])
