@@ -51,6 +51,7 @@ def launch(function: Callable[..., Any], *args: Any, size: int = 2, **options: A
 
     Ranks that hang are shown with their stacks, before pytest would end the test without.
     """
+    engines.get().preload(())  # as after each cell: a server that has replaced another imports all of it again
     options.setdefault("timeout", 100)
     accelerates = {name: "" for name in os.environ if name.startswith("ACCELERATE_")}
     found = notebook_launcher(function, args, num_processes=size, device="cpu", env=accelerates, **options)
