@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from notebook_accel.config import file
 from tests.documents import blocks
 from tests.documents.blocks import Block
-from tests.kernel.conftest import end
 from tests.live_notebook import Notebook
 
 ROOT = Path(__file__).parents[2]
@@ -22,22 +20,6 @@ APART = ROOT / "docs" / "frameworks.md"
 README = ROOT / "README.md"
 PAGES = [README, *sorted(set((ROOT / "docs").glob("*.md")) - {APART})]
 KINDS = {"python", "bash", "yaml", "text"}
-
-
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[Notebook]:
-    notebook = Notebook()
-    yield notebook
-    end(notebook, within=30)  # what is asked here is whether the page is right
-
-
-@pytest.fixture
-def notebook(kernel: Notebook, tmp_path: Path) -> Iterator[Notebook]:
-    """A kernel with no names in it, in an empty folder."""
-    kernel.check(f"%reset -f\nimport os\nos.chdir({str(tmp_path)!r})\nimport notebook_accel")
-    yield kernel
-    kernel.run("%accelerate stop")  # an error where a page has started no ranks
-    kernel.check("%accelerate --reset")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -18,7 +18,6 @@ from notebook_accel.launch import engines
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from tests.documents import blocks
-from tests.kernel.conftest import end
 from tests.live_notebook import Notebook
 
 ROOT = Path(__file__).parents[2]
@@ -91,9 +90,9 @@ def test_a_first_cell_takes_what_there_is_and_says_so(page: Path) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_the_cells_of_the_readme_run_on_one_rank_and_on_two(ranks: int, tmp_path: Path) -> None:
+def test_the_cells_of_the_readme_run_on_one_rank_and_on_two(ranks: int, notebook: Notebook) -> None:
     """On the CPU, as on so many GPUs."""
-    notebook = Notebook(cwd=tmp_path, env={"NOTEBOOK_ACCEL_NUM_PROCESSES": str(ranks)})
+    notebook.check(f"os.environ['NOTEBOOK_ACCEL_NUM_PROCESSES'] = '{ranks}'")
     try:
         said = []
         for block in blocks.read(ROOT / "README.md"):
@@ -101,7 +100,7 @@ def test_the_cells_of_the_readme_run_on_one_rank_and_on_two(ranks: int, tmp_path
                 if block.before:
                     notebook.check(block.before)
                 said.append(notebook.check(block.code))
-        assert said[0].value == ("[tensor(0.)]" if ranks == 1 else "[tensor(10.), tensor(10.)]")
-        assert said[0].text.count("hello from rank ") == ranks
     finally:
-        end(notebook, within=30)
+        notebook.check("import os\ndel os.environ['NOTEBOOK_ACCEL_NUM_PROCESSES']")
+    assert said[0].value == ("[tensor(0.)]" if ranks == 1 else "[tensor(10.), tensor(10.)]")
+    assert said[0].text.count("hello from rank ") == ranks

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.documents.test_blocks import ROOT
-from tests.kernel.conftest import end
 from tests.live_notebook import Notebook
 
 PRELUDE = """
@@ -59,12 +57,10 @@ NEEDS_NO_GPU = "GPUs were requested, but torch cannot use any on this machine"
 STALLS = "rank 0 waits in all_reduce"
 
 
-@pytest.fixture(scope="module")
-def notebook() -> Iterator[Notebook]:
-    found = Notebook()
-    found.check(PRELUDE)
-    yield found
-    end(found, within=30)
+@pytest.fixture
+def notebook(notebook: Notebook) -> Notebook:
+    notebook.check(PRELUDE)
+    return notebook
 
 
 def quoted(page: Path) -> list[str]:
