@@ -272,6 +272,7 @@ def test_a_variable_that_is_read_at_load_time_gives_a_fresh_server(spawning: Ser
         ("PYTHONHASHSEED", True),
         ("OMP_NUM_THREADS", False),
         ("PYTHONPATH", False),
+        ("PYTORCH_NVML_BASED_CUDA_CHECK", False),
         ("NCCL_DEBUG", False),
         ("CUDA_VISIBLE_DEVICES", False),
         ("HOME", False),
