@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.kernel.conftest import Shared, notebook, pytest_runtest_makereport, share  # noqa: F401
-from tests.live_notebook import Cell, Notebook
+from tests.live_notebook import Cell, Notebook, wait_until
 
 LONG = 300.0
 """Seconds for a cell: ranks import for many of them where cores are few."""
@@ -61,11 +61,18 @@ def defined(notebook: Notebook, request: pytest.FixtureRequest) -> None:  # noqa
     notebook.check(request.module.TRAIN, timeout=LONG)
 
 
+def wait_for_server(notebook: Notebook) -> None:  # noqa: F811
+    """Waits until the server has imported what the notebook has: each rank would take the same seconds for it."""
+    notebook.check("from notebook_accel.launch import engines")
+    wait_until(lambda: notebook.value("engines.get().next is None"), LONG)
+
+
 @pytest.fixture(scope="module")
 def failed(shared: Shared, request: pytest.FixtureRequest) -> Cell:
     """A launch that fails, before those that train."""
     kernel = shared.get()
     kernel.check(request.module.TRAIN, timeout=LONG)
+    wait_for_server(kernel)
     return kernel.run(f"notebook_launcher(train, {request.module.FAILING}, num_processes=2)", timeout=LONG)
 
 

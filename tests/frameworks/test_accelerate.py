@@ -39,7 +39,7 @@ FAILING = "(8, True)"
 
 
 def test_a_rank_that_fails_is_the_error(failed: Cell) -> None:
-    """Long: kernel and ranks import what they run."""
+    """Long: kernel and server import what is run."""
     assert failed.error == "RankError"
     assert failed.error_text.startswith("rank 1 of 2 raised ValueError: no third step"), failed.error_text
 

@@ -9,12 +9,14 @@ import nbformat
 from tests.documents import blocks
 from tests.documents.test_blocks import APART
 from tests.documents.test_examples import EXAMPLES
-from tests.frameworks.conftest import LONG
+from tests.frameworks.conftest import LONG, wait_for_server
 from tests.live_notebook import Notebook
 
 
 def test_the_example_runs(notebook: Notebook) -> None:
-    """Kernel, server and ranks import each framework, for seconds each, and train with it, for fewer epochs."""
+    """Kernel and server, or ranks, import each framework, for seconds each, and train with it, for fewer epochs."""
+    notebook.check("import lightning, sklearn.datasets, transformers\nfrom transformers import Trainer", timeout=LONG)
+    wait_for_server(notebook)
     said = []
     for cell in nbformat.read(EXAMPLES / "07_any_framework.ipynb", as_version=4).cells:
         if cell.cell_type == "code":

@@ -54,14 +54,13 @@ FAILING = "(8, True)"
 
 
 def test_a_step_that_fails_is_the_error(failed: Cell) -> None:
-    """Long: kernel and ranks import what they run."""
+    """Long: kernel and server import what is run."""
     assert failed.error == "RankError"
     assert failed.error_text.startswith("rank 1 of 2 raised ValueError: no third step"), failed.error_text
 
 
 @pytest.mark.usefixtures("failed")
 def test_two_ranks_of_the_next_launch_train_as_one_with_the_whole_batch(launch: Launch) -> None:
-    """Long: kernel and ranks import Lightning, for seconds."""
     both = launch("train, 8")
     (size, weights), again = both.values
     assert size == 2
