@@ -27,8 +27,8 @@ def attach(job: str | Job | None = None) -> Job:
     Works after the page is reloaded, in another notebook, and after the kernel is restarted.
 
     Args:
-        job: Its `id`, or enough of its beginning to be unique. Defaults to the last job of this notebook, or to the
-            last job of any notebook if this one has none.
+        job: Its `id`, or enough of its beginning to be unique. Defaults to the last job of this notebook that runs, or
+            to its last one if none runs; if this notebook has no job, to that of any notebook.
 
     Returns:
         The job, as the launch would have returned it. `cancel` stops it wherever it runs; `result` returns its values

@@ -173,7 +173,9 @@ def _names(parent: Path) -> list[str]:
 
 
 def find(job_id: str | None, origin: str) -> Record:
-    """The job whose ID begins with `job_id`; without one, the last that was launched from `origin`, or the last.
+    """The job whose ID begins with `job_id`; without one, the last from `origin`, or of all if none is from there.
+
+    One that runs comes before those that have ended, which their notebook shows already.
 
     Raises:
         ConfigurationError: There is none, or more than one.
@@ -182,7 +184,8 @@ def find(job_id: str | None, origin: str) -> Record:
     if not every:
         raise ConfigurationError(f"no job has been launched yet, according to {folder()}")
     if job_id is None:
-        return next((record for record in reversed(every) if origin and _origin(record) == origin), every[-1])
+        own = [record for record in every if origin and _origin(record) == origin] or every
+        return next((record for record in reversed(own) if record.is_running()), own[-1])
     matches = [record for record in every if record.id.startswith(job_id)] if job_id else []
     if len(matches) != 1:
         known = ", ".join(record.id for record in reversed(every[-5:]))

@@ -38,6 +38,13 @@ def test_the_last_jobs_are_kept(state: Path) -> None:
     assert records.all_records() == made[3:]
 
 
+def test_a_job_that_runs_is_found_before_later_ones_that_have_ended(state: Path) -> None:
+    running, ended = recorded(ended=False), recorded(at=1)
+    assert records.find(None, "") == running
+    running.mark_ended()
+    assert records.find(None, "") == ended
+
+
 def test_a_running_job_is_kept_however_old(state: Path) -> None:
     running = recorded(ended=False)
     made = [recorded(at=1 + number) for number in range(MAX_JOBS + 3)]
