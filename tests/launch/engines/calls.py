@@ -130,6 +130,11 @@ def say(text: object) -> None:
     print(text)
 
 
+def say_and_vanish(text: object) -> None:
+    print(text, flush=True)
+    os._exit(3)
+
+
 def touch(path: str) -> None:
     with open(path, "w"):
         pass

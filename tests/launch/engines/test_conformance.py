@@ -403,6 +403,16 @@ def test_an_answer_comes_after_what_the_rank_wrote_before(isolated: Engine, tmp_
         assert group.order[0].index("written") < group.order[0].index("returned")
 
 
+def test_what_a_rank_wrote_before_it_died_is_heard_before_its_end(isolated: Engine) -> None:
+    with Group(isolated) as group:
+        group.wait_for_hello()
+        group.ranks.pause(0)  # so that its end is heard first
+        group.call(calls.say_and_vanish, "last words")
+        group.wait_for_exits()
+        assert group.output[0, "out"] == b"last words\n"
+        assert group.order[0][-1] == "exited"
+
+
 def test_the_end_of_a_paused_rank_is_heard_after_all_that_it_wrote(isolated: Engine) -> None:
     with Group(isolated) as group:
         group.wait_for_hello()
