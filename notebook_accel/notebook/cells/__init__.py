@@ -8,9 +8,14 @@ In the kernel:
     persistent.py    ─ one group of ranks: runs one call at a time, and recovers after a failed call
     free_names.py    ─ finds the names that a cell reads
     variables.py     ─ finds the notebook's variables that the ranks lack, and pickles them
+    resend_notices.py ─ words what is said of variables that are not sent again
     changed_settings.py ─ compares the settings of running ranks with the current ones
 
-On both sides: cell_messages.py, the messages that carry a cell to the ranks, and their replies.
+On both sides:
+
+    cell_messages.py ─ the messages that carry a cell to the ranks, and their replies
+    fingerprints.py  ─ tells whether a variable's content has changed since it was sent
+    fingerprint_pickler.py ─ reads a variable for its fingerprint
 
 In a rank, on_rank/:
 

@@ -69,7 +69,7 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
         wants_value=arguments.name is not None,
     )
     read = {name: _place(filename, text, number) for name, number in free_names.read_names(ast.parse(source)).items()}
-    packed, sent = ranks.variables.pack((worker.run_cell, (tuple(cell),), {}), read, members, ranks.changed_state())
+    packed, sent = ranks.pack((worker.run_cell, (tuple(cell),), {}), read, members)
     run = _CellRun(session, ranks, members, packed, sent, arguments.name, front_end.current.display_name(filename))
     if arguments.block:
         with catch_sigint(run.requests):

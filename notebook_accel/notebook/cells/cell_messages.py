@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from notebook_accel.notebook.cells.fingerprints import Fingerprint
+
 
 class Cell(NamedTuple):
     """A cell to run on a rank."""
@@ -37,6 +39,10 @@ class Variable:
     """The ranks that should receive it."""
     changed: frozenset[int] = frozenset()
     """The receivers that had an older value, which is replaced even if they have changed it."""
+    edited: frozenset[int] = frozenset()
+    """The receivers that had the same object, whose content has changed."""
+    fingerprint: Fingerprint | None = None
+    """What it holds in the notebook; `None` if it will not be sent again when its content changes."""
 
 
 class Reply(NamedTuple):

@@ -26,7 +26,9 @@ from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import notebook_state, payload
 from notebook_accel.launch.wire.payload import Payload
+from notebook_accel.notebook.cells.cell_messages import Variable
 from notebook_accel.notebook.cells.on_rank import worker
+from notebook_accel.notebook.cells.resend_notices import describe_kept, describe_unclear
 from notebook_accel.notebook.cells.variables import Variables
 from notebook_accel.rank_spans import spans
 
@@ -286,7 +288,48 @@ class PersistentRanks:
             front_end.current.notice(notice)
         self._may_be_broken = False
 
-    def changed_state(self) -> notebook_state.State | None:
+    def pack(
+        self, call: tuple[Any, ...], names: Mapping[str, str], members: Collection[int]
+    ) -> tuple[Payload, list[Variable]]:
+        """Pickles a call with the variables that it reads, where the ranks lack them or have an older content.
+
+        A variable that a rank has changed itself is not replaced, and a notice says so.
+
+        Raises:
+            PayloadError: One of the variables can't be sent.
+            KeyboardInterrupt: It was interrupted.
+        """
+        state = self._changed_state()
+        packed, sent = self.variables.pack(call, names, members, state)
+        try:
+            changed_by = self._changed_by_ranks(sent)
+        except BaseException:
+            packed.close()
+            raise
+        if changed_by:
+            packed.close()
+            front_end.current.notice(describe_kept(changed_by))
+            kept = self.variables.keep(changed_by, members)
+            packed, sent = self.variables.pack(call, names, members, state, kept=kept)
+        unclear = self.variables.newly_unclear()
+        if unclear:
+            front_end.current.notice(describe_unclear(unclear))
+        return packed, sent
+
+    def _changed_by_ranks(self, sent: Sequence[Variable]) -> dict[str, list[int]]:
+        """The variables to send again that ranks have changed themselves, each with these ranks."""
+        names = [variable.name for variable in sent if variable.edited]
+        if not names:
+            return {}
+        holders = sorted(set[int]().union(*(variable.edited for variable in sent)))
+        found = self.call_on_ranks(worker.changed, names, members=holders)
+        changed_by: dict[str, list[int]] = {}
+        for rank, changed in zip(holders, found, strict=True):
+            for name in changed:
+                changed_by.setdefault(name, []).append(rank)
+        return changed_by
+
+    def _changed_state(self) -> notebook_state.State | None:
         """The notebook's working directory, `sys.path` and `sys.argv`; `None` if unchanged since the last cell."""
         now = notebook_state.capture_paths()
         before = self._mirrored

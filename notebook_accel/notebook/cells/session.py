@@ -132,9 +132,12 @@ class Session:
         hidden: Mapping[str, Any] = self.shell.user_ns_hidden
         return name.startswith("_") or (name in hidden and hidden[name] is value)
 
-    def _after_cell(self, *_: object) -> None:
+    def _after_cell(self, result: Any) -> None:
         if self.ranks is not None:
             self.ranks.variables.forget()
+            source = result.info.raw_cell or ""
+            if not source.lstrip().startswith("%%accelerate"):  # which runs nothing in the notebook
+                self.ranks.variables.touch(source)
 
 
 def current(shell: InteractiveShell) -> Session:

@@ -1,7 +1,8 @@
-"""Decides which of the notebook's variables are sent with a cell, and pickles them."""
+"""Decides which of the notebook's variables are sent with a cell, or sent again, and pickles them."""
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 import warnings
@@ -12,10 +13,13 @@ from notebook_accel.errors import PayloadError
 from notebook_accel.launch.wire import notebook_state, payload, unpicklable
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.pickling import CallPickler
+from notebook_accel.notebook.cells import fingerprints, free_names
 from notebook_accel.notebook.cells.cell_messages import Variable
+from notebook_accel.notebook.cells.fingerprints import Fingerprint
 
 OWN = object()
 """Stands for a value that a rank has bound itself."""
+_NAME = re.compile(r"[^\W\d]\w*")
 _STALE = object()
 """Stands for a value that the notebook no longer has."""
 
@@ -25,6 +29,10 @@ class KnownVariables:
 
     def __init__(self, own: Iterable[str] = ()) -> None:
         self._values: dict[str, Any] = dict.fromkeys(own, OWN)
+        self._fingerprints: dict[str, Fingerprint | None] = {}
+        """What each variable held when it was sent; `None` if that can't be told."""
+        self.touched: set[str] = set()
+        """The names that the notebook's own cells have used since they were sent, or last compared."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
@@ -38,9 +46,43 @@ class KnownVariables:
         known = self._values.get(name, self)
         return known is OWN or known is value
 
-    def take(self, name: str, value: Any) -> None:
+    def take(self, name: str, value: Any, fingerprint: Fingerprint | None) -> None:
         """Records that a value was sent."""
         self._values[name] = value
+        self._fingerprints[name] = fingerprint
+        self.touched.discard(name)
+
+    def keep(self, name: str) -> None:
+        """Records that the rank keeps its own copy, so that it is not compared until it is sent again."""
+        self._fingerprints.pop(name, None)
+
+    def can_compare(self, name: str, value: Any) -> bool:
+        """Whether this object was sent, and the rank is not known to have changed its copy."""
+        return self._values.get(name, OWN) is value and name in self._fingerprints
+
+    def fingerprint(self, name: str) -> Fingerprint | None:
+        """What a variable held when it was sent; `None` if that can't be told."""
+        return self._fingerprints[name]
+
+    def is_edited(self, name: str, now: Fingerprint | None) -> bool | None:
+        """Whether a variable's content has changed since it was sent; `None` if it may have and that can't be told."""
+        is_touched = name in self.touched
+        found = fingerprints.differ(self._fingerprints[name], now, complete=is_touched)
+        if found is None:
+            self._fingerprints[name] = None  # it is not tried again, as it may have taken long
+            return None if is_touched else False
+        if not found:
+            self.touched.discard(name)
+        return found
+
+    def sharing(self, names: Collection[str]) -> set[str]:
+        """These names, and those of other variables that hold some of the same arrays or tensors."""
+        memory = {name: found.memory for name, found in self._fingerprints.items() if found is not None}
+        group, reached = set(names), set[int]().union(*(memory.get(name, ()) for name in names))
+        while joined := {name for name, held in memory.items() if name not in group and held & reached}:
+            group |= joined
+            reached = reached.union(*(memory[name] for name in joined))
+        return group
 
     def bind(self, names: Iterable[str]) -> None:
         """Records names that the rank has bound. A name sent before is sent again if the notebook rebinds it."""
@@ -52,6 +94,7 @@ class KnownVariables:
         for name, value in self._values.items():
             if value is not OWN and namespace.get(name) is not value:
                 self._values[name] = _STALE
+                self._fingerprints.pop(name, None)
 
 
 class Variables:
@@ -63,6 +106,8 @@ class Variables:
         self.known = [KnownVariables(PREDEFINED) for _ in range(ranks)]
         self._needs: dict[str, set[str]] = {}
         """For each variable that was sent, the names that its functions read."""
+        self._unclear: list[str] = []
+        self._reported: set[str] = set()
 
     def pack(
         self,
@@ -72,8 +117,9 @@ class Variables:
         state: notebook_state.State | None = None,
         *,
         resend: bool = False,
+        kept: Collection[str] = (),
     ) -> tuple[Payload, list[Variable]]:
-        """Pickles a call, followed by each variable that a member lacks.
+        """Pickles a call, followed by each variable that a member lacks or has with an older content.
 
         Args:
             call: The function, its positional and its keyword arguments.
@@ -81,6 +127,7 @@ class Variables:
             members: The ranks that run it.
             state: The working directory and paths for the ranks to adopt.
             resend: Whether to send also the variables that the ranks already have.
+            kept: Names of which the ranks keep their own copies, even if the content has changed in the notebook.
 
         Returns:
             The payload, and the variables in it.
@@ -91,7 +138,7 @@ class Variables:
         pickler = _Pickler()
         pickler.dump(call)
         sent: list[Variable] = []
-        todo, seen = dict(names), set[str]()
+        todo, seen, joined = dict(names), set[str](), set[str]()
         while todo:
             name = next(iter(todo))
             where = todo.pop(name)
@@ -100,9 +147,18 @@ class Variables:
             if value is OWN or self._is_hidden(name, value):
                 continue
             lacking = frozenset(rank for rank in members if resend or not self.known[rank].has(name, value))
-            if lacking:
-                changed = frozenset(rank for rank in lacking if resend or name in self.known[rank])
-                sent.append(Variable(name, value, lacking, changed))
+            edited = frozenset[int]()
+            if name not in kept:
+                others = [rank for rank in members if self.known[rank].can_compare(name, value)]
+                edited = frozenset(others) if name in joined else self._edited(name, value, others)
+                # Sent alone, it would no longer share its tensors with the others, as an optimizer with its model.
+                for other in self._sharing(name, edited) - joined:
+                    joined.add(other)
+                    todo.setdefault(other, where)
+            if lacking | edited and name not in {variable.name for variable in sent}:
+                changed = frozenset(rank for rank in lacking if resend or name in self.known[rank]) | edited
+                fingerprint = fingerprints.take(value, complete=True)
+                sent.append(Variable(name, value, lacking | edited, changed, edited, fingerprint))
                 self._dump(pickler, sent[-1], where)
             for needed in self._needs.get(name, ()):
                 if needed not in seen:
@@ -113,7 +169,7 @@ class Variables:
             warnings.warn(
                 f"the notebook holds tensors on a device: {names_of}; {pickler.device_bytes / 1e6:.1f} MB were copied "
                 "through the host. Each rank gets its own copy, on its own device.",
-                stacklevel=6,
+                stacklevel=7,
             )
         return payload.write(pickler, state), sent
 
@@ -121,12 +177,57 @@ class Variables:
         """Records that a rank has received the variables that were sent to it."""
         for variable in sent:
             if rank in variable.receivers:
-                self.known[rank].take(variable.name, variable.value)
+                self.known[rank].take(variable.name, variable.value, variable.fingerprint)
+
+    def keep(self, names: Iterable[str], members: Iterable[int]) -> set[str]:
+        """Records that ranks keep their own variables, and those that share tensors with them; returns all."""
+        kept: set[str] = set()
+        for rank in members:
+            kept |= self.known[rank].sharing(set(names))
+        for rank in members:
+            for name in kept:
+                self.known[rank].keep(name)
+        return kept
+
+    def touch(self, source: str) -> None:
+        """Records that a cell of the notebook has run, which may have changed what it names, or its functions read."""
+        todo, touched = set(_NAME.findall(source)), set[str]()
+        while todo:
+            name = todo.pop()
+            touched.add(name)
+            value = self._namespace.get(name)
+            if isinstance(value, types.FunctionType) and value.__globals__ is self._namespace:
+                todo |= free_names.globals_of(value.__code__) - touched
+        for known in self.known:
+            known.touched |= {name for name in touched if name in known}
+
+    def newly_unclear(self) -> list[str]:
+        """The variables of which it can't be told whether they have changed; each of them once."""
+        found = [name for name in dict.fromkeys(self._unclear) if name not in self._reported]
+        self._reported.update(found)
+        self._unclear.clear()
+        return found
 
     def forget(self) -> None:
         """Drops references to objects that the notebook no longer has."""
         for known in self.known:
             known.forget(self._namespace)
+
+    def _edited(self, name: str, value: Any, ranks: Iterable[int]) -> frozenset[int]:
+        """The ranks that have been sent an older content of this value."""
+        known = {rank: self.known[rank] for rank in ranks}
+        now = None
+        if any(each.fingerprint(name) for each in known.values()):
+            is_touched = any(name in each.touched for each in known.values())
+            now = fingerprints.take(value, complete=is_touched, seconds=fingerprints.BRIEFLY)
+        found = {rank: each.is_edited(name, now) for rank, each in known.items()}
+        if None in found.values():
+            self._unclear.append(name)
+        return frozenset(rank for rank, is_edited in found.items() if is_edited)
+
+    def _sharing(self, name: str, ranks: Iterable[int]) -> set[str]:
+        """The other variables that share arrays or tensors with this one on these ranks."""
+        return set[str]().union(*(self.known[rank].sharing({name}) for rank in ranks)) - {name}
 
     def _dump(self, pickler: _Pickler, variable: Variable, where: str) -> None:
         before = pickler.device_bytes

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.launch.rank import disconnect
 from notebook_accel.launch.wire import payload, pickling
+from notebook_accel.notebook.cells import fingerprints
 from notebook_accel.notebook.cells.cell_messages import Cell, Health, Reply, Variable
+from notebook_accel.notebook.cells.fingerprints import Fingerprint
 
 if TYPE_CHECKING:
     from notebook_accel.notebook.cells.on_rank.shell import RankShell
 
 _MISSING = object()
 _shell: RankShell
-_given: set[str] = set()
-"""Names that the notebook has sent and that no cell has bound since."""
+_given: dict[str, Fingerprint | None] = {}
+"""Names that the notebook has sent and that no cell has bound since, each with what it held then."""
 _unreported: set[str] = set()
 """Names that cells have bound and that have not been reported to the notebook yet."""
 
@@ -96,9 +99,22 @@ def receive(*variables: Variable) -> None:
         if number not in variable.receivers or (name in main and name not in _given and number not in variable.changed):
             continue
         main[name] = variable.value
-        _given.add(name)
+        # A variable without a fingerprint is not sent again, so that nothing will be compared with it.
+        sent = variable.fingerprint
+        own = None if sent is None else fingerprints.take(variable.value)
+        _given[name] = None if sent is None or own is None else replace(own, complete=sent.complete)
         if isinstance(variable.value, type) or callable(variable.value):
             pickling.add_worker_definitions([name])
+
+
+def changed(names: Sequence[str]) -> list[str]:
+    """Those of the names whose values have changed on this rank since the notebook sent them, or may have."""
+    return [name for name in names if name in _main() and _may_have_changed(name)]
+
+
+def _may_have_changed(name: str) -> bool:
+    now = fingerprints.take(_main()[name], complete=True)
+    return name not in _given or fingerprints.differ(_given[name], now, complete=True) is not False
 
 
 def debug(commands: str = "") -> None:
@@ -115,7 +131,8 @@ def pull(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _note_bound(names: set[str]) -> None:
-    _given.difference_update(names)
+    for name in names & _given.keys():
+        del _given[name]
     _unreported.update(name for name in names if not name.startswith("_"))
     # Values sent back are instances of the notebook's own class only until the rank binds that class's name.
     payload.forget_definitions(names)
