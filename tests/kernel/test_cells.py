@@ -204,10 +204,117 @@ def test_a_cell_that_shows_a_panel_can_be_attached_to(cells: Cells):
 def test_variables_are_sent_when_they_are_read(cells: Cells):
     cells.notebook.check("sent = [1, 2]")
     assert cells.lines("sent") == ["[0-1] [1, 2]"]
-    cells.notebook.check("sent.append(3)")
-    assert cells.lines("sent") == ["[0-1] [1, 2]"], "it is still the same object"
     cells.notebook.check("sent = [4]")
     assert cells.lines("sent") == ["[0-1] [4]"]
+
+
+@pytest.mark.versions
+def test_what_has_changed_in_place_is_sent_again(cells: Cells):
+    cells.notebook.check("""
+    import numpy as np
+    opts, rows = {'lr': .1}, np.zeros(3)
+    class Config: size = 1
+    def make(held): return lambda: held['rate']
+    held = {'rate': 1}
+    rate_of, read = make(held), lambda: opts['lr']
+    """)
+    body = "opts, rows.tolist(), Config.size, rate_of(), read()"
+    assert cells.lines(body) == ["[0-1] ({'lr': 0.1}, [0.0, 0.0, 0.0], 1, 1, 0.1)"]
+    cells.notebook.check("opts['lr'] = .001; rows += 1; Config.size = 2; held['rate'] = 3")
+    assert cells.lines("read()") == ["[0-1] 0.001"]
+    changed = cells(body)
+    assert changed.lines == ["[0-1] ({'lr': 0.001}, [1.0, 1.0, 1.0], 2, 3, 0.001)"]
+    assert changed.stderr == ""
+
+
+def test_a_tensor_or_model_that_has_changed_in_place_is_sent_again(cells: Cells):
+    cells.notebook.check(
+        "import torch\nw, large, layer = torch.zeros(1), torch.zeros(2_000_000), torch.nn.Linear(1, 1)"
+    )
+    body = "w.item(), large[-1].item(), layer.training, layer.bias.item() == 5"
+    assert cells.lines(body) == ["[0-1] (0.0, 0.0, True, False)"]
+    cells.notebook.check("w += 7\nlarge[1_999_999] = 3\nlayer.eval().bias.data.fill_(5)")
+    assert cells.lines(body) == ["[0-1] (7.0, 3.0, False, True)"]
+
+
+def test_one_element_of_a_large_array_is_sent_again_where_a_cell_has_named_the_array(cells: Cells):
+    cells.notebook.check("import numpy as np\nbig = np.zeros(2_000_000)\ndef change(): big[123_456] += 1")
+    assert cells.lines("int(big[123_456])") == ["[0-1] 0"]
+    cells.notebook.check("big[123_456] = 1")
+    assert cells.lines("int(big[123_456])") == ["[0-1] 1"]
+    cells.notebook.check("change()")
+    assert cells.lines("int(big[123_456])") == ["[0-1] 2"]
+
+
+def test_a_copy_that_ranks_have_changed_is_kept_and_named(cells: Cells):
+    cells.notebook.check("seen, plain = [], []")
+    assert cells.lines("seen.append(rank); seen, plain") == ["[0] ([0], [])", "[1] ([1], [])"]
+    assert cells("seen").stderr == "", "the notebook has not changed it"
+    cells.notebook.check("seen.append('notebook'); plain.append('notebook')")
+    found = cells("seen, plain")
+    assert found.lines == ["[0] ([0], ['notebook'])", "[1] ([1], ['notebook'])"]
+    assert "`seen` has changed in the notebook, but ranks 0-1 have changed their own copy" in found.stderr
+    assert "`%accelerate push seen`" in found.stderr
+    assert "`plain`" not in found.stderr
+    assert cells("seen").stderr == "", "it is said once"
+    cells.notebook.check("%accelerate push seen")
+    assert cells.lines("seen") == ["[0-1] ['notebook']"]
+    cells.notebook.check("seen.append(2)")
+    assert cells.lines("seen") == ["[0-1] ['notebook', 2]"]
+
+
+def test_where_one_rank_has_changed_its_copy_no_rank_is_sent_another(cells: Cells):
+    cells.notebook.check("counts = {'a': 0}")
+    cells("if rank: counts['a'] += 1")
+    cells.notebook.check("counts['a'] = 9")
+    found = cells("counts")
+    assert found.lines == ["[0] {'a': 0}", "[1] {'a': 1}"]
+    assert "rank 1 has changed its own copy" in found.stderr
+    assert "--ranks 1" in found.stderr
+    cells.notebook.check("%accelerate pull counts --ranks 1")
+    assert cells.lines("counts") == ["[0-1] {'a': 1}"]
+
+
+def test_one_element_of_a_large_array_that_a_rank_has_changed_is_not_lost(cells: Cells):
+    cells.notebook.check("import numpy as np\nsums = np.zeros(2_000_000)")
+    cells("sums[123_456] = rank")
+    cells.notebook.check("sums += 5")
+    found = cells("int(sums[123_456]), int(sums[0])")
+    assert found.lines == ["[0] (0, 0)", "[1] (1, 0)"]
+    assert "rank 1 has changed its own copy" in found.stderr
+
+
+def test_what_a_rank_has_bound_in_a_failed_cell_is_its_own(cells: Cells):
+    cells.notebook.check("state = ['notebook']")
+    cells("state")
+    cells.fails("state = ['rank']\n1 / 0")
+    cells.notebook.check("state.append(1)")
+    found = cells("state")
+    assert found.lines == ["[0-1] ['rank']"]
+    assert "ranks 0-1 have changed their own copy" in found.stderr
+
+
+def test_what_cannot_be_compared_is_said_once(cells: Cells):
+    cells.notebook.check("many = list(range(2_000_000))")
+    assert cells.lines("len(many)") == ["[0-1] 2000000"]
+    assert cells("len(many)").stderr == "", "no cell of the notebook has named it"
+    cells.notebook.check("many.append(1)")
+    found = cells("len(many)")
+    assert found.lines == ["[0-1] 2000000"]
+    assert "can't tell quickly whether `many` has changed" in found.stderr
+    cells.notebook.check("many.append(1)")
+    assert cells("len(many)").stderr == ""
+    cells.notebook.check("%accelerate push many")
+    assert cells.lines("len(many)") == ["[0-1] 2000002"]
+
+
+def test_a_model_and_its_optimizer_are_sent_again_together(cells: Cells):
+    cells.notebook.check("import torch\nnet = torch.nn.Linear(1, 1)\nsteps = torch.optim.SGD(net.parameters(), lr=.1)")
+    same = "net.weight is steps.param_groups[0]['params'][0]"
+    assert cells.lines(f"net, steps\n{same}") == ["[0-1] True"]
+    cells.notebook.check("net.eval();")
+    assert cells.lines("net.training") == ["[0-1] False"]
+    assert cells.lines(same) == ["[0-1] True"]
 
 
 def test_what_ranks_have_bound_themselves_stays_theirs(cells: Cells):

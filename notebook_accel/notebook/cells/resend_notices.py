@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from notebook_accel.rank_spans import spans
 
@@ -17,20 +17,22 @@ def describe_kept(changed_by: Mapping[str, Sequence[int]]) -> str:
     one = len(ranks) == 1
     who = f"rank {ranks[0]} has changed its own" if one else f"ranks {spans(ranks)} have changed their own"
     names = " ".join(changed_by)
+    source = "" if 0 in ranks else f" --ranks {ranks[0]}"
     return (
-        f"{_quoted(changed_by)} has changed in the notebook, but {who} copy, so the ranks keep what they have. "
-        f"`%accelerate push {names}` replaces it with the notebook's; `%accelerate pull {names}` does the opposite"
-        f"{f' (from another rank than 0: --ranks {ranks[0]})' if 0 not in ranks else ''}."
+        f"{_have_changed(changed_by)} in the notebook, but {who} copy, so the ranks keep what they have. "
+        f"`%accelerate push {names}` sends the notebook's to the ranks; `%accelerate pull {names}{source}` brings "
+        f"rank {0 if 0 in ranks else ranks[0]}'s here."
     )
 
 
 def describe_unclear(names: Sequence[str]) -> str:
     """A notice of the variables of which it can't be told whether they have changed."""
+    since = "it was" if len(names) == 1 else "they were"
     return (
-        f"can't tell quickly whether {_quoted(names)} has changed since it was sent to the ranks; if it has, "
-        f"`%accelerate push {' '.join(names)}` sends it again."
+        f"can't tell quickly whether {_have_changed(names)} since {since} sent to the ranks; if so, "
+        f"`%accelerate push {' '.join(names)}` sends the new content."
     )
 
 
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+def _have_changed(names: Collection[str]) -> str:
+    return f"{', '.join(f'`{name}`' for name in names)} {'has' if len(names) == 1 else 'have'} changed"
