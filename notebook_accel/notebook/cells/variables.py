@@ -148,7 +148,7 @@ class Variables:
                 continue
             lacking = frozenset(rank for rank in members if resend or not self.known[rank].has(name, value))
             edited = frozenset[int]()
-            if name not in kept:
+            if not resend and name not in kept:
                 others = [rank for rank in members if self.known[rank].can_compare(name, value)]
                 edited = frozenset(others) if name in joined else self._edited(name, value, others)
                 # Sent alone, it would no longer share its tensors with the others, as an optimizer with its model.

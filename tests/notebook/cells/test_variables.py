@@ -98,6 +98,16 @@ def test_what_cannot_be_told_is_reported_once_and_only_after_a_cell_has_named_it
         assert send.variables.newly_unclear() == unclear
 
 
+def test_what_is_sent_on_request_is_not_reported() -> None:
+    send = Sending(awkward=Awkward())
+    send("awkward")
+    send.variables.touch("awkward.x = 1")
+    packed, sent = send.variables.pack((print, (), {}), {"awkward": ""}, [0, 1], resend=True)
+    packed.close()
+    assert [variable.name for variable in sent] == ["awkward"]
+    assert send.variables.newly_unclear() == []
+
+
 def test_a_cell_that_calls_a_function_names_what_the_function_reads() -> None:
     send = Sending(large=np.zeros(10**6))
     exec("def change(): large[123_456] = 1\ndef call(): change()", send.namespace)
