@@ -12,11 +12,13 @@ import os
 import sys
 import tempfile
 import types
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import notebook_accel
-from notebook_accel.cli.launch.notebooks import MAY_FAIL, Cell, Notebook, source, tags, without_magic
+from notebook_accel.cli.launch.notebooks import MAY_FAIL, Cell, Notebook, source, tags
+from notebook_accel.cli.launch.rank_cells import RankCells
 from notebook_accel.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -183,10 +185,10 @@ def run(notebook: Notebook, wanted: list[str], output: Path | None, alone: bool)
         with tempfile.TemporaryDirectory() as folder:
             shell = make_shell(outputs, module, folder)
             _attach(shell, alone)
+            run_cell = partial(shell.run_cell, store_history=True) if alone else RankCells(shell).run
             for number, cell in enumerate(notebook.chosen(wanted), 1):
                 outputs.begin(cell, number)
-                code = source(cell) if alone else without_magic(cell)
-                result = shell.run_cell(code, store_history=True)  # type: ignore[no-untyped-call]
+                result = run_cell(source(cell))
                 if output is not None:
                     notebook.save(output)
                 error = result.error_before_exec or result.error_in_exec

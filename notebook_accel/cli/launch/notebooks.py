@@ -79,10 +79,3 @@ def tags(cell: Cell) -> list[str]:
 def source(cell: Cell) -> str:
     """A cell's code."""
     return "".join(cell["source"])
-
-
-def without_magic(cell: Cell) -> str:
-    """A cell's code without `%%accelerate`, which has no effect here because the cell runs on every rank anyway."""
-    text = source(cell)
-    first, _, rest = text.lstrip().partition("\n")
-    return rest if first.split()[:1] == ["%%accelerate"] else text

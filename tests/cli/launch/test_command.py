@@ -138,6 +138,27 @@ def test_a_notebook_runs_on_every_rank_and_keeps_what_rank_0_shows(tmp_path: Pat
     assert third["outputs"][1]["evalue"] == "only here"
 
 
+def test_a_cell_for_persistent_ranks_finds_what_it_would_find_there(tmp_path: Path) -> None:
+    """Two ranks that are kernels, each of which imports torch."""
+    (tmp_path / "a.ipynb").write_text(
+        notebook(
+            "%%accelerate -n 2\nimport torch\nimport torch.distributed as dist\n"
+            "share = torch.ones(1, device=device) / world_size\ndist.all_reduce(share)\nshare.item()",
+            "%%accelerate --ranks 1 --as found\n[rank]",
+            "found, dist.get_rank() == rank",
+        )
+    )
+    done = launch("--num_processes=2", "--cpu", tmp_path / "a.ipynb")
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["([[1]], True)"] * 2 + ["1.0"] * 2 + ["[1]"])
+
+
+def test_the_example_with_persistent_ranks_runs_on_ranks_that_run_all_of_it(tmp_path: Path) -> None:
+    """Two ranks train a model, and compile nothing, but import torch and scikit-learn."""
+    done = launch("--num_processes=2", "--cpu", EXAMPLES / "02_cells_on_every_rank.ipynb", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == ["True", "True"]
+
+
 def test_a_notebook_on_one_rank_starts_its_own(tmp_path: Path) -> None:
     """A kernel in a process of its own, and a server for its ranks."""
     (tmp_path / "a.ipynb").write_text(
