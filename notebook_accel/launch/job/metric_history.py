@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -11,6 +10,8 @@ from notebook_accel.events import History
 
 MAX_POINTS = 512
 """The number of points that are stored for each metric and rank, over the whole run."""
+
+_MOST_DRAWN = 1e300
 
 
 class Point(NamedTuple):
@@ -96,9 +97,10 @@ class Spread(NamedTuple):
 def spread(series: Iterable[Sequence[Point]], bins: int) -> list[Spread]:
     """Merges the ranks' points of one metric into at most `bins` positions, evenly apart.
 
-    In each bin a rank counts with its mean there. Values that are not finite are ignored.
+    In each bin a rank counts with its mean there. Values that are not finite are ignored, and so are those whose sums
+    and differences might not be.
     """
-    ranks = [[point for point in points if math.isfinite(point.value)] for points in series]
+    ranks = [[point for point in points if abs(point.value) < _MOST_DRAWN] for points in series]
     by_step = all(point.step is not None for points in ranks for point in points)
     column = 0 if by_step else 1
     located = [([point[column] or 0 for point in points], points) for points in ranks if points]

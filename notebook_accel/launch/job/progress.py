@@ -21,6 +21,8 @@ COMPACT_FROM = 17
 """The number of ranks from which on a job is drawn as a grid."""
 _BRIEF = 1.0
 """Seconds before the ranks of a job without bars or metrics are listed. For most jobs, one line is enough."""
+_LONGEST = 1e10
+"""Seconds, some 300 years: a longer estimate is not shown. Quotients of extreme numbers may even be infinite."""
 _BEHIND = 0.8
 """A rank below this fraction of the median progress is marked."""
 
@@ -37,12 +39,19 @@ class Progress:
         """The fraction of the outermost bar, including the part of its current step that inner bars show."""
         part: float | None = None
         for bar in reversed(self.bars):
-            part = min(1.0, (bar.n + (part or 0.0)) / bar.total) if bar.total else part if bar.depth else None
+            if bar.total:
+                part = max(0.0, min(1.0, (bar.n + (part or 0.0)) / bar.total))
+            elif not bar.depth:
+                part = None
         return part
 
     @cached_property
     def remaining(self) -> float | None:
         """The estimated seconds left; `None` if unknown."""
+        estimate = self._estimate()
+        return estimate if estimate is not None and estimate < _LONGEST else None
+
+    def _estimate(self) -> float | None:
         if not self.bars or self.bars[0].closed:
             return None
         outer, part = self.bars[0], self.fraction

@@ -1,8 +1,13 @@
-"""Coalesces metrics and bars: a loop may emit thousands a second, and a rank sends the latest of each at a pace."""
+"""Coalesces metrics and bars: a loop may emit thousands a second, and a rank sends the latest of each at a pace.
+
+Every number and text of a bar or metric passes through here, so here they become ones that JSON can carry and every
+view can draw. A user's bar may count in NaN, in `10**400`, or in words that are not valid Unicode.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -12,9 +17,12 @@ from notebook_accel.events import Bar, Event, Metrics
 from notebook_accel.events.emit import MetricsSink
 from notebook_accel.launch.rank.patches import rich, tqdm
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
+from notebook_accel.launch.wire.terminal_codes import plain
 
 MOST_SEPARATE = 7
 """Metrics that are sent one by one; those that are added after so many are merged, the latest of each name."""
+_MOST_STEP = 2**63
+"""A step beyond this is not one: charts then show the time."""
 
 
 class Coalescer:
@@ -42,8 +50,47 @@ class Coalescer:
         """The events to send, due or not."""
         self._due = now + self._pace
         drawn = [*tqdm.take(), *rich.take()]
-        events = [replace(bar, at=round(now, 2)) for bar in (*drawn, *self._loaders.take(drawn))]
+        at = round(now, 2)
+        events = [_drawable(bar, at) for bar in (*drawn, *self._loaders.take(drawn))]
         return [*events, *self._take_metrics()]
+
+
+def _drawable(bar: Bar, at: float) -> Bar:
+    """The bar with finite numbers and valid text; a number that is not finite becomes unknown, or 0."""
+    return replace(
+        bar,
+        n=_finite(bar.n) or 0,
+        total=_finite(bar.total),
+        description=plain(bar.description),
+        unit=plain(bar.unit),
+        rate=_finite(bar.rate),
+        elapsed=_finite(bar.elapsed) or 0.0,
+        postfix=plain(bar.postfix),
+        at=at,
+    )
+
+
+def _finite(number: float | None) -> float | None:
+    if number is None:
+        return None
+    try:
+        return number if math.isfinite(number) else None
+    except OverflowError:  # an integer beyond all floats
+        return None
+
+
+def _metrics_event(values: dict[str, float], step: int | None, at: float) -> Metrics:
+    """The event with names of valid text and values that are floats: NaN and infinity are what the user asked for."""
+    if step is not None and abs(step) > _MOST_STEP:
+        step = None
+    return Metrics({plain(str(name)): _float(value) for name, value in values.items()}, step, at)
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value > 0 or -1)
 
 
 _Sample = tuple[dict[str, float], int | None, float]
@@ -79,9 +126,9 @@ class _Batch:
         found = []
         with contextlib.suppress(IndexError):  # none is left; another thread may have taken one back
             while True:
-                found.append(Metrics(*self._separate.popleft()))
+                found.append(_metrics_event(*self._separate.popleft()))
         if self._rest:
-            found.append(Metrics(dict(self._rest), self.step, time.time()))
+            found.append(_metrics_event(dict(self._rest), self.step, time.time()))
         return found
 
 

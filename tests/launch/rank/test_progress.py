@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import json
 import math
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 import notebook_accel
 from notebook_accel import events
 from notebook_accel.events import Bar, Event, Failed, Heartbeat, Metrics, Phase, Raised, Signalled, from_wire, to_wire
-from notebook_accel.launch.job import metric_history, progress, text
+from notebook_accel.launch.job import describe, metric_history, progress, text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.metric_history import MAX_POINTS, Point, Series, spread
@@ -25,8 +29,11 @@ from notebook_accel.launch.rank import coalescer
 from notebook_accel.launch.rank.coalescer import Coalescer, LoaderBars
 from notebook_accel.launch.rank.memory import Memory, has_changed
 from notebook_accel.launch.rank.patches import tqdm
+from notebook_accel.launch.show import terminal
 from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
+from notebook_accel.notebook.views import html_page
+from notebook_accel.notebook.views.panel_state import StateMaker
 
 
 @pytest.fixture
@@ -334,6 +341,45 @@ def test_memory_is_worth_telling_when_it_has_changed_by_a_mebibyte() -> None:
     assert not has_changed(Heartbeat(0, 0), Heartbeat(2**20 - 1, 5))
     assert has_changed(Heartbeat(0, 0), Heartbeat(2**20, 0))
     assert has_changed(Heartbeat(0), Heartbeat(0, 2**20, 2**30))
+
+
+NUMBERS = [math.nan, math.inf, -math.inf, 10**400, -(10**5000), 1e308, -1e308, 5e-324, 0.0, 3]
+
+
+@pytest.mark.parametrize("index", range(len(NUMBERS)))
+def test_bars_and_metrics_of_any_numbers_and_words_are_drawn(index: int) -> None:
+    n = NUMBERS[index]
+    sent = Coalescer(0.0)
+    words = "\ud83d\udcc8 \x1b[31m 📈"
+    for depth, (total, rate) in enumerate(itertools.product([*NUMBERS, None], NUMBERS)):
+        tqdm.publish(Bar(tqdm.new_number(), n, total, words, words, rate, elapsed=rate, postfix=words, depth=depth % 3))
+    for step in (0, 10**400, None):
+        sent.add(Metrics({"loss": n, words: n, "best": 10**400, "worst": -(10**400)}, step))
+    job = Job("train", 0, 1)
+    job.started -= 10
+    for event in sent.take_all(1.0):
+        job.apply(0, from_wire(json.loads(json.dumps(to_wire(event)[0]))))
+    latest = job.ranks[0].metrics
+    assert (latest["best"], latest["worst"]) == (math.inf, -math.inf)
+    seen: Any = StateMaker(job).whole()
+    drawn = json.dumps(seen, ensure_ascii=False, allow_nan=False), describe.describe(job), html_page.draw(job)
+    for each in drawn:
+        each.encode()
+    assert "📈" in drawn[0]
+    assert len(seen["ranks"]["0"]["bars"]) > 1
+    Console(file=io.StringIO()).print(terminal.draw(job))
+
+
+@pytest.mark.parametrize(
+    "bar",
+    [Bar(0, n=0, total=1e308, rate=5e-324), Bar(0, n=5e-324, total=1e308, elapsed=1e9), Bar(0, n=-1, total=1e-308)],
+)
+def test_no_time_is_left_that_nobody_could_wait(bar: Bar) -> None:
+    state = RankState(0)
+    state.apply(bar)
+    found = progress.progress(state)
+    assert found.remaining is None
+    assert found.fraction == 0
 
 
 def test_progress_counts_what_inner_bars_have_done_of_a_step() -> None:
