@@ -21,11 +21,11 @@ from notebook_accel.launch.wire.shortening import ends, shortened
 _PACKAGE = str(Path(__file__).parents[2])
 _MACHINERY = re.compile(r"/(cloudpickle|pickle\.py|importlib/|IPython/core/)|^<frozen importlib")
 _PEER_LOST = re.compile(
-    r"connection (was )?(closed|reset|refused)|broken pipe|closed by peer|socket closed|gloo.*(timed out|connect)|"
-    r"nccl.*(remote|peer|socket)|connection to .* (lost|closed)",
+    r"connection (was )?(closed|reset|refused)|broken pipe|closed by peer|socket closed|"
+    r"gloo.{,300}(timed out|connect)|nccl.{,300}(remote|peer|socket)|connection to .{,300} (lost|closed)",
     re.IGNORECASE | re.DOTALL,
 )
-"""How gloo, nccl and the store say that another rank has gone."""
+"""How gloo, nccl and the store say that another rank has gone. Bounded, since a search of `.*` takes quadratic time."""
 _PEER_TYPES = ("DistBackendError", "DistNetworkError", "DistStoreError", "RuntimeError")
 """The exceptions in which they do."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _FOR_TERMINALS = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\].*?(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]"
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]"
 )
 """Colours, links and cursor movements (ECMA-48), control characters that draw nothing, and surrogates.
 

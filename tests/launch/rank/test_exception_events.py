@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from notebook_accel.errors import ConfigurationError, PayloadError, RankError
@@ -21,3 +23,21 @@ from notebook_accel.launch.rank import exception_events
 )
 def test_an_exception_is_told_by_its_type_and_message(error: Exception, text: str) -> None:
     assert exception_events.describe(error, "running").chain[-1].text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "from_peer"),
+    [
+        ("[/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation", True),
+        ("NCCL error in: ProcessGroupNCCL.cpp:1970, remote process exited or there was a network error", True),
+        ("connection to 10.0.0.1:29500 was lost", True),
+        ("gloo" * 100_000, False),
+        ("nccl" * 100_000, False),
+        ("connection to " * 100_000, False),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_whether_another_rank_is_the_cause_is_read_from_texts_of_any_length(text: str, from_peer: bool) -> None:
+    began = time.process_time()
+    assert exception_events.describe(RuntimeError(text), "running").from_peer is from_peer
+    assert time.process_time() - began < 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import time
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -186,6 +187,15 @@ def test_words_for_terminals_are_told_as_words_and_long_ones_say_that_they_are_c
     rank = StateMaker(job).whole()["ranks"]["0"]
     assert list(rank["lines"].values()) == ["red here \t|", "x" * 299 + "…"]
     assert rank["error"] == "E: no"
+
+
+@pytest.mark.parametrize("text", ["\x1b]", "\x1b[", "\x1b]8;;", "\x1b ", "\x1b"])
+def test_a_flood_of_words_for_terminals_is_told_in_time(text: str) -> None:
+    job = a_job(1)
+    job.apply(0, Line("stdout", text * 32_000))
+    began = time.process_time()
+    StateMaker(job).whole()
+    assert time.process_time() - began < 2
 
 
 def a_stall(job: Job, depth: int) -> Stalled:
