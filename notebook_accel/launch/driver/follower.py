@@ -83,10 +83,12 @@ class Follower:
                 if rounds % _OWNER_CHECK_EVERY == 0:
                     self._check_owner()
         finally:
-            self._show(shown, all_of_it=True)
-            self._tail.close()
-            job.settle()
-            view.finish()
+            try:
+                self._show(shown, all_of_it=True)
+            finally:  # also where the output can no longer be shown, since `result` waits for the end
+                self._tail.close()
+                job.settle()
+                view.finish()
 
     def _read(self) -> None:
         for rank, event in self._tail.read():

@@ -189,7 +189,9 @@ class Terminal:
 
     def write(self, stream: str, text: str) -> None:
         out = sys.stderr if stream == "stderr" else sys.stdout
-        out.write(text)
+        encoding = getattr(out, "encoding", None) or "utf-8"
+        # Ranks write UTF-8 wherever they run; what this stream cannot encode must not end the launch.
+        out.write(text.encode(encoding, "backslashreplace").decode(encoding))
         out.flush()
 
     def notice(self, text: str) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from notebook_accel.events import Bar, Hello, Metrics, Phase, PhaseChanged
@@ -26,6 +27,19 @@ def train():
 if __name__ == "__main__":
     notebook_launcher(train, num_processes=2)
     print("after", flush=True)
+"""
+CHECK_MARK = """
+from notebook_accel import notebook_launcher
+
+
+def train():
+    print("done ✓ é")
+    return 7
+
+
+if __name__ == "__main__":
+    job = notebook_launcher(train, num_processes=1, device="cpu"HOW)
+    print(job.result(30) if hasattr(job, "result") else job)
 """
 
 
@@ -109,6 +123,20 @@ def test_a_terminal_that_cannot_draw_shows_lines(tmp_path: Path) -> None:
     assert "\x1b" not in written
     assert "rank 1" not in written
     assert re.search(r"^\[(0|0-1)\] a line that is longer", written, re.MULTILINE)  # both at once, or one by one
+
+
+@pytest.mark.parametrize("how", ["", ", detach=True"])
+def test_what_a_stream_cannot_encode_does_not_end_a_launch(tmp_path: Path, how: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(CHECK_MARK.replace("HOW", how), encoding="utf-8")
+    environ = {
+        **os.environ,
+        "NOTEBOOK_ACCEL_ENGINE": "spawn",
+        "PYTHONIOENCODING": "latin-1",
+        "NOTEBOOK_ACCEL_STATE": str(tmp_path / "state"),
+    }
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, check=True, timeout=60, env=environ)
+    assert sorted(done.stdout.decode("latin-1").splitlines()) == ["[7]", "done \\u2713 é"]
 
 
 def test_rich_is_imported_for_a_terminal_only(tmp_path: Path) -> None:
