@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -24,7 +25,12 @@ _PACKAGES = ("torch", "numpy", "safetensors", "cloudpickle", "torchao", "torchda
 _FRONT_ENDS = ("ipython", "ipykernel", "ipywidgets", "anywidget", "jupyterlab", "notebook", "jupyter_server")
 _VARIABLES = ("NOTEBOOK_ACCEL_", "ACCELERATE_", "FSDP_", "CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "OMP_",
               "MKL_", "SLURM_JOB_", "KUBERNETES_PORT", "COLAB_", "KAGGLE_KERNEL_")  # fmt: skip
-"""Prefixes of environment variables that change a launch. None of these variables holds a secret."""
+"""Prefixes of environment variables that change a launch."""
+_SECRET_NAME = re.compile(
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|(^|_)(API)?(KEYS?|PWD|PASS|PAT|SAS)(_|$)", re.IGNORECASE
+)
+_SECRET_VALUE = re.compile(r":[^/@\s]+@")
+"""`user:password@`, as in the address of a proxy."""
 
 
 def collect() -> dict[str, dict[str, Any]]:
@@ -127,7 +133,11 @@ def _settings() -> dict[str, Any]:
 
 
 def _environment() -> dict[str, str]:
-    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
+    return {
+        name: "(not shown: it may be private)" if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value) else value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_VARIABLES)
+    }
 
 
 @click.command("env")

@@ -102,10 +102,14 @@ def test_a_report_has_what_matters_and_no_secrets(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("NOTEBOOK_ACCEL_CONFIG_FILE", str(settings))
     monkeypatch.setenv("WANDB_API_KEY", "secret")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    for name in ("NOTEBOOK_ACCEL_TOKEN", "ACCELERATE_API_KEY", "COLAB_JUPYTER_PASSWORD", "TORCH_auth", "NCCL_PAT"):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("CUDA_PROXY", "http://me:secret@proxy:3128")
     result = CliRunner().invoke(main, ["env", "--json"])
     report = json.loads(result.output)
     assert report["notebook-accel"]["version"] == __version__
     assert report["environment"]["NCCL_DEBUG"] == "INFO"
+    assert report["environment"]["ACCELERATE_API_KEY"] == "(not shown: it may be private)"
     assert report["settings"]["num_processes"] == 3
     assert {"torch", "packages", "front ends", "hardware", "system"} <= set(report)
     assert "secret" not in result.output
