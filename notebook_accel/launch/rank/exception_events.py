@@ -1,6 +1,7 @@
 """Turns an exception in a rank into an event: its chain, its frames without ours, and if possible the exception itself.
 
-Everything is cut to a length, since user code raises exceptions with texts, chains and recursions of any size.
+Everything is cut to a length, since user code raises exceptions with texts, chains and recursions of any size. And
+whatever their classes define may fail: `__str__`, `__getattr__`, `__reduce__`, an `exceptions` that is not a group's.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import re
 import time
 import traceback
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from notebook_accel.errors import NotebookAccelError, PayloadError, StreamError
 from notebook_accel.events import Failed, Frame, Raised, Returned
@@ -82,8 +84,8 @@ def release(error: BaseException) -> None:
         current = left.pop()
         if current is not None and id(current) not in seen:
             seen.add(id(current))
-            traceback.clear_frames(current.__traceback__)
-            left += [current.__cause__, current.__context__]
+            traceback.clear_frames(_own(current, "__traceback__"))
+            left += [_own(current, "__cause__"), _own(current, "__context__")]
 
 
 def _chain(error: BaseException) -> list[Raised]:
@@ -95,10 +97,10 @@ def _chain(error: BaseException) -> list[Raised]:
     while current is not None and id(current) not in seen:
         seen.add(id(current))
         links.append((current, link))
-        if current.__cause__ is not None:
-            current, link = current.__cause__, "cause"
-        elif current.__context__ is not None and not current.__suppress_context__:
-            current, link = current.__context__, "context"
+        if _own(current, "__cause__") is not None:
+            current, link = _own(current, "__cause__"), "cause"
+        elif not _own(current, "__suppress_context__"):
+            current, link = _own(current, "__context__"), "context"
         else:
             break
     first, last = map(_to_events, ends(links[::-1], _MOST_LINKS))
@@ -112,11 +114,21 @@ def _to_events(links: Sequence[tuple[BaseException, str]]) -> list[Raised]:
         Raised(
             shortened(type(error).__qualname__, _MOST_LINE),
             shortened(_text(error), _MOST_TEXT),
-            _frames(error.__traceback__),
+            _frames(_own(error, "__traceback__")),
             link,
         )
         for error, link in links
     ]
+
+
+def _own(error: BaseException, name: str) -> Any:
+    """An attribute that Python itself has set, whatever the exception's class makes of its name."""
+    return getattr(BaseException, name).__get__(error)
+
+
+def _set_own(error: BaseException, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        getattr(BaseException, name).__set__(error, value)
 
 
 def _text(error: BaseException) -> str:
@@ -130,27 +142,43 @@ def _text(error: BaseException) -> str:
 
 def _without_chain(error: BaseException) -> str:
     """The type, message and notes of an exception. The chain is hidden from Python, which would format all of it."""
-    if hasattr(error, "exceptions"):
-        return f"{type(error).__qualname__}: {error}"
-    chain = error.__cause__, error.__context__, error.__suppress_context__
-    error.__cause__ = error.__context__ = None
+    chain = {name: _own(error, name) for name in ("__cause__", "__context__", "__suppress_context__")}
     try:
-        return "".join(traceback.format_exception_only(type(error), error)).rstrip("\n")
+        if _exceptions(error):
+            return _encodable(f"{type(error).__qualname__}: {error}")
+        _set_own(error, {"__cause__": None, "__context__": None})
+        return _encodable("".join(traceback.format_exception_only(type(error), error)).rstrip("\n"))
+    except BaseException:  # as Python does, which says the same of a `__str__` that fails
+        return f"{type(error).__qualname__}: <exception str() failed>"
     finally:
-        error.__cause__, error.__context__, error.__suppress_context__ = chain
+        _set_own(error, chain)
 
 
 def _members(group: BaseException) -> str:
     """The exceptions of an exception group, and of the groups in it, a line each."""
     lines: list[str] = []
-    left = [(error, "  ") for error in reversed(getattr(group, "exceptions", ()))]
+    left = [(error, "  ") for error in reversed(_exceptions(group))]
     while left and len(lines) < _MOST_MEMBERS:
         error, indent = left.pop()
         if isinstance(error, BaseException):
             text = shortened(_without_chain(error).replace("\n", " "), _MOST_LINE)
             lines.append(f"\n{indent}{text}")
-            left += [(member, f"{indent}  ") for member in reversed(getattr(error, "exceptions", ()))]
+            left += [(member, f"{indent}  ") for member in reversed(_exceptions(error))]
     return "".join(lines) + (f"\n  [{len(left):,} more left out]" if left else "")
+
+
+def _exceptions(error: BaseException) -> tuple[Any, ...]:
+    """The exceptions of a group; empty for any other exception, also for one that has an attribute of that name."""
+    try:
+        found = getattr(error, "exceptions", ())
+    except BaseException:
+        return ()
+    return found if isinstance(found, tuple) else ()
+
+
+def _encodable(text: str) -> str:
+    """The text without surrogates, which could not be sent to a browser."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _frames(trace: TracebackType | None) -> list[Frame]:
@@ -170,15 +198,16 @@ def _frame(summary: traceback.FrameSummary) -> Frame:
 
 
 def _exit_code(error: SystemExit) -> int:
-    if error.code is None:
+    code = vars(SystemExit)["code"].__get__(error)
+    if code is None:
         return 0
-    return error.code if isinstance(error.code, int) else 1
+    return code if isinstance(code, int) else 1
 
 
 def _pickled(error: BaseException, sent: Set[str]) -> Sequence[memoryview]:
     """The exception, pickled; empty if that fails, or if it is too large to be sent."""
     try:
         found = pack_value(error, sent)
-    except Exception:
+    except BaseException:
         return []
     return found if sum(part.nbytes for part in found) <= _MOST_PICKLED else []

@@ -41,3 +41,79 @@ def test_whether_another_rank_is_the_cause_is_read_from_texts_of_any_length(text
     began = time.process_time()
     assert exception_events.describe(RuntimeError(text), "running").from_peer is from_peer
     assert time.process_time() - began < 2
+
+
+class Sealed(Exception):
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise RuntimeError(name)
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+    def __reduce__(self) -> str:
+        raise SystemExit(3)
+
+
+class NoGroup(Exception):
+    exceptions = None
+
+
+class BrokenGroup(Exception):
+    @property
+    def exceptions(self) -> object:
+        raise RuntimeError("none")
+
+
+class BrokenExit(SystemExit):
+    @property
+    def code(self) -> int:  # type: ignore[override]
+        raise RuntimeError("none")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (Sealed("no"), "Sealed: "),
+        (Mute("no"), "Mute: <exception str() failed>"),
+        (NoGroup("no"), "NoGroup: no"),
+        (BrokenGroup("no"), "BrokenGroup: no"),
+        (BrokenExit(2), "BrokenExit: 2"),
+        (ValueError("\ud83d"), "ValueError: \\ud83d"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_exception_whose_class_fails_is_told_all_the_same(error: BaseException, text: str) -> None:
+    try:
+        raise error
+    except BaseException:
+        outer = ValueError("outer")
+        outer.__context__ = error
+    inner, told = exception_events.describe(outer, "running"), exception_events.describe(error, "running")
+    assert [inner.chain[0].text, told.chain[-1].text] == [told.chain[-1].text, told.chain[0].text]
+    assert text in told.chain[-1].text
+    assert told.exit_code == (2 if isinstance(error, SystemExit) else None)
+    exception_events.release(error)
+
+
+def test_of_a_long_chain_the_first_and_the_last_are_told_in_time() -> None:
+    error = ValueError(0)
+    for number in range(1, 5000):
+        try:
+            raise ValueError(number) from error
+        except ValueError as outer:
+            error = outer
+    began = time.process_time()
+    told = exception_events.describe(error, "running").chain
+    exception_events.release(error)
+    assert time.process_time() - began < 2
+    assert [told[0].text, told[6].text, told[-1].text] == [
+        "ValueError: 0",
+        "[4,988 more exceptions left out]",
+        "ValueError: 4999",
+    ]
+    assert error.__cause__ is not None
