@@ -1,7 +1,7 @@
 """Reads the files of torch.distributed.checkpoint without running code that they might contain.
 
 Torch unpickles the index of the shards, and values that are not tensors, without restrictions. Here an index may name
-only the classes that an index consists of, and values are read with `weights_only=True`.
+only the classes that an index consists of and files beside it, and values are read with `weights_only=True`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ class SafeReader(FileSystemReader):
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         with (Path(self.path) / ".metadata").open("rb") as file:
             metadata: Metadata = _IndexUnpickler(file).load()
+        for info in (metadata.storage_data or {}).values():
+            if Path(info.relative_path).name != info.relative_path:
+                raise pickle.UnpicklingError(f"the index of a checkpoint must not name {info.relative_path!r}")
         metadata.storage_meta = metadata.storage_meta or StorageMeta()
         metadata.storage_meta.load_id = self.load_id
         return metadata

@@ -92,7 +92,7 @@ def files(source: str | os.PathLike[str]) -> list[Path]:
     """Finds the files of the weights at `source`, which is a file, an index, or a folder with either.
 
     Raises:
-        ConfigurationError: There are no weights.
+        ConfigurationError: There are no weights, or the index is not valid, or names files outside of its folder.
     """
     path = Path(source)
     if path.is_dir():
@@ -104,9 +104,25 @@ def files(source: str | os.PathLike[str]) -> list[Path]:
     if not path.is_file():
         raise ConfigurationError(f"there are no weights at {path}: no such file or folder")
     if path.name.endswith(".index.json"):
-        weight_map = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
-        return [path.parent / name for name in sorted(set(weight_map.values()))]
+        return [path.parent / name for name in _indexed(path)]
     return [path]
+
+
+def _indexed(index: Path) -> list[str]:
+    """The names of the files that an index lists, which lie beside it."""
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ConfigurationError(
+            f"{index} is not an index of weights ({type(error).__name__}: {error}): download or save the weights again"
+        ) from error
+    for name in names:
+        if Path(name).name != name:  # someone else's index could otherwise name any file of this machine
+            raise ConfigurationError(
+                f"{index} names {name!r}, which is not in its folder. The files of a model lie beside their index: "
+                "move the file there and change its name in the index, if you trust who wrote it."
+            )
+    return names
 
 
 def read(path: Path, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from notebook_accel import Accelerator, FullyShardedDataParallelPlugin, TorchTensorParallelPlugin
-from notebook_accel.errors import ConfigurationError, RankError
+from notebook_accel.errors import CheckpointError, ConfigurationError, RankError
 from tests.train.conftest import Cases, Ranks
 
 
@@ -132,6 +132,24 @@ def test_an_index_that_would_run_code_is_refused(ranks: Ranks, whole: Cases, fol
     with pytest.raises(RankError, match=r"could not read .*optimizer_1: .*the index of a checkpoint must not contain"):
         ranks(train, case, str(tmp_path / "run"), True)
     assert not (tmp_path / "mark").exists()
+
+
+def test_an_index_names_only_files_beside_it(whole: Cases, folder: Path, tmp_path: Path) -> None:
+    from notebook_accel.train.checkpoints import merging, safe_reader
+
+    case = "FSDP2, an optimizer for each of two models"
+    assert whole[case]  # saves
+    model = tmp_path / "model"
+    shutil.copytree(folder / case / "pytorch_model_fsdp_0", model)
+    assert merging.read(model)
+    index = safe_reader.SafeReader(model).read_metadata()
+    for info in index.storage_data.values():
+        info.relative_path = f"../{info.relative_path}"
+    for file in model.glob("*.distcp"):
+        file.rename(tmp_path / file.name)
+    (model / ".metadata").write_bytes(pickle.dumps(index))
+    with pytest.raises(CheckpointError, match=r"must not name '\.\./"):
+        merging.read(model)
 
 
 def test_a_value_that_would_run_code_is_refused(tmp_path: Path) -> None:

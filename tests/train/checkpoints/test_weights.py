@@ -172,6 +172,25 @@ def test_weights_that_would_run_code_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "mark").exists()
 
 
+@pytest.mark.parametrize("outside", ["../other.safetensors", "/other.safetensors", "below/other.safetensors"])
+def test_an_index_names_only_files_beside_it(outside: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    weights.save_model(layers().state_dict(), tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "other.safetensors")
+    folder.mkdir()
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"0.weight": outside}}))
+    with pytest.raises(ConfigurationError, match="which is not in its folder"):
+        weights.load_checkpoint_in_model(layers(), folder)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": {}}}', "\x00"])
+def test_an_index_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(ConfigurationError, match="is not an index of weights"):
+        weights.load_checkpoint_in_model(layers(), tmp_path)
+
+
 REFUSED = {
     "a file for a folder": (lambda f: weights.save_model({}, f / "file"), "is a file"),
     "no size": (lambda f: weights.save_model({}, f, "big"), "max_shard_size='big' is not a size"),
