@@ -13,6 +13,7 @@ import contextlib
 import os
 import re
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from notebook_accel.errors import ConfigurationError
@@ -109,6 +110,20 @@ def remove_oldest(folder: Path, keep: int, newest: Path) -> None:
 def hidden(path: Path, what: str) -> Path:
     """The hidden name of a file or folder while it is being written, replaced or removed."""
     return path.with_name(f".{path.name}.{what}")
+
+
+@contextlib.contextmanager
+def staged_files(targets: Sequence[Path]) -> Iterator[None]:
+    """Renames the hidden `unfinished` files, which the block writes, to the targets; removes them if it raises."""
+    try:
+        yield
+    except BaseException:  # also an interrupt
+        for target in targets:
+            hidden(target, "unfinished").unlink(missing_ok=True)
+        raise
+    # All data is on the disk, so the rest is quick and cannot run out of space.
+    for target in targets:
+        os.replace(hidden(target, "unfinished"), target)
 
 
 def _link_foreign_files(source: Path, target: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints import weights
-from notebook_accel.train.checkpoints.folders import hidden
+from notebook_accel.train.checkpoints.folders import hidden, staged_files
 
 
 def save(obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) -> None:
@@ -24,11 +24,11 @@ def save(obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) 
     """
     path = Path(f)
     unfinished = hidden(path, "unfinished")
-    if safe_serialization:
-        weights.write(obj, unfinished, safe_serialization=True)
-    else:
-        torch.save(obj, unfinished)
-    os.replace(unfinished, path)
+    with staged_files([path]):
+        if safe_serialization:
+            weights.write(obj, unfinished, safe_serialization=True)
+        else:
+            torch.save(obj, unfinished)
 
 
 def load(f: Any, map_location: Any = None, **kwargs: Any) -> Any:

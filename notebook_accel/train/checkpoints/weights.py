@@ -19,7 +19,7 @@ from typing import TypeAlias
 import torch
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.checkpoints.folders import hidden
+from notebook_accel.train.checkpoints.folders import hidden, staged_files
 
 SAFE_MODEL_NAME = "model"
 MODEL_NAME = "pytorch_model"
@@ -62,17 +62,13 @@ def save_model(
     names = [pattern.format(suffix=_suffix(number, len(shards))) for number in range(len(shards))]
     folder.mkdir(parents=True, exist_ok=True)
     written = dict(zip(names, shards, strict=True))
-    for name, shard in written.items():
-        write(shard, hidden(folder / name, "unfinished"), safe_serialization)
     index = folder / (SAFE_WEIGHTS_INDEX_NAME if safe_serialization else WEIGHTS_INDEX_NAME)
-    if len(shards) > 1:
-        hidden(index, "unfinished").write_text(_index(written), encoding="utf-8")
-    # All data is on the disk, so the rest is quick and cannot run out of space.
-    for name in names:
-        os.replace(hidden(folder / name, "unfinished"), folder / name)
-    if len(shards) > 1:
-        os.replace(hidden(index, "unfinished"), index)
-    else:
+    with staged_files([*(folder / name for name in names), *([index] if len(shards) > 1 else [])]):
+        for name, shard in written.items():
+            write(shard, hidden(folder / name, "unfinished"), safe_serialization)
+        if len(shards) > 1:
+            hidden(index, "unfinished").write_text(_index(written), encoding="utf-8")
+    if len(shards) == 1:
         index.unlink(missing_ok=True)
     _remove_others(folder, pattern, names)
 

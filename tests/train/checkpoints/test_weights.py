@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from accelerate.utils import load_checkpoint_in_model as accelerate_load
 from torch import nn
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.checkpoints import weights
+from notebook_accel.train.checkpoints import serialization, weights
 
 
 class Tied(nn.Module):
@@ -170,6 +172,29 @@ def test_weights_that_would_run_code_are_refused(tmp_path: Path) -> None:
     with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
         weights.load_checkpoint_in_model(layers(), tmp_path)
     assert not (tmp_path / "mark").exists()
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """Lets no file grow beyond 2 KiB, which fails as a full disk does."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("safe", [True, False], ids=["safetensors", "pickle"])
+def test_a_save_that_fails_leaves_what_was_there_before(safe: bool, full_disk: None, tmp_path: Path) -> None:
+    weights.save_model({"small": torch.ones(2)}, tmp_path, safe_serialization=safe)
+    (before,) = tmp_path.iterdir()
+    content = before.read_bytes()
+    for size in ("10GB", "1KB"):
+        with pytest.raises((OSError, RuntimeError, safetensors.SafetensorError)):
+            weights.save_model({"a": torch.ones(100), "b": torch.ones(1000)}, tmp_path, size, safe)
+    with pytest.raises((OSError, RuntimeError, safetensors.SafetensorError)):
+        serialization.save({"b": torch.ones(1000)}, before, safe)
+    assert list(tmp_path.iterdir()) == [before]
+    assert before.read_bytes() == content
 
 
 @pytest.mark.parametrize("outside", ["../other.safetensors", "/other.safetensors", "below/other.safetensors"])
