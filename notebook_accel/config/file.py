@@ -23,9 +23,23 @@ def location(environ: Mapping[str, str]) -> Path:
     """The path of the file, whether or not it exists."""
     if environ.get(FILE_VARIABLE):
         return Path(environ[FILE_VARIABLE]).expanduser()
+    return user_folder("config") / "config.yaml"
+
+
+def user_folder(kind: str) -> Path:
+    """This user's folder of the package for `config` or `state`.
+
+    A user ID without an entry in the user database, as containers may have, has no home unless HOME names one. Then it
+    is a folder that cannot exist: nothing is read, and what would be written says so. A folder for temporary files
+    would not do, since any other user could put a configuration there.
+    """
     import platformdirs
 
-    return Path(platformdirs.user_config_dir("notebook-accel", appauthor=False)) / "config.yaml"
+    try:
+        found: str = getattr(platformdirs, f"user_{kind}_dir")("notebook-accel", appauthor=False)
+    except RuntimeError:
+        found = "~"
+    return Path(os.devnull, "no-home", "notebook-accel") if found.startswith("~") else Path(found)
 
 
 def from_file(environ: Mapping[str, str], path: Path | None = None) -> Layer:

@@ -1,4 +1,5 @@
 import os
+import pwd
 import stat
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from notebook_accel.config import LaunchConfig, file
 from notebook_accel.config.layers import merge
 from notebook_accel.config.translation import from_config
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.launch.journal import records
 
 # As the peer's questionnaire writes them.
 ONE_GPU = """
@@ -329,3 +331,18 @@ def test_a_link_to_the_file_stays_one(path: Path) -> None:
     file.write(path, {"num_processes": 3})
     assert path.is_symlink()
     assert "num_processes: 3" in target.read_text()
+
+
+def test_a_user_without_a_home_has_no_file_and_is_told_so_when_one_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(uid: int) -> pwd.struct_passwd:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", records.VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    assert file.from_file({}).values == {}
+    with pytest.raises(ConfigurationError, match=r"no-home.* can't be written"):
+        file.write(file.location({}), {"num_processes": 2})
+    assert records.all_records() == []
+    with pytest.raises(OSError, match="no-home"):
+        records.create("123456", 0.0)

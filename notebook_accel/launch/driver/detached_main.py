@@ -13,7 +13,7 @@ from notebook_accel.events import Notice
 from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.driver.stop_policy import StopReason
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.records import VARIABLE, Record
 from notebook_accel.launch.journal.results import Results
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
@@ -84,7 +84,8 @@ def main(fd: int) -> None:
     try:
         record = launch.journal.open()
     except OSError as error:
-        channel.send({"error": f"a detached job needs a journal, which can't be written: {error}"})
+        text = f"a detached job needs a journal, which can't be written: {error}. {VARIABLE} names another folder"
+        channel.send({"error": text})
         return
     launch.collect = Results(record.results, launch.job).collect
     channel.send({"folder": record.path.name, "pid": os.getpid()})

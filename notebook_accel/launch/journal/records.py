@@ -10,8 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
+from notebook_accel.config.file import user_folder
 from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.launch.journal.lines import Head
 
@@ -28,8 +27,8 @@ _OTHERS = 0o077
 
 def folder() -> Path:
     """The folder that holds the folders of all jobs."""
-    state = os.environ.get(VARIABLE) or platformdirs.user_state_dir("notebook-accel", appauthor=False)
-    return Path(os.path.expanduser(state), "jobs")
+    state = os.environ.get(VARIABLE)
+    return Path(os.path.expanduser(state) if state else user_folder("state"), "jobs")
 
 
 @dataclass(frozen=True)
