@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import select
 import tempfile
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +19,7 @@ from notebook_accel.launch.show import front_end
 from notebook_accel.launch.system import processes
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
-from notebook_accel.launch.wire.stream import Channel, pair
+from notebook_accel.launch.wire.stream import Channel, is_readable, pair
 
 _ENTRY = "notebook_accel.launch.driver.detached_main:main"
 _WHAT = "the process for the detached job"
@@ -65,7 +64,7 @@ def _send_go(channel: Channel, planned: Plan, pid: int, environ: Mapping[str, st
 
 def _receive_reply(channel: Channel) -> dict[str, Any] | None:
     """The reply with the name of the job's folder and the process's id; `None` if the process has exited."""
-    while select.select([channel], [], [], _START_TIMEOUT)[0]:
+    while is_readable(channel, _START_TIMEOUT):
         messages = channel.receive(wait=False)
         if messages is None:
             return None

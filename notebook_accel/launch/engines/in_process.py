@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextvars
 import os
-import select
 import signal
 import sys
 import threading
@@ -24,7 +23,7 @@ from notebook_accel.launch.server.store import host
 from notebook_accel.launch.system.process_setup import set_environment
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
-from notebook_accel.launch.wire.stream import Channel, pair
+from notebook_accel.launch.wire.stream import Channel, is_readable, pair
 
 _POLL_INTERVAL = 0.1
 """Seconds between two checks whether the rank has ended."""
@@ -147,7 +146,7 @@ class InProcessRanks(LocalRanks):
         assert listener is not None
         with listener:
             while self._thread.is_alive():
-                if select.select([listener], [], [], _POLL_INTERVAL)[0]:
+                if is_readable(listener, _POLL_INTERVAL):
                     request = {"host": self._rendezvous.host, "port": self._rendezvous.port, "join_timeout": _NEVER}
                     store = host(request, listener.detach())
                     self._thread.join()

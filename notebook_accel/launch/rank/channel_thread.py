@@ -71,6 +71,9 @@ class ChannelThread:
         self._outbox: queue.SimpleQueue[tuple[Event, Sequence[int], bool]] = queue.SimpleQueue()
         self._send_lock = threading.Lock()
         self._wakeup_pipe = os.pipe()
+        self._sources = select.poll()  # `select.select` fails beyond 1,024 open files
+        for source in (channel, self._wakeup_pipe[0]):
+            self._sources.register(source, select.POLLIN)
         self._is_finishing = False
         self._coalescer = Coalescer(pace)
         self._memory = Memory(heartbeat)
@@ -155,8 +158,7 @@ class ChannelThread:
     def _poll(self) -> None:
         """Waits for the channel, the wakeup pipe or the next sample; receives, samples and sends."""
         channel_fd, wakeup_fd = self._channel.fileno(), self._wakeup_pipe[0]
-        sources = [channel_fd, wakeup_fd] if self._channel.is_open else [wakeup_fd]
-        readable, _, _ = select.select(sources, [], [], self._timeout)
+        readable = [fd for fd, _ in self._sources.poll(self._timeout * 1000)]
         if not readable:
             self._send_together(self._memory.sample(time.monotonic()))
         if wakeup_fd in readable:
@@ -176,6 +178,7 @@ class ChannelThread:
             else:
                 self._on_message(request, message)
         if messages is None:
+            self._sources.unregister(self._channel)
             self._on_close()
 
     def _send(self, event: Event, fds: Sequence[int]) -> None:

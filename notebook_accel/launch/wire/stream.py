@@ -239,9 +239,7 @@ class Channel:
 
     def has_data(self) -> bool:
         """Whether there is something to read, be it the end, without waiting."""
-        poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
-        return bool(poll.poll(0))
+        return is_readable(self, 0)
 
     def messages(self) -> Iterator[Message]:
         """Every message until the other side closes."""
@@ -274,6 +272,13 @@ def _receive(sock: socket.socket, flags: int) -> tuple[bytes, list[int]]:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
     return data, list(fds)
+
+
+def is_readable(source: HasFileno, seconds: float) -> bool:
+    """Waits until there is something to read, be it the end, for at most so long; returns whether there is."""
+    poll = select.poll()  # `select.select` fails in a kernel with more than 1,024 open files
+    poll.register(source, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

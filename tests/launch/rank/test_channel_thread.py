@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import resource
 from collections.abc import Iterator
 
 import pytest
@@ -24,6 +26,7 @@ from notebook_accel.events import (
     to_wire,
 )
 from notebook_accel.launch.rank.channel_thread import ChannelThread
+from notebook_accel.launch.wire import stream
 from notebook_accel.launch.wire.stream import Channel, pair
 
 NEVER = 3600.0
@@ -33,7 +36,9 @@ class Other:
     """The other end of a rank's channel, with what the rank's own end is handed."""
 
     def __init__(self) -> None:
-        own, remote = map(Channel, pair())
+        sockets = pair()
+        sockets[0].settimeout(20)  # for what never comes, should the thread have failed
+        own, remote = map(Channel, sockets)
         self.channel = own
         self.handed: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         """The requests that the thread does not answer itself; `None` for each time that it says that none follows."""
@@ -129,3 +134,33 @@ def test_a_question_ends_and_the_script_goes_on_alone_when_the_other_end_is_gone
     other.thread.finish()
     assert not events.has_sink()
     assert not other.thread.failed
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """So many open files that the next descriptor is beyond what `select` takes."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2048), limits[1]))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    yield
+    for fd in held:
+        os.close(fd)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_it_works_beyond_1024_open_files(many_files: None, started: Other) -> None:
+    assert started.channel.fileno() > 1024
+    started.channel.send(*to_wire(StacksRequested(7)))
+    assert started.kinds(1) == ["stacks"]
+    assert not stream.is_readable(started.channel, 0)
+    started.thread.emit(PhaseChanged(Phase.DONE))
+    assert stream.is_readable(started.channel, 20)
+
+
+def test_the_end_of_the_other_side_is_handed_on_once(started: Other) -> None:
+    started.channel.finish()
+    assert started.handed.get(timeout=20) is None
+    started.thread.emit(PhaseChanged(Phase.DONE))
+    assert started.kinds(1) == ["phase"]
+    started.thread.finish()
+    assert started.handed.qsize() == 1  # for the end of the thread
