@@ -27,6 +27,8 @@ from notebook_accel.launch.job.metric_history import Point, Series
 
 MAX_LINES = 200
 """The number of a rank's last lines that are stored."""
+MAX_TEXT = 2**18
+"""The characters of these lines together; of longer lines, fewer are stored."""
 MAX_CLOSED_BARS = 32
 """The number of a rank's closed bars that are stored."""
 
@@ -51,7 +53,9 @@ class RankState:
     metrics: dict[str, float] = field(default_factory=dict)
     """The latest value of each."""
     history: dict[str, Series] = field(default_factory=dict)
-    lines: deque[Line] = field(default_factory=lambda: deque(maxlen=MAX_LINES))
+    lines: deque[Line] = field(default_factory=deque)
+    line_characters: int = 0
+    """The characters of `lines` together."""
     written: int = 0
     """The number of lines it has written; `lines` holds the last of them."""
     failed: Failed | None = None
@@ -78,7 +82,7 @@ class RankState:
         elif isinstance(event, Metrics):
             self._keep_metrics(event)
         elif isinstance(event, Line):
-            self.lines.append(event)
+            self._keep_line(event)
             self.written += 1
         elif isinstance(event, Heartbeat):
             self.resident, self.device_used, self.device_total = event.resident, event.device_used, event.device_total
@@ -120,6 +124,12 @@ class RankState:
             yield Signalled(signal.SIGTERM)
         yield from (event for event in (self.failed, self.returned, self.exited) if event is not None)
         yield PhaseChanged(self.phase, self.detail)
+
+    def _keep_line(self, line: Line) -> None:
+        self.lines.append(line)
+        self.line_characters += len(line.text)
+        while len(self.lines) > MAX_LINES or (self.line_characters > MAX_TEXT and len(self.lines) > 1):
+            self.line_characters -= len(self.lines.popleft().text)
 
     def _keep_bar(self, bar: Bar) -> None:
         self.bars[bar.bar] = bar

@@ -9,6 +9,8 @@ from notebook_accel.launch.journal.lines import encode
 
 _MOST_LINES = 2000
 """The most lines of a rank that are written at a time."""
+_MOST_TEXT = 2**20
+"""The most characters of these lines together; more than a rank's state stores."""
 
 
 class Pending:
@@ -17,7 +19,9 @@ class Pending:
     def __init__(self) -> None:
         self._count = 0
         self._events: dict[object, tuple[int | None, Event]] = {}
-        self._lines: dict[int | None, deque[int]] = {}
+        self._lines: dict[int | None, deque[tuple[int, int]]] = {}
+        """For each rank, the key and the characters of each of its lines."""
+        self._characters: Counter[int | None] = Counter()
         self._dropped: Counter[int | None] = Counter()
 
     def add(self, rank: int | None, event: Event) -> None:
@@ -30,7 +34,7 @@ class Pending:
             self._dropped[rank] += event.count
         elif isinstance(event, Line):
             self._events[self._count] = rank, event
-            self._bound(rank)
+            self._bound(rank, len(event.text))
         else:
             if isinstance(event, AttemptStarted):
                 self._drop_rank_events()  # the fold creates all ranks anew
@@ -43,12 +47,15 @@ class Pending:
         self._clear()
         return data
 
-    def _bound(self, rank: int | None) -> None:
+    def _bound(self, rank: int | None, characters: int) -> None:
         """Drops the oldest lines of a rank that has too many."""
         lines = self._lines.setdefault(rank, deque())
-        lines.append(self._count)
-        if len(lines) > _MOST_LINES:
-            del self._events[lines.popleft()]
+        lines.append((self._count, characters))
+        self._characters[rank] += characters
+        while len(lines) > _MOST_LINES or (self._characters[rank] > _MOST_TEXT and len(lines) > 1):
+            key, dropped = lines.popleft()
+            del self._events[key]
+            self._characters[rank] -= dropped
             self._dropped[rank] += 1
 
     def _drop_rank_events(self) -> None:
@@ -59,4 +66,5 @@ class Pending:
     def _clear(self) -> None:
         self._events.clear()
         self._lines.clear()
+        self._characters.clear()
         self._dropped.clear()

@@ -16,6 +16,7 @@ import pytest
 from notebook_accel.events import AttemptStarted, Bar, Line, LinesLeftOut, Metrics, Notice
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.journal import reading, records, writing
 from notebook_accel.launch.journal.lines import decode
 from notebook_accel.launch.journal.pending import Pending
@@ -92,6 +93,28 @@ def test_a_flood_of_lines_is_cut_and_said_to_be() -> None:
     left_out, *lines = events(pending)
     assert left_out == LinesLeftOut(1000)
     assert lines == [Line("stdout", str(number)) for number in range(1000, 3000)]
+
+
+def test_of_long_lines_fewer_are_kept_in_memory_and_on_disk() -> None:
+    pending, state = Pending(), RankState(0)
+    lines = [Line("stdout", f"{number} {'x' * 60_000}") for number in range(300)]
+    for line in lines:
+        pending.add(0, line)
+        state.apply(line)
+    size = len(state.lines)
+    assert 1 < size < 10
+    left_out, *written = events(pending)
+    assert left_out == LinesLeftOut(300 - len(written))
+    assert size < len(written) < 30
+    assert [*state.lines] == written[-size:] == lines[-size:]
+    assert state.written == 300
+    replayed = RankState(0)
+    for event in (left_out, *written):
+        replayed.apply(event)
+    assert replayed == state
+    longest = Line("stdout", "x" * 2**21)
+    state.apply(longest)
+    assert [*state.lines] == [longest]
 
 
 def test_a_new_attempt_makes_what_was_not_yet_written_moot() -> None:
