@@ -167,6 +167,17 @@ def test_values_come_back_by_rank(cells: Cells):
     assert cells.notebook.value("[each.tolist() for each in found]") == [[0.0, 0.0], [1.0, 1.0]]
 
 
+def test_a_value_that_the_notebook_cannot_unpickle_is_an_error_of_the_cell(cells: Cells):
+    cells("class Odd:\n    def __reduce__(self): return int, ('no number',)")
+    failed = cells.fails("Odd()", "--as odd").error_text
+    assert "rank 0 returned a value that can't be unpickled in the notebook: ValueError: invalid literal" in failed
+    assert "notebook_accel/" not in failed
+    cells.notebook.check(cell("Odd()", "--no-block --as odd"))
+    cells.notebook.check("job = _")
+    assert cells.notebook.value("job.wait(20), job.status.value") == (True, "failed")
+    assert cells.lines("1") == ["[0-1] 1"]
+
+
 @pytest.mark.versions
 def test_a_cell_can_leave_the_notebook_free(cells: Cells):
     cells.notebook.check(cell("while not os.path.exists('go'): time.sleep(0.01)\n'went'", "--no-block --as later"))

@@ -15,6 +15,7 @@ from notebook_accel.events import AttemptStarted, Exited, Heartbeat, Hello
 from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
 from notebook_accel.launch.driver.call_runner import CallRunner
 from notebook_accel.launch.driver.group import RankGroup
+from notebook_accel.launch.driver.launch import unpickled
 from notebook_accel.launch.driver.stop_policy import PERSISTENT, StopReason, StopRequests, catch_sigint
 from notebook_accel.launch.engines.contract import GroupSpec
 from notebook_accel.launch.job import rank_error
@@ -24,7 +25,7 @@ from notebook_accel.launch.plan import environment, plan
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
-from notebook_accel.launch.wire import notebook_state, payload
+from notebook_accel.launch.wire import notebook_state
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells.cell_messages import Variable
 from notebook_accel.notebook.cells.on_rank import worker
@@ -203,8 +204,11 @@ class PersistentRanks:
         digest: Callable[[list[Any]], Any],
     ) -> None:
         if attempt.ending is Ending.RETURNED:
-            values = [payload.unpack_value(job.ranks[rank].returned.value) for rank in members]  # type: ignore[union-attr]
-            job.finish(Status.DONE, digest(values))
+            values, problem = unpickled([job.ranks[rank] for rank in members])
+            if problem is None:
+                job.finish(Status.DONE, digest(values or []))
+            else:
+                job.finish(Status.FAILED, error=problem)
         elif attempt.ending is Ending.STOPPED and requests.received()[0] is StopReason.CANCEL:
             job.finish(Status.CANCELLED)
         elif attempt.ending is Ending.STOPPED:
