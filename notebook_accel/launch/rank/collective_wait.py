@@ -29,6 +29,8 @@ WAIT_THRESHOLD = 0.5
 """Seconds after which a call counts as a wait."""
 _MOST_CPU_SHARE = 0.05
 """The most CPU time per second of a process that only waits; one that spins uses more."""
+_INNERMOST = 12
+"""How many frames of a stack are searched for a collective."""
 _QUEUED = "a queued collective"
 
 
@@ -51,7 +53,7 @@ class WaitDetector:
         """Samples the thread; returns an event if a wait has begun or ended since the last sample."""
         if now - self._last_sample < REPORT_INTERVAL:
             return []
-        frame = sys._current_frames().get(self._thread)
+        frame = stack_sampler.current_frames().get(self._thread)
         name, is_same = ("", False) if frame is None else self._classify(frame, now)
         self._last_sample = now
         if not (name and is_same and self._since is not None):
@@ -76,7 +78,7 @@ class WaitDetector:
     def _classify(self, frame: FrameType, now: float) -> tuple[str, bool]:
         """The name of what may be a wait, and whether it is the same as at the last sample."""
         cpu_share = self._cpu_share(now)
-        stack = _innermost_frames(frame)
+        stack = stack_sampler.innermost(frame, _INNERMOST)
         name, index = collective_in_stack.outermost((each.f_code.co_filename, each.f_code.co_name) for each in stack)
         if name:
             return name, _mark_frame(stack[index])
@@ -96,14 +98,6 @@ class WaitDetector:
         """CPU time of the process per second since the last sample."""
         before, self._last_cpu_time = self._last_cpu_time, self._cpu_time()
         return (self._last_cpu_time - before) / (now - self._last_sample)
-
-
-def _innermost_frames(frame: FrameType) -> list[FrameType]:
-    """The innermost frames of a stack."""
-    found = [frame]
-    while len(found) < 12 and (outer := found[-1].f_back) is not None:
-        found.append(outer)
-    return found
 
 
 def _mark_frame(frame: FrameType) -> bool:

@@ -8,11 +8,14 @@ which can crash the process.
 from __future__ import annotations
 
 import ast
+import contextlib
+import gc
 import itertools
 import linecache
 import re
 import sys
 import threading
+from collections.abc import Iterator
 from types import FrameType
 
 from notebook_accel.events import Frame, ThreadStack
@@ -29,7 +32,7 @@ def threads(main: int, *, all_of_them: bool) -> list[ThreadStack]:
     """The stack of the thread `main`, then those of the others, except the calling thread and notebook-accel's own."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = []
-    for ident, frame in sys._current_frames().items():
+    for ident, frame in current_frames().items():
         is_main = ident == main
         if is_main or (all_of_them and ident != threading.get_ident()):
             stack = of(frame)
@@ -39,24 +42,49 @@ def threads(main: int, *, all_of_them: bool) -> list[ThreadStack]:
     return sorted(found, key=lambda thread: not thread.main)[:_MOST_THREADS]
 
 
+@contextlib.contextmanager
+def _collection_paused() -> Iterator[None]:
+    """Keeps Python from collecting garbage, for microseconds.
+
+    Before Python 3.12 (https://github.com/python/cpython/issues/97922), a collection may begin wherever an object is
+    made, so also within the functions that make the objects for frames. The user's finalizers may then let the other
+    thread run, which leaves these frames, and Python writes to freed memory.
+    """
+    if sys.version_info >= (3, 12) or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def current_frames() -> dict[int, FrameType]:
+    """The innermost frame of each thread, by the thread's number."""
+    with _collection_paused():
+        return sys._current_frames()
+
+
+def innermost(frame: FrameType, count: int) -> list[FrameType]:
+    """The innermost frames of a stack."""
+    found = [frame]
+    with _collection_paused():
+        while len(found) < count and (outer := found[-1].f_back) is not None:
+            found.append(outer)
+    return found
+
+
 def of(frame: FrameType) -> list[Frame]:
     """The frames of a stack, the outermost first."""
-    found: list[Frame] = []
-    at: FrameType | None = frame
-    while at is not None and len(found) < _MOST_FRAMES:
-        found.append(Frame(at.f_code.co_filename, at.f_lineno or 0, at.f_code.co_name))
-        at = at.f_back
+    found = [Frame(at.f_code.co_filename, at.f_lineno or 0, at.f_code.co_name) for at in innermost(frame, _MOST_FRAMES)]
     return stack_frames.without_ours(reversed(found))
 
 
 def _innermost_call(frame: FrameType) -> str:
     """The name of what the innermost line of the user's code is calling, if there is such a line."""
-    at: FrameType | None = frame
-    while at is not None:
-        if stack_frames.is_user_file(at.f_code.co_filename):
-            return called(at)
-        at = at.f_back
-    return ""
+    stack = innermost(frame, sys.maxsize)
+    return next((called(at) for at in stack if stack_frames.is_user_file(at.f_code.co_filename)), "")
 
 
 def called(frame: FrameType) -> str:
