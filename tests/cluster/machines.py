@@ -1,96 +1,110 @@
-"""What the tests of clusters outside Ray share: machines that can be removed, and a notebook that leaves no rank."""
+"""Two machines that are none, each with a Ray node: namespaces with a cable between them, and a token."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
 
 import psutil
-import pytest
 
-from tests.cluster.conftest import Shared
-from tests.live_notebook import Notebook, wait_until
+from tests.hosts.host import Host
+from tests.live_notebook import Notebook
 
-
-class Rig(Protocol):
-    """What makes this machine look like several."""
-
-    @property
-    def environ(self) -> dict[str, str]:
-        """Variables by which kernels and bridges find the machines."""
-
-    def processes(self) -> Sequence[psutil.Process]:
-        """The processes that may be agents."""
-
-    def kill(self, name: str) -> None:
-        """Removes a machine."""
-
-    def start(self, name: str) -> None:
-        """Adds it again."""
-
-    def close(self) -> None:
-        """Ends all machines."""
-
-
-Some = TypeVar("Some", bound=Rig)
+NAMES = ("first", "second")
+_ADDRESSES = ("10.98.0.1", "10.98.0.2")
+_PORT = 6379
+_PATIENCE = 110
+"""Seconds for Ray to start, on a machine with other work."""
 
 
 class Machines:
-    """The machines, as the tests of clusters know them.
+    """On the first is Ray's head. They share files, but for Ray's.
 
     Args:
-        rig: Holds them.
-        names: Their names; the tests remove the second.
-        address: The cluster's.
-        setting: The line of a notebook that chooses the cluster.
+        home: An empty folder with a short name, under which each sees a file system of its own.
     """
 
-    def __init__(self, rig: Rig, names: Sequence[str], address: str, setting: str) -> None:
-        self.machines = names
-        self.address = address
-        self.setting = setting
-        self.is_whole = True
-        self._rig = rig
+    address = f"{_ADDRESSES[0]}:{_PORT}"
+    setting = f"%accelerate --cluster {address} --nodes 2 -n 4 --device cpu"
 
-    def agents(self) -> list[psutil.Process]:
-        """The agents that run."""
-        return [process for process in self._rig.processes() if _is_agent(process)]
-
-    def tell(self, word: str) -> None:
-        """Removes the second machine, or adds it again."""
-        (self._rig.kill if word == "remove" else self._rig.start)(self.machines[1])
-        self.is_whole = word == "add"
-
-
-def _is_agent(process: psutil.Process) -> bool:
-    try:
-        return "python" in process.name() and "cluster.agent.main" in process.cmdline()[-1]
-    except (psutil.Error, IndexError):
-        return False
-
-
-def running(rig: Some) -> Iterator[Some]:
-    """A rig that kernels find, until the end of the session."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in rig.environ.items():
-            patch.setenv(name, value)
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self.token = secrets.token_hex(32)
+        """What a kernel has to know."""
+        self._own = {"RAY_TMPDIR": str(home), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
+        self.hosts: list[Host] = []
+        self._joined = False
         try:
-            yield rig
-        finally:
-            rig.close()
+            for name in NAMES:
+                self.hosts.append(Host(name))
+            self.hosts[0].join(self.hosts[1])
+            for host, other in zip(self.hosts, reversed(_ADDRESSES), strict=True):
+                # Ray finds out its own address by asking for the way to the world.
+                self._do(host, "ip", "route", "add", "default", "via", other)
+                self._do(host, "mount", "-t", "tmpfs", "ray", str(home))
+            self._start(0)
+            self.join()
+        except BaseException:
+            self.close()
+            raise
+
+    def join(self) -> None:
+        """Has the second machine join the first, if it is not there."""
+        if not self._joined:
+            self._start(1)
+            self._joined = True
+
+    def crash_second(self) -> None:
+        """Ends all that runs there; its network still answers."""
+        self._joined = False
+        self.hosts[1].crash()
+
+    def pull_cable(self) -> None:
+        """Nothing that either says reaches the other."""
+        for host in self.hosts:
+            host.mute()
+
+    def plug_cable(self) -> None:
+        for host in self.hosts:
+            host.unmute()
+
+    def _start(self, index: int) -> None:
+        command = [sys.executable, "-m", f"{__package__}.node", _ADDRESSES[index], self.address]
+        self._do(self.hosts[index], *command)
+
+    def _do(self, host: Host, *command: str) -> None:
+        process = host.start(*command, environ=_with(self._own | {"RAY_USAGE_STATS_ENABLED": "0"}))
+        said, _ = process.communicate(timeout=_PATIENCE)
+        assert process.returncode == 0, said
+
+    def kernel_on(self, index: int, folder: Path) -> dict[str, Any]:
+        """What a `Notebook` takes whose kernel runs there."""
+        # An interrupt goes to the kernel's process group: what brings it there is to outlive that.
+        wrapper = ["env", "--ignore-signal=INT", *self.hosts[index].inside(folder), "env", "--default-signal=INT"]
+        return {"cwd": folder, "wrapper": wrapper, "env": {**_NOT_LOOPBACK, **self._own}}
+
+    def close(self) -> None:
+        for host in self.hosts:
+            host.close()
 
 
-def without_ranks_left(shared: Shared, may_stay: Callable[[psutil.Process], bool]) -> Iterator[Notebook]:
-    """The notebook that the tests share; it fails a test that leaves ranks behind."""
-    found = shared.get()
-    yield found
+_NOT_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": None}
+"""Removes what other tests have set."""
 
-    def left() -> list[psutil.Process]:
-        return [process for process in found.launched() if not may_stay(process)]
 
-    try:
-        if found.is_usable():
-            wait_until(lambda: not left(), what=lambda: f"left behind: {left()}")
-    except TimeoutError:
-        shared.drop()
-        raise
+def _with(changes: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in _NOT_LOOPBACK} | changes
+
+
+def kernel_of(notebook: Notebook) -> int:
+    """The process of the kernel itself, as seen from outside."""
+    (found,) = psutil.Process(notebook.pid).children()
+    return found.pid
+
+
+def ranks_of(notebook: Notebook) -> list[int]:
+    """All that its launches have started, on both machines."""
+    return [process.pid for process in notebook.launched() if process.pid != kernel_of(notebook)]

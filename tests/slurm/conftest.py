@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import Shared, open_notebook, shared  # noqa: F401
-from tests.cluster.machines import Machines, running, without_ranks_left
+from tests.cluster.outside_ray import Machines, running, without_ranks_left
 from tests.live_notebook import Notebook
 from tests.slurm.rig import NODES, Slurm, why_not
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.cluster.machines import Machines
+from tests.cluster.outside_ray import Machines
 from tests.cluster.test_launch import *  # noqa: F403
 from tests.live_notebook import Notebook
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import Shared, open_notebook, shared  # noqa: F401  # with another cluster
-from tests.cluster.machines import Machines, running, without_ranks_left
+from tests.cluster.outside_ray import Machines, running, without_ranks_left
 from tests.cluster.ssh.rig import NODES, Hosts, why_not
 from tests.live_notebook import Notebook
 

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 
 from tests.cluster.conftest import PRELUDE
-from tests.cluster.machines import Machines
+from tests.cluster.outside_ray import Machines
 from tests.cluster.test_failures import (  # noqa: F401
     test_a_bridge_that_is_killed_is_replaced,
     test_a_kernel_that_is_killed_leaves_nothing_anywhere,
