@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.kernel.conftest import STOPPED_WITHIN, nothing_is_left
@@ -245,8 +246,13 @@ def test_an_interrupt_while_the_server_starts(open_notebook: Callable[..., Noteb
     os.remove({str(go)!r})
     notebook_launcher(int, num_processes=2)
     """)
-    wait_until(notebook.servers)
-    held = notebook.servers()
+
+    def started() -> list[psutil.Process]:
+        # Until it runs our program, the kernel waits for it.
+        return [each for each in notebook.servers() if "launch.server.main" in each.cmdline()[-1]]
+
+    wait_until(started)
+    held = started()
     for each in held:
         each.suspend()
     go.touch()
