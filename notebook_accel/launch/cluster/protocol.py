@@ -1,8 +1,8 @@
 """The frames that the kernel, the bridge and the agents exchange.
 
 A frame is a JSON object and blobs, like a message of `stream`. Descriptors cannot be sent to another node, so a blob
-carries the content instead. `op` is the kind of frame. The kernel sends the first group to the bridge, which passes on
-those from `payload` on to the nodes of the `ranks` that they name, or to all:
+carries the content instead. `op` is the kind of frame. The kernel sends the first group to the bridge. The bridge
+passes on `payload` and those below it: to the nodes of the `ranks` that they name, or to all.
 
     start     the ranks of a group, and the nodes that they need
     group     a new group, with its socket

@@ -111,7 +111,7 @@ class ClusterEngine:
         own_end, bridge_end = pair()
         with bridge_end:
             bridge = self._send({"op": "group"}, [bridge_end.fileno()])
-        return ClusterRanks(bridge, Channel(own_end), spec, own(os.getcwd(), sys.path), loop, listener)
+        return ClusterRanks(bridge.why_it_ended, Channel(own_end), spec, own(os.getcwd(), sys.path), loop, listener)
 
     def close(self) -> None:
         with self._lock:

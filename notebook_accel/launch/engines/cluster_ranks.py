@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Bar, Event, Exited, Metrics, from_wire, to_wire
 from notebook_accel.launch.engines.contract import GroupSpec, Listener
-from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel, Decoder, Message
@@ -21,18 +20,11 @@ _REPORT_READ = 2**16
 """How many bytes of a rank's events are read before this is reported to the rank's node."""
 
 
-class Bridge(Protocol):
-    """The process that reaches the cluster."""
-
-    def why_it_ended(self) -> str:
-        """Why it has ended, according to its log."""
-
-
 class ClusterRanks:
     """The ranks of one group. The requests and events on the channel are those of `launch/cluster/protocol.py`.
 
     Args:
-        bridge: The bridge.
+        why_it_ended: Says why the bridge has ended, once it has.
         channel: The group's socket, whose other end the bridge has.
         spec: The ranks.
         folders: The folders with the user's code, which the nodes need.
@@ -42,7 +34,7 @@ class ClusterRanks:
 
     def __init__(
         self,
-        bridge: Bridge,
+        why_it_ended: Callable[[], str],
         channel: Channel,
         spec: GroupSpec,
         folders: Sequence[str],
@@ -50,7 +42,7 @@ class ClusterRanks:
         listener: Listener,
     ) -> None:
         assert spec.node_request is not None
-        self._bridge = bridge
+        self._why_it_ended = why_it_ended
         self._channel = channel
         self._loop = loop
         self._listener = listener
@@ -69,7 +61,7 @@ class ClusterRanks:
             node_request=vars(spec.node_request),
             folders=folders,
             heartbeat=spec.heartbeat,
-            pace=constants.report_interval(spec.size) if spec.pace is None else spec.pace,
+            pace=spec.report_interval,
             environment=shared,
             environments=[dict(each.items() - shared.items()) for each in spec.environments],
         )
@@ -120,7 +112,7 @@ class ClusterRanks:
         if messages is None:
             self._loop.unregister(self._channel)
             if self._running:
-                self._listener.on_failure(LaunchError(self._bridge.why_it_ended(), engine_lost=True))
+                self._listener.on_failure(LaunchError(self._why_it_ended(), engine_lost=True))
             return False
         is_progress = True
         for message in messages:

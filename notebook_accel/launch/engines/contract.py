@@ -13,6 +13,7 @@ from typing import Protocol
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Event
+from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel
@@ -106,6 +107,11 @@ class GroupSpec:
     @property
     def size(self) -> int:
         return len(self.environments)
+
+    @property
+    def report_interval(self) -> float:
+        """Seconds between two progress reports of a rank."""
+        return constants.report_interval(self.size) if self.pace is None else self.pace
 
 
 class Listener(Protocol):

@@ -91,7 +91,7 @@ class ServerEngine:
                     server.control.send({"op": "group"}, fds=[server_end.fileno()])
             finally:
                 server_end.close()
-        return ServerGroup(server, Channel(own_end), spec, size)
+        return ServerGroup(server.why_it_ended, Channel(own_end), spec, size)
 
     def close(self) -> None:
         with self._lock:

@@ -6,13 +6,13 @@ import contextlib
 import os
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Exited
 from notebook_accel.launch.engines.contract import GroupSpec
-from notebook_accel.launch.wire import constants
+from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.rank_streams import PIPE_SIZE
 from notebook_accel.launch.wire.stream import Channel, close_all, pair
 
@@ -20,32 +20,23 @@ _DRIVER = uuid.uuid4().hex
 """By which a rendezvous tells an earlier launch of this process from another process with the same node rank."""
 
 
-class Server(Protocol):
-    """The process that starts the ranks."""
-
-    def why_it_ended(self) -> str:
-        """Why it has ended, according to its log."""
-
-
 class ServerGroup:
     """A group of processes.
 
     Args:
-        server: The server.
+        why_it_ended: Says why the server has ended, once it has.
         channel: The socket of the group, whose other end the server has.
         spec: The ranks.
         size: The number of processes.
     """
 
-    def __init__(self, server: Server, channel: Channel, spec: GroupSpec, size: int) -> None:
-        self._server = server
+    def __init__(self, why_it_ended: Callable[[], str], channel: Channel, spec: GroupSpec, size: int) -> None:
+        self._why_it_ended = why_it_ended
         self._channel = channel
         self._spec = spec
         self._size = size
         self._running = set(range(size))
-
-    def fileno(self) -> int:
-        return self._channel.fileno()
+        self._loop: EventLoop | None = None
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
@@ -56,7 +47,7 @@ class ServerGroup:
         except BaseException as error:
             self.close()
             if isinstance(error, ConnectionError):
-                raise LaunchError(self._server.why_it_ended(), engine_lost=True) from error
+                raise LaunchError(self._why_it_ended(), engine_lost=True) from error
             if isinstance(error, OSError):
                 raise LaunchError(f"{self._spec.size} ranks could not be started: {error}") from error
             raise
@@ -74,7 +65,7 @@ class ServerGroup:
             "rank": rank,
             "env": dict(environment),
             "heartbeat": spec.heartbeat,
-            "pace": constants.report_interval(spec.size) if spec.pace is None else spec.pace,
+            "pace": spec.report_interval,
         }
         try:
             self._channel.send(order, fds=[rank_end.fileno(), out[1], err[1]])
@@ -87,28 +78,32 @@ class ServerGroup:
             close_all([out[1], err[1]])
         return Channel(own_end), {out[0]: "stdout", err[0]: "stderr"}
 
-    def new_exits(self) -> list[tuple[int, Exited]]:
-        """The processes that have exited since the last call. Does not block.
+    def watch(
+        self, loop: EventLoop, on_exit: Callable[[int, Exited], object], on_failure: Callable[[LaunchError], object]
+    ) -> None:
+        """Has the event loop report each exit; or that processes could not be started, or that the server has ended."""
+        self._loop = loop
+        loop.register(self._channel, lambda: self._receive(on_exit, on_failure))
 
-        Raises:
-            LaunchError: They could not be started, or the server has ended.
-        """
+    def _receive(self, on_exit: Callable[[int, Exited], object], on_failure: Callable[[LaunchError], object]) -> None:
         messages = self._channel.receive(wait=False)
-        if messages is None and self._running:
-            raise LaunchError(self._server.why_it_ended(), engine_lost=True)
-        ended = []
+        if messages is None:
+            self._stop_watching()
+            on_failure(LaunchError(self._why_it_ended(), engine_lost=True))
         for message in messages or ():
             header = message.header
             if "error" in header:
-                raise LaunchError(header["error"])
+                self._stop_watching()
+                on_failure(LaunchError(header["error"]))
+                return
             self._running.discard(header["rank"])
-            ended.append((header["rank"], exited(header)))
-        return ended
+            if not self._running:
+                self._stop_watching()
+            on_exit(header["rank"], exited(header))
 
-    @property
-    def is_over(self) -> bool:
-        """Whether all processes have exited."""
-        return not self._running
+    def _stop_watching(self) -> None:
+        if self._loop is not None:
+            self._loop.unregister(self._channel)
 
     def signal(self, rank: int, signum: int) -> None:
         self._send({"op": "signal", "rank": rank, "signum": int(signum)})
@@ -121,10 +116,11 @@ class ServerGroup:
 
     def close(self) -> None:
         """Kills the processes that are left."""
+        self._stop_watching()
         self._channel.close()
 
     def _send(self, order: Mapping[str, object]) -> None:
-        with contextlib.suppress(OSError):  # the server has ended, which `new_exits` reports
+        with contextlib.suppress(OSError):  # the server has ended, which `_receive` reports
             self._channel.send(order)
 
     def _open_rendezvous(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.contract import GroupSpec, Listener
 from notebook_accel.launch.engines.local_ranks import LocalRanks
 from notebook_accel.launch.engines.server_group import ServerGroup
@@ -22,7 +21,7 @@ class ServerRanks(LocalRanks):
         except BaseException:
             super().close()
             raise
-        loop.register(group, self._on_group)
+        group.watch(loop, self._on_exit, listener.on_failure)
 
     def signal(self, rank: int, signum: int) -> None:
         self._group.signal(rank, signum)
@@ -34,18 +33,5 @@ class ServerRanks(LocalRanks):
         self._group.expect_ends()
 
     def close(self) -> None:
-        self._loop.unregister(self._group)
         self._group.close()
         super().close()
-
-    def _on_group(self) -> None:
-        try:
-            found = self._group.new_exits()
-        except LaunchError as error:
-            self._loop.unregister(self._group)
-            self._listener.on_failure(error)
-            return
-        if self._group.is_over:
-            self._loop.unregister(self._group)
-        for rank, exited in found:
-            self._on_exit(rank, exited)

@@ -48,7 +48,7 @@ class XlaRanks(LocalRanks):
         except BaseException:
             self.close()
             raise
-        loop.register(group, self._on_group)
+        group.watch(loop, self._on_supervisor_exit, listener.on_failure)
         loop.register(self._supervisor, self._on_supervisor)
 
     def signal(self, rank: int, signum: int) -> None:
@@ -70,9 +70,9 @@ class XlaRanks(LocalRanks):
         self._group.expect_ends()
 
     def close(self) -> None:
-        for source in (self._group, self._supervisor):
-            self._loop.unregister(source)
-            source.close()
+        self._group.close()
+        self._loop.unregister(self._supervisor)
+        self._supervisor.close()
         super().close()
 
     def _add_rank(self, rank: int, spec: GroupSpec, pipes: dict[int, str]) -> None:
@@ -89,20 +89,12 @@ class XlaRanks(LocalRanks):
         rank_end.close()
         close_all(ends)
 
-    def _on_group(self) -> None:
+    def _on_supervisor_exit(self, _: int, how: Exited) -> None:
         """Handles the exit of the supervisor, which can no longer report those of its ranks."""
-        try:
-            found = self._group.new_exits()
-        except LaunchError as error:
-            self._loop.unregister(self._group)
-            self._listener.on_failure(error)
-            return
-        while found and self._supervisor.is_open and self._supervisor.has_data():
+        while self._supervisor.is_open and self._supervisor.has_data():
             self._on_supervisor()
-        for _, how in found:
-            self._loop.unregister(self._group)
-            for rank in sorted(self._running):
-                self._end(rank, how)
+        for rank in sorted(self._running):
+            self._end(rank, how)
 
     def _on_supervisor(self) -> None:
         messages = self._supervisor.receive(wait=False)

@@ -137,7 +137,7 @@ class Variables:
         """
         pickler = _Pickler()
         pickler.dump(call)
-        sent: list[Variable] = []
+        sent: dict[str, Variable] = {}
         todo, seen, joined = dict(names), set[str](), set[str]()
         while todo:
             name = next(iter(todo))
@@ -155,11 +155,11 @@ class Variables:
                 for other in self._sharing(name, edited) - joined:
                     joined.add(other)
                     todo.setdefault(other, where)
-            if lacking | edited and name not in {variable.name for variable in sent}:
+            if lacking | edited and name not in sent:
                 changed = frozenset(rank for rank in lacking if resend or name in self.known[rank]) | edited
                 fingerprint = fingerprints.take(value, complete=True)
-                sent.append(Variable(name, value, lacking | edited, changed, edited, fingerprint))
-                self._dump(pickler, sent[-1], where)
+                sent[name] = Variable(name, value, lacking | edited, changed, edited, fingerprint)
+                self._dump(pickler, sent[name], where)
             for needed in self._needs.get(name, ()):
                 if needed not in seen:
                     todo.setdefault(needed, where)
@@ -171,7 +171,7 @@ class Variables:
                 "through the host. Each rank gets its own copy, on its own device.",
                 stacklevel=7,
             )
-        return payload.write(pickler, state), sent
+        return payload.write(pickler, state), list(sent.values())
 
     def mark_sent(self, sent: Iterable[Variable], rank: int) -> None:
         """Records that a rank has received the variables that were sent to it."""

@@ -34,7 +34,7 @@ class Bridge:
             heartbeat=1.0,
             node_request=NodeRequest(1, cpus=2),
         )
-        self.ranks = ClusterRanks(self, Channel(own_end), spec, ["/project"], self.loop, self)
+        self.ranks = ClusterRanks(self.why_it_ended, Channel(own_end), spec, ["/project"], self.loop, self)
 
     def requests(self) -> list[dict[str, Any]]:
         if not self._channel.has_data():

@@ -69,7 +69,7 @@ class LocalGroup:
         try:
             self._ranks = self._engine.start(spec, self._loop, self)
         except (LaunchError, OSError) as error:
-            self._fail(error)
+            self.on_failure(error)
 
     def close(self) -> None:
         """Ends the remaining ranks."""
@@ -135,11 +135,8 @@ class LocalGroup:
                 self._write(rank, stream, self._partial_lines.take((rank, stream)))
         self._send(rank, event)
 
-    def on_failure(self, error: LaunchError) -> None:
-        """Reports that what starts the ranks has ended."""
-        self._fail(error)
-
-    def _fail(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
+        """Reports that the ranks could not be started, or that what starts them has ended."""
         self._add(({"op": "failed", "group": self._frames.group, "error": str(error)}, ()))
 
     def _write(self, local: int, stream: str, data: bytes) -> None:

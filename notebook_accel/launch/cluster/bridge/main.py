@@ -1,7 +1,7 @@
 """The bridge: the process that connects the kernel to a cluster's nodes.
 
-Only the bridge imports the cluster's library, so that its crashes
-and signal handlers do not affect the kernel. The bridge and everything that it has started end with the kernel.
+Only the bridge imports the cluster's library, so that its crashes and signal handlers do not affect the kernel. The
+bridge and everything that it has started end with the kernel.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from notebook_accel.launch.cluster.bridge import agents
 from notebook_accel.launch.cluster.bridge.node_pool import NodePool
 from notebook_accel.launch.cluster.bridge.relay import Relay
 from notebook_accel.launch.engines.contract import NodeRequest
+from notebook_accel.launch.system import open_file_limit
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel, Message
 
@@ -217,5 +218,6 @@ def main(fd: int, address: str, insecure: bool, kernel: int) -> None:
     """The entry point of the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    open_file_limit.raise_to_hard_limit()  # every node connects
     control: Any = Channel(socket.socket(fileno=fd))
     Bridge(address, insecure, control, kernel).run()
