@@ -18,6 +18,7 @@ import click
 from notebook_accel import __version__, hardware
 from notebook_accel.config import file
 from notebook_accel.errors import NotebookAccelError
+from notebook_accel.hardware import cores
 from notebook_accel.launch.job.text import size
 
 _PACKAGES = ("torch", "numpy", "safetensors", "cloudpickle", "torchao", "torchdata", "torch_xla", "transformers",
@@ -59,7 +60,7 @@ def _system() -> dict[str, Any]:
     return {
         "platform": platform.platform(),
         "python": platform.python_version(),
-        "cores": f"{hardware.usable_cores()} usable, {psutil.cpu_count(False)} physical, {psutil.cpu_count()} logical",
+        "cores": f"{cores.usable()} usable, {psutil.cpu_count(False)} physical, {psutil.cpu_count()} logical",
         "memory": f"{size(memory.total)}, {size(memory.available)} free",
         "shared memory": _free("/dev/shm"),
         "temporary folder": _free(os.environ.get("TMPDIR", "/tmp")),

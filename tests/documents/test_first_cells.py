@@ -27,7 +27,7 @@ OTHERS = [path for path in sorted((ROOT / "examples").glob("*.ipynb")) if not pa
 """08 is of two machines."""
 FIRST += [path for path in OTHERS if path.stem.startswith(("01_", "02_", "03_"))]
 MACHINES = {
-    count: Hardware(found.gpus, found.cuda_ids, "", mps=False, cores=2)
+    count: Hardware(found.gpus, found.gpu_ids, "", mps=False, cores=2)
     for count in (0, 1, 2, 8)
     for found in [detect({}, FixedProbe([Gpu("H100", f"GPU-{index}", 2**36) for index in range(count)]))]
 }

@@ -1,18 +1,17 @@
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from notebook_accel import hardware
-from notebook_accel.hardware import FixedProbe, Gpu, detect, usable_cores
+from notebook_accel.hardware import FixedProbe, Gpu, detect
 
 UUIDS = ("GPU-aa11", "GPU-aa22", "GPU-bb33", "GPU-cc44")
 FOUR = FixedProbe([Gpu("H200", uuid, total=2**37) for uuid in UUIDS])
@@ -21,7 +20,7 @@ NONE = FixedProbe([])
 
 def shown(setting: str | None) -> tuple[list[str], list[str]]:
     found = detect({} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}, FOUR)
-    return [gpu.uuid for gpu in found.gpus], list(found.cuda_ids)
+    return [gpu.uuid for gpu in found.gpus], list(found.gpu_ids)
 
 
 @pytest.mark.parametrize(
@@ -86,50 +85,15 @@ def test_gpus_are_used_before_the_cpu() -> None:
 
 def test_the_environment_of_this_process_counts_where_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    assert detect(probe=FOUR).cuda_ids == ("3",)
+    assert detect(probe=FOUR).gpu_ids == ("3",)
 
 
 def test_a_torch_without_cuda_hides_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "NvmlProbe", lambda: FOUR)
+    monkeypatch.setattr(hardware, "PLATFORMS", [replace(hardware.PLATFORMS[0], probe=lambda: FOUR)])
     monkeypatch.setattr(torch.version, "cuda", None)
     assert detect({}).hidden_gpus == "the installed torch is built without CUDA"
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     assert len(detect({}).gpus) == 4
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
-def test_cores_outside_the_affinity_do_not_count() -> None:
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        assert usable_cores() == 1
-        assert detect({}, NONE).cores == 1
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-@pytest.mark.parametrize(
-    ("logical", "physical", "allowed", "quota", "cores"),
-    [
-        (8, 8, 8, None, 8),
-        (8, 4, 8, None, 4),  # two threads a core
-        (8, None, 8, None, 8),  # a container that does not say
-        (8, 4, 2, None, 1),
-        (8, 4, 1, None, 1),
-        (8, 8, 8, 2.5, 2),
-        (8, 8, 8, 0.5, 1),
-        (8, 8, 2, 6.0, 2),
-    ],
-)
-def test_cores_are_physical_and_within_what_is_allowed(
-    logical: int, physical: int | None, allowed: int, quota: float | None, cores: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hardware.threads_per_core.cache_clear()
-    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True, *, _all=logical: _all if logical else physical)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(allowed)), raising=False)
-    monkeypatch.setattr(hardware, "container_quota", lambda: quota)
-    assert usable_cores() == cores
-    hardware.threads_per_core.cache_clear()
 
 
 ONE_THAT_LOOKS = """

@@ -157,7 +157,7 @@ EMULATED = Tpu("", 2, emulated=True)
 
 def on(tpu: Tpu | None) -> Hardware:
     found = hardware.detect({}, FixedProbe([]))
-    return Hardware(found.gpus, found.cuda_ids, found.hidden_gpus, mps=False, cores=2, tpu=tpu)
+    return Hardware(found.gpus, found.gpu_ids, found.hidden_gpus, mps=False, cores=2, tpu=tpu)
 
 
 @pytest.mark.parametrize(

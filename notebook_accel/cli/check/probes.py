@@ -55,10 +55,10 @@ def torch_and_devices(ranks: int) -> Iterator[Finding]:
     yield Finding("torch", "ok", f"{version}, imported in {duration(took)}")
     found = hardware.detect()
     if found.hidden_gpus:
-        advice = "unset CUDA_VISIBLE_DEVICES, or install a torch that is built for CUDA: https://pytorch.org"
+        advice = "unset the variable, or install a torch that is built for these GPUs: https://pytorch.org"
         yield Finding("GPUs", "wrong", f"there are GPUs, but {found.hidden_gpus}", advice)
     elif len(found.gpus) != int(count):
-        advice = "the driver may be too old for this torch: compare nvidia-smi with torch.version.cuda"
+        advice = "the driver may be too old for this torch: compare nvidia-smi or rocm-smi with torch.version"
         yield Finding("GPUs", "wrong", f"the driver lists {len(found.gpus)} GPUs, but torch finds {count}", advice)
     else:
         names = ", ".join(gpu.name for gpu in found.gpus)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import ConfigurationError, HardwareError
@@ -19,8 +21,8 @@ class DeviceChoice:
 
     size: int
     """The number of ranks."""
-    visible_gpus: str | None = None
-    """The ranks' `CUDA_VISIBLE_DEVICES`, if it differs from the notebook's."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables by which the ranks find these devices."""
     shared: bool = False
     """Several ranks share a device."""
     notice: str = ""
@@ -48,7 +50,8 @@ def choose(config: LaunchConfig, hardware: Hardware, device: str, max_ranks: int
     if device == "cuda":
         return _on_gpus(config, hardware)
     if device == "tpu":
-        return DeviceChoice(tpus.count_ranks(config, hardware))
+        size = tpus.count_ranks(config, hardware)
+        return DeviceChoice(size, tpus.environment(config, hardware.tpu, size) if hardware.tpu else {})
     if device == "mps":
         return _on_apple(config, hardware)
     return _on_cpu(config, hardware, max_ranks)
@@ -68,8 +71,9 @@ def _on_apple(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
 
 
 def _on_cpu(config: LaunchConfig, hardware: Hardware, max_ranks: int | None) -> DeviceChoice:
+    environ = {hardware.gpu_variable: ""}
     if config.num_processes is not None:
-        return DeviceChoice(config.num_processes)
+        return DeviceChoice(config.num_processes, environ)
     limit = min(hardware.cores, DEFAULT_CPU_RANKS, max_ranks or DEFAULT_CPU_RANKS)
     why = "no accelerator found" if config.device is None else config.spell("device", "cpu")
     if config.device is None and hardware.hidden_gpus:
@@ -78,7 +82,7 @@ def _on_cpu(config: LaunchConfig, hardware: Hardware, max_ranks: int | None) -> 
         why = f"{hardware.tpu} found, but {hardware.tpu.unusable}"
     processes = f"{limit} process" + ("es" if limit > 1 else "")
     option = config.spell("num_processes")
-    return DeviceChoice(limit, notice=f"{why}: launching on {processes} of the CPU ({option} sets the number)")
+    return DeviceChoice(limit, environ, notice=f"{why}: launching on {processes} of the CPU ({option} sets the number)")
 
 
 def _on_gpus(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
@@ -98,6 +102,7 @@ def _on_gpus(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
                 f"{config.spell('num_processes', found)}, {_shared(config, size, found)}or "
                 f"{config.spell('device', 'cpu')}"
             )
+        _check_free(config, hardware, range(size))
         decided = not (config.num_processes or found > 1 or config.num_nodes > 1 or config.on_command_line)
         return DeviceChoice(size, notice=_ONE_GPU if decided else "")
     if max(config.gpus) >= found:
@@ -114,7 +119,32 @@ def _on_gpus(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
             f"gpus={list(config.gpus)}: shared GPUs are assigned to ranks in turn; write "
             f"gpus={[distinct[i % len(distinct)] for i in range(size)]}"
         )
-    return DeviceChoice(size, ",".join(hardware.cuda_ids[index] for index in distinct), len(distinct) < size)
+    if len(distinct) < size:
+        alone = [index for index in distinct if hardware.gpus[index].access == "exclusive"]
+        if alone:
+            raise HardwareError(
+                f"GPU {alone[0]} is in an exclusive compute mode, which admits one process, so ranks can't share it"
+                f"{config.cite('gpus')}: nvidia-smi -i {alone[0]} -c DEFAULT ends that mode"
+            )
+    _check_free(config, hardware, distinct)
+    chosen = ",".join(hardware.gpu_ids[index] for index in distinct)
+    return DeviceChoice(size, {hardware.gpu_variable: chosen}, len(distinct) < size)
+
+
+def _check_free(config: LaunchConfig, hardware: Hardware, chosen: Iterable[int]) -> None:
+    """Refuses GPUs that admit no further process: a rank would fail as it opens one, with no word about the reason."""
+    for index in chosen:
+        holder = hardware.exclusive_holders.get(index)
+        if holder is None:
+            continue
+        free = [each for each in range(len(hardware.gpus)) if each not in hardware.exclusive_holders]
+        where = "this notebook" if holder == os.getpid() else f"process {holder}"
+        how = "restart the kernel and use no GPU in it" if holder == os.getpid() else "wait for its end"
+        other = f", or pass {config.spell('gpus', free)}" if free else ""
+        raise HardwareError(
+            f"GPU {index} is in an exclusive compute mode, which admits one process, and {where} holds it: "
+            f"{how}{other}; nvidia-smi -i {index} -c DEFAULT ends that mode"
+        )
 
 
 def _shared(config: LaunchConfig, size: int, found: int) -> str:

@@ -62,17 +62,15 @@ def of_launch(plan: Plan, environ: Mapping[str, str], interface: str | None) -> 
     if interface:
         # Otherwise gloo uses the address that the host's name resolves to, and both listen beyond this machine.
         found |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-    if plan.visible_gpus:
-        found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    if plan.device == "cuda":
+        found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as the driver numbers them; CUDA's own order has the fastest first
     found = {name: value for name, value in found.items() if name not in environ}
     found |= {"NOTEBOOK_ACCEL_DEVICE": plan.device, "NOTEBOOK_ACCEL_BACKEND": plan.backend, **plan.device_environ}
     found |= environment_variables.rank_environment(plan.config, environ)
     if plan.device == "cpu":
-        found |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+        found["ACCELERATE_USE_CPU"] = "true"
     elif "ACCELERATE_USE_CPU" in environ:
         found["ACCELERATE_USE_CPU"] = "false"  # a setting of higher precedence has overridden it
-    if plan.visible_gpus:
-        found["CUDA_VISIBLE_DEVICES"] = plan.visible_gpus
     return found | dict(plan.config.env)
 
 

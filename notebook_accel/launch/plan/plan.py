@@ -31,9 +31,7 @@ class Plan:
     threaded: bool = False
     """Whether the ranks are threads of one process."""
     device_environ: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables that these devices need."""
-    visible_gpus: str | None
-    """`CUDA_VISIBLE_DEVICES` of the ranks, if it differs from the notebook's."""
+    """Environment variables by which the ranks find their devices."""
     threads: int
     """CPU threads of each rank, unless `OMP_NUM_THREADS` is set."""
     node_request: NodeRequest | None = None
@@ -158,8 +156,7 @@ def _make_here(config: LaunchConfig, hardware: Hardware, engine: str, max_ranks:
         backend="xla" if device == "tpu" else "nccl" if device == "cuda" and not choice.shared else "gloo",
         engine=engine,
         threaded=device == "tpu" and hardware.tpu is not None and hardware.tpu.threaded and size > 1,
-        device_environ=tpus.environment(config, hardware.tpu, size) if device == "tpu" and hardware.tpu else {},
-        visible_gpus=choice.visible_gpus,
+        device_environ=choice.environ,
         threads=max(1, hardware.cores // size),
         device_text=devices.describe(config, hardware, device),
         notice=_joined(*config.notices, choice.notice),
@@ -179,7 +176,7 @@ def _make_on_nodes(config: LaunchConfig, engine: str, found: Sequence[NodeInfo])
         backend="nccl" if device == "cuda" else "gloo",
         engine=engine,
         node_request=node_request,
-        visible_gpus=None,
+        device_environ={"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {},
         threads=1,
         device_text=cluster_nodes.describe(node_request),
         notice=_joined(*config.notices, _NO_AFFINITY if config.cpu_affinity else ""),

@@ -20,8 +20,8 @@ from notebook_accel.hardware.tpus import Tpu
 from notebook_accel.launch.system import network_interfaces
 
 FOUR_GPUS = detect({}, FixedProbe([Gpu("H100", f"GPU-{index}", 80 << 30) for index in range(4)]))
-SIX_CORES = Hardware(gpus=(), cuda_ids=(), hidden_gpus="", mps=False, cores=6)
-APPLE = Hardware(gpus=(), cuda_ids=(), hidden_gpus="", mps=True, cores=6)
+SIX_CORES = Hardware(gpus=(), gpu_ids=(), hidden_gpus="", mps=False, cores=6)
+APPLE = Hardware(gpus=(), gpu_ids=(), hidden_gpus="", mps=True, cores=6)
 
 
 @pytest.fixture
@@ -323,7 +323,7 @@ def test_what_only_a_launch_from_python_follows_is_named(train: str) -> None:
 
 def test_gpus_of_a_lower_layer_give_way(train: str) -> None:
     below = {"gpu_ids": "1,3", "num_processes": 2}
-    assert make(train, FOUR_GPUS, below, gpu_ids="all").plan.visible_gpus is None
+    assert make(train, FOUR_GPUS, below, gpu_ids="all").plan.device_environ == {}
     assert make(train, FOUR_GPUS, below, gpu_ids="2").plan.size == 1
     assert make(train, FOUR_GPUS, below, cpu=True, num_processes=3).plan.device == "cpu"
 

@@ -17,7 +17,7 @@ FORKSERVER, INPROCESS = engines.get("forkserver"), engines.get("inprocess")
 def machine(gpus: int = 0, *, visible: str | None = None, cores: int = 16, mps: bool = False) -> Hardware:
     probe = FixedProbe([Gpu("H200", f"GPU-{index}", 2**37) for index in range(gpus)])
     found = detect({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}, probe)
-    return Hardware(found.gpus, found.cuda_ids, found.hidden_gpus, mps, cores)
+    return Hardware(found.gpus, found.gpu_ids, found.hidden_gpus, mps, cores)
 
 
 def make(hardware: Hardware, *, engine: Any = FORKSERVER, **given: Any) -> Plan:
@@ -182,7 +182,6 @@ def test_ranks_of_a_cluster_are_labelled_with_their_places_on_each_machine() -> 
         device="cpu",
         backend="gloo",
         engine="cluster",
-        visible_gpus=None,
         threads=1,
         node_request=NodeRequest(2, cpus=3),
     )

@@ -1,0 +1,112 @@
+"""Lists NVIDIA GPUs through NVML, which creates no CUDA context."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from notebook_accel.hardware.gpus import Gpu, GpuUse
+
+_ACCESS = {1: "exclusive", 2: "prohibited", 3: "exclusive"}
+"""By the number of a compute mode; 0 is `shared`."""
+
+
+def _library() -> Any:
+    """NVIDIA's management library as a module; `None` if it is not installed."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")  # what pynvml would load; the import alone takes 20 ms
+        import pynvml
+    except (OSError, ImportError):
+        return None
+    return pynvml
+
+
+@dataclass(frozen=True)
+class NvmlProbe:
+    """Queries the NVIDIA driver."""
+
+    library: Callable[[], Any] = _library
+    """Returns the module, or a stand-in such as `FakeNvml`; `None` if there is none."""
+    vendor: str = "NVIDIA"
+
+    def gpus(self) -> Sequence[Gpu]:
+        return _list(self.library)
+
+    def use(self) -> dict[str, GpuUse]:
+        found: dict[str, GpuUse] = {}
+        with _opened(self.library) as nvml:
+            for handle in _handles(nvml):
+                running: Sequence[Any] = ()
+                with contextlib.suppress(nvml.NVMLError):  # some containers are not permitted to
+                    running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+                holders = {each.pid: each.usedGpuMemory or 0 for each in running}
+                memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+                found[_text(nvml.nvmlDeviceGetUUID(handle))] = GpuUse(memory.used, holders)
+        return found
+
+
+@functools.cache
+def _list(library: Callable[[], Any]) -> tuple[Gpu, ...]:
+    """The GPUs, queried once per process: a query takes tens of milliseconds."""
+    with _opened(library) as nvml:
+        return tuple(_describe(nvml, handle) for handle in _handles(nvml))
+
+
+def _describe(nvml: Any, handle: Any) -> Gpu:
+    mode = 0
+    with contextlib.suppress(nvml.NVMLError):  # not every GPU has compute modes
+        mode = nvml.nvmlDeviceGetComputeMode(handle)
+    return Gpu(
+        _text(nvml.nvmlDeviceGetName(handle)),
+        _text(nvml.nvmlDeviceGetUUID(handle)),
+        nvml.nvmlDeviceGetMemoryInfo(handle).total,
+        _ACCESS.get(mode, "shared"),
+        tuple(_slices(nvml, handle)),
+    )
+
+
+def _slices(nvml: Any, handle: Any) -> Iterator[Gpu]:
+    """The compute instances of a GPU in MIG mode; none if it is not in that mode."""
+    try:
+        current, _ = nvml.nvmlDeviceGetMigMode(handle)
+        count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if current else 0
+    except nvml.NVMLError:  # a GPU without MIG
+        return
+    for index in range(count):
+        with contextlib.suppress(nvml.NVMLError):  # none has been made here
+            found = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+            yield Gpu(
+                _text(nvml.nvmlDeviceGetName(found)),
+                _text(nvml.nvmlDeviceGetUUID(found)),
+                nvml.nvmlDeviceGetMemoryInfo(found).total,
+            )
+
+
+@contextlib.contextmanager
+def _opened(library: Callable[[], Any]) -> Iterator[Any]:
+    """The library, initialized; `None` if there is none, or no driver, or no GPU."""
+    nvml = library()
+    if nvml is not None:
+        try:
+            nvml.nvmlInit()
+        except nvml.NVMLError:
+            nvml = None
+    try:
+        yield nvml
+    finally:
+        if nvml is not None:
+            nvml.nvmlShutdown()
+
+
+def _handles(nvml: Any) -> list[Any]:
+    if nvml is None:
+        return []
+    return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
