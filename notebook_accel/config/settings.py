@@ -65,7 +65,7 @@ class LaunchConfig:
         variable="NOTEBOOK_ACCEL_GPUS",
         magic=("--gpus",),
     )] = None
-    """Indices, as torch numbers the GPUs in the notebook."""
+    """Indices in the driver's order, after `CUDA_VISIBLE_DEVICES`."""
     mixed_precision: Annotated[str, Setting(
         kinds.choice(*PRECISIONS), "The precision of every Accelerator on the ranks. Default: no.",
         argument="mixed_precision", none_is_given=True,

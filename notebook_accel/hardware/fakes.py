@@ -78,9 +78,7 @@ class FakeNvml:
     def nvmlDeviceGetMaxMigDeviceCount(self, handle: tuple[FakeGpu, str]) -> int:
         return 7
 
-    def nvmlDeviceGetMigDeviceHandleByIndex(
-        self, handle: tuple[FakeGpu, str], index: int
-    ) -> tuple[FakeGpu, str]:
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: tuple[FakeGpu, str], index: int) -> tuple[FakeGpu, str]:
         gpu, uuid = handle
         if index >= len(gpu.slices):
             raise self.NVMLError("Not Found")
