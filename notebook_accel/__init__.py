@@ -23,7 +23,7 @@ __all__ = sorted(_MODULES)
 def __getattr__(name: str) -> Any:
     """Imports a name at its first use: the kernel must not import torch, nor a rank the kernel's modules."""
     if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise accelerate_names.missing(__name__, name)
     value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value

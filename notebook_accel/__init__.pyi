@@ -12,6 +12,7 @@ from notebook_accel.errors import (
     PayloadError,
     RankError,
     RankTimeoutError,
+    UnsupportedNameError,
 )
 from notebook_accel.launch.driver.attach import (
     attach,
@@ -44,6 +45,10 @@ from notebook_accel.train.data import (
     SeedableRandomSampler,
     prepare_data_loader,
     skip_first_batches,
+)
+from notebook_accel.train.helpers.empty_models import (
+    init_empty_weights,
+    init_on_device,
 )
 from notebook_accel.train.models.batch_size import (
     find_executable_batch_size,
@@ -157,6 +162,7 @@ __all__ = [
     "SeedableRandomSampler",
     "TorchDynamoPlugin",
     "TorchTensorParallelPlugin",
+    "UnsupportedNameError",
     "attach",
     "broadcast",
     "broadcast_object_list",
@@ -167,6 +173,8 @@ __all__ = [
     "gather",
     "gather_object",
     "get_logger",
+    "init_empty_weights",
+    "init_on_device",
     "jobs",
     "load_checkpoint_in_model",
     "notebook_launcher",

@@ -1,6 +1,7 @@
 """Every error that this package raises.
 
     NotebookAccelError
+    ├── UnsupportedNameError (ImportError) a name of Accelerate that this package does not have
     ├── ConfigurationError (ValueError)    an argument or setting that cannot work
     ├── HardwareError (RuntimeError)       a requested device is not available
     ├── PayloadError (TypeError)           an object that cannot be sent to a rank or back
@@ -24,6 +25,10 @@ from dataclasses import dataclass
 
 class NotebookAccelError(Exception):
     """Base of every error of this package."""
+
+
+class UnsupportedNameError(NotebookAccelError, ImportError):
+    """A name of Accelerate that this package does not have; the message says why, and what to use instead."""
 
 
 class ConfigurationError(NotebookAccelError, ValueError):

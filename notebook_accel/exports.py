@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 TABLE = (
     Row("errors", "", """CheckpointError ConfigurationError HardwareError JobCancelledError JobLostError LaunchError
-        NotebookAccelError PayloadError RankError RankTimeoutError"""),
+        NotebookAccelError PayloadError RankError RankTimeoutError UnsupportedNameError"""),
     Row("errors", "utils.operations", "DistributedOperationException"),
     Row("launch.driver.attach", "", "attach jobs"),
     Row("launch.driver.launcher", "launchers", "debug_launcher notebook_launcher"),
@@ -38,36 +38,120 @@ TABLE = (
     Row("train.accelerator.accelerator", "accelerator", "Accelerator"),
     Row("train.accelerator.local_sgd", "local_sgd", "LocalSGD"),
     Row("train.checkpoints.contents", "utils.constants", "",
-        "OPTIMIZER_NAME RNG_STATE_NAME SCALER_NAME SCHEDULER_NAME"),
+        "OPTIMIZER_NAME RNG_STATE_NAME SAMPLER_NAME SCALER_NAME SCHEDULER_NAME"),
     Row("train.checkpoints.serialization", "utils.other", "", "load save"),
     Row("train.checkpoints.weights", "utils.constants", "SAFE_WEIGHTS_NAME",
         """MODEL_NAME SAFE_MODEL_NAME SAFE_WEIGHTS_INDEX_NAME SAFE_WEIGHTS_PATTERN_NAME WEIGHTS_INDEX_NAME WEIGHTS_NAME
         WEIGHTS_PATTERN_NAME"""),
     Row("train.checkpoints.weights", "utils.modeling", "load_checkpoint_in_model"),
-    Row("train.data", "data_loader", "SeedableRandomSampler prepare_data_loader skip_first_batches"),
+    Row("train.data", "data_loader", "SeedableRandomSampler prepare_data_loader skip_first_batches",
+        """BatchSamplerShard DataLoaderDispatcher DataLoaderShard DataLoaderStateMixin IterableDatasetShard
+        SkipBatchSampler SkipDataLoader get_sampler"""),
+    Row("train.helpers.basic_config", "utils.other", "", "write_basic_config"),
+    Row("train.helpers.device_probes", "test_utils.testing", "", "get_backend"),
+    Row("train.helpers.device_probes", "utils.environment", "", "check_cuda_fp8_capability"),
+    Row("train.helpers.device_probes", "utils.imports", "",
+        """is_bf16_available is_cuda_available is_fp16_available is_fp8_available is_habana_gaudi1 is_hpu_available
+        is_mlu_available is_mps_available is_musa_available is_neuron_available is_npu_available is_rocm_available
+        is_sdaa_available is_torch_distributed_available is_torch_xla_available is_xccl_available is_xpu_available"""),
+    Row("train.helpers.empty_models", "big_modeling", "init_empty_weights init_on_device"),
+    Row("train.helpers.environ", "utils.environment", "",
+        """are_libraries_initialized clear_environment get_int_from_env parse_choice_from_env parse_flag_from_env
+        patch_environment str_to_bool"""),
+    Row("train.helpers.fsdp_files", "utils.fsdp_utils", "", "merge_fsdp_weights"),
+    Row("train.helpers.module_tensors", "utils.modeling", "",
+        """calculate_maximum_sizes compute_module_sizes convert_file_size_to_int dtype_byte_size find_tied_parameters
+        has_offloaded_params id_tensor_storage load_state_dict named_module_tensors retie_parameters
+        set_module_tensor_to_device"""),
+    Row("train.helpers.objects", "utils.other", "",
+        """clean_state_dict_for_safetensors convert_bytes get_pretty_name is_port_in_use merge_dicts
+        recursive_getattr"""),
+    Row("train.helpers.package_probes", "utils.imports", "",
+        """is_4bit_bnb_available is_8bit_bnb_available is_aim_available is_amdsmi_available is_bnb_available
+        is_boto3_available is_clearml_available is_comet_ml_available is_datasets_available is_deepspeed_available
+        is_dvclive_available is_import_timer_available is_lomo_available is_matplotlib_available
+        is_megatron_lm_available is_mlflow_available is_msamp_available is_numpy_available is_pandas_available
+        is_peft_available is_pippy_available is_pynvml_available is_pytest_available is_rich_available
+        is_sagemaker_available is_schedulefree_available is_swanlab_available is_tensorboard_available
+        is_timm_available is_torchao_available is_torchdata_available is_torchdata_stateful_dataloader_available
+        is_torchvision_available is_tqdm_available is_trackio_available is_transformer_engine_available
+        is_transformer_engine_mxfp8_available is_transformers_available is_triton_available is_wandb_available
+        is_weights_only_available"""),
+    Row("train.helpers.parallel_models", "utils.modeling", "", "is_peft_model"),
+    Row("train.helpers.parallel_models", "utils.operations", "", "convert_outputs_to_fp32"),
+    Row("train.helpers.parallel_models", "utils.other", "",
+        """extract_model_from_parallel get_module_children_bottom_up has_compiled_regions is_compiled_module
+        model_has_dtensor"""),
+    Row("train.helpers.rank_tqdm", "utils.tqdm", "", "tqdm"),
+    Row("train.helpers.version_checks", "utils.constants", "", "STR_OPERATION_TO_FUNC"),
+    Row("train.helpers.version_checks", "utils.versions", "", "compare_versions is_torch_version"),
     Row("train.models.batch_size", "utils.memory", "find_executable_batch_size release_memory",
         "clear_device_cache should_reduce_batch_size"),
+    Row("train.models.precision", "utils.operations", "", "convert_to_fp32"),
+    Row("train.options.fsdp", "utils.constants", "",
+        "FSDP_AUTO_WRAP_POLICY FSDP_BACKWARD_PREFETCH FSDP_MODEL_NAME FSDP_SHARDING_STRATEGY FSDP_STATE_DICT_TYPE"),
     Row("train.options.fsdp", "utils.dataclasses", "FullyShardedDataParallelPlugin"),
     Row("train.options.plugins", "utils.dataclasses",
         """AORecipeKwargs AutocastKwargs DDPCommunicationHookType DataLoaderConfiguration DistributedDataParallelKwargs
         DistributedType DynamoBackend GradScalerKwargs GradientAccumulationPlugin InitProcessGroupKwargs LoggerType
         PrecisionType ProfileKwargs ProjectConfiguration RNGType TorchDynamoPlugin TorchTensorParallelPlugin""",
         "KwargsHandler"),
-    Row("train.options.plugins", "state", "DistributedType"),
     Row("train.ranks.collectives", "utils.operations",
-        "broadcast broadcast_object_list gather gather_object pad_across_processes reduce"),
+        "broadcast broadcast_object_list gather gather_object pad_across_processes reduce", "copy_tensor_to_devices"),
     Row("train.ranks.gradient_state", "state", "GradientState"),
-    Row("train.ranks.logging", "logging", "get_logger"),
+    Row("train.ranks.logging", "logging", "get_logger", "MultiProcessAdapter"),
     Row("train.ranks.seeds", "utils.random", "set_seed synchronize_rng_states", "synchronize_rng_state"),
-    Row("train.ranks.state", "state", "AcceleratorState PartialState"),
+    Row("train.ranks.state", "state", "AcceleratorState PartialState", "is_initialized"),
+    Row("train.ranks.state", "utils.other", "", "wait_for_everyone"),
     Row("train.steps.optimizer", "optimizer", "AcceleratedOptimizer"),
     Row("train.steps.profiling", "utils.constants", "", "PROFILE_PATTERN_NAME"),
     Row("train.steps.scheduler", "scheduler", "AcceleratedScheduler"),
     Row("train.tensors.tree", "utils.dataclasses", "", "TensorInformation"),
     Row("train.tensors.tree", "utils.operations", "concatenate find_batch_size send_to_device",
-        "get_data_structure initialize_tensors listify recursively_apply slice_tensors"),
-    Row("train.trackers", "tracking", "GeneralTracker on_main_process"),
+        """find_device get_data_structure honor_type ignorant_find_batch_size initialize_tensors is_namedtuple
+        is_tensor_information is_torch_tensor listify recursively_apply slice_tensors"""),
+    Row("train.trackers", "tracking", "GeneralTracker on_main_process",
+        "filter_trackers get_available_trackers register_tracker_class"),
+    Row("train.trackers.comet", "tracking", "", "CometMLTracker"),
+    Row("train.trackers.mlflow", "tracking", "", "MLflowTracker"),
+    Row("train.trackers.tensorboard", "tracking", "", "TensorBoardTracker"),
+    Row("train.trackers.trackio", "tracking", "", "TrackioTracker"),
+    Row("train.trackers.wandb", "tracking", "", "WandBTracker"),
 )  # fmt: skip
+
+ALSO = {
+    "accelerator": """AORecipeKwargs AcceleratedOptimizer AcceleratedScheduler AcceleratorState AutocastKwargs
+        DataLoaderConfiguration DataLoaderDispatcher DistributedDataParallelKwargs DistributedType DynamoBackend
+        FullyShardedDataParallelPlugin GeneralTracker GradScalerKwargs GradientAccumulationPlugin GradientState
+        InitProcessGroupKwargs KwargsHandler LoggerType PartialState PrecisionType ProfileKwargs
+        ProjectConfiguration RNGType TorchDynamoPlugin convert_outputs_to_fp32 extract_model_from_parallel
+        filter_trackers gather gather_object get_logger is_torch_version pad_across_processes
+        parse_choice_from_env prepare_data_loader recursively_apply reduce release_memory save
+        skip_first_batches wait_for_everyone""",
+    "big_modeling": "find_tied_parameters load_checkpoint_in_model retie_parameters",
+    "checkpointing": """MODEL_NAME OPTIMIZER_NAME RNG_STATE_NAME SAFE_MODEL_NAME SAFE_WEIGHTS_NAME SAMPLER_NAME
+        SCALER_NAME SCHEDULER_NAME WEIGHTS_NAME""",
+    "data_loader": """DistributedType GradientState PartialState RNGType broadcast
+        broadcast_object_list concatenate find_batch_size get_data_structure initialize_tensors send_to_device
+        slice_tensors synchronize_rng_states""",
+    "launchers": "AcceleratorState PartialState PrecisionType patch_environment",
+    "logging": "PartialState",
+    "optimizer": "AcceleratorState DistributedType GradientState",
+    "scheduler": "AcceleratorState GradientState",
+    "state": "DistributedType DynamoBackend GradientAccumulationPlugin get_int_from_env parse_flag_from_env",
+    "tracking": "LoggerType PartialState listify",
+    "utils.dataclasses": "compare_versions is_torch_version str_to_bool",
+    "utils.imports": "compare_versions is_torch_version parse_flag_from_env patch_environment str_to_bool",
+    "utils.memory": "is_cuda_available is_xpu_available",
+    "utils.modeling": "clear_device_cache is_torch_version",
+    "utils.operations": "PartialState DistributedType TensorInformation",
+    "utils.other": "PartialState id_tensor_storage is_torch_version",
+    "utils.random": "AcceleratorState RNGType",
+}
+"""For some of Accelerate's modules: names of other rows that they have too, since they use them.
+
+Public code imports these from there as well.
+"""
 
 
 def exported() -> dict[str, str]:
@@ -82,7 +166,11 @@ def accelerate_modules() -> dict[str, dict[str, str]]:
     """
     found: dict[str, dict[str, str]] = {}
     for row in TABLE:
-        folders = {row.accelerate, row.accelerate.partition(".")[0]} - {""}
-        for module in sorted(folders):
-            found.setdefault(module, {}).update(dict.fromkeys(row.names, row.module))
+        if row.accelerate:
+            found.setdefault(row.accelerate, {}).update(dict.fromkeys(row.names, row.module))
+        if row.accelerate.startswith("utils."):
+            found.setdefault("utils", {}).update(dict.fromkeys(row.names, row.module))
+    known = {name: row.module for row in TABLE for name in row.names}
+    for module, names in ALSO.items():
+        found.setdefault(module, {}).update({name: known[name] for name in names.split()})
     return found

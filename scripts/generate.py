@@ -1,18 +1,19 @@
-"""Write what is made of Python: stubs from the table of exports, the types of the panel from its TypedDicts."""
+"""Write what is made of Python: stubs and documents from the tables of names, the panel's types from its TypedDicts."""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from notebook_accel import exports  # noqa: E402
+from notebook_accel import accelerate_names, exports, refused_names  # noqa: E402
 from notebook_accel.events import Phase  # noqa: E402
 from notebook_accel.launch.job.job_state import Status  # noqa: E402
 
@@ -125,6 +126,109 @@ def _comment(text: str | None, indent: str = "") -> str:
     return "" if text is None else f"{indent}/** {text} */\n"
 
 
+RECORD = ROOT / "tests" / "train" / "parity" / "imports.txt"
+Pairs = list[tuple[str, str]]
+"""Modules of Accelerate, empty for the package itself, and names in them."""
+
+
+def recorded_imports() -> dict[str, list[tuple[int, Pairs]]]:
+    """Return by section, for each kind of file, the number of such files and what they import."""
+    found: dict[str, list[tuple[int, Pairs]]] = {}
+    for line in RECORD.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            section = found.setdefault(line[1 : line.index("]")], [])
+        elif line and not line.startswith("#"):
+            count, _, text = line.strip().partition(" ")
+            pairs: Pairs = []
+            for part in text.replace("-", "").split(";"):
+                module, _, names = part.strip().rpartition(":")
+                pairs += [(module, name) for name in names.split()]
+            section.append((int(count), pairs))
+    return found
+
+
+def outcome(module: str, name: str) -> str:
+    """Return whether an import of Accelerate's works here, is refused, or is missing, by the tables."""
+    modules = exports.accelerate_modules()
+    path = f"{module}.{name}".lstrip(".")
+    known = {*modules[module], "__version__"} if module in modules else {*exports.exported(), "__version__"}
+    if (module == "" or module in modules) and (name in known or path in modules):
+        return "works"
+    if name in refused_names.names() or path in accelerate_names.ALL_REFUSED:
+        return "refused"
+    return "missing"
+
+
+def share(section: list[tuple[int, Pairs]]) -> tuple[int, int, int]:
+    """Return the number of files, of those of which every import works, and of those of which none is missing."""
+    total = working = answered = 0
+    for count, pairs in section:
+        outcomes = {outcome(*pair) for pair in pairs}
+        total += count
+        working += count * (outcomes <= {"works"})
+        answered += count * ("missing" not in outcomes)
+    return total, working, answered
+
+
+def percent(part: int, whole: int) -> str:
+    """Return a share, rounded down."""
+    return f"{100 * part // whole}%"
+
+
+def documents() -> dict[Path, str]:
+    """Return the path and the text of each document with generated parts."""
+    record = recorded_imports()
+    total, working, answered = share(record["sample"])
+    parts = {
+        "share": (
+            f"In {percent(working, total)} of {total} public files that import Accelerate, every imported name is "
+            f"here; in {percent(answered, total)}, every name is here or its import says what to use instead."
+        ),
+        "shares": "\n".join(
+            [
+                "| files | number | every import works | every import works or is refused with advice |",
+                "|---|---|---|---|",
+                _shares("a sample of those that import `accelerate`", record["sample"]),
+                _shares("files that import one of Accelerate's inner modules, a few of each", record["by module"]),
+            ]
+        ),
+        "names": "\n".join(["| module | names |", "|---|---|", *_names_by_module()]),
+        "refused": "\n".join(
+            ["| belongs to | instead | names |", "|---|---|---|"]
+            + [
+                f"| {row.subject} | {row.advice} | {', '.join(f'`{name}`' for name in row.names.split())} |"
+                for row in refused_names.TABLE
+            ]
+        ),
+    }
+    found = {}
+    for path in (ROOT / "README.md", ROOT / "docs" / "migration.md"):
+        text = path.read_text(encoding="utf-8")
+        for name, part in parts.items():
+            begin, end = f"<!-- generated: {name} -->", "<!-- end of what is generated -->"
+            pattern = f"{re.escape(begin)}.*?{re.escape(end)}"
+            text = re.sub(pattern, lambda _: f"{begin}\n{part}\n{end}", text, flags=re.DOTALL)  # noqa: B023
+        found[path] = text
+    return found
+
+
+def _shares(files: str, section: list[tuple[int, Pairs]]) -> str:
+    total, working, answered = share(section)
+    return f"| {files} | {total} | {percent(working, total)} | {percent(answered, total)} |"
+
+
+def _names_by_module() -> Iterator[str]:
+    also = exports.ALSO
+    yield f"| `notebook_accel` | {_listed(exports.exported())} |"
+    for module, modules in sorted(exports.accelerate_modules().items()):
+        if module != "utils":  # all names of the modules in it
+            yield f"| `notebook_accel.{module}` | {_listed({*modules} - {*also.get(module, '').split()})} |"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
 def main() -> None:
     """Write all stubs, and remove those that nothing stands for any more."""
     written = stubs()
@@ -132,6 +236,8 @@ def main() -> None:
         path.unlink()
     for path, text in written.items():
         path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    for path, text in documents().items():
         path.write_text(text, encoding="utf-8")
     (ROOT / "extension" / "src" / "model.ts").write_text(model(), encoding="utf-8")
 

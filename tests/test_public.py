@@ -25,6 +25,7 @@ KEYWORD_ONLY = {
     "insecure": None,
     "block": None,
     "detach": False,
+    "in_process": False,
 }
 
 
@@ -101,6 +102,7 @@ def test_every_error_has_one_base_and_one_of_pythons_own() -> None:
     pythons = {each.__name__: [base for base in each.__mro__ if base.__module__ == "builtins"] for each in raised}
     assert {name: bases[0].__name__ for name, bases in pythons.items()} == {
         "NotebookAccelError": "Exception",
+        "UnsupportedNameError": "ImportError",
         "ConfigurationError": "ValueError",
         "HardwareError": "RuntimeError",
         "PayloadError": "TypeError",

@@ -73,14 +73,23 @@ def from_call(arguments: Mapping[str, Any], location: str = "") -> Layer:
     return Layer("call", values, locations)
 
 
+def check_flag(name: str, value: Any) -> None:
+    """An argument that is not a setting, and says yes or no.
+
+    Raises:
+        ConfigurationError: It says neither.
+    """
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} must be True or False, not {value!r:.80}")
+
+
 def check_detach(detach: Any, block: Any) -> None:
     """Whether and how to wait.
 
     Raises:
         ConfigurationError: The two contradict each other.
     """
-    if not isinstance(detach, bool):
-        raise ConfigurationError(f"detach must be True or False, not {detach!r:.80}")
+    check_flag("detach", detach)
     if detach and block:
         raise ConfigurationError(
             "detach=True contradicts block=True: a detached job runs elsewhere, and the call returns its Job at once. "

@@ -3,6 +3,7 @@
 A folder imports only from those below it; each folder's `__init__` says where to start reading.
 
     accelerator/   `Accelerator`, the class for users, which delegates to the folders below
+    helpers/       small functions that code written for Accelerate imports
     steps/         the parts of a training step: accumulation, the optimizer, the scheduler, profiling
     strategies/    how models and optimizers are spread over the ranks: one device, DDP, FSDP2, tensor parallel, XLA
     data/          loaders: which samples each rank gets, and on which device

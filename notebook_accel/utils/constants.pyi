@@ -3,6 +3,7 @@
 from notebook_accel.train.checkpoints.contents import (
     OPTIMIZER_NAME,
     RNG_STATE_NAME,
+    SAMPLER_NAME,
     SCALER_NAME,
     SCHEDULER_NAME,
 )
@@ -16,11 +17,26 @@ from notebook_accel.train.checkpoints.weights import (
     WEIGHTS_NAME,
     WEIGHTS_PATTERN_NAME,
 )
+from notebook_accel.train.helpers.version_checks import (
+    STR_OPERATION_TO_FUNC,
+)
+from notebook_accel.train.options.fsdp import (
+    FSDP_AUTO_WRAP_POLICY,
+    FSDP_BACKWARD_PREFETCH,
+    FSDP_MODEL_NAME,
+    FSDP_SHARDING_STRATEGY,
+    FSDP_STATE_DICT_TYPE,
+)
 from notebook_accel.train.steps.profiling import (
     PROFILE_PATTERN_NAME,
 )
 
 __all__ = [
+    "FSDP_AUTO_WRAP_POLICY",
+    "FSDP_BACKWARD_PREFETCH",
+    "FSDP_MODEL_NAME",
+    "FSDP_SHARDING_STRATEGY",
+    "FSDP_STATE_DICT_TYPE",
     "MODEL_NAME",
     "OPTIMIZER_NAME",
     "PROFILE_PATTERN_NAME",
@@ -29,8 +45,10 @@ __all__ = [
     "SAFE_WEIGHTS_INDEX_NAME",
     "SAFE_WEIGHTS_NAME",
     "SAFE_WEIGHTS_PATTERN_NAME",
+    "SAMPLER_NAME",
     "SCALER_NAME",
     "SCHEDULER_NAME",
+    "STR_OPERATION_TO_FUNC",
     "WEIGHTS_INDEX_NAME",
     "WEIGHTS_NAME",
     "WEIGHTS_PATTERN_NAME",

@@ -1,5 +1,12 @@
 # Written by scripts/generate from notebook_accel/exports.py.
 
+from notebook_accel.train.helpers.environ import (
+    str_to_bool,
+)
+from notebook_accel.train.helpers.version_checks import (
+    compare_versions,
+    is_torch_version,
+)
 from notebook_accel.train.options.fsdp import (
     FullyShardedDataParallelPlugin,
 )
@@ -48,4 +55,7 @@ __all__ = [
     "TensorInformation",
     "TorchDynamoPlugin",
     "TorchTensorParallelPlugin",
+    "compare_versions",
+    "is_torch_version",
+    "str_to_bool",
 ]

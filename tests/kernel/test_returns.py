@@ -103,3 +103,44 @@ def test_a_result_that_is_not_kept_is_freed(notebook: Notebook):
         notebook_launcher(big, num_processes=2);
     """)
     assert notebook.value("resident() - before < 200")
+
+
+SETTER = """
+def settle():
+    global settled
+    settled = 5
+    return settled
+
+settled = 1
+"""
+
+
+def test_globals_that_one_rank_assigns_are_named_and_stay_the_notebooks(notebook: Notebook) -> None:
+    notebook.check(SETTER)
+    cell = notebook.check("notebook_launcher(settle, num_processes=1, device='cpu')")
+    assert "settle assigns the global name settled in the rank's own process" in cell.stdout + cell.stderr
+    assert notebook.value("settled") == 1
+    quiet = notebook.check("notebook_launcher(int, num_processes=1, device='cpu')")
+    assert "global name" not in quiet.stdout + quiet.stderr
+
+
+def test_a_function_in_this_process_assigns_the_notebooks_globals(notebook: Notebook) -> None:
+    notebook.check(SETTER)
+    cell = notebook.check("notebook_launcher(settle, num_processes=1, device='cpu', in_process=True)")
+    assert "global name" not in cell.stdout + cell.stderr
+    assert notebook.value("settled") == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("num_processes=2, device='cpu', in_process=True", "the inprocess engine runs at most 1 rank, not 2"),
+        ("in_process=True, detach=True, num_processes=1, device='cpu'", "does not work with the inprocess engine"),
+        ("in_process=True, cluster='auto'", "in_process=True runs the only rank in this process, but cluster='auto'"),
+        ("in_process=1", "in_process must be True or False, not 1"),
+    ],
+)
+def test_what_cannot_run_in_this_process_is_refused(notebook: Notebook, arguments: str, message: str) -> None:
+    cell = notebook.run(f"notebook_launcher(int, {arguments})")
+    assert cell.error == "ConfigurationError"
+    assert message in cell.error_text

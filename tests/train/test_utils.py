@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 
-import accelerate.utils.memory
-import accelerate.utils.operations
+import accelerate.utils
 import pytest
 
 import notebook_accel
-from notebook_accel import utils
+from notebook_accel import exports, utils
 
-# Names that users import from Accelerate's modules below `utils`.
 DEEPER = {
-    "DistributedOperationException": accelerate.utils.operations,
-    "clear_device_cache": accelerate.utils.memory,
-    "should_reduce_batch_size": accelerate.utils.memory,
+    name: importlib.import_module(f"accelerate.{row.accelerate}")
+    for row in exports.TABLE
+    if row.accelerate
+    for name in row.names
+    if not hasattr(accelerate.utils, name)
 }
+"""For names that Accelerate does not have in `utils` itself: the module that has them."""
 # Fewer arguments than Accelerate's, whose others are for what is not here.
 SHORTER = {"save": "f", "load_checkpoint_in_model": "checkpoint", "recursively_apply": "data"}
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from notebook_accel import hardware
-from notebook_accel.config.call_arguments import check_call, check_detach, unset
+from notebook_accel.config.call_arguments import check_call, check_detach, check_flag, unset
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch.driver import attach
+from notebook_accel.launch.driver import assigned_globals, attach
 from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint
 from notebook_accel.launch.plan import plan
@@ -47,6 +47,7 @@ def notebook_launcher(
     insecure: bool | None = None,
     block: bool | None = None,
     detach: bool = False,
+    in_process: bool = False,
 ) -> Any:
     """Runs `function(*args, **kwargs)` on several ranks, and returns what each of them returned.
 
@@ -89,6 +90,9 @@ def notebook_launcher(
         block: With `False`, returns a `Job` at once, and the notebook stays free.
         detach: With `True`, also returns a `Job` at once, and the job keeps running even if the notebook's kernel
             ends; `attach` finds it from any other kernel.
+        in_process: With `True`, runs the function as a single rank in this process rather than in one of its own:
+            nothing is copied, so that global names that it assigns are the notebook's, and what it does to devices
+            and memory stays.
 
     Returns:
         A list with the value of each rank, tensors on the CPU; or `None` if all returned `None`. With `block=False` or
@@ -106,15 +110,18 @@ def notebook_launcher(
     settings = resolve(locals())  # picks what is a setting by its name
     call = check_call(function, args, kwargs)
     check_detach(detach, block)
+    check_flag("in_process", in_process)
     open_view = front_end.current.choose_view()
     environ = {**os.environ, **settings.env}
     found = hardware.detect(environ)
-    engine = plan.engine_for(settings, found)
+    engine = plan.engine_for(settings, found, in_process=in_process)
     planned = plan.make(settings, found, engine)
     if detach and not engine.isolated:
         raise ConfigurationError(
             f"detach=True does not work with the {engine.name} engine, whose rank runs in this process and ends with it"
         )
+    if engine.isolated and planned.world_size == 1:
+        planned = planned.noting(assigned_globals.notice(function))
     packed = payload.pack(*call) if engine.isolated else payload.wrap_in_process(*call)
     if detach:
         from notebook_accel.launch.driver import detach as detaching

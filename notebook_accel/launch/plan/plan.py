@@ -55,6 +55,10 @@ class Plan:
     def world_size(self) -> int:
         return self.size if self.node_request else self.config.num_nodes * self.size
 
+    def noting(self, line: str) -> Plan:
+        """The plan with one more line in its notice, unless the line is empty."""
+        return replace(self, notice=_joined(self.notice, line))
+
     def label(self, rank: int | str) -> str:
         """The label of output lines: of a global rank, or of several such as `0-3`."""
         return text.label(self.config.label, self.first_rank, self.local_size, self.world_size, rank)
@@ -65,12 +69,20 @@ TORCHRUN = "torchrun"
 _NO_AFFINITY = "enable_cpu_affinity applies only to notebook-accel launch; ranks launched from Python run on any core"
 
 
-def engine_for(config: LaunchConfig, hardware: Hardware) -> Engine:
-    """The engine for the device that the ranks will run on.
+def engine_for(config: LaunchConfig, hardware: Hardware, *, in_process: bool = False) -> Engine:
+    """The engine for the device that the ranks will run on, or the one whose only rank runs in this process.
 
     Raises:
-        ConfigurationError: NOTEBOOK_ACCEL_ENGINE names an unknown engine, or there is none for this system.
+        ConfigurationError: NOTEBOOK_ACCEL_ENGINE names an unknown engine, there is none for this system, or a cluster
+            is to run a rank in this process.
     """
+    if in_process:
+        if config.cluster:
+            raise ConfigurationError(
+                f"in_process=True runs the only rank in this process, but cluster={config.cluster!r}"
+                f"{config.cite('cluster')} names other machines: leave one of them out"
+            )
+        return engines.get("inprocess")
     if config.cluster:
         return engines.for_cluster(config.cluster, insecure=config.insecure)
     return engines.get(device=devices.kind(config, hardware))
@@ -105,7 +117,7 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
     planned = _make_here(config, hardware, engine.name, engine.max_ranks)
     if engine.isolated:
         capacity.check(planned.size, engine.name, config.cite("num_processes"))
-    return replace(planned, notice=_joined(planned.notice, _NO_AFFINITY if config.cpu_affinity else ""))
+    return planned.noting(_NO_AFFINITY if config.cpu_affinity else "")
 
 
 def make_for_torchrun(config: LaunchConfig, hardware: Hardware) -> Plan:
@@ -130,7 +142,7 @@ def make_for_torchrun(config: LaunchConfig, hardware: Hardware) -> Plan:
         f"{name}{config.cite(name)}" for name, row in SETTINGS.items() if row.python_only and name in config.sources
     ]
     unheard = f"{' and '.join(left)}: ignored here, since only launches from Python use it" if left else ""
-    return replace(planned, notice=_joined(planned.notice, unheard))
+    return planned.noting(unheard)
 
 
 def _make_here(config: LaunchConfig, hardware: Hardware, engine: str, max_ranks: int | None = None) -> Plan:

@@ -206,6 +206,7 @@ class Accelerator(Stepping, Saving):
                 inner[position] = model
         for index, model in zip(new, inner, strict=True):
             finished = self._compile(model, models[index])
+            finished.__dict__["_is_accelerate_prepared"] = True  # other libraries read it
             self._models.append(finished)
             self._watch.add(finished)
             known[index] = finished

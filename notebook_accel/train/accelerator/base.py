@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -44,6 +44,9 @@ from notebook_accel.train.steps.scheduler import AcceleratedScheduler
 from notebook_accel.train.strategies import choose
 from notebook_accel.train.strategies.base import Settings
 from notebook_accel.train.trackers import GeneralTracker, TrackerGroup
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class AcceleratorBase(RankAware):
@@ -115,7 +118,12 @@ class AcceleratorBase(RankAware):
         self.rng_types = [
             RNGType.of(each, "rng_types") for each in (("generator",) if rng_types is None else rng_types)
         ]
+        self.ddp_handler = handlers.get(DistributedDataParallelKwargs)
+        self.scaler_handler = handlers.get(GradScalerKwargs)
+        self.init_handler = group_options
+        self.autocast_handler = handlers.get(AutocastKwargs)
         self.profile_handler = handlers.get(ProfileKwargs)
+        self.ao_recipe_handler = handlers.get(AORecipeKwargs)
         self.flag_tensor: torch.Tensor | None = None
         self._accumulation = Accumulation(self.strategy, self.gradient_state)
         self._watch = DeviceWatch()
@@ -158,6 +166,11 @@ class AcceleratorBase(RankAware):
     @property
     def is_fsdp2(self) -> bool:
         return self.state.is_fsdp2
+
+    @property
+    def torch_device_mesh(self) -> DeviceMesh | None:
+        """The mesh of the ranks, if the strategy has one with several dimensions."""
+        return self.strategy.mesh
 
     def wait_for_everyone(self) -> None:
         """Waits until all ranks have reached this call."""

@@ -49,10 +49,10 @@ class Checkpoints:
         if limit is not None and limit < 1:
             raise ConfigurationError(f"total_limit={limit} keeps no checkpoint: pass 1 or more, or leave it out")
         if limit is not None and not project.automatic_checkpoint_naming:
-            raise ConfigurationError(
-                f"total_limit={limit} has no effect without automatic_checkpoint_naming=True, because checkpoints "
-                "that you name yourself are not counted"
-            )
+            _log.warning(  # not an error, since many scripts pass it always, and remove old checkpoints themselves
+                "total_limit=%d has no effect without automatic_checkpoint_naming=True: checkpoints that you name "
+                "yourself are neither counted nor removed.", limit,
+            )  # fmt: skip
 
     def register(self, *objects: Any) -> None:
         """Includes objects of the user in checkpoints.

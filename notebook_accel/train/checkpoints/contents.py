@@ -29,6 +29,7 @@ from notebook_accel.train.ranks.state import PartialState
 SCALER_NAME = "scaler.pt"
 OPTIMIZER_NAME = "optimizer"
 SCHEDULER_NAME = "scheduler"
+SAMPLER_NAME = "sampler"
 LOADER_NAME = "dl_state_dict"
 GRADIENTS_NAME = "gradients"
 RNG_STATE_NAME = "random_states"

@@ -2,9 +2,9 @@
 
 A checkpoint is written to a hidden folder beside its target, and renamed when every file of it is on the disk:
 
-    checkpoints/.checkpoint_3.unfinished   while it is written; after a crash, the next save removes it
-    checkpoints/checkpoint_3               from then on
-    checkpoints/.checkpoint_3.previous     the replaced checkpoint, between the two renames
+    checkpoints/.checkpoint_3.unfinished/checkpoint_3   while it is written; after a crash, the next save removes it
+    checkpoints/checkpoint_3                            from then on
+    checkpoints/.checkpoint_3.previous                  the replaced checkpoint, between the two renames
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class StagedFolder:
 
     def __init__(self, target: str | os.PathLike[str]) -> None:
         self.target = Path(target).expanduser().resolve()
-        self.path = hidden(self.target, "unfinished")
+        self._workplace = hidden(self.target, "unfinished")
+        self.path = self._workplace / self.target.name
+        """The folder while it is written. Its name is that of the target, which save hooks of users may read."""
         self._previous = hidden(self.target, "previous")
         self._refuse_unmovable()
 
@@ -52,7 +54,7 @@ class StagedFolder:
     def discard(self) -> None:
         """Removes the unfinished folder."""
         # Errors are ignored, since another node may do the same on a shared disk.
-        shutil.rmtree(self.path, ignore_errors=True)
+        shutil.rmtree(self._workplace, ignore_errors=True)
 
     def commit(self) -> None:
         """Renames the folder to its target, unless another node has done so on a shared disk."""
@@ -64,9 +66,20 @@ class StagedFolder:
         if self.target.exists():
             os.rename(self.target, self._previous)
         os.rename(self.path, self.target)
+        self._keep_siblings()
         _flush_entry(self.target.parent)
         if self._previous.exists():
             shutil.rmtree(self._previous)
+
+    def _keep_siblings(self) -> None:
+        """Moves what save hooks have written beside the folder, to beside the target."""
+        for path in self._workplace.iterdir():
+            new = self.target.parent / path.name
+            if new.is_dir() and not new.is_symlink():
+                shutil.copytree(path, new, dirs_exist_ok=True)
+            else:
+                os.replace(path, new)
+        shutil.rmtree(self._workplace)
 
     def _refuse_unmovable(self) -> None:
         if self.target.is_file():

@@ -137,9 +137,7 @@ def _unpack(description: bytes, packed: torch.Tensor | None) -> Any:
         begin, start = start, start + packing.aligned(found.shape.numel() * found.dtype.itemsize)
         return packing.unpack(packed, begin, found.shape, found.dtype)
 
-    return tree.recursively_apply(
-        take, pickle.loads(description), test_type=lambda leaf: isinstance(leaf, TensorInformation)
-    )
+    return tree.recursively_apply(take, pickle.loads(description), test_type=tree.is_tensor_information)
 
 
 def _tensor_device() -> torch.device:

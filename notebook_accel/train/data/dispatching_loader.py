@@ -19,7 +19,7 @@ from notebook_accel.train.tensors import tree
 _NO_BATCH = object()
 
 
-class DispatchingLoader(PreparedLoader):
+class DataLoaderDispatcher(PreparedLoader):
     """A prepared loader that reads on rank 0, which sends every rank its part.
 
     Args:

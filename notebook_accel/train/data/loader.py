@@ -29,7 +29,7 @@ _NO_BATCH = object()
 
 
 class PreparedLoader(DataLoader[Any]):
-    """Wraps a data loader, and yields this rank's share of its batches, on the rank's device.
+    """The base of prepared loaders: yields this rank's share of the batches of another, on the rank's device.
 
     Args:
         base_dataloader: The loader; its samplers yield this rank's share.
@@ -46,6 +46,8 @@ class PreparedLoader(DataLoader[Any]):
         base_dataloader: The wrapped loader.
         skipped: The number of batches that it skips at the start of an epoch.
     """
+
+    _is_accelerate_prepared = True
 
     def __init__(
         self,
@@ -277,5 +279,13 @@ class PreparedLoader(DataLoader[Any]):
         return getattr(self.base_dataloader, name)
 
 
-class SkippingLoader(PreparedLoader):
+DataLoaderStateMixin = PreparedLoader
+"""Accelerate's name for what all prepared loaders have in common."""
+
+
+class DataLoaderShard(PreparedLoader):
+    """A prepared loader whose rank reads its own share. Made by `prepare`."""
+
+
+class SkipDataLoader(PreparedLoader):
     """A loader of an iterable dataset that is not sharded; skips the first batches by reading them."""

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, RandomSampler
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.data.dispatching_loader import DispatchingLoader
+from notebook_accel.train.data.dispatching_loader import DataLoaderDispatcher
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
-from notebook_accel.train.data.loader import PreparedLoader, SkippingLoader
+from notebook_accel.train.data.loader import DataLoaderShard, PreparedLoader, SkipDataLoader
 from notebook_accel.train.data.samplers import (
     SeedableRandomSampler,
     get_sampler,
@@ -74,7 +74,7 @@ def prepare_data_loader(
     Raises:
         ConfigurationError: A setting does not work with this loader.
     """
-    if isinstance(dataloader, SkippingLoader):
+    if isinstance(dataloader, SkipDataLoader):
         raise ConfigurationError(
             "the first batches of an iterable dataset can be skipped only after it is divided among ranks: prepare the "
             "loader first, and then skip_first_batches(prepared_loader, n)"
@@ -109,13 +109,13 @@ def prepare_data_loader(
         base.pin_memory = True
     types = [RNGType.of(rng_type, "rng_types") for rng_type in rng_types or ()]
     if ranks == 1:
-        return PreparedLoader(base, **options)
+        return DataLoaderShard(base, **options)
     how = {"split_batches": split_batches, "even_batches": even_batches}
     if dispatch_batches:
         others = [rng_type for rng_type in types if rng_type is not RNGType.GENERATOR]
-        return DispatchingLoader(base, slice_fn=slice_fn_for_dispatch, rng_types=others, **how, **options)
+        return DataLoaderDispatcher(base, slice_fn=slice_fn_for_dispatch, rng_types=others, **how, **options)
     _shard(base, num_processes=ranks, process_index=rank, **how)
-    return PreparedLoader(base, rng_types=types, **options)
+    return DataLoaderShard(base, rng_types=types, **options)
 
 
 def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
@@ -141,7 +141,7 @@ def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> Dat
     if isinstance(dataloader, PreparedLoader):
         return dataloader.skipping(num_batches)
     if isinstance(dataloader.dataset, IterableDataset):
-        return SkippingLoader(dataloader).skipping(num_batches)
+        return SkipDataLoader(dataloader).skipping(num_batches)
     return leave_out(dataloader, 0, num_batches)
 
 

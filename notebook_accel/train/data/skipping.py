@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset, Sampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 
 from notebook_accel.train.data.samplers import index_sampler, replace_index_sampler
 
@@ -24,7 +24,10 @@ def read(loader: DataLoader[Any], skipped: int, start: int = 0) -> Iterator[Any]
 def leave_out(loader: DataLoader[Any], start: int, stop: int) -> DataLoader[Any]:
     """A loader of a map-style dataset without the batches from `start` to before `stop`."""
     new = duplicate(loader)
-    replace_index_sampler(new, Skipping(index_sampler(loader), start, stop))
+    top = index_sampler(loader)
+    yields_batches = loader.batch_sampler is not None or isinstance(top, BatchSampler)
+    kind = SkipBatchSampler if yields_batches else Skipping
+    replace_index_sampler(new, kind(top, stop - start, start))
     return new
 
 
@@ -36,30 +39,39 @@ def duplicate(loader: DataLoader[Any]) -> DataLoader[Any]:
 
 
 class Skipping(Sampler[Any]):
-    """A sampler, or a batch sampler, that leaves some elements out; its other attributes are those of the wrapped one.
+    """A sampler that leaves some elements out; its other attributes are those of the wrapped one.
 
     Args:
-        whole: The wrapped sampler.
-        start: The index of the first element that is left out.
-        stop: The index after the last element that is left out.
+        batch_sampler: The wrapped sampler.
+        skip_batches: The number of elements that are left out.
+        start: The index of the first of them.
     """
 
-    def __init__(self, whole: Any, start: int, stop: int) -> None:
-        self.whole = whole
+    def __init__(self, batch_sampler: Any, skip_batches: int = 0, start: int = 0) -> None:
+        self.batch_sampler = batch_sampler
+        self.skip_batches = skip_batches
         self.start = start
-        self.stop = stop
 
     def __iter__(self) -> Iterator[Any]:
-        return without(iter(self.whole), self.start, self.stop)
+        return without(iter(self.batch_sampler), self.start, self.start + self.skip_batches)
 
     def __len__(self) -> int:
-        length = len(self.whole)
-        return min(length, self.start) + max(0, length - self.stop)
+        length = self.total_length
+        return min(length, self.start) + max(0, length - self.start - self.skip_batches)
+
+    @property
+    def total_length(self) -> int:
+        """The number of elements before some are left out."""
+        return len(self.batch_sampler)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "whole" or name.startswith("__"):  # the object is being unpickled
+        if name == "batch_sampler" or name.startswith("__"):  # the object is being unpickled
             raise AttributeError(name)
-        return getattr(self.whole, name)
+        return getattr(self.batch_sampler, name)
+
+
+class SkipBatchSampler(Skipping, BatchSampler):
+    """A batch sampler without the first batches of another; see `Skipping`."""
 
 
 def without(elements: Iterator[Any], start: int, stop: int) -> Iterator[Any]:

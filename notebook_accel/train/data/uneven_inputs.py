@@ -61,8 +61,8 @@ def overriding_even_batches(loaders: Iterable[DataLoader[Any]], even_batches: bo
     shards = [_shard(loader) for loader in loaders if getattr(loader, "num_processes", 1) > 1]
     if None in shards:
         warnings.warn(
-            "even_batches can be overridden only for map-style datasets that each rank reads from; the other data "
-            "loaders are left as they are",
+            "overriding even_batches is only supported for map-style datasets that each rank reads from; the other "
+            "data loaders are left as they are",
             UserWarning,
             stacklevel=4,
         )

@@ -102,7 +102,7 @@ class Forward:
                 outputs = type(self.model).forward(self.model, *args, **kwargs)
             else:
                 outputs = self.given(*args, **kwargs)
-        return to_float32(outputs)
+        return convert_to_fp32(outputs)
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
@@ -110,11 +110,11 @@ class Forward:
         return self.given or type(self.model).forward.__get__(self.model)
 
 
-def to_float32(outputs: Any) -> Any:
+def convert_to_fp32(tensor: Any) -> Any:
     """The tree with its low-precision tensors upcast to float32."""
-    if isinstance(outputs, torch.Tensor):
-        return outputs.float() if outputs.dtype in _LOW else outputs
-    return tree.recursively_apply(torch.Tensor.float, outputs, test_type=_is_low)
+    if isinstance(tensor, torch.Tensor):
+        return tensor.float() if tensor.dtype in _LOW else tensor
+    return tree.recursively_apply(torch.Tensor.float, tensor, test_type=_is_low)
 
 
 def _is_low(value: Any) -> bool:

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 _STRATEGIES = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
 WRAPPING = ("transformer_based_wrap", "size_based_wrap", "no_wrap")
 STATE_DICTS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT")
+# Accelerate's constants, for code that lists the choices.
+FSDP_SHARDING_STRATEGY = list(_STRATEGIES)
+FSDP_AUTO_WRAP_POLICY = [name.upper() for name in WRAPPING]
+FSDP_BACKWARD_PREFETCH = ["BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"]
+FSDP_STATE_DICT_TYPE = ["FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT"]
+FSDP_MODEL_NAME = "pytorch_model_fsdp"
 
 
 def _word(text: str) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -91,11 +92,11 @@ class LoggerType(Choice):
 class DynamoBackend(Choice):
     """The compilers of `torch.compile` that come with torch."""
 
-    NO = "no"
-    EAGER = "eager"
-    AOT_EAGER = "aot_eager"
-    INDUCTOR = "inductor"
-    CUDAGRAPHS = "cudagraphs"
+    NO = "NO"
+    EAGER = "EAGER"
+    AOT_EAGER = "AOT_EAGER"
+    INDUCTOR = "INDUCTOR"
+    CUDAGRAPHS = "CUDAGRAPHS"
 
 
 class DDPCommunicationHookType(Choice):
@@ -111,6 +112,10 @@ class DDPCommunicationHookType(Choice):
 @dataclass
 class KwargsHandler:
     """Base of the objects in `Accelerator(kwargs_handlers=[...])`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, copied."""
+        return copy.deepcopy(self.__dict__)
 
     def to_kwargs(self) -> dict[str, Any]:
         """The fields that differ from their defaults."""
@@ -268,11 +273,20 @@ class TorchDynamoPlugin(KwargsHandler):
     """Arguments of `torch.compile`, with which prepared models are compiled."""
 
     backend: DynamoBackend | str | None = None
+    """This and the next three: `None` for what the launch says, as `ACCELERATE_DYNAMO_…`."""
     mode: str | None = None
-    fullgraph: bool = False
+    fullgraph: bool | None = None
     dynamic: bool | None = None
     options: Any = None
     disable: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.backend, str) and self.backend.upper() in DynamoBackend.list():
+            self.backend = DynamoBackend(self.backend)
+
+    def filled(self, **defaults: Any) -> TorchDynamoPlugin:
+        """A plugin in which defaults stand in place of fields that are `None`."""
+        return replace(self, **{name: value for name, value in defaults.items() if getattr(self, name) is None})
 
     @property
     def chosen(self) -> bool:

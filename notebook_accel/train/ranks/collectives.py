@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, DistributedOperationException
 from notebook_accel.train.ranks import collective_check, object_collectives
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.tensors import packing, tree
@@ -132,6 +132,30 @@ def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list
         own = pickle.dumps(list(object_list)) if state.process_index == from_process else b""
         object_list[:] = pickle.loads(PartialState().exchange.all_gather_bytes(own)[from_process])
     return object_list
+
+
+def copy_tensor_to_devices(tensor: torch.Tensor | None = None) -> torch.Tensor:
+    """Sends the tensor of the one rank that has it to all ranks, on their devices.
+
+    Args:
+        tensor: The tensor; `None` on all other ranks.
+
+    Raises:
+        DistributedOperationException: Not exactly one rank has passed a tensor.
+    """
+    state = PartialState()
+    if state.use_distributed:
+        state.compare_calls("copy_tensor_to_devices")
+    found = all_objects(None if tensor is None else (tensor.shape, tensor.dtype))
+    owners = [rank for rank, each in enumerate(found) if each is not None]
+    if len(owners) != 1:
+        raise DistributedOperationException(
+            f"copy_tensor_to_devices needs a tensor on one rank, and None on all others, but {len(owners)} ranks have "
+            "passed a tensor"
+        )
+    shape, dtype = found[owners[0]]
+    own = torch.empty(shape, dtype=dtype, device=state.device) if tensor is None else tensor.to(state.device)
+    return state.exchange.broadcast(own, owners[0]).to(state.device) if state.use_distributed else own
 
 
 def pad_across_processes(tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:

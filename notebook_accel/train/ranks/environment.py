@@ -25,6 +25,8 @@ class Environment:
     """The kind of device that the launch chose."""
     backend: str | None = None
     """The backend of `torch.distributed` that the launch chose."""
+    torch_device: str | None = None
+    """The device that the user chose for this process, such as `cuda:3`."""
     cpu: bool = False
     """Whether to use the CPU although there are accelerators."""
     mixed_precision: str = "no"
@@ -63,6 +65,7 @@ def read(environ: Mapping[str, str] | None = None) -> Environment:
         local_world_size=_number(environ, "LOCAL_WORLD_SIZE", size),
         device=environ.get("NOTEBOOK_ACCEL_DEVICE"),
         backend=environ.get("NOTEBOOK_ACCEL_BACKEND"),
+        torch_device=environ.get("ACCELERATE_TORCH_DEVICE") or None,
         cpu=_flag(environ, "ACCELERATE_USE_CPU"),
         mixed_precision=precision,
         accumulation_steps=_number(environ, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", 1),

@@ -77,6 +77,8 @@ def _rendezvous_options(environment: Environment) -> dict[str, Any]:
 
 
 def _device(environment: Environment, cpu: bool) -> torch.device:
+    if environment.torch_device is not None and not cpu:
+        return _chosen_device(environment.torch_device)
     kind = "cpu" if cpu or environment.cpu else environment.device
     if kind is None:
         kind = "cuda" if torch.cuda.is_available() else "cpu"
@@ -89,6 +91,19 @@ def _device(environment: Environment, cpu: bool) -> torch.device:
         raise HardwareError("this rank was started for a GPU, but torch finds none: pass cpu=True to use the CPU")
     device = torch.device("cuda", environment.local_rank % found)
     torch.cuda.set_device(device)
+    return device
+
+
+def _chosen_device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigurationError(f"ACCELERATE_TORCH_DEVICE={name!r} is not a device of torch: {error}") from None
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise HardwareError(f"ACCELERATE_TORCH_DEVICE={name!r} needs a GPU, but torch finds none: unset it")
+        device = torch.device("cuda", device.index or 0)
+        torch.cuda.set_device(device)
     return device
 
 

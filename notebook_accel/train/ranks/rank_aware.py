@@ -150,14 +150,20 @@ def share(inputs: Any, rank: int, size: int, *, pad: bool = False) -> Any:
     start = rank * least + min(rank, extra)
     own = least + (rank < extra)
     longest = math.ceil(len(inputs) / size)
+    if pad and own < longest and _is_dataset(inputs):
+        last = min(start + max(own, 1), len(inputs)) - 1
+        return inputs.select([min(index, last) for index in range(start, start + longest)] if len(inputs) else [])
     part = _cut(inputs, start, start + own)
     return _filled(part, inputs, longest) if pad and own < longest else part
 
 
 def _cut(inputs: Any, start: int, end: int) -> Any:
-    if isinstance(inputs, (list, tuple, str, torch.Tensor)) or not hasattr(inputs, "select"):
-        return inputs[start:end]
-    return inputs.select(range(start, end))  # a data set of the `datasets` library
+    return inputs.select(range(start, end)) if _is_dataset(inputs) else inputs[start:end]
+
+
+def _is_dataset(inputs: Any) -> bool:
+    """Whether this is a data set of the `datasets` library, whose slices are dicts."""
+    return hasattr(inputs, "select") and not isinstance(inputs, (list, tuple, str, torch.Tensor))
 
 
 def _filled(part: Any, inputs: Any, length: int) -> Any:
@@ -168,7 +174,7 @@ def _filled(part: Any, inputs: Any, length: int) -> Any:
         return torch.cat([part, *[last.to(part.device)] * missing])
     if isinstance(part, (list, tuple)):
         return part + last * missing
-    raise ConfigurationError(f"a {type(part).__name__} can't be padded: pass a list, tuple or tensor")
+    raise ConfigurationError(f"a {type(part).__name__} can't be padded: pass a list, tuple, tensor or data set")
 
 
 def _only_if(condition: Callable[[], bool], function: F) -> F:

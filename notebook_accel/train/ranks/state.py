@@ -12,6 +12,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.plugins import (
     DistributedType,
+    DynamoBackend,
     PrecisionType,
     TorchDynamoPlugin,
     TorchTensorParallelPlugin,
@@ -178,6 +179,7 @@ class AcceleratorState(RankAware):
         if mixed_precision is not None:
             mixed_precision = PrecisionType.of(mixed_precision, "mixed_precision").value
         partial = PartialState(cpu, **kwargs)
+        dynamo_plugin = None if dynamo_plugin is None else compiled_as_launched(dynamo_plugin)
         given = {
             "mixed_precision": mixed_precision,
             "dynamo_plugin": dynamo_plugin,
@@ -190,12 +192,7 @@ class AcceleratorState(RankAware):
             defaults = environment.read()
             state.partial = partial
             state.mixed_precision = mixed_precision or defaults.mixed_precision
-            state.dynamo_plugin = dynamo_plugin or TorchDynamoPlugin(
-                backend=defaults.compile_backend,
-                mode=defaults.compile_mode,
-                fullgraph=defaults.compile_fullgraph,
-                dynamic=defaults.compile_dynamic,
-            )
+            state.dynamo_plugin = dynamo_plugin or compiled_as_launched(TorchDynamoPlugin())
             state.fsdp_plugin = fsdp_plugin
             if fsdp_plugin is None and torch_tp_plugin is None and defaults.fsdp is not None:
                 state.fsdp_plugin = FullyShardedDataParallelPlugin.of_environment(defaults.fsdp)
@@ -288,9 +285,25 @@ class AcceleratorState(RankAware):
         return f"{kind}{lines}Mixed precision type: {self.mixed_precision}\n"
 
 
+def compiled_as_launched(plugin: TorchDynamoPlugin) -> TorchDynamoPlugin:
+    """The plugin with what the launch says in place of the fields that it leaves out."""
+    defaults = environment.read()
+    return plugin.filled(
+        backend=defaults.compile_backend or DynamoBackend.NO,
+        mode=defaults.compile_mode,
+        fullgraph=defaults.compile_fullgraph,
+        dynamic=defaults.compile_dynamic,
+    )
+
+
 def is_initialized() -> bool:
     """Whether this process has an `AcceleratorState`."""
     return AcceleratorState.settled() is not None
+
+
+def wait_for_everyone() -> None:
+    """Waits until all ranks have reached this call."""
+    PartialState().wait_for_everyone()
 
 
 def _restore(precision: str, dynamo: Any, fsdp: Any, distributed_type: DistributedType) -> AcceleratorState:

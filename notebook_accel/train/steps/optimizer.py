@@ -23,6 +23,8 @@ class AcceleratedOptimizer(Optimizer):
         scaler: The gradient scaler; only for fp16.
     """
 
+    _is_accelerate_prepared = True
+
     def __init__(
         self, optimizer: Optimizer, device_placement: bool = True, scaler: torch.amp.GradScaler | None = None
     ) -> None:

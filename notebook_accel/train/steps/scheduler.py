@@ -27,6 +27,8 @@ class AcceleratedScheduler:
         processes: How many ranks get batches; `None`: all.
     """
 
+    _is_accelerate_prepared = True
+
     def __init__(
         self,
         scheduler: LRScheduler,

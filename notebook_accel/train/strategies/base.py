@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from notebook_accel.train.models import parallel_wrappers
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.plugins import (
     DistributedDataParallelKwargs,
@@ -21,6 +22,8 @@ from notebook_accel.train.options.plugins import (
 from notebook_accel.train.ranks.state import PartialState
 
 if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
     from notebook_accel.train.checkpoints.contents import StrategyLoad, StrategySave
 
 StateDict = dict[str, torch.Tensor]
@@ -42,6 +45,9 @@ class Strategy(ABC):
     "A model" is one that `prepare` has returned, without a compile wrapper; "an optimizer" is torch's own, not the
     prepared one. Methods that communicate are called on all ranks, in the same order.
     """
+
+    mesh: DeviceMesh | None = None
+    """The mesh of the ranks, if the strategy has one."""
 
     def __init__(self, state: PartialState, settings: Settings) -> None:
         self.state = state
@@ -81,7 +87,7 @@ class Strategy(ABC):
 
     def unwrap(self, model: nn.Module) -> nn.Module:
         """The user's own model."""
-        return model
+        return parallel_wrappers.unwrap(model)
 
     # A step
 

@@ -63,9 +63,6 @@ class DataParallel(Strategy):
     def is_prepared(self, model: nn.Module) -> bool:
         return isinstance(model, DistributedDataParallel)
 
-    def unwrap(self, model: nn.Module) -> nn.Module:
-        return model.module if isinstance(model, DistributedDataParallel) else model
-
     def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
         if isinstance(model, DistributedDataParallel):
             model.require_backward_grad_sync = enabled

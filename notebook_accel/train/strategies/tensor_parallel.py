@@ -27,6 +27,7 @@ class TensorParallel(ShardedStrategy):
     """Each layer of the plan is split over the ranks of a group, which all get the same samples."""
 
     plugin: TorchTensorParallelPlugin
+    mesh: DeviceMesh
 
     def __init__(self, state: PartialState, settings: Settings) -> None:
         super().__init__(state, settings)

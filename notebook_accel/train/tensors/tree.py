@@ -22,19 +22,24 @@ class TensorInformation:
     dtype: torch.dtype
 
 
-def is_tensor(value: Any) -> bool:
+def is_torch_tensor(tensor: Any) -> bool:
     """Whether a value is a tensor."""
-    return isinstance(value, torch.Tensor)
+    return isinstance(tensor, torch.Tensor)
 
 
-def is_namedtuple(value: Any) -> bool:
+def is_tensor_information(tensor_info: Any) -> bool:
+    """Whether a value is a `TensorInformation`."""
+    return isinstance(tensor_info, TensorInformation)
+
+
+def is_namedtuple(data: Any) -> bool:
     """Whether a value is a named tuple, which is built from its fields one by one."""
-    return isinstance(value, tuple) and hasattr(value, "_fields") and hasattr(value, "_asdict")
+    return isinstance(data, tuple) and hasattr(data, "_fields") and hasattr(data, "_asdict")
 
 
-def honor_type(node: Any, values: Iterable[Any]) -> Any:
-    """Returns a list, tuple or named tuple of the type of `node`."""
-    return type(node)(*values) if is_namedtuple(node) else type(node)(values)
+def honor_type(obj: Any, generator: Iterable[Any]) -> Any:
+    """Returns a list, tuple or named tuple of the type of `obj`, with other elements."""
+    return type(obj)(*generator) if is_namedtuple(obj) else type(obj)(generator)
 
 
 def with_children(node: Any, children: Callable[[Any, Any], Any]) -> Any:
@@ -65,7 +70,7 @@ def recursively_apply(
     func: Callable[..., Any],
     data: Any,
     *args: Any,
-    test_type: Callable[[Any], bool] = is_tensor,
+    test_type: Callable[[Any], bool] = is_torch_tensor,
     error_on_other_type: bool = False,
     **kwargs: Any,
 ) -> Any:
@@ -125,7 +130,7 @@ def _to(value: Any, device: torch.device | str | int, non_blocking: bool) -> Any
         return value.to(device)
 
 
-def leaves(data: Any, test_type: Callable[[Any], bool] = is_tensor) -> list[Any]:
+def leaves(data: Any, test_type: Callable[[Any], bool] = is_torch_tensor) -> list[Any]:
     """The leaves that `test_type` accepts, in order."""
     if test_type(data):
         return [data]
@@ -157,12 +162,22 @@ def find_batch_size(data: Any) -> int:
     Raises:
         ValueError: There is no such tensor.
     """
-    for tensor in leaves(data):
-        if tensor.ndim:
-            return int(tensor.shape[0])
+    found = ignorant_find_batch_size(data)
+    if found is not None:
+        return found
     raise ValueError(
         f"the size of this {type(data).__name__} can't be determined: it has no tensor of one or more dimensions"
     )
+
+
+def ignorant_find_batch_size(data: Any) -> int | None:
+    """The length of the first dimension of the first tensor that has one; `None` if there is no such tensor."""
+    return next((int(tensor.shape[0]) for tensor in leaves(data) if tensor.ndim), None)
+
+
+def find_device(data: Any) -> torch.device | None:
+    """The device of the first tensor; `None` if there is none."""
+    return next((tensor.device for tensor in leaves(data)), None)
 
 
 def concatenate(data: Any, dim: int = 0) -> Any:
@@ -173,7 +188,7 @@ def concatenate(data: Any, dim: int = 0) -> Any:
         dim: The dimension along which the tensors are concatenated.
 
     Raises:
-        TypeError: A leaf is not a tensor.
+        TypeError: There are several trees, and a leaf is not a tensor.
     """
     first = data[0]
     if isinstance(first, torch.Tensor):
@@ -181,6 +196,8 @@ def concatenate(data: Any, dim: int = 0) -> Any:
     is_named = dataclasses.is_dataclass(first) and not isinstance(first, Mapping)
     pick: Callable[[Any, Any], Any] = getattr if is_named else lambda node, key: node[key]
     new = with_children(first, lambda key, _: concatenate([pick(node, key) for node in data], dim))
+    if new is None and len(data) == 1:
+        return first
     if new is None:
         raise TypeError(f"only tensors can be joined, but this tree has a {type(first).__name__} among its leaves")
     return new
@@ -203,7 +220,7 @@ def initialize_tensors(data_structure: Any) -> Any:
     return recursively_apply(
         lambda found: torch.empty(found.shape, dtype=found.dtype),
         data_structure,
-        test_type=lambda value: isinstance(value, TensorInformation),
+        test_type=is_tensor_information,
     )
 
 

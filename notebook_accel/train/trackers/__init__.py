@@ -6,7 +6,19 @@ service opens a run with `init(project=...)`), one row in `TRACKERS` in `active_
 package only when the tracker starts.
 """
 
-from notebook_accel.train.trackers.active_trackers import TrackerGroup
+from notebook_accel.train.trackers.active_trackers import (
+    TrackerGroup,
+    filter_trackers,
+    get_available_trackers,
+    register_tracker_class,
+)
 from notebook_accel.train.trackers.base import GeneralTracker, on_main_process
 
-__all__ = ["GeneralTracker", "TrackerGroup", "on_main_process"]
+__all__ = [
+    "GeneralTracker",
+    "TrackerGroup",
+    "filter_trackers",
+    "get_available_trackers",
+    "on_main_process",
+    "register_tracker_class",
+]

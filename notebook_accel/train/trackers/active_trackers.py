@@ -40,8 +40,40 @@ TRACKERS = {
     LoggerType.MLFLOW: TrackerRow("mlflow", "MLflowTracker", "mlflow"),
 }
 _log = logging.getLogger(__name__)
+_registered: dict[str, type[GeneralTracker]] = {}
+"""The user's own classes that can be chosen by name."""
 Named = str | LoggerType | GeneralTracker | type[GeneralTracker]
 """The type of `log_with`. A class is accepted only to raise an error that says to pass an instance."""
+
+
+def register_tracker_class(tracker_class: type[GeneralTracker]) -> None:
+    """Makes a tracker of the user's own available by its name: `Accelerator(log_with="my_tracker")`.
+
+    Args:
+        tracker_class: Its class, with `name` and `requires_logging_directory`. It is called with the name of the
+            project, with `logging_dir` if it requires one, and with its `init_kwargs`.
+
+    Raises:
+        ConfigurationError: It is not such a class.
+    """
+    if not (isinstance(tracker_class, type) and issubclass(tracker_class, GeneralTracker)):
+        raise ConfigurationError(f"{tracker_class!r:.80} is not a subclass of GeneralTracker")
+    missing = [name for name in ("name", "requires_logging_directory") if not hasattr(tracker_class, name)]
+    if missing or not tracker_class.name:
+        raise ConfigurationError(
+            f"{tracker_class.__name__} must define {' and '.join(missing) or 'a name that is not empty'} in the class"
+        )
+    if (
+        tracker_class.name in (*_registered, *map(str, TRACKERS))
+        and _registered.get(tracker_class.name) != tracker_class
+    ):
+        _log.warning("%s replaces the tracker %r.", tracker_class.__name__, tracker_class.name)
+    _registered[tracker_class.name] = tracker_class
+
+
+def get_available_trackers() -> list[LoggerType | str]:
+    """The trackers that can be chosen by name here: their packages are installed, or they were registered."""
+    return [*(kind for kind, row in TRACKERS.items() if _installed(row)), *_registered]
 
 
 class TrackerGroup:
@@ -61,7 +93,7 @@ class TrackerGroup:
         logging_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self._logging_dir = logging_dir
-        self._chosen = _choose(log_with, logging_dir)
+        self._chosen = filter_trackers(log_with, logging_dir)
         self._is_main = is_main_process()
         self.trackers: list[GeneralTracker] = []
         """The trackers that have been started."""
@@ -69,7 +101,7 @@ class TrackerGroup:
         """Whether the user has been warned that no run is open."""
 
     @property
-    def log_with(self) -> list[LoggerType | GeneralTracker]:
+    def log_with(self) -> list[str | GeneralTracker]:
         """The trackers that the user chose."""
         return list(self._chosen)
 
@@ -113,12 +145,14 @@ class TrackerGroup:
             tracker.log(values, step=step, **(log_kwargs or {}).get(tracker.name, {}))
 
     def get(self, name: str, unwrap: bool = False) -> Any:
-        """Returns a started tracker, or its service's object; on other ranks, an object whose methods do nothing.
+        """Returns a started tracker, or its service's object.
+
+        On other ranks, and if no tracker was chosen, returns an object whose methods do nothing.
 
         Raises:
             ConfigurationError: There is no tracker of that name, or it is not started.
         """
-        if not self._is_main:
+        if not self._is_main or not self._chosen:
             return _NullTracker()
         for tracker in self.trackers:
             if tracker.name == name:
@@ -135,11 +169,11 @@ class TrackerGroup:
         for tracker in started:
             tracker.finish()
 
-    def _make(self, chosen: LoggerType | GeneralTracker, project: str, given: Mapping[str, Any]) -> GeneralTracker:
+    def _make(self, chosen: str | GeneralTracker, project: str, given: Mapping[str, Any]) -> GeneralTracker:
         if isinstance(chosen, GeneralTracker):
             return chosen
-        kwargs = dict(given.get(chosen.value, {}))
-        make = TRACKERS[chosen].load()
+        kwargs = dict(given.get(str(chosen), {}))
+        make = _class(chosen)
         if make.requires_logging_directory:
             kwargs = {"logging_dir": self._logging_dir, **kwargs}
         tracker = make(project, **kwargs)
@@ -149,7 +183,7 @@ class TrackerGroup:
     def _names(self) -> list[str]:
         # On other ranks a user's tracker may have no name: its __init__ did not run there.
         return [
-            str(getattr(each, "name", "?")) if isinstance(each, GeneralTracker) else each.value for each in self._chosen
+            str(getattr(each, "name", "?")) if isinstance(each, GeneralTracker) else str(each) for each in self._chosen
         ]
 
     def _refuse_unknown(self, argument: str, given: Mapping[str, Any]) -> None:
@@ -162,8 +196,11 @@ class TrackerGroup:
             )
 
 
-class _NullTracker:
-    """Stands in for a tracker, and for any of its attributes, on ranks other than 0."""
+class _NullTracker(GeneralTracker):
+    """Stands in for a tracker, and for any of its attributes, where there is none."""
+
+    def __init__(self) -> None:
+        super().__init__(_blank=True)
 
     def __getattr__(self, name: str) -> _NullTracker:
         if name.startswith("__"):
@@ -174,13 +211,22 @@ class _NullTracker:
         return self
 
 
-def _choose(
-    log_with: Named | Iterable[Named] | None, logging_dir: str | os.PathLike[str] | None
-) -> list[LoggerType | GeneralTracker]:
+def filter_trackers(
+    log_with: Named | Iterable[Named] | None, logging_dir: str | os.PathLike[str] | None = None
+) -> list[str | GeneralTracker]:
+    """The trackers of `Accelerator(log_with=...)`, checked, with all that are installed in place of `"all"`.
+
+    Args:
+        log_with: Names, and trackers of the user's own.
+        logging_dir: The folder for trackers that write files.
+
+    Raises:
+        ConfigurationError: A name is unknown, its package is missing, or it needs a folder and none was given.
+    """
     if log_with is None:
         return []
     named = [log_with] if isinstance(log_with, (str, GeneralTracker, type)) else list(log_with)
-    chosen: list[LoggerType | GeneralTracker] = []
+    chosen: list[str | GeneralTracker] = []
     for each in named:
         if isinstance(each, GeneralTracker):
             if is_main_process():
@@ -193,16 +239,24 @@ def _choose(
         else:
             chosen.append(_tracker_type(each))
     for kind in chosen:
-        folder_needed = isinstance(kind, GeneralTracker) or TRACKERS[kind].load().requires_logging_directory
-        if folder_needed and logging_dir is None and getattr(kind, "requires_logging_directory", True):
+        tracker = kind if isinstance(kind, GeneralTracker) else _class(kind)
+        if logging_dir is None and getattr(tracker, "requires_logging_directory", True):
+            name = getattr(tracker, "name", kind)
             raise ConfigurationError(
-                f"log_with={getattr(kind, 'value', None) or getattr(kind, 'name', kind)!r} writes files, but has "
+                f"log_with={name!r} writes files, but has "
                 "no folder: pass Accelerator(project_dir=...), or a ProjectConfiguration with a logging_dir"
             )
     return chosen
 
 
-def _tracker_type(name: object) -> LoggerType:
+def _class(kind: str) -> Any:
+    """The class of a tracker that was chosen by name."""
+    return _registered[str(kind)] if str(kind) in _registered else TRACKERS[LoggerType(kind)].load()
+
+
+def _tracker_type(name: object) -> str:
+    if str(name) in _registered:
+        return str(name)
     try:
         kind = LoggerType(str(name))
     except ValueError:

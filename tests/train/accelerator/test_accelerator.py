@@ -220,7 +220,7 @@ def test_objects_come_back_in_their_order_whatever_it_is() -> None:
     other = object()
     found = Accelerator().prepare(scheduler, other, loader, optimizer, model)
     assert [type(each).__name__ for each in found] == [
-        "AcceleratedScheduler", "object", "PreparedLoader", "AcceleratedOptimizer", "Linear",
+        "AcceleratedScheduler", "object", "DataLoaderShard", "AcceleratedOptimizer", "Linear",
     ]  # fmt: skip
     assert found[1] is other
     assert found[4] is model

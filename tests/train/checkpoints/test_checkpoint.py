@@ -305,7 +305,6 @@ def test_what_cannot_work_is_refused(name: str, tmp_path: Path) -> None:
 PROJECTS = {
     "no folder to count in": ({"automatic_checkpoint_naming": True}, "needs a folder to count in"),
     "a limit of nothing": ({"automatic_checkpoint_naming": True, "total_limit": 0}, "keeps no checkpoint"),
-    "a limit without counting": ({"total_limit": 3}, "has no effect without automatic_checkpoint_naming=True"),
 }
 
 
@@ -314,6 +313,32 @@ def test_a_project_that_cannot_work_is_refused(name: str) -> None:
     options, message = PROJECTS[name]
     with pytest.raises(ConfigurationError, match=message):
         Accelerator(cpu=True, project_config=ProjectConfiguration(**options)).save_state()
+
+
+def test_a_limit_without_counting_is_said_to_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+    Accelerator(cpu=True, project_config=ProjectConfiguration(total_limit=3))
+    assert "total_limit=3 has no effect without automatic_checkpoint_naming=True" in caplog.text
+
+
+def test_what_a_save_hook_writes_is_in_the_checkpoint_under_the_name_that_users_know(tmp_path: Path) -> None:
+    setup = numbered(tmp_path)
+    seen = []
+
+    def hook(models: Any, weights: Any, folder: str) -> None:
+        seen.append(Path(folder).name)
+        Path(folder, "unet").mkdir(parents=True)
+        Path(folder, "unet", "extra.txt").write_text("inside")
+        Path(folder, "..", "notes.txt").resolve().write_text(f"beside {len(seen)}")
+        Path(folder, "..", "plots").mkdir(exist_ok=True)
+        Path(folder, "..", "plots", f"{len(seen)}.txt").write_text("plot")
+
+    setup.accelerator.register_save_state_pre_hook(hook)
+    saved = [Path(setup.accelerator.save_state()) for _ in range(2)]
+    assert seen == [path.name for path in saved] == ["checkpoint_0", "checkpoint_1"]
+    assert [(path / "unet" / "extra.txt").read_text() for path in saved] == ["inside"] * 2
+    assert everything(tmp_path / "checkpoints") == {"checkpoint_0", "checkpoint_1", "notes.txt", "plots"}
+    assert (tmp_path / "checkpoints" / "notes.txt").read_text() == "beside 2"
+    assert everything(tmp_path / "checkpoints" / "plots") == {"1.txt", "2.txt"}
 
 
 def test_a_folder_with_automatic_naming_is_refused(tmp_path: Path) -> None:

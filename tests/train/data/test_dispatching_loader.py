@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from notebook_accel import RankError
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.data import DispatchingLoader, prepare_data_loader
+from notebook_accel.train.data import DataLoaderDispatcher, prepare_data_loader
 from tests.train.conftest import Cases, Ranks
 from tests.train.data.loaders import Encoding, Pair, Sample, Stream, numbers
 
@@ -124,7 +124,7 @@ def only_rank_0_reads() -> tuple[type, int]:
 
 
 def test_only_rank_0_reads(on_two: Cases) -> None:
-    assert on_two[only_rank_0_reads] == [(DispatchingLoader, 8), (DispatchingLoader, 0)]
+    assert on_two[only_rank_0_reads] == [(DataLoaderDispatcher, 8), (DataLoaderDispatcher, 0)]
 
 
 def left_early() -> list[int]:

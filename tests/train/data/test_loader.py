@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.data import PreparedLoader, prepare_data_loader, skip_first_batches
+from notebook_accel.train.data import DataLoaderShard, prepare_data_loader, skip_first_batches
 from notebook_accel.train.data.samplers import SeedableRandomSampler
 from notebook_accel.train.ranks.gradient_state import GradientState
 from tests.train.data.loaders import Encoding, Pair, ReadyBatches, Sample, SizedStream, Stream, numbers, pairs, read
@@ -287,7 +287,7 @@ def test_a_skipping_loader_goes_on_with_the_epochs_of_the_whole_one() -> None:
 
 
 def test_a_loader_of_anything_is_a_prepared_loader() -> None:
-    assert type(prepare_data_loader(DataLoader(TensorDataset(torch.ones(3))))) is PreparedLoader
+    assert type(prepare_data_loader(DataLoader(TensorDataset(torch.ones(3))))) is DataLoaderShard
 
 
 def test_a_seedable_order_is_another_in_each_epoch_and_follows_from_its_number() -> None:

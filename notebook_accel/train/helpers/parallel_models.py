@@ -1,0 +1,85 @@
+"""Looks through the wrappers of a model: DDP, FSDP 1, `DataParallel`, `torch.compile`, PEFT."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from notebook_accel.train.models import compiling, parallel_wrappers, precision
+
+
+def extract_model_from_parallel(
+    model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True, recursive: bool = False
+) -> nn.Module:
+    """Returns the user's own model, as `Accelerator.unwrap_model` does, without an `Accelerator`.
+
+    Args:
+        model: A model in any of torch's parallel wrappers, or in none.
+        keep_fp32_wrapper: Whether its forward keeps running in mixed precision, with outputs in float32.
+        keep_torch_compile: Whether a compiled model stays compiled.
+        recursive: Whether the modules in it are also taken out of such wrappers, in place.
+    """
+    own = parallel_wrappers.unwrap(compiling.inner(model))
+    if recursive:
+        for name, child in own.named_children():
+            setattr(own, name, extract_model_from_parallel(child, keep_fp32_wrapper, keep_torch_compile, True))
+    if not keep_fp32_wrapper:
+        precision.remove(own)
+    return compiling.like(own, model) if keep_torch_compile else own
+
+
+def is_compiled_module(module: nn.Module) -> bool:
+    """Whether `torch.compile` has wrapped a module."""
+    return compiling.is_compiled(module)
+
+
+def has_compiled_regions(module: nn.Module) -> bool:
+    """Whether `torch.compile` has wrapped a module or one in it."""
+    return any(compiling.is_compiled(each) for each in module.modules())
+
+
+def is_peft_model(model: nn.Module) -> bool:
+    """Whether a model, perhaps wrapped, is one of PEFT's."""
+    peft = sys.modules.get("peft")  # whoever has such a model has imported it
+    return peft is not None and isinstance(extract_model_from_parallel(model, keep_torch_compile=False), peft.PeftModel)
+
+
+def model_has_dtensor(model: nn.Module) -> bool:
+    """Whether parameters of a model are sharded."""
+    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+
+
+def get_module_children_bottom_up(model: nn.Module, return_fqns: bool = False) -> list[Any]:
+    """A model's modules, each after all modules in it; the model itself is last.
+
+    Args:
+        model: The model.
+        return_fqns: Whether to return each with its name, as a tuple.
+    """
+    found: list[tuple[str, nn.Module]] = []
+
+    def visit(name: str, module: nn.Module) -> None:
+        for own, child in module.named_children():
+            visit(f"{name}.{own}".lstrip("."), child)
+        found.append((name, module))
+
+    visit("", model)
+    return found if return_fqns else [module for _, module in found]
+
+
+def convert_outputs_to_fp32(model_forward: Any) -> Any:
+    """Makes a function, such as a model's forward method, return float32 tensors in place of fp16 and bf16 ones."""
+    return Fp32Outputs(model_forward)
+
+
+class Fp32Outputs:
+    """A function whose results are converted. It can be pickled, and `inspect.signature` sees through it."""
+
+    def __init__(self, function: Any) -> None:
+        self.__wrapped__ = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return precision.convert_to_fp32(self.__wrapped__(*args, **kwargs))

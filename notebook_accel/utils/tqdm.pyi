@@ -1,0 +1,9 @@
+# Written by scripts/generate from notebook_accel/exports.py.
+
+from notebook_accel.train.helpers.rank_tqdm import (
+    tqdm,
+)
+
+__all__ = [
+    "tqdm",
+]

@@ -1,0 +1,106 @@
+"""Runs Accelerate's own installed test scripts with this package under Accelerate's name."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import notebook_accel
+from notebook_accel import gather
+
+INSTALLED = Path(importlib.util.find_spec("accelerate").origin).parent  # type: ignore[arg-type, union-attr]
+
+
+@contextlib.contextmanager
+def names() -> Iterator[None]:
+    """Within the block, `import accelerate` and its modules give those of this package."""
+    theirs = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "accelerate"}
+    ours = "notebook_accel"
+    sys.modules["accelerate"] = notebook_accel
+    for name in [*sys.modules]:
+        if name.startswith(f"{ours}.") and isinstance(sys.modules[name], type(notebook_accel.utils)):
+            sys.modules["accelerate" + name.removeprefix(ours)] = sys.modules[name]
+    for name in ("test_utils", "test_utils.testing"):
+        sys.modules[f"accelerate.{name}"] = helpers()
+    try:
+        yield
+    finally:
+        for name in [*sys.modules]:
+            if name.partition(".")[0] == "accelerate":
+                del sys.modules[name]
+        sys.modules.update(theirs)
+
+
+def helpers() -> ModuleType:
+    """What the scripts use of `accelerate.test_utils`: its data set and model, and small functions."""
+    module = ModuleType("accelerate.test_utils")
+    training = load(INSTALLED / "test_utils" / "training.py")
+    module.RegressionDataset = training.RegressionDataset  # type: ignore[attr-defined]
+    module.RegressionModel = training.RegressionModel  # type: ignore[attr-defined]
+    module.are_the_same_tensors = are_the_same_tensors  # type: ignore[attr-defined]
+    module.assert_exception = assert_exception  # type: ignore[attr-defined]
+    module.require_bnb = lambda function: function  # type: ignore[attr-defined]
+    return module
+
+
+def load(path: Path) -> Any:
+    """A module of its own from a file."""
+    spec = importlib.util.spec_from_file_location(f"mapped_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def script(name: str) -> Any:
+    """One of Accelerate's test scripts, with this package's names."""
+    with names():
+        return load(INSTALLED / "test_utils" / "scripts" / f"{name}.py")
+
+
+def are_the_same_tensors(tensor: torch.Tensor) -> bool:
+    """Whether all ranks hold the same."""
+    every = gather(tensor.clone()[None])
+    return all(torch.equal(each, tensor.cpu()) for each in every.cpu())
+
+
+def assert_exception(kind: type[Exception], text: str | None = None) -> Any:
+    """A block that has to raise."""
+    return pytest.raises(kind, match=None if text is None else re.escape(text))
+
+
+class Rows:
+    """A data set with the methods of the `datasets` library that are used to divide it."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self._rows = rows
+
+    @classmethod
+    def from_list(cls, rows: list[dict[str, Any]]) -> Rows:
+        return cls(rows)
+
+    def select(self, indices: Any) -> Rows:
+        return Rows([self._rows[index] for index in indices])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return [row[key] for row in self._rows]
+        if isinstance(key, slice):  # columns, as the library has it
+            return {name: [row[name] for row in self._rows[key]] for name in self._rows[0]}
+        return self._rows[key]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._rows)

@@ -1,0 +1,122 @@
+"""What public code imports of Accelerate is here, or refused with advice; nothing is missing without a word."""
+
+from __future__ import annotations
+
+import importlib
+import runpy
+from pathlib import Path
+
+import accelerate
+import pytest
+
+import notebook_accel
+from notebook_accel import UnsupportedNameError, exports, refused_names
+from notebook_accel.accelerate_names import AccelerateModule
+
+ROOT = Path(__file__).parents[3]
+GENERATE = runpy.run_path(str(ROOT / "scripts" / "generate.py"))
+RECORD = GENERATE["recorded_imports"]()
+"""By section, pairs of a number of files and what each imports: pairs of a module and a name."""
+NAMES = sorted({pair for section in RECORD.values() for _, pairs in section for pair in pairs})
+MOST_MISSING, LEAST_WORKING = 0.05, 0.9
+
+
+def outcome(module: str, name: str) -> str:
+    """What an import of a name does here."""
+    try:
+        found = importlib.import_module(f"notebook_accel.{module}".rstrip("."))
+        value = getattr(found, name)
+    except UnsupportedNameError:
+        return "refused"
+    except (AttributeError, ModuleNotFoundError):
+        return "missing"
+    return "refused" if isinstance(value, AccelerateModule) and not value.__all__ else "works"
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES, ids=lambda text: text or "accelerate")
+def test_a_recorded_name_does_what_the_table_says(module: str, name: str) -> None:
+    assert outcome(module, name) == GENERATE["outcome"](module, name)
+
+
+def test_nearly_all_files_work_and_nearly_all_others_are_told_why() -> None:
+    for section, least_working in (("sample", LEAST_WORKING), ("by module", 0.5)):
+        total, working, answered = GENERATE["share"](RECORD[section])
+        assert total > 100
+        assert working / total >= least_working, section
+        assert answered / total >= 1 - MOST_MISSING, section
+
+
+def public(module: object) -> set[str]:
+    """What `from module import *` would give, without what the module itself imports as a whole."""
+    return {name for name, value in vars(module).items() if name[0] != "_" and not isinstance(value, type(exports))}
+
+
+@pytest.mark.parametrize("module", ["", "utils"])
+def test_every_public_name_of_accelerates_is_here_or_refused(module: str) -> None:
+    theirs = public(importlib.import_module(f"accelerate.{module}".rstrip("."))) - {"is_rich_available"}
+    assert {name for name in theirs if outcome(module, name) == "missing"} == set()
+
+
+def test_no_name_is_both_here_and_refused() -> None:
+    assert {name for row in exports.TABLE for name in row.names} & refused_names.names() == set()
+
+
+ACCELERATE = Path(accelerate.__file__).parent
+ONLY_WITH_OTHERS = {
+    *("DeepSpeedEngineWrapper", "DeepSpeedOptimizerWrapper", "DeepSpeedSchedulerWrapper", "DummyOptim"),
+    *("DummyScheduler", "MegatronEngine", "MegatronLMOptimizerWrapper", "MegatronLMSchedulerWrapper", "rich"),
+    *("gather_across_data_parallel_groups", "megatron_lm_initialize", "megatron_lm_prepare_data_loader"),
+    *("megatron_lm_prepare_model_optimizer_scheduler", "megatron_lm_prepare_optimizer"),
+    "megatron_lm_prepare_scheduler",
+}
+"""Names that Accelerate has only where DeepSpeed, Megatron-LM or Rich can be used."""
+
+
+def test_every_refused_name_is_one_of_accelerates() -> None:
+    files = [path.relative_to(ACCELERATE).with_suffix("") for path in ACCELERATE.rglob("*.py")]
+    names = [".".join(("accelerate", *file.parts)).removesuffix(".__init__") for file in files]
+    left_out = ("accelerate.test_utils.scripts", "accelerate.memory_utils", "accelerate.utils.rich")
+    modules = [importlib.import_module(name) for name in names if not name.startswith(left_out)]
+    theirs = {name for module in modules for name in vars(module)}
+    assert refused_names.names() - theirs - ONLY_WITH_OTHERS == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("from notebook_accel import DeepSpeedPlugin", "fsdp_plugin=FullyShardedDataParallelPlugin"),
+        ("from notebook_accel.utils import DummyOptim", "FSDP2 also shards"),
+        ("from notebook_accel.utils.deepspeed import DummyScheduler", "FSDP2 also shards"),
+        ("from notebook_accel import load_checkpoint_and_dispatch", "device_map='auto'"),
+        ("from notebook_accel.big_modeling import dispatch_model", "shard the model"),
+        ("from notebook_accel.hooks import AlignDevicesHook", "register_forward_pre_hook"),
+        ("from notebook_accel.inference import prepare_pippy", "torch.distributed.pipelining"),
+        ("from notebook_accel.utils import MegatronLMPlugin", "TorchTensorParallelPlugin"),
+        ("from notebook_accel.utils import BnbQuantizationConfig", "BitsAndBytesConfig"),
+        ("from notebook_accel.commands.launch import launch_command", "`notebook-accel launch`"),
+        ("import notebook_accel as accelerate; accelerate.utils.FP8RecipeKwargs", "AORecipeKwargs"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name_with_advice(line: str, advice: str) -> None:
+    with pytest.raises(ImportError) as caught:
+        exec(line)
+    assert isinstance(caught.value, UnsupportedNameError)
+    assert advice in str(caught.value)
+    assert str(caught.value).startswith(f"notebook_accel has no {caught.value.name}, which belongs to ")
+
+
+def test_the_package_has_accelerates_modules_as_attributes() -> None:
+    import notebook_accel.utils.operations as operations
+
+    assert notebook_accel.utils.operations is operations
+    assert callable(notebook_accel.utils.set_seed)
+    assert notebook_accel.state.PartialState is notebook_accel.PartialState
+    assert importlib.util.find_spec("notebook_accel.utils.operations") is operations.__spec__
+    assert callable(notebook_accel.utils.tqdm)
+    with pytest.raises(ModuleNotFoundError, match=r"notebook_accel\.utils\.nothing"):
+        importlib.import_module("notebook_accel.utils.nothing")
+
+
+def test_the_documents_say_what_the_tables_say() -> None:
+    for path, text in GENERATE["documents"]().items():
+        assert path.read_text(encoding="utf-8") == text, "run scripts/generate"
