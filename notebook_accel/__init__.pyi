@@ -1,5 +1,17 @@
 # Written by scripts/generate from notebook_accel/exports.py.
 
+from . import accelerator as accelerator
+from . import big_modeling as big_modeling
+from . import checkpointing as checkpointing
+from . import data_loader as data_loader
+from . import launchers as launchers
+from . import local_sgd as local_sgd
+from . import logging as logging
+from . import optimizer as optimizer
+from . import scheduler as scheduler
+from . import state as state
+from . import tracking as tracking
+from . import utils as utils
 from notebook_accel.errors import (
     CheckpointError,
     ConfigurationError,

@@ -20,8 +20,8 @@ from notebook_accel.launch.job.job_state import Status  # noqa: E402
 HEAD = "# Written by scripts/generate from notebook_accel/exports.py.\n"
 
 
-def stub(modules: Mapping[str, str], first: str = "") -> str:
-    """Return the text of a stub that imports each name from its module."""
+def stub(modules: Mapping[str, str], first: str = "", submodules: Iterable[str] = ()) -> str:
+    """Return the text of a stub that imports each name from its module, and its submodules."""
     names_by_module = defaultdict(list)
     for name, module in sorted(modules.items()):
         names_by_module[module].append(name)
@@ -30,7 +30,8 @@ def stub(modules: Mapping[str, str], first: str = "") -> str:
         for module, names in sorted(names_by_module.items())
     ]
     listed = "".join(f'    "{name}",\n' for name in sorted(modules))
-    return f"{HEAD}\n{''.join(lines)}\n{first}__all__ = [\n{listed}]\n"
+    within = "".join(f"from . import {name} as {name}\n" for name in sorted({*submodules} - {*modules}))
+    return f"{HEAD}\n{within}{''.join(lines)}\n{first}__all__ = [\n{listed}]\n"
 
 
 PACKAGE = """from IPython.core.interactiveshell import InteractiveShell
@@ -47,11 +48,15 @@ def stubs() -> dict[Path, str]:
     """Return the path and the text of each stub."""
     accelerate_modules = exports.accelerate_modules()
     package = ROOT / "notebook_accel"
-    found = {package / "__init__.pyi": stub(exports.exported(), PACKAGE)}
+    submodules = defaultdict(list)
+    for module in accelerate_modules:
+        folder, _, name = module.rpartition(".")
+        submodules[folder].append(name)
+    found = {package / "__init__.pyi": stub(exports.exported(), PACKAGE, submodules[""])}
     for module, modules in accelerate_modules.items():
-        is_folder = any(other.startswith(f"{module}.") for other in accelerate_modules)
         path = package.joinpath(*module.split("."))
-        found[path / "__init__.pyi" if is_folder else path.with_suffix(".pyi")] = stub(modules)
+        inner = submodules.get(module)
+        found[path / "__init__.pyi" if inner else path.with_suffix(".pyi")] = stub(modules, submodules=inner or ())
     return found
 
 

@@ -39,6 +39,7 @@ PRIVATE = re.compile(r"(?:^|\w\.)(_[A-Za-z]\w*)")
 NOT_OURS = {
     **dict.fromkeys(("_models", "_optimizers", "_schedulers", "_dataloaders"), "Accelerate's users read them"),
     **dict.fromkeys(("_reset_state", "_add_dataloader", "_remove_dataloader"), "Accelerate's users call them"),
+    "_is_accelerate_prepared": "Accelerate's users read it",
     "_repr_html_": "IPython calls it",
     "_private": "a package of Ray's",
 }

@@ -6,6 +6,8 @@ import torch
 from typing_extensions import assert_type
 
 import notebook_accel
+import notebook_accel as accelerate
+import notebook_accel.utils.operations as operations
 from notebook_accel import Accelerator, Job, notebook_launcher
 from notebook_accel.logging import get_logger
 from notebook_accel.state import PartialState
@@ -19,6 +21,15 @@ def train(accelerator: Accelerator, state: PartialState) -> torch.device:
     assert_type(accelerator.distributed_type, DistributedType)
     assert_type(accelerator.num_processes, int)
     return state.device
+
+
+def attributes() -> None:
+    accelerate.utils.set_seed(0)
+    assert_type(accelerate.utils.operations.find_device([]), torch.device | None)
+    assert_type(accelerate.utils.is_torch_version(">=", "2.6"), bool)
+    assert_type(accelerate.state.is_initialized(), bool)
+    assert_type(operations.find_batch_size([]), int)
+    accelerate.hooks  # type: ignore[attr-defined]  # noqa: B018  # all its names are refused
 
 
 def launch(shell: notebook_accel.Accelerator) -> None:

@@ -1,5 +1,16 @@
 # Written by scripts/generate from notebook_accel/exports.py.
 
+from . import constants as constants
+from . import dataclasses as dataclasses
+from . import environment as environment
+from . import fsdp_utils as fsdp_utils
+from . import imports as imports
+from . import memory as memory
+from . import modeling as modeling
+from . import operations as operations
+from . import other as other
+from . import random as random
+from . import versions as versions
 from notebook_accel.errors import (
     DistributedOperationException,
 )

@@ -19,7 +19,14 @@ import torch
 
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.trackers import GeneralTracker, TrackerGroup, on_main_process
+from notebook_accel.train.trackers import (
+    GeneralTracker,
+    TrackerGroup,
+    filter_trackers,
+    get_available_trackers,
+    on_main_process,
+    register_tracker_class,
+)
 
 Calls = list[tuple[Any, ...]]
 
@@ -314,8 +321,8 @@ REFUSED = {
         "call init_trackers first",
     ),
     "a tracker that is not there": (
-        lambda f: TrackerGroup().get("wandb"),
-        "there is no tracker 'wandb'; log_with chose none",
+        lambda f: TrackerGroup("tensorboard", f).get("wandb"),
+        "there is no tracker 'wandb'; log_with chose tensorboard",
     ),
 }
 
@@ -333,3 +340,51 @@ def test_a_tracker_that_lacks_a_part_is_refused() -> None:
         NotImplementedError, match="Nameless is not a complete tracker: it does not define name, tracker"
     ):
         Nameless()
+
+
+def test_without_trackers_there_is_one_that_does_nothing() -> None:
+    tracker = TrackerGroup().get("wandb")
+    assert isinstance(tracker, GeneralTracker)
+    tracker.log({"loss": 1.0}, step=1)
+    tracker.tracker.summary.update()
+
+
+class Registered(GeneralTracker):
+    name = "registered"
+    requires_logging_directory = True
+
+    def __init__(self, project: str, folder: Path, **kwargs: Any) -> None:
+        self.tracker = (project, folder, kwargs)
+        super().__init__()
+
+
+def test_a_class_of_the_users_own_is_chosen_by_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    register_tracker_class(Registered)
+    register_tracker_class(Registered)
+    assert not caplog.records
+    assert "registered" in get_available_trackers()
+    assert filter_trackers(["registered"], tmp_path) == ["registered"]
+    group = TrackerGroup("registered", tmp_path)
+    group.start("project", init_kwargs={"registered": {"colour": "red"}})
+    assert group.get("registered", unwrap=True) == ("project", tmp_path, {"colour": "red"})
+    with pytest.raises(ConfigurationError, match="log_with='registered' writes files, but has no folder"):
+        filter_trackers(["registered"])
+
+
+def test_a_class_that_replaces_another_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    register_tracker_class(Registered)
+    register_tracker_class(type("Other", (Registered,), {}))
+    assert caplog.messages == ["Other replaces the tracker 'registered'."]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (int, "is not a subclass of GeneralTracker"),
+        (type("Nameless", (GeneralTracker,), {"requires_logging_directory": False}), "must define name in the class"),
+        (type("Empty", (Registered,), {"name": ""}), "a name that is not empty"),
+    ],
+)
+def test_what_cannot_be_registered_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        register_tracker_class(given)

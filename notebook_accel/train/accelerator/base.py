@@ -168,6 +168,15 @@ class AcceleratorBase(RankAware):
         return self.state.is_fsdp2
 
     @property
+    def deepspeed_plugin(self) -> None:
+        """Always `None`, as the next one; libraries that support either read them."""
+        return
+
+    @property
+    def parallelism_config(self) -> None:
+        return
+
+    @property
     def torch_device_mesh(self) -> DeviceMesh | None:
         """The mesh of the ranks, if the strategy has one with several dimensions."""
         return self.strategy.mesh

@@ -124,9 +124,9 @@ def is_bf16_available(ignore_tpu: bool = False) -> bool:
     if is_torch_xla_available(check_is_tpu=True):
         return not ignore_tpu
     if is_cuda_available():
-        return torch.cuda.is_bf16_supported()
+        return bool(torch.cuda.is_bf16_supported())
     if is_mps_available():
-        return torch.backends.mps.is_macos_or_newer(14, 0)
+        return bool(torch.backends.mps.is_macos_or_newer(14, 0))
     return True
 
 

@@ -155,7 +155,8 @@ def copy_tensor_to_devices(tensor: torch.Tensor | None = None) -> torch.Tensor:
         )
     shape, dtype = found[owners[0]]
     own = torch.empty(shape, dtype=dtype, device=state.device) if tensor is None else tensor.to(state.device)
-    return state.exchange.broadcast(own, owners[0]).to(state.device) if state.use_distributed else own
+    sent: torch.Tensor = broadcast(own, owners[0])
+    return sent
 
 
 def pad_across_processes(tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:

@@ -174,9 +174,8 @@ class TrackerGroup:
             return chosen
         kwargs = dict(given.get(str(chosen), {}))
         make = _class(chosen)
-        if make.requires_logging_directory:
-            kwargs = {"logging_dir": self._logging_dir, **kwargs}
-        tracker = make(project, **kwargs)
+        folder = [kwargs.pop("logging_dir", self._logging_dir)] if make.requires_logging_directory else []
+        tracker = make(project, *folder, **kwargs)
         assert isinstance(tracker, GeneralTracker)
         return tracker
 

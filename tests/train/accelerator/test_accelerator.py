@@ -4,6 +4,7 @@ import inspect
 import os
 import pickle
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import accelerate
@@ -114,6 +115,15 @@ ATTRIBUTES = [
     "device_placement",
     "step_scheduler_with_optimizer",
     "rng_types",
+    "ddp_handler",
+    "scaler_handler",
+    "init_handler",
+    "autocast_handler",
+    "profile_handler",
+    "ao_recipe_handler",
+    "deepspeed_plugin",
+    "parallelism_config",
+    "torch_device_mesh",
 ]
 HELPERS = [
     "set_seed",
@@ -147,7 +157,7 @@ OPTIONS = [
 MISSING = "there is no such field"
 DIFFERING: dict[str, dict[str, Any]] = {
     "InitProcessGroupKwargs": {"backend": None, "timeout": None},  # the launch's backend, and torch's time
-    "TorchDynamoPlugin": {"backend": None, "mode": None, "use_regional_compilation": MISSING},
+    "TorchDynamoPlugin": {"backend": None, "mode": None, "fullgraph": None, "use_regional_compilation": MISSING},
 }
 """Defaults of ours that are not Accelerate's."""
 
@@ -225,6 +235,18 @@ def test_objects_come_back_in_their_order_whatever_it_is() -> None:
     assert found[1] is other
     assert found[4] is model
     assert found[0].optimizers == [found[3]]
+
+
+def test_handlers_are_attributes_under_accelerates_names() -> None:
+    ddp, group = DistributedDataParallelKwargs(static_graph=True), InitProcessGroupKwargs(timeout=timedelta(seconds=9))
+    accelerator = Accelerator(kwargs_handlers=[ddp, group])
+    assert (accelerator.ddp_handler, accelerator.init_handler, accelerator.scaler_handler) == (ddp, group, None)
+    assert ddp.to_dict()["static_graph"] is True
+    assert ddp.to_dict()["comm_state_option"] is not ddp.comm_state_option
+
+
+def test_prepared_objects_say_that_they_are() -> None:
+    assert all(each._is_accelerate_prepared for each in Accelerator().prepare(*parts()))
 
 
 def test_one_object_comes_back_bare() -> None:

@@ -10,8 +10,17 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
 
+from notebook_accel.data_loader import (
+    BatchSamplerShard,
+    DataLoaderDispatcher,
+    DataLoaderShard,
+    DataLoaderStateMixin,
+    IterableDatasetShard,
+    SkipBatchSampler,
+    SkipDataLoader,
+)
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.data import DataLoaderShard, prepare_data_loader, skip_first_batches
+from notebook_accel.train.data import prepare_data_loader, skip_first_batches
 from notebook_accel.train.data.samplers import SeedableRandomSampler
 from notebook_accel.train.ranks.gradient_state import GradientState
 from tests.train.data.loaders import Encoding, Pair, ReadyBatches, Sample, SizedStream, Stream, numbers, pairs, read
@@ -288,6 +297,23 @@ def test_a_skipping_loader_goes_on_with_the_epochs_of_the_whole_one() -> None:
 
 def test_a_loader_of_anything_is_a_prepared_loader() -> None:
     assert type(prepare_data_loader(DataLoader(TensorDataset(torch.ones(3))))) is DataLoaderShard
+
+
+def test_prepared_loaders_and_samplers_are_of_the_classes_that_users_test_for() -> None:
+    plain, own = numbers(8, 2), prepare_data_loader(numbers(8, 2))
+    assert isinstance(own, DataLoaderShard)
+    assert isinstance(own, DataLoaderStateMixin)
+    assert not isinstance(own, (DataLoaderDispatcher, SkipDataLoader))
+    assert isinstance(skip_first_batches(own, 1), DataLoaderShard)
+    skipping = skip_first_batches(plain, 1).batch_sampler
+    assert isinstance(skipping, SkipBatchSampler)
+    assert (skipping.skip_batches, skipping.total_length, len(skipping)) == (1, 4, 3)
+    assert list(SkipBatchSampler([[0], [1], [2]], 2)) == [[2]]
+    sharded = prepare_data_loader(plain, num_processes=2, process_index=0).batch_sampler
+    assert isinstance(sharded, BatchSamplerShard)
+    stream = prepare_data_loader(DataLoader(Stream(8)), num_processes=2, process_index=0)
+    assert isinstance(stream.dataset, IterableDatasetShard)
+    assert isinstance(skip_first_batches(DataLoader(Stream(8)), 1), SkipDataLoader)
 
 
 def test_a_seedable_order_is_another_in_each_epoch_and_follows_from_its_number() -> None:

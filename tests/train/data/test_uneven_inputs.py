@@ -130,7 +130,7 @@ def test_loaders_that_cannot_change_are_named() -> None:
         prepare_data_loader(numbers(11)),
     ]
     with (
-        pytest.warns(UserWarning, match="only for map-style datasets"),
+        pytest.warns(UserWarning, match="only supported for map-style datasets"),
         uneven_inputs.overriding_even_batches(loaders, False),
     ):
         assert read(loaders[1]) == [[4, 5, 6, 7]]

@@ -19,7 +19,7 @@ NEVER = {
 }
 """For what an Accelerator cannot use, installed or not."""
 DIFFERENT = {"is_fp16_available", "is_fp8_available", "is_rich_available"}
-"""Accelerate's say that fp16 works on a CPU, fp8 wherever torchao is installed, and that Rich counts if it is enabled."""
+"""Accelerate's say that fp16 works on a CPU, fp8 wherever torchao is installed, and Rich counts if enabled."""
 PROBES = [
     name for row in exports.TABLE if row.module.endswith("_probes") for name in row.names if name.startswith("is_")
 ]

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import accelerate
 import pytest
 import torch
 import torch.distributed as dist
@@ -283,17 +282,3 @@ def test_a_launch_from_a_notebook_compares_calls_and_what_torch_exchanges_in_a_b
     for of_calls, of_torch in launch(errors_of_both):
         assert "in gather_or_reduce: reduce(zeros(3))" in of_calls
         assert "OpType=ALLREDUCE" in of_torch
-
-
-def accelerates_own(source: str) -> None:
-    namespace: dict[str, Any] = {"__name__": "test_ops", "assert_exception": pytest.raises}
-    exec(source, namespace)
-    namespace["main"]()
-
-
-def test_accelerates_own_test_of_operations_passes(ranks: Any) -> None:
-    source = (Path(accelerate.__file__).parent / "test_utils/scripts/test_ops.py").read_text()
-    source = source.replace("from accelerate.test_utils.testing import assert_exception", "")
-    source = source.replace("    copy_tensor_to_devices,\n", "")  # not here; its test is for GPUs
-    assert "with assert_exception(DistributedOperationException)" in source
-    ranks(accelerates_own, source.replace("from accelerate", "from notebook_accel"))

@@ -16,6 +16,7 @@ from notebook_accel import (
 )
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.ranks import object_collectives
+from notebook_accel.utils import copy_tensor_to_devices
 from tests.train.conftest import Cases, Ranks
 
 SMALL, LARGEST = object_collectives.MIN_SIZE, object_collectives.MAX_SIZE
@@ -47,6 +48,25 @@ def exchanged(size: int) -> dict[str, Any]:
         "none": reduce(own, "none"),
         "sent": (broadcast(sent, from_process=1), sent),
     }
+
+
+def copied() -> list[Any]:
+    rank = PartialState().process_index
+    own = torch.tensor([1, 2], dtype=torch.int16) if rank == 1 else None
+    errors = []
+    for given in (own if rank == 0 else None, torch.zeros(1)):
+        try:
+            copy_tensor_to_devices(given)
+        except DistributedOperationException as error:
+            errors.append(str(error))
+    found = copy_tensor_to_devices(own)
+    return [found.tolist(), str(found.dtype), [error.partition(", but ")[2] for error in errors]]
+
+
+def test_a_tensor_of_one_rank_goes_to_all(ranks: Ranks) -> None:
+    refused = ["0 ranks have passed a tensor", "2 ranks have passed a tensor"]
+    assert ranks(copied) == [[[1, 2], "torch.int16", refused]] * 2
+    assert copy_tensor_to_devices(torch.ones(1)).tolist() == [1]
 
 
 @pytest.mark.parametrize("size", [3, LARGE])

@@ -26,6 +26,7 @@ PLACE = {
         ({"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}, Environment(accumulation_steps=4)),
         ({"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR"}, Environment(compile_backend="inductor")),
         ({"ACCELERATE_DYNAMO_BACKEND": "NO"}, Environment()),
+        ({"ACCELERATE_TORCH_DEVICE": "cuda:3"}, Environment(torch_device="cuda:3")),
     ],
 )
 def test_a_rank_reads_the_environment_of_its_launch(environ: dict[str, str], found: Environment) -> None:

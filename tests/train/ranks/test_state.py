@@ -9,14 +9,17 @@ from notebook_accel import (
     Accelerator,
     AcceleratorState,
     DistributedType,
+    DynamoBackend,
     FullyShardedDataParallelPlugin,
     GradientState,
     PartialState,
     TorchDynamoPlugin,
 )
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.state import is_initialized
 from notebook_accel.train.ranks.rank_aware import share
 from tests.train.conftest import Ranks
+from tests.train.parity.mapped import Rows
 
 
 def test_a_process_that_nobody_launched_is_one_device() -> None:
@@ -126,6 +129,48 @@ def test_inputs_are_shared_out(inputs: Any, pad: bool, shares: list[Any]) -> Non
 
 def test_a_tensor_is_shared_out_and_padded() -> None:
     assert [share(torch.arange(4), rank, 3, pad=True).tolist() for rank in range(3)] == [[0, 1], [2, 2], [3, 3]]
+
+
+@pytest.mark.parametrize(
+    ("count", "shares"),
+    [(5, [[0, 1], [2, 3], [4, 4]]), (3, [[0], [1], [2]]), (1, [[0], [0], [0]]), (0, [[], [], []])],
+)
+def test_a_data_set_is_shared_out_and_padded_as_a_data_set(count: int, shares: list[Any]) -> None:
+    rows = Rows([{"k": number} for number in range(count)])
+    padded = [share(rows, rank, 3, pad=True) for rank in range(3)]
+    assert [type(each) for each in padded] == [Rows] * 3
+    assert [[row["k"] for row in each] for each in padded] == shares
+
+
+def test_a_bare_plugin_compiles_as_the_launch_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "INDUCTOR")
+    monkeypatch.setenv("ACCELERATE_DYNAMO_USE_FULLGRAPH", "true")
+    found = AcceleratorState(dynamo_plugin=TorchDynamoPlugin(mode="default"), cpu=True).dynamo_plugin
+    assert (found.backend, found.mode, found.fullgraph) == (DynamoBackend.INDUCTOR, "default", True)
+    AcceleratorState(dynamo_plugin=TorchDynamoPlugin(mode="default"))  # the same, so that both agree
+
+
+def test_without_a_launch_nothing_is_compiled() -> None:
+    assert AcceleratorState(cpu=True).dynamo_plugin.backend is DynamoBackend.NO
+    assert DynamoBackend.NO == "NO"
+    assert TorchDynamoPlugin(backend="eager").backend is DynamoBackend.EAGER
+
+
+def test_the_user_may_choose_the_device_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "meta")
+    assert PartialState().device == torch.device("meta")
+    PartialState._reset_state()
+    assert PartialState(cpu=True).device == torch.device("cpu")
+    PartialState._reset_state()
+    monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "gpu")
+    with pytest.raises(ConfigurationError, match="ACCELERATE_TORCH_DEVICE='gpu' is not a device of torch"):
+        PartialState()
+
+
+def test_a_state_knows_whether_there_is_one() -> None:
+    assert not is_initialized()
+    AcceleratorState(cpu=True)
+    assert is_initialized()
 
 
 def test_what_cannot_be_shared_out_is_refused() -> None:

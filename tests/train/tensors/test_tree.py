@@ -96,6 +96,18 @@ def test_what_is_no_tensor_is_left_alone_or_refused() -> None:
         tree.concatenate([["a"], ["b"]])
 
 
+def test_a_single_tree_is_joined_with_nothing() -> None:
+    assert tree.concatenate(["a"]) == "a"
+    assert tree.concatenate([{"a": torch.ones(2), "b": "text"}])["b"] == "text"
+
+
+def test_the_size_and_the_device_of_a_tree_without_tensors_are_unknown() -> None:
+    assert tree.find_device(["a", {"b": torch.ones(1)}]) == torch.device("cpu")
+    assert tree.find_device(["a"]) is None
+    assert tree.ignorant_find_batch_size([torch.tensor(1), torch.ones(3, 2)]) == 3
+    assert tree.ignorant_find_batch_size(["a"]) is None
+
+
 def test_only_tensors_are_distinguished_from_mixtures() -> None:
     assert tree.has_only_tensors([{"a": ONE}, (ONE,)])
     assert not tree.has_only_tensors([{"a": ONE}, "text"])
