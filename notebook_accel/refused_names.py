@@ -115,8 +115,8 @@ TABLE = (
         """BaseConfig ClusterConfig PrepareForLaunch SageMakerConfig TORCH_LAUNCH_PARAMS cache_dir default_config_file
         default_json_config_file default_yaml_config_file env_command env_command_parser env_var_path_add
         estimate_command estimate_command_parser get_config_parser launch_command launch_command_parser
-        load_config_from_file main merge_command merge_command_parser prepare_multi_gpu_env
-        prepare_sagemager_args_inputs prepare_simple_launcher_cmd_env prepare_tpu test_command test_command_parser""",
+        load_config_from_file merge_command merge_command_parser prepare_multi_gpu_env prepare_sagemager_args_inputs
+        prepare_simple_launcher_cmd_env prepare_tpu test_command test_command_parser""",
     ),
     Refusal(
         "trackers of other services",
@@ -146,20 +146,20 @@ TABLE = (
         require_non_cpu require_non_hpu require_non_torch_xla require_non_xpu require_npu require_peft require_pippy
         require_sdaa require_single_device require_single_gpu require_single_xpu require_tensorboard
         require_torch_min_version require_torchao require_torchvision require_tpu require_transformer_engine
-        require_transformer_engine_mxfp8 require_wandb require_xpu run_first skip slow torch_device""",
+        require_transformer_engine_mxfp8 require_wandb require_xpu run_first torch_device""",
     ),
     Refusal(
         "the inside of Accelerate",
         "It is a helper of Accelerate's own code. Copy what your code needs of it, or use what torch has.",
-        """AccelerateTestCase BaseEnum CUDA_DISTRIBUTED_TYPES CannotPadNestedTensorWarning ConvertOutputsToFp32
-        CPUInformation DTENSOR_PYTORCH_VERSION DataLoaderAdapter ELASTIC_LOG_LINE_PREFIX_TEMPLATE_PYTORCH_VERSION
-        EnumWithContains MITA_PROFILING_AVAILABLE_PYTORCH_VERSION SUPPORTED_PYTORCH_LAYERS_FOR_UPCASTING SharedDict
+        """BaseEnum CUDA_DISTRIBUTED_TYPES CannotPadNestedTensorWarning ConvertOutputsToFp32 CPUInformation
+        DTENSOR_PYTORCH_VERSION DataLoaderAdapter ELASTIC_LOG_LINE_PREFIX_TEMPLATE_PYTORCH_VERSION EnumWithContains
+        MITA_PROFILING_AVAILABLE_PYTORCH_VERSION SUPPORTED_PYTORCH_LAYERS_FOR_UPCASTING SharedDict
         TORCH_DISTRIBUTED_OPERATION_TYPES TORCH_DYNAMO_MODES ThreadLocalSharedDict
         XPU_PROFILING_AVAILABLE_PYTORCH_VERSION chained_operation check_cuda_p2p_ib_support check_os_kernel
         compile_regions compile_regions_fsdp2 convert_dict_to_env_variables do_nothing gather_tensor_shape
         get_cpu_distributed_information get_current_device_type get_driver_version get_free_port get_gpu_info
         get_grad_scaler get_mixed_precision_context_manager get_shape has_repeated_blocks is_repeated_blocks
-        is_torch_xpu_tensor move_to_device override_numa_affinity pad_input_tensors purge_accelerate_environment rich
+        is_torch_xpu_tensor move_to_device override_numa_affinity pad_input_tensors purge_accelerate_environment
         set_numa_affinity verify_operation""",
     ),
 )

@@ -39,7 +39,7 @@ def init_on_device(device: torch.device | str | int, include_buffers: bool | Non
     target = torch.device(device)
 
     def moved(_: nn.Module, name: str, parameter: Any) -> Any:
-        if parameter is None or parameter.device == target:
+        if parameter is None or _is_on(parameter, target):
             return parameter
         # Of the same class and with the same attributes, which quantized parameters need.
         attributes = {**parameter.__dict__}
@@ -51,3 +51,9 @@ def init_on_device(device: torch.device | str | int, include_buffers: bool | Non
     handle = registration.register_module_parameter_registration_hook(moved)
     with handle, target if include_buffers else nullcontext():
         yield
+
+
+def _is_on(parameter: torch.Tensor, target: torch.device) -> bool:
+    """Whether a parameter is on a device already, and so stays the same object, which another module may share."""
+    found = parameter.device
+    return found.type == target.type and target.index in (None, found.index)

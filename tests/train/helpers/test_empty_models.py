@@ -41,6 +41,13 @@ def test_parameters_keep_their_class_their_attributes_and_whether_they_are_train
     assert (module.weight.kind, module.weight.requires_grad) == ("special", False)  # type: ignore[attr-defined]
 
 
+def test_tied_parameters_stay_tied() -> None:
+    with init_empty_weights():
+        model = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+        model[1].weight = model[0].weight
+    assert model[0].weight is model[1].weight
+
+
 def test_an_empty_model_takes_the_weights_that_it_is_given() -> None:
     with init_empty_weights():
         model = nn.Linear(2, 1)

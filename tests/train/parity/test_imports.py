@@ -57,19 +57,21 @@ def test_every_public_name_of_accelerates_is_here_or_refused(module: str) -> Non
     assert {name for name in theirs if outcome(module, name) == "missing"} == set()
 
 
-def test_no_name_is_both_here_and_refused() -> None:
+def test_no_name_is_refused_twice_or_both_here_and_refused() -> None:
+    listed = [name for row in refused_names.TABLE for name in row.names.split()]
+    assert len(listed) == len({*listed})
     assert {name for row in exports.TABLE for name in row.names} & refused_names.names() == set()
 
 
 ACCELERATE = Path(accelerate.__file__).parent
 ONLY_WITH_OTHERS = {
     *("DeepSpeedEngineWrapper", "DeepSpeedOptimizerWrapper", "DeepSpeedSchedulerWrapper", "DummyOptim"),
-    *("DummyScheduler", "MegatronEngine", "MegatronLMOptimizerWrapper", "MegatronLMSchedulerWrapper", "rich"),
+    *("DummyScheduler", "MegatronEngine", "MegatronLMOptimizerWrapper", "MegatronLMSchedulerWrapper"),
     *("gather_across_data_parallel_groups", "megatron_lm_initialize", "megatron_lm_prepare_data_loader"),
     *("megatron_lm_prepare_model_optimizer_scheduler", "megatron_lm_prepare_optimizer"),
     "megatron_lm_prepare_scheduler",
 }
-"""Names that Accelerate has only where DeepSpeed, Megatron-LM or Rich can be used."""
+"""Names that Accelerate has only where DeepSpeed or Megatron-LM can be used."""
 
 
 def test_every_refused_name_is_one_of_accelerates() -> None:
