@@ -3,8 +3,20 @@
 from notebook_accel.train.accelerator.accelerator import (
     Accelerator,
 )
+from notebook_accel.train.checkpoints.contents import (
+    SCALER_NAME,
+)
 from notebook_accel.train.checkpoints.serialization import (
     save,
+)
+from notebook_accel.train.checkpoints.weights import (
+    MODEL_NAME,
+    SAFE_WEIGHTS_INDEX_NAME,
+    SAFE_WEIGHTS_NAME,
+    SAFE_WEIGHTS_PATTERN_NAME,
+    WEIGHTS_INDEX_NAME,
+    WEIGHTS_NAME,
+    WEIGHTS_PATTERN_NAME,
 )
 from notebook_accel.train.data import (
     DataLoaderDispatcher,
@@ -65,6 +77,9 @@ from notebook_accel.train.ranks.state import (
 from notebook_accel.train.steps.optimizer import (
     AcceleratedOptimizer,
 )
+from notebook_accel.train.steps.profiling import (
+    PROFILE_PATTERN_NAME,
+)
 from notebook_accel.train.steps.scheduler import (
     AcceleratedScheduler,
 )
@@ -96,12 +111,21 @@ __all__ = [
     "InitProcessGroupKwargs",
     "KwargsHandler",
     "LoggerType",
+    "MODEL_NAME",
+    "PROFILE_PATTERN_NAME",
     "PartialState",
     "PrecisionType",
     "ProfileKwargs",
     "ProjectConfiguration",
     "RNGType",
+    "SAFE_WEIGHTS_INDEX_NAME",
+    "SAFE_WEIGHTS_NAME",
+    "SAFE_WEIGHTS_PATTERN_NAME",
+    "SCALER_NAME",
     "TorchDynamoPlugin",
+    "WEIGHTS_INDEX_NAME",
+    "WEIGHTS_NAME",
+    "WEIGHTS_PATTERN_NAME",
     "convert_outputs_to_fp32",
     "extract_model_from_parallel",
     "filter_trackers",

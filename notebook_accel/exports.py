@@ -123,11 +123,12 @@ ALSO = {
     "accelerator": """AORecipeKwargs AcceleratedOptimizer AcceleratedScheduler AcceleratorState AutocastKwargs
         DataLoaderConfiguration DataLoaderDispatcher DistributedDataParallelKwargs DistributedType DynamoBackend
         FullyShardedDataParallelPlugin GeneralTracker GradScalerKwargs GradientAccumulationPlugin GradientState
-        InitProcessGroupKwargs KwargsHandler LoggerType PartialState PrecisionType ProfileKwargs
-        ProjectConfiguration RNGType TorchDynamoPlugin convert_outputs_to_fp32 extract_model_from_parallel
-        filter_trackers gather gather_object get_logger is_torch_version pad_across_processes
-        parse_choice_from_env prepare_data_loader recursively_apply reduce release_memory save
-        skip_first_batches wait_for_everyone""",
+        InitProcessGroupKwargs KwargsHandler LoggerType MODEL_NAME PROFILE_PATTERN_NAME PartialState
+        PrecisionType ProfileKwargs ProjectConfiguration RNGType SAFE_WEIGHTS_INDEX_NAME SAFE_WEIGHTS_NAME
+        SAFE_WEIGHTS_PATTERN_NAME SCALER_NAME TorchDynamoPlugin WEIGHTS_INDEX_NAME WEIGHTS_NAME
+        WEIGHTS_PATTERN_NAME convert_outputs_to_fp32 extract_model_from_parallel filter_trackers gather
+        gather_object get_logger is_torch_version pad_across_processes parse_choice_from_env prepare_data_loader
+        recursively_apply reduce release_memory save skip_first_batches wait_for_everyone""",
     "big_modeling": "find_tied_parameters load_checkpoint_in_model retie_parameters",
     "checkpointing": """MODEL_NAME OPTIMIZER_NAME RNG_STATE_NAME SAFE_MODEL_NAME SAFE_WEIGHTS_NAME SAMPLER_NAME
         SCALER_NAME SCHEDULER_NAME WEIGHTS_NAME""",
@@ -140,13 +141,16 @@ ALSO = {
     "scheduler": "AcceleratorState GradientState",
     "state": "DistributedType DynamoBackend GradientAccumulationPlugin get_int_from_env parse_flag_from_env",
     "tracking": "LoggerType PartialState listify",
-    "utils.dataclasses": "compare_versions is_torch_version str_to_bool",
+    "utils.dataclasses": """FSDP_AUTO_WRAP_POLICY FSDP_BACKWARD_PREFETCH FSDP_SHARDING_STRATEGY compare_versions
+        is_torch_version str_to_bool""",
+    "utils.fsdp_utils": "FSDP_MODEL_NAME OPTIMIZER_NAME SAFE_WEIGHTS_NAME WEIGHTS_NAME",
     "utils.imports": "compare_versions is_torch_version parse_flag_from_env patch_environment str_to_bool",
     "utils.memory": "is_cuda_available is_xpu_available",
-    "utils.modeling": "clear_device_cache is_torch_version",
+    "utils.modeling": "SAFE_WEIGHTS_NAME WEIGHTS_INDEX_NAME WEIGHTS_NAME clear_device_cache is_torch_version",
     "utils.operations": "PartialState DistributedType TensorInformation",
     "utils.other": "PartialState id_tensor_storage is_torch_version",
     "utils.random": "AcceleratorState RNGType",
+    "utils.versions": "STR_OPERATION_TO_FUNC",
 }
 """For some of Accelerate's modules: names of other rows that they have too, since they use them.
 

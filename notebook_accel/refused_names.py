@@ -37,11 +37,13 @@ TABLE = (
         "Megatron-LM",
         "Accelerators do not train with Megatron-LM. Split layers with torch_tp_plugin=TorchTensorParallelPlugin(...), "
         "or shard the model with fsdp_plugin=FullyShardedDataParallelPlugin().",
-        """AbstractTrainStep BertTrainStep GPTTrainStep MegatronEngine MegatronLMDummyDataLoader
-        MegatronLMDummyScheduler MegatronLMOptimizerWrapper MegatronLMPlugin MegatronLMSchedulerWrapper T5TrainStep
-        add_model_config_to_megatron_parser avg_losses_across_data_parallel_group gather_across_data_parallel_groups
+        """AbstractTrainStep BertTrainStep GPTTrainStep MODEL_CONFIGS_TO_MEGATRON_PARSERS MegatronEngine
+        MegatronLMDummyDataLoader MegatronLMDummyScheduler MegatronLMOptimizerWrapper MegatronLMPlugin
+        MegatronLMSchedulerWrapper T5TrainStep add_model_config_to_megatron_parser
+        avg_losses_across_data_parallel_group finish_mpu_init gather_across_data_parallel_groups
         megatron_lm_initialize megatron_lm_prepare_data_loader megatron_lm_prepare_model_optimizer_scheduler
-        megatron_lm_prepare_optimizer megatron_lm_prepare_scheduler""",
+        megatron_lm_prepare_optimizer megatron_lm_prepare_scheduler model_provider_func parse_bert_config
+        parse_glm4_moe_config parse_gpt2_config parse_llama_config parse_t5_config prepare_model_optimizer_scheduler""",
     ),
     Refusal(
         "models on several devices of one process",
@@ -68,29 +70,31 @@ TABLE = (
         "pipelines",
         "Accelerators do not split models into pipelines. torch.distributed.pipelining works on the ranks of a launch; "
         "or shard the model with FullyShardedDataParallelPlugin().",
-        "build_pipeline pippy_forward prepare_pippy",
+        """build_pipeline find_pippy_batch_size generate_device_map pippy_forward prepare_pippy""",
     ),
     Refusal(
         "quantization with bitsandbytes",
         "Models are not quantized here. Load them quantized, for instance with transformers' BitsAndBytesConfig, and "
         "prepare them as any other model.",
-        """BnbQuantizationConfig CustomDtype get_keys_to_not_convert has_4bit_bnb_layers
-        is_bitsandbytes_multi_backend_available load_and_quantize_model replace_with_bnb_layers""",
+        """BnbQuantizationConfig CustomDtype get_keys_to_not_convert get_parameter_device
+        get_quantized_model_device_map has_4bit_bnb_layers is_bitsandbytes_multi_backend_available
+        load_and_quantize_model quantize_and_offload_8bit replace_with_bnb_layers""",
     ),
     Refusal(
         "fp8 with other libraries than torchao",
         "mixed_precision='fp8' uses torchao: pass AORecipeKwargs in kwargs_handlers, or nothing.",
         """FP8BackendType FP8RecipeKwargs MSAMPRecipeKwargs TERecipeKwargs apply_fp8_autowrap contextual_fp8_autocast
-        convert_model convert_model_to_fp8_ao filter_first_and_last_linear_layers filter_linear_layers has_ao_layers
-        has_transformer_engine_layers torchao_required""",
+        convert_model convert_model_to_fp8_ao filter_first_and_last_linear_layers filter_linear_layers
+        find_first_last_linear_layers has_ao_layers has_transformer_engine_layers setup_fp8_env torchao_required""",
     ),
     Refusal(
         "parallelism in several dimensions",
         "An Accelerator takes one plugin: fsdp_plugin=FullyShardedDataParallelPlugin(sharding_strategy='HYBRID_SHARD') "
         "replicates over nodes and shards within each, and torch_tp_plugin=TorchTensorParallelPlugin(...) splits "
         "layers and shards across the groups.",
-        """BETA_CP_AVAILABLE_PYTORCH_VERSION BETA_TP_AVAILABLE_PYTORCH_VERSION BETA_TP_AVAILABLE_TRANSFORMERS_VERSION
-        ParallelismConfig TorchContextParallelConfig TorchTensorParallelConfig get_model_tp_size""",
+        """BETA_CP_AVAILABLE_PYTORCH_VERSION BETA_SP_AVAILABLE_DEEPSPEED_VERSION BETA_TP_AVAILABLE_PYTORCH_VERSION
+        BETA_TP_AVAILABLE_TRANSFORMERS_VERSION ParallelismConfig TorchContextParallelConfig TorchTensorParallelConfig
+        get_model_tp_size prepare_extend_env_parallelism_config""",
     ),
     Refusal(
         "the inside of FSDP",
@@ -99,8 +103,8 @@ TABLE = (
         """FSDP2_PYTORCH_VERSION FSDP2_STATE_DICT_TYPE FSDP_PYTORCH_VERSION disable_fsdp_ram_efficient_loading
         enable_fsdp_ram_efficient_loading ensure_weights_retied fsdp2_apply_ac fsdp2_canonicalize_names
         fsdp2_load_full_state_dict fsdp2_prepare_auto_wrap_policy fsdp2_prepare_model
-        fsdp2_switch_optimizer_parameters get_fsdp2_grad_scaler get_module_class_from_name load_fsdp_model
-        load_fsdp_optimizer save_fsdp_model save_fsdp_optimizer""",
+        fsdp2_switch_optimizer_parameters get_fsdp2_grad_scaler get_module_class_from_name get_parameters_from_modules
+        load_fsdp_model load_fsdp_optimizer save_fsdp_model save_fsdp_optimizer""",
     ),
     Refusal(
         "the inside of checkpoints",
@@ -116,7 +120,7 @@ TABLE = (
         default_json_config_file default_yaml_config_file env_command env_command_parser env_var_path_add
         estimate_command estimate_command_parser get_config_parser launch_command launch_command_parser
         load_config_from_file merge_command merge_command_parser prepare_multi_gpu_env prepare_sagemager_args_inputs
-        prepare_simple_launcher_cmd_env prepare_tpu test_command test_command_parser""",
+        prepare_simple_launcher_cmd_env prepare_tpu test_command test_command_parser test_launch""",
     ),
     Refusal(
         "trackers of other services",
@@ -151,16 +155,16 @@ TABLE = (
     Refusal(
         "the inside of Accelerate",
         "It is a helper of Accelerate's own code. Copy what your code needs of it, or use what torch has.",
-        """BaseEnum CUDA_DISTRIBUTED_TYPES CannotPadNestedTensorWarning ConvertOutputsToFp32 CPUInformation
+        """BaseEnum CPUInformation CUDA_DISTRIBUTED_TYPES CannotPadNestedTensorWarning ConvertOutputsToFp32
         DTENSOR_PYTORCH_VERSION DataLoaderAdapter ELASTIC_LOG_LINE_PREFIX_TEMPLATE_PYTORCH_VERSION EnumWithContains
-        MITA_PROFILING_AVAILABLE_PYTORCH_VERSION SUPPORTED_PYTORCH_LAYERS_FOR_UPCASTING SharedDict
-        TORCH_DISTRIBUTED_OPERATION_TYPES TORCH_DYNAMO_MODES ThreadLocalSharedDict
-        XPU_PROFILING_AVAILABLE_PYTORCH_VERSION chained_operation check_cuda_p2p_ib_support check_os_kernel
-        compile_regions compile_regions_fsdp2 convert_dict_to_env_variables do_nothing gather_tensor_shape
-        get_cpu_distributed_information get_current_device_type get_driver_version get_free_port get_gpu_info
-        get_grad_scaler get_mixed_precision_context_manager get_shape has_repeated_blocks is_repeated_blocks
-        is_torch_xpu_tensor move_to_device override_numa_affinity pad_input_tensors purge_accelerate_environment
-        set_numa_affinity verify_operation""",
+        MITA_PROFILING_AVAILABLE_PYTORCH_VERSION SUPPORTED_PYTORCH_LAYERS_FOR_UPCASTING SharedDict TENSOR_INT_TO_DTYPE
+        TENSOR_TYPE_TO_INT TORCH_DISTRIBUTED_OPERATION_TYPES TORCH_DYNAMO_MODES TORCH_SAFE_GLOBALS
+        ThreadLocalSharedDict USE_TORCH_XLA XPU_PROFILING_AVAILABLE_PYTORCH_VERSION chained_operation
+        check_cuda_p2p_ib_support check_os_kernel compile_regions compile_regions_fsdp2 convert_dict_to_env_variables
+        do_nothing gather_tensor_shape get_cpu_distributed_information get_current_device_type get_driver_version
+        get_free_port get_gpu_info get_grad_scaler get_mixed_precision_context_manager get_shape has_repeated_blocks
+        is_repeated_blocks is_torch_xpu_tensor move_to_device override_numa_affinity pad_input_tensors
+        patch_optimizer_step purge_accelerate_environment set_numa_affinity verify_operation""",
     ),
 )
 

@@ -8,6 +8,9 @@ from notebook_accel.train.helpers.version_checks import (
     is_torch_version,
 )
 from notebook_accel.train.options.fsdp import (
+    FSDP_AUTO_WRAP_POLICY,
+    FSDP_BACKWARD_PREFETCH,
+    FSDP_SHARDING_STRATEGY,
     FullyShardedDataParallelPlugin,
 )
 from notebook_accel.train.options.plugins import (
@@ -42,6 +45,9 @@ __all__ = [
     "DistributedDataParallelKwargs",
     "DistributedType",
     "DynamoBackend",
+    "FSDP_AUTO_WRAP_POLICY",
+    "FSDP_BACKWARD_PREFETCH",
+    "FSDP_SHARDING_STRATEGY",
     "FullyShardedDataParallelPlugin",
     "GradScalerKwargs",
     "GradientAccumulationPlugin",

@@ -1,6 +1,9 @@
 # Written by scripts/generate from notebook_accel/exports.py.
 
 from notebook_accel.train.checkpoints.weights import (
+    SAFE_WEIGHTS_NAME,
+    WEIGHTS_INDEX_NAME,
+    WEIGHTS_NAME,
     load_checkpoint_in_model,
 )
 from notebook_accel.train.helpers.module_tensors import (
@@ -27,6 +30,9 @@ from notebook_accel.train.models.batch_size import (
 )
 
 __all__ = [
+    "SAFE_WEIGHTS_NAME",
+    "WEIGHTS_INDEX_NAME",
+    "WEIGHTS_NAME",
     "calculate_maximum_sizes",
     "clear_device_cache",
     "compute_module_sizes",

@@ -74,13 +74,29 @@ ONLY_WITH_OTHERS = {
 """Names that Accelerate has only where DeepSpeed or Megatron-LM can be used."""
 
 
+FILES = [path.relative_to(ACCELERATE).with_suffix("") for path in ACCELERATE.rglob("*.py")]
+LEFT_OUT = ("accelerate.test_utils.scripts", "accelerate.memory_utils", "accelerate.utils.rich")
+"""Modules that warn when they are imported, or that need Rich to be enabled, and the scripts."""
+NAMED = {".".join(("accelerate", *file.parts)).removesuffix(".__init__") for file in FILES}
+MODULES = sorted(name for name in NAMED if not name.startswith(LEFT_OUT))
+INNER = [name for name in MODULES if "test_utils" not in name and "commands" not in name]
+GENERIC = {"initialize", "prepare_data_loader", "prepare_optimizer", "prepare_scheduler", "TYPE_CHECKING", "ABC", "F"}
+"""Names that say too little to be refused wherever they stand."""
+
+
 def test_every_refused_name_is_one_of_accelerates() -> None:
-    files = [path.relative_to(ACCELERATE).with_suffix("") for path in ACCELERATE.rglob("*.py")]
-    names = [".".join(("accelerate", *file.parts)).removesuffix(".__init__") for file in files]
-    left_out = ("accelerate.test_utils.scripts", "accelerate.memory_utils", "accelerate.utils.rich")
-    modules = [importlib.import_module(name) for name in names if not name.startswith(left_out)]
-    theirs = {name for module in modules for name in vars(module)}
+    theirs = {name for module in MODULES for name in vars(importlib.import_module(module))}
     assert refused_names.names() - theirs - ONLY_WITH_OTHERS == set()
+
+
+@pytest.mark.parametrize(
+    "module", sorted(name for name in MODULES if "test_utils" not in name and "commands" not in name)
+)
+def test_what_a_module_of_accelerates_defines_is_here_or_refused(module: str) -> None:
+    theirs = vars(importlib.import_module(module)).items()
+    own = {name for name, value in theirs if getattr(value, "__module__", None) == module or name.isupper()}
+    inner = module.partition(".")[2]
+    assert {name for name in own - GENERIC if name[0] != "_" and outcome(inner, name) == "missing"} == set()
 
 
 @pytest.mark.parametrize(
