@@ -19,6 +19,23 @@ RECORD = GENERATE["recorded_imports"]()
 """By section, pairs of a number of files and what each imports: pairs of a module and a name."""
 NAMES = sorted({pair for section in RECORD.values() for _, pairs in section for pair in pairs})
 MOST_MISSING, LEAST_WORKING = 0.05, 0.9
+ACCELERATE = Path(accelerate.__file__).parent
+ONLY_WITH_OTHERS = {
+    *("DeepSpeedEngineWrapper", "DeepSpeedOptimizerWrapper", "DeepSpeedSchedulerWrapper", "DummyOptim"),
+    *("DummyScheduler", "MegatronEngine", "MegatronLMOptimizerWrapper", "MegatronLMSchedulerWrapper"),
+    *("gather_across_data_parallel_groups", "megatron_lm_initialize", "megatron_lm_prepare_data_loader"),
+    *("megatron_lm_prepare_model_optimizer_scheduler", "megatron_lm_prepare_optimizer"),
+    "megatron_lm_prepare_scheduler",
+}
+"""Names that Accelerate has only where DeepSpeed or Megatron-LM can be used."""
+FILES = [path.relative_to(ACCELERATE).with_suffix("") for path in ACCELERATE.rglob("*.py")]
+LEFT_OUT = ("accelerate.test_utils.scripts", "accelerate.memory_utils", "accelerate.utils.rich")
+"""Modules that warn when they are imported, or that need Rich to be enabled, and the scripts."""
+NAMED = {".".join(("accelerate", *file.parts)).removesuffix(".__init__") for file in FILES}
+MODULES = sorted(name for name in NAMED if not name.startswith(LEFT_OUT))
+INNER = [name for name in MODULES if "test_utils" not in name and "commands" not in name]
+GENERIC = {"initialize", "prepare_data_loader", "prepare_optimizer", "prepare_scheduler", "TYPE_CHECKING", "ABC", "F"}
+"""Names that say too little to be refused wherever they stand."""
 
 
 def outcome(module: str, name: str) -> str:
@@ -63,35 +80,12 @@ def test_no_name_is_refused_twice_or_both_here_and_refused() -> None:
     assert {name for row in exports.TABLE for name in row.names} & refused_names.names() == set()
 
 
-ACCELERATE = Path(accelerate.__file__).parent
-ONLY_WITH_OTHERS = {
-    *("DeepSpeedEngineWrapper", "DeepSpeedOptimizerWrapper", "DeepSpeedSchedulerWrapper", "DummyOptim"),
-    *("DummyScheduler", "MegatronEngine", "MegatronLMOptimizerWrapper", "MegatronLMSchedulerWrapper"),
-    *("gather_across_data_parallel_groups", "megatron_lm_initialize", "megatron_lm_prepare_data_loader"),
-    *("megatron_lm_prepare_model_optimizer_scheduler", "megatron_lm_prepare_optimizer"),
-    "megatron_lm_prepare_scheduler",
-}
-"""Names that Accelerate has only where DeepSpeed or Megatron-LM can be used."""
-
-
-FILES = [path.relative_to(ACCELERATE).with_suffix("") for path in ACCELERATE.rglob("*.py")]
-LEFT_OUT = ("accelerate.test_utils.scripts", "accelerate.memory_utils", "accelerate.utils.rich")
-"""Modules that warn when they are imported, or that need Rich to be enabled, and the scripts."""
-NAMED = {".".join(("accelerate", *file.parts)).removesuffix(".__init__") for file in FILES}
-MODULES = sorted(name for name in NAMED if not name.startswith(LEFT_OUT))
-INNER = [name for name in MODULES if "test_utils" not in name and "commands" not in name]
-GENERIC = {"initialize", "prepare_data_loader", "prepare_optimizer", "prepare_scheduler", "TYPE_CHECKING", "ABC", "F"}
-"""Names that say too little to be refused wherever they stand."""
-
-
 def test_every_refused_name_is_one_of_accelerates() -> None:
     theirs = {name for module in MODULES for name in vars(importlib.import_module(module))}
     assert refused_names.names() - theirs - ONLY_WITH_OTHERS == set()
 
 
-@pytest.mark.parametrize(
-    "module", sorted(name for name in MODULES if "test_utils" not in name and "commands" not in name)
-)
+@pytest.mark.parametrize("module", INNER)
 def test_what_a_module_of_accelerates_defines_is_here_or_refused(module: str) -> None:
     theirs = vars(importlib.import_module(module)).items()
     own = {name for name, value in theirs if getattr(value, "__module__", None) == module or name.isupper()}
