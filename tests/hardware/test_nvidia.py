@@ -77,6 +77,7 @@ def test_a_gpu_that_admits_no_process_cannot_be_used() -> None:
         (4321, r"GPU 1 is in an exclusive .* and process 4321 holds it: wait for its end, or pass gpus=\[0\]"),
         (os.getpid(), r"GPU 1 is .* and this notebook holds it: restart the kernel and use no GPU in it, or pass"),
     ],
+    ids=["another process", "this one"],
 )
 def test_a_gpu_that_admits_one_process_and_has_one_is_refused(pid: int, words: str) -> None:
     found = machine(H100, FakeGpu("NVIDIA H100", 80 << 30, held={pid: 1 << 30}, mode=3))
