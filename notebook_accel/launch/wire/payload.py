@@ -111,7 +111,7 @@ def write(pickler: CallPickler, state: notebook_state.State | None) -> Payload:
         PayloadError: There is no room for it.
     """
     head = pickle.dumps((state, pickler.sources()), protocol=5)
-    parts = [memoryview(head), pickler.stream.getbuffer(), *pickler.buffers]
+    parts = [memoryview(head), pickled(pickler), *pickler.buffers]
     layout = tuple(part.nbytes for part in parts)
     if sum(layout) <= _SMALL:
         return Payload(None, layout, [bytes(part) for part in parts])
@@ -193,7 +193,16 @@ def pack_value(value: Any, sent: Set[str]) -> list[memoryview]:
         from notebook_accel.launch.wire import unpicklable
 
         raise PayloadError(unpicklable.explain_unreturnable(value, error)) from error
-    return [pickler.stream.getbuffer(), *pickler.buffers]
+    return [pickled(pickler), *pickler.buffers]
+
+
+def pickled(pickler: CallPickler | ReturnPickler) -> memoryview:
+    """What a pickler has written, not copied.
+
+    A `getbuffer()` would keep the stream from being closed, and Python 3.13 reports that when both are collected as part
+    of a cycle, to which a traceback is enough.
+    """
+    return memoryview(pickler.stream.getvalue())
 
 
 def unpack_value(blobs: Sequence[Any]) -> Any:

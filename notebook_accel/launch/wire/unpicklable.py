@@ -243,7 +243,7 @@ def _advice(culprit: Any, where: str = "inside the function") -> str:
         return f"An open file belongs to one process: pass its path, and open it {where}."
     if isinstance(culprit, Iterator):
         return f"An iterator can't be copied: pass a list, or create it {where}."
-    if isinstance(culprit, (type(threading.Lock()), type(threading.RLock()), threading.Thread)):
+    if isinstance(culprit, threading.Thread) or type(culprit).__module__ == "_thread":  # locks, and parts of threads
         return f"Locks and threads belong to one process: create it {where}."
     return f"Create it {where}, or pass what it is made from."
 

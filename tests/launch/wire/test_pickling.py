@@ -29,7 +29,7 @@ def pickler(request: pytest.FixtureRequest) -> Any:
 def there(pickler: Any, value: Any) -> Any:
     """The value as the other side has it, with memory of its own."""
     pickler.dump(value)
-    (arrived,) = load(pickler.stream.getbuffer(), [bytearray(buffer) for buffer in pickler.buffers])
+    (arrived,) = load(pickler.stream.getvalue(), [bytearray(buffer) for buffer in pickler.buffers])
     return arrived
 
 
@@ -212,7 +212,7 @@ def test_what_arrives_can_be_written_to(pickler: Any, count: int) -> None:
 def test_a_tensor_is_loaded_onto_the_buffer_itself(pickler: Any) -> None:
     pickler.dump([torch.zeros(LARGE), np.zeros(LARGE, np.float32)])
     buffers = [bytearray(buffer) for buffer in pickler.buffers]
-    ((tensor, array),) = load(pickler.stream.getbuffer(), buffers)
+    ((tensor, array),) = load(pickler.stream.getvalue(), buffers)
     tensor[5], array[6] = 1, 1
     assert buffers[0][20:24] == buffers[1][24:28] == np.float32(1).tobytes()
 
@@ -262,7 +262,7 @@ def test_objects_that_are_dumped_one_after_the_other_share_what_they_have_in_com
     shared = [1, 2]
     pickler.dump((shared, "first"))
     pickler.dump({"again": shared})
-    first, second = load(pickler.stream.getbuffer(), [])
+    first, second = load(pickler.stream.getvalue(), [])
     assert second["again"] is first[0]
 
 
