@@ -51,6 +51,11 @@ class IterableDatasetShard(IterableDataset[Any]):
         """The samples of the first round."""
         self._resumes = False
         """Whether the next iteration continues from the dataset's restored position."""
+        # Attributes of the object: from Python 3.12 on, torchdata's check for these methods does not call `__getattr__`.
+        if hasattr(dataset, "state_dict"):
+            self.state_dict = self._state_dict
+        if hasattr(dataset, "load_state_dict"):
+            self.load_state_dict = self._load_state_dict
 
     @property
     def _round(self) -> int:
@@ -90,8 +95,7 @@ class IterableDatasetShard(IterableDataset[Any]):
     def __getattr__(self, name: str) -> Any:
         if name == "dataset" or name.startswith("__"):  # the object is being unpickled
             raise AttributeError(name)
-        value = getattr(self.dataset, name)
-        return {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}.get(name, value)
+        return getattr(self.dataset, name)
 
     def _state_dict(self) -> dict[str, Any]:
         """The dataset's position, after all samples from which this rank's batches were chosen."""

@@ -159,7 +159,13 @@ def test_a_watched_script_sends_its_progress_and_its_end_and_its_children_send_n
         listener.bind(address)
         listener.listen()
         code, written, errors = run(
-            wrapper.__file__, str(script), NOTEBOOK_ACCEL_WATCHER=address, RANK="1", LOCAL_RANK="0"
+            "-W",
+            "ignore:This process:DeprecationWarning",  # Python 3.12 warns of a fork beside threads, as torch's are
+            wrapper.__file__,
+            str(script),
+            NOTEBOOK_ACCEL_WATCHER=address,
+            RANK="1",
+            LOCAL_RANK="0",
         )
         channel = Channel(listener.accept()[0])
     assert (code, written, errors) == (3, "", "")

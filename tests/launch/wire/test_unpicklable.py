@@ -326,6 +326,7 @@ ADVICE = {
 }
 
 
+@pytest.mark.python
 @pytest.mark.parametrize(("culprit", "advice"), ADVICE.items(), ids=ADVICE)
 def test_the_advice_fits_the_type(culprit: str, advice: str) -> None:
     cell = run_cell(f"culprit = {culprit}\ndef train(): return culprit")

@@ -185,6 +185,7 @@ def test_stateful_loaders_of_ranks_go_on_by_themselves(ranks: Ranks) -> None:
     assert ranks(all_stateful) == [[], []]
 
 
+@pytest.mark.python
 def test_a_stream_that_knows_where_it_is_is_not_read_again() -> None:
     def fresh() -> tuple[Counting, Any]:
         dataset = Counting(22)

@@ -20,6 +20,8 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.models import precision
 from tests.train.conftest import Cases
 
+slow_guards = pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")
+
 
 class Net(nn.Module):
     """Remembers what it computed in, and returns what it is told to."""
@@ -113,6 +115,7 @@ def test_a_forward_of_the_instances_own_is_kept() -> None:
     assert own(torch.ones(1, 4)).min() > 50
 
 
+@slow_guards
 @pytest.mark.parametrize("first", [True, False])
 def test_models_are_compiled_before_or_after(first: bool) -> None:
     accelerator = Accelerator(mixed_precision="bf16")
@@ -129,6 +132,7 @@ def test_models_are_compiled_before_or_after(first: bool) -> None:
     assert type(accelerator.unwrap_model(model)).__name__ == "OptimizedModule"
 
 
+@slow_guards
 def test_models_are_compiled_on_request() -> None:
     accelerator = Accelerator(dynamo_plugin=TorchDynamoPlugin(backend="eager"))
     net = nn.Linear(2, 2)

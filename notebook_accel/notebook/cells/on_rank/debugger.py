@@ -11,6 +11,7 @@ import os
 import pdb
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -25,7 +26,9 @@ _NOBODY = "No input: it was interrupted, or this front end, or a cell in the bac
 class Relay(pdb.Pdb):
     """A debugger whose terminal is the notebook."""
 
-    def __init__(self) -> None:
+    def __init__(self, commands: Iterable[str] = ()) -> None:
+        """Makes a debugger that runs these commands first."""
+        self._commands = list(commands)
         self._output = io.StringIO()
         super().__init__(stdin=io.StringIO(), stdout=self._output, nosigint=True, readrc=False)
         self.use_rawinput = False
@@ -40,6 +43,9 @@ class Relay(pdb.Pdb):
     def cmdloop(self, intro: Any = None) -> None:
         """Runs pdb's command loop with the notebook as its terminal."""
         self.preloop()
+        # Only now: Python 3.13 has queued a command that shows the frame, which comes first.
+        self.cmdqueue += self._commands
+        self._commands.clear()
         stop: Any = None
         while not stop:
             line = self.cmdqueue.pop(0) if self.cmdqueue else self._read_command()
@@ -76,9 +82,8 @@ def post_mortem(commands: str) -> None:
     if trace is None:
         sys.stdout.write("no cell has failed on this rank\n")
         return
-    relay = Relay()
     # Pdb itself would put the commands after a ;; at the end of its queue, behind the last command.
-    relay.cmdqueue = [*(each.strip() for each in commands.split(";;")), "quit"] if commands else []
+    relay = Relay([*(each.strip() for each in commands.split(";;")), "quit"] if commands else [])
     relay.reset()
     relay.interaction(None, trace)
 
