@@ -199,7 +199,7 @@ def pack_value(value: Any, sent: Set[str]) -> list[memoryview]:
 def pickled(pickler: CallPickler | ReturnPickler) -> memoryview:
     """What a pickler has written, not copied.
 
-    A `getbuffer()` would keep the stream from being closed, and Python 3.13 reports that when both are collected as part
+    A `getbuffer()` keeps the stream from being closed, which Python 3.13 reports when both are collected as part
     of a cycle, to which a traceback is enough.
     """
     return memoryview(pickler.stream.getvalue())

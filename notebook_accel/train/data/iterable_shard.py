@@ -51,7 +51,7 @@ class IterableDatasetShard(IterableDataset[Any]):
         """The samples of the first round."""
         self._resumes = False
         """Whether the next iteration continues from the dataset's restored position."""
-        # Attributes of the object: from Python 3.12 on, torchdata's check for these methods does not call `__getattr__`.
+        # Attributes of the object: from Python 3.12 on, torchdata's check for these methods doesn't call `__getattr__`.
         if hasattr(dataset, "state_dict"):
             self.state_dict = self._state_dict
         if hasattr(dataset, "load_state_dict"):
