@@ -209,6 +209,8 @@ class Accelerator(Stepping, Saving):
             finished.__dict__["_is_accelerate_prepared"] = True  # other libraries read it
             self._models.append(finished)
             self._watch.add(finished)
+            if self._first_backward is not None:
+                self._first_backward.add(finished)
             known[index] = finished
         return [model for model in known if model is not None]
 

@@ -39,6 +39,7 @@ from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.rank_aware import RankAware
 from notebook_accel.train.ranks.state import AcceleratorState, is_initialized
 from notebook_accel.train.steps.accumulation import Accumulation
+from notebook_accel.train.steps.forgotten import FirstBackward
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 from notebook_accel.train.steps.scheduler import AcceleratedScheduler
 from notebook_accel.train.strategies import choose
@@ -127,6 +128,8 @@ class AcceleratorBase(RankAware):
         self.flag_tensor: torch.Tensor | None = None
         self._accumulation = Accumulation(self.strategy, self.gradient_state)
         self._watch = DeviceWatch()
+        self._first_backward = FirstBackward(self.strategy) if self.use_distributed else None
+        """`None` after the second backward pass, and on a single rank."""
         self._tracker_group = TrackerGroup(log_with, self.logging_dir)
         self._checkpoints = Checkpoints(self.project_configuration)
         self._models: list[nn.Module] = []

@@ -95,6 +95,10 @@ class Stepping(AcceleratorBase):
             kwargs: Arguments of `Tensor.backward`.
         """
         self._watch.check()
+        if self._first_backward is not None:
+            optimizers = [each.optimizer for each in self._optimizers]
+            if not self._first_backward.check(loss, self._models, optimizers, self._dataloaders):
+                self._first_backward = None
         steps = self.gradient_state.num_steps
         if steps != 1:
             loss = loss / steps

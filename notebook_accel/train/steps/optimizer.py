@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +33,7 @@ class AcceleratedOptimizer(Optimizer):
         self.optimizer = optimizer
         self.scaler = scaler
         self.gradient_state = GradientState()
-        self._skipped = False
+        self._skipped = self._has_stepped = False
         if device_placement and optimizer.state:
             optimizer.load_state_dict(optimizer.state_dict())  # moves it to the devices of the parameters
         self._register_step_hook()
@@ -49,7 +50,7 @@ class AcceleratedOptimizer(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._skipped = False
+        self._skipped = self._has_stepped = False
         self._register_step_hook()
 
     @property
@@ -96,9 +97,19 @@ class AcceleratedOptimizer(Optimizer):
         """Updates the parameters, unless gradients are being accumulated; returns the loss of the closure, if any."""
         if not self.gradient_state.sync_gradients:
             return None
+        if not self._has_stepped:
+            self._has_stepped = True
+            self._check_gradients(closure)
         if self.scaler is not None:
             return self._scaled_step(self.scaler, closure)
         return self.optimizer.step() if closure is None else self.optimizer.step(closure)
+
+    def _check_gradients(self, closure: Callable[[], float] | None) -> None:
+        if closure is None and all(each.grad is None for group in self.param_groups for each in group["params"]):
+            warnings.warn(
+                "optimizer.step() found no gradients, so it changes nothing: call accelerator.backward(loss) before it",
+                stacklevel=3,
+            )
 
     def _scaled_step(self, scaler: torch.amp.GradScaler, closure: Callable[[], float] | None) -> Any:
         self._stepped = False

@@ -92,6 +92,11 @@ class Strategy(ABC):
     # A step
 
     @property
+    def keeps_parameters(self) -> bool:
+        """Whether the parameters of a prepared model are those that its outputs depend on."""
+        return True
+
+    @property
     def supports_no_sync(self) -> bool:
         """Whether `set_gradient_sync` can disable gradient synchronization."""
         return True

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class ShardedStrategy(Strategy):
     """Weights are DTensors; all ranks write a checkpoint, and any number of ranks can read it."""
 
+    keeps_parameters = False
+
     def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
         if isinstance(model, FSDPModule):
             model.set_requires_gradient_sync(enabled)

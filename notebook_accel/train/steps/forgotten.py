@@ -1,0 +1,168 @@
+"""Warns at the first backward pass on several ranks about what was not prepared.
+
+Nothing fails without `prepare`: each rank trains a model of its own, or all of them train on the same samples.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.hooks import RemovableHandle
+
+from notebook_accel.train.data.loader import PreparedLoader
+from notebook_accel.train.data.samplers import index_sampler
+from notebook_accel.train.models import compiling
+from notebook_accel.train.strategies.base import Strategy
+
+_MOST_NODES = 100_000
+"""The nodes of a graph that are searched for parameters, at most."""
+_TO_USER = 4
+"""The `stacklevel` of the line that calls `backward`, which calls `FirstBackward.check`."""
+
+
+class FirstBackward:
+    """What has been prepared until the first backward pass, which `check` compares with what the pass uses."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+        self._ranks = strategy.data_ranks[1]
+        self._unused: weakref.WeakKeyDictionary[nn.Module, Any] = weakref.WeakKeyDictionary()
+        """Prepared models whose forward pass has not run, with the hooks that notice it."""
+        self._steps: RemovableHandle | None = None
+        """The hook on the steps of all optimizers, from the first backward pass to the second."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FirstBackward, (self._strategy,)
+
+    def add(self, model: nn.Module) -> None:
+        """Watches whether the forward pass of a prepared model runs."""
+        if self._strategy.keeps_parameters and not compiling.is_compiled(model):  # a hook would have it compiled again
+            self._unused[model] = model.register_forward_pre_hook(lambda used, _: self._forget(used))
+
+    def _forget(self, model: nn.Module) -> None:
+        hook = self._unused.pop(model, None)
+        if hook is not None:
+            hook.remove()
+
+    def check(
+        self,
+        loss: torch.Tensor,
+        models: Sequence[nn.Module],
+        optimizers: Sequence[Optimizer],
+        loaders: Sequence[Any],
+    ) -> bool:
+        """Warns about each kind of object that the loop uses unprepared; returns whether to call it again.
+
+        Args:
+            loss: The loss whose backward pass begins.
+            models: The prepared models.
+            optimizers: The optimizers that prepared ones wrap.
+            loaders: The prepared loaders.
+        """
+        if self._steps is not None:
+            self._steps.remove()
+            return False
+        self._check_models(loss, models)
+        if self._ranks > 1 and (size := _unprepared_loader(loaders)):
+            warnings.warn(
+                f"this loop reads a DataLoader of {size} samples that was not prepared, so each of the {self._ranks} "
+                "ranks reads all of them: pass it to accelerator.prepare, and loop over what that returns",
+                stacklevel=_TO_USER - 1,
+            )
+        self._steps = _check_steps(models, optimizers)
+        for model in list(self._unused):
+            self._forget(model)
+        return True
+
+    def _check_models(self, loss: torch.Tensor, models: Sequence[nn.Module]) -> None:
+        used = list(_parameters(loss))
+        prepared = {id(parameter): model for model in models for parameter in model.parameters()}
+        consequence = f"so each of the {self._ranks} ranks trains a model of its own"
+        if not used or not (self._strategy.keeps_parameters or not models):
+            return
+        unknown = next((each for each in used if id(each) not in prepared), None)
+        if unknown is not None:
+            warnings.warn(
+                f"this loss depends on parameters that were not prepared, such as one of shape {tuple(unknown.shape)}, "
+                f"{consequence}: pass the model to accelerator.prepare, and use what that returns",
+                stacklevel=_TO_USER,
+            )
+        elif any(prepared[id(each)] in self._unused for each in used):
+            warnings.warn(
+                f"this loss comes from the model that was passed to accelerator.prepare, {consequence}: call the one "
+                "that prepare has returned, as in model = accelerator.prepare(model)",
+                stacklevel=_TO_USER,
+            )
+
+
+def _parameters(loss: torch.Tensor) -> Iterator[nn.Parameter]:
+    """The parameters that a loss depends on, as far as its graph shows them."""
+    seen: set[Any] = set()
+    pending = [loss.grad_fn]
+    while pending and len(seen) < _MOST_NODES:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, nn.Parameter):
+            yield leaf
+        pending += [before for before, _ in node.next_functions]
+
+
+def _unprepared_loader(prepared: Sequence[PreparedLoader]) -> int:
+    """The number of samples of an unprepared loader that is being read; 0 if there is none.
+
+    Only one that has torch's own samplers counts: any other may already yield this rank's share.
+    """
+    known = {id(index_sampler(loader.base_dataloader)) for loader in prepared}
+    for each in gc.get_objects():
+        if issubclass(type(each), _BaseDataLoaderIter):
+            order = each._index_sampler
+            sampler = order.sampler if type(order) is BatchSampler else order
+            if id(order) not in known and type(sampler) in (RandomSampler, SequentialSampler):
+                return len(sampler)  # type: ignore[arg-type]
+    return 0
+
+
+class _References:
+    """Objects, compared by identity and not kept alive: the hook may stay for ever if no second backward pass comes."""
+
+    def __init__(self, objects: Iterable[Any]) -> None:
+        self._by_id = {id(each): weakref.ref(each) for each in objects}
+
+    def __contains__(self, found: object) -> bool:
+        known = self._by_id.get(id(found))
+        return known is not None and known() is found
+
+    def clear(self) -> None:
+        self._by_id.clear()
+
+
+def _check_steps(models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> RemovableHandle:
+    """Warns, once, if an optimizer steps that holds prepared parameters and is not prepared itself."""
+    held = _References(parameter for model in models for parameter in model.parameters())
+    prepared = _References(optimizers)
+
+    def on_step(optimizer: Optimizer, *_: Any) -> None:
+        own = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        if optimizer in prepared or not any(each in held for each in own):
+            return
+        held.clear()
+        warnings.warn(
+            "this optimizer was not prepared, so accelerator.save_state leaves it out, and it knows nothing of "
+            "gradient accumulation and of fp16's scaling: pass it to accelerator.prepare with its model",
+            stacklevel=3,
+        )
+
+    return register_optimizer_step_pre_hook(on_step)

@@ -1,0 +1,178 @@
+"""What a loop on several ranks has forgotten to prepare is said at its first backward pass, once, with the line."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from notebook_accel import Accelerator, FullyShardedDataParallelPlugin
+from tests.train.conftest import Cases
+
+Parts = tuple[nn.Module, torch.optim.Optimizer, DataLoader[Any]]
+
+
+def parts(accelerator: Accelerator) -> Parts:
+    model = nn.Linear(3, 1).to(accelerator.device)
+    data = TensorDataset(torch.randn(8, 3), torch.randn(8, 1))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(data, batch_size=2, shuffle=True)
+
+
+def warned(prepare: Callable[[Accelerator], Parts], **options: Any) -> list[tuple[str, str]]:
+    """The warnings of a loop over what `prepare` returns, each with the code of its line."""
+    accelerator = Accelerator(**options)
+    model, optimizer, loader = prepare(accelerator)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            accelerator.backward(nn.functional.mse_loss(model(inputs), targets))
+            optimizer.step()
+    with open(__file__) as file:
+        lines = file.read().splitlines()
+    ours = [each for each in found if "accelerator.prepare" in str(each.message)]  # torch warns of its own affairs
+    assert all(each.filename == __file__ for each in ours)
+    return [(str(each.message).partition(":")[0], lines[each.lineno - 1].strip()) for each in ours]
+
+
+def all_prepared(accelerator: Accelerator) -> Parts:
+    model, optimizer, loader = accelerator.prepare(*parts(accelerator))
+    return model, optimizer, loader
+
+
+def no_model(accelerator: Accelerator) -> Parts:
+    model, optimizer, loader = parts(accelerator)
+    return model, optimizer, accelerator.prepare(loader)
+
+
+def no_optimizer(accelerator: Accelerator) -> Parts:
+    model, optimizer, loader = parts(accelerator)
+    model, loader = accelerator.prepare(model, loader)
+    return model, optimizer, loader
+
+
+def no_loader(accelerator: Accelerator) -> Parts:
+    model, optimizer, loader = parts(accelerator)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    return model, optimizer, loader
+
+
+def the_model_itself(accelerator: Accelerator) -> Parts:
+    model, optimizer, loader = parts(accelerator)
+    _, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    return model, optimizer, loader
+
+
+def own_shares(accelerator: Accelerator) -> Parts:
+    """A sampler of the user's selects this rank's share."""
+    model, optimizer, loader = parts(accelerator)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    sampler = torch.utils.data.DistributedSampler(loader.dataset)
+    return model, optimizer, DataLoader(loader.dataset, batch_size=2, sampler=sampler)
+
+
+def dispatched(accelerator: Accelerator) -> Parts:
+    accelerator.dataloader_config.dispatch_batches = True
+    return all_prepared(accelerator)
+
+
+def another_loader_was_read(accelerator: Accelerator) -> Parts:
+    for _ in parts(accelerator)[2]:
+        pass
+    return all_prepared(accelerator)
+
+
+def two_accelerators(accelerator: Accelerator) -> Parts:
+    """Another one's first optimizer has not stepped yet."""
+    other = Accelerator()
+    for inputs, targets in other.prepare(parts(other)[2]):
+        first = other.prepare(nn.Linear(3, 1))
+        other.backward(nn.functional.mse_loss(first(inputs), targets))
+        break
+    return all_prepared(accelerator)
+
+
+LOSS = "accelerator.backward(nn.functional.mse_loss(model(inputs), targets))"
+CASES = {
+    "all": (all_prepared, {}),
+    "sharded": (all_prepared, {"fsdp_plugin": FullyShardedDataParallelPlugin()}),
+    "accumulated": (all_prepared, {"gradient_accumulation_steps": 2}),
+    "dispatched": (dispatched, {}),
+    "own shares": (own_shares, {}),
+    "another loader": (another_loader_was_read, {}),
+    "two accelerators": (two_accelerators, {}),
+    "no model": (no_model, {}),
+    "no optimizer": (no_optimizer, {}),
+    "no loader": (no_loader, {}),
+    "the model itself": (the_model_itself, {}),
+}
+
+
+def run(name: str) -> list[tuple[str, str]]:
+    prepare, options = CASES[name]
+    return warned(prepare, **options)
+
+
+@pytest.fixture(scope="module")
+def found() -> Cases:
+    return Cases({name: (run, name) for name in CASES})
+
+
+@pytest.mark.parametrize(
+    "name", ["all", "sharded", "accumulated", "dispatched", "own shares", "another loader", "two accelerators"]
+)
+def test_nothing_is_said_of_a_loop_that_is_right(found: Cases, name: str) -> None:
+    assert found[name] == [[], []]
+
+
+NO_OPTIMIZER = (
+    "this optimizer was not prepared, so accelerator.save_state leaves it out, and it knows nothing of gradient "
+    "accumulation and of fp16's scaling"
+)
+OWN_MODELS = "so each of the 2 ranks trains a model of its own"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        (
+            "no model",
+            f"this loss depends on parameters that were not prepared, such as one of shape (1, 3), {OWN_MODELS}",
+            LOSS,
+        ),
+        (
+            "the model itself",
+            f"this loss comes from the model that was passed to accelerator.prepare, {OWN_MODELS}",
+            LOSS,
+        ),
+        (
+            "no loader",
+            "this loop reads a DataLoader of 8 samples that was not prepared, so each of the 2 ranks reads all of them",
+            LOSS,
+        ),
+        ("no optimizer", NO_OPTIMIZER, "optimizer.step()"),
+    ],
+)
+def test_what_was_not_prepared_is_said_once_with_the_line(found: Cases, name: str, text: str, line: str) -> None:
+    assert found[name] == [[(text, line)]] * 2
+
+
+def test_a_single_rank_needs_no_prepare() -> None:
+    assert warned(parts) == []
+
+
+def test_a_step_without_gradients_is_said() -> None:
+    accelerator = Accelerator()
+    _, optimizer, _ = accelerator.prepare(*parts(accelerator))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        optimizer.step()
+        optimizer.step()
+    (only,) = found
+    assert only.filename == __file__
+    assert "found no gradients, so it changes nothing: call accelerator.backward(loss)" in str(only.message)
