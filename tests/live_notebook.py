@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
 import re
@@ -60,6 +61,8 @@ class Cell:
         """The text of each display, as last updated."""
         self.bundles: list[dict[str, str]] = []
         """All that each display holds, by its type, as last updated."""
+        self._order: list[str | int] = []
+        """The texts that were written, and the indices of displays, in the order in which they came."""
         self.error: str | None = None
         """The name of its exception."""
         self.error_text = ""
@@ -73,11 +76,13 @@ class Cell:
     def take(self, kind: str, content: dict[str, Any]) -> None:
         if kind == "stream":
             self._said[content["name"]].append(content["text"])
+            self._order.append(content["text"])
         elif kind == "execute_result":
             self.value = content["data"]["text/plain"]
         elif kind == "display_data":
             self.displays.append(content["data"].get("text/plain", ""))
             self.bundles.append(content["data"])
+            self._order.append(len(self.bundles) - 1)
         elif kind == "error":
             self.error, self.error_text = content["ename"], content["evalue"]
             self.traceback = _ANSI.sub("", "\n".join(content["traceback"]))
@@ -101,6 +106,25 @@ class Cell:
         """The ranks that have written a line with these words; whether in the same moment does not matter."""
         lines = [line for line in self.lines if _LABEL.match(line)]
         return {rank for rank, said in lines_by_rank("\n".join(lines)).items() if any(words in line for line in said)}
+
+    def in_order(self, type: str = "text/html") -> list[str]:
+        """The lines, and the displays that are not empty as they are now, in their order.
+
+        Args:
+            type: The MIME type in which a display that has it is told; the others are told as plain text.
+        """
+        found = [""]
+        for each in self._order:
+            if isinstance(each, str):
+                found[-1] += each
+            elif text := self.bundles[each].get(type, self.displays[each]):
+                found += [text, ""]
+        lines = [
+            line
+            for part, is_text in zip(found, itertools.cycle([True, False]))
+            for line in (part.splitlines() if is_text else [part])
+        ]
+        return [line for line in lines if line]
 
     @property
     def text(self) -> str:
@@ -229,8 +253,9 @@ class Notebook:
         return cell
 
     def merge_within(self, seconds: float) -> None:
-        """Has equal lines of several ranks shown as one that are so far apart: a busy machine may start one late."""
-        self.check(f"import sys\nsys.modules['notebook_accel.launch.show.output'].MERGE_WINDOW = {seconds}")
+        """Has what several ranks show alike shown once if it is so far apart: a busy machine may start one late."""
+        output = "sys.modules['notebook_accel.launch.show.output']"
+        self.check(f"import sys\n{output}.MERGE_WINDOW = {output}.DISPLAY_WINDOW = {seconds}")
 
     def read_while(self, condition: Callable[[], bool], *, timeout: float = CELL_TIMEOUT) -> None:
         """Takes in what the kernel says while a condition holds."""

@@ -31,6 +31,7 @@ from notebook_accel.events.jobs import (
 )
 from notebook_accel.events.ranks import (
     Bar,
+    Cleared,
     Exited,
     Failed,
     Heartbeat,
@@ -55,6 +56,7 @@ __all__ = [
     "Bar",
     "Blobs",
     "Call",
+    "Cleared",
     "Disconnect",
     "Event",
     "Exited",

@@ -184,8 +184,23 @@ class Shown(Event):
     """Identifies the output for later updates."""
     update: bool = False
     """Whether it replaces an output that was displayed before, with the same `display_id`."""
+    alone: bool = False
+    """Whether this is the only rank whose output is shown, so that it needs no label and waits for no other."""
+    mark: int = 0
+    """The number of its mark in the rank's output pipes; 0 without one. See `launch/wire/pipe_marks.py`."""
     bundle: Blobs = field(default=(), repr=False)
     """One JSON object: `data`, by MIME type, and `metadata`. Empty if this rank's output is not shown."""
+
+
+@dataclass(frozen=True)
+class Cleared(Event):
+    """The user's code cleared its output, as `IPython.display.clear_output` does."""
+
+    kind = "cleared"
+    wait: bool = False
+    """Whether to clear only when the next output is displayed."""
+    mark: int = 0
+    """As in `Shown`."""
 
 
 @dataclass(frozen=True)

@@ -97,8 +97,22 @@ class Rich:
     def _repr_html_(self): return f"<b>{rank}</b>"
 Rich()"""
     assert cells(body).bundles == [{"text/plain": "plain", "text/html": "<b>0</b>"}]
-    assert [each["text/html"] for each in cells(body, "--show all").bundles] == ["<b>0</b>", "<b>1</b>"]
-    assert [each["text/html"] for each in cells("Rich()", "--show 1").bundles] == ["<b>1</b>"]
+    assert cells("Rich()", "--show 1").in_order() == ["<b>1</b>"]
+
+
+@pytest.mark.versions
+def test_rich_values_and_displays_of_all_ranks_are_labelled_and_in_order(cells: Cells):
+    cells("from IPython.display import HTML")
+    body = """
+print("a")
+display(HTML("same"))
+if rank == 0: time.sleep(0.2)
+display(HTML(f"{rank}"))
+print("b")
+HTML("last")"""
+    shown = ["[0-1] a", "[0-1]", "same", "[0]", "0", "[1]", "1", "[0-1] b", "[0-1]", "last"]
+    assert cells(body, "--show all").in_order() == shown
+    assert cells("HTML(f'{rank}')", "--show all").in_order() == ["[0]", "0", "[1]", "1"]
 
 
 IN_TURN = """

@@ -164,7 +164,7 @@ class Screen:
             self._show_lines()
             self._job.apply(None, AttemptStarted(attempt))
         elsewhere = self._subject.world_size - self._subject.size
-        self._output = Output([state.rank for state in self._job.ranks], self._label, front_end.current.write)
+        self._output = Output([state.rank for state in self._job.ranks], self._label, front_end.current)
         self._stack_requests = StackRequests(self._ranks, self._job)
         self._stalls = StallWatch(self._job, _STALL_AFTER, elsewhere, self._stack_requests.request, time.monotonic())
 

@@ -6,15 +6,14 @@ checks the timers of the timeout, of stalls (`stall_watch.py`) and of the escala
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 from notebook_accel.events import (
     Answer,
     Bar,
+    Cleared,
     Event,
     Exited,
     Failed,
@@ -163,9 +162,13 @@ class CallRunner:
             self._on_exit(rank, event)
         elif isinstance(event, Stacks):
             self._stack_requests.on_reply(rank, event)
-        elif isinstance(event, (Shown, InputRequested)):
+        elif isinstance(event, (Shown, Cleared)):
             self._apply(rank, event)
-            self._show_or_prompt(rank, event)
+            self._lines.display(rank, event)
+        elif isinstance(event, InputRequested):
+            self._apply(rank, event)
+            self._output.show(time.monotonic(), all_of_it=True)
+            self._ranks.send([rank], Answer(self._prompt_user(event)))
         else:
             self._apply(rank, _with_cell_name(event))
             self._shutdown.on_event(rank, event)
@@ -185,14 +188,6 @@ class CallRunner:
         if not self._job.ranks[rank].answered:
             self._on_failure(StopReason.DEATH)
         self._release_ranks()
-
-    def _show_or_prompt(self, rank: int, event: Shown | InputRequested) -> None:
-        """Shows rich output, or asks for input, in its order within the rank's output."""
-        if isinstance(event, Shown):
-            self._lines.interpose(rank, partial(_show, event) if event.bundle else None)
-        else:
-            self._output.show(time.monotonic(), all_of_it=True)
-            self._ranks.send([rank], Answer(self._prompt_user(event)))
 
     def _prompt_user(self, request: InputRequested) -> str | None:
         try:
@@ -275,9 +270,3 @@ def _with_cell_name(event: Event) -> Event:
     if isinstance(event, PhaseChanged) and event.frame is not None:
         return replace(event, detail=f"{event.detail} at {stack_frames.where(event.frame)}")
     return event
-
-
-def _show(event: Shown) -> None:
-    """Shows a rich output in the front end."""
-    content = json.loads(b"".join(map(bytes, event.bundle)))
-    front_end.current.display(content["data"], content["metadata"], event.display_id, update=event.update)

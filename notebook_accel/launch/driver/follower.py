@@ -6,7 +6,7 @@ import threading
 import time
 from functools import partial
 
-from notebook_accel.events import JobEnded, Line, LinesLeftOut, Notice
+from notebook_accel.events import Cleared, JobEnded, Line, LinesLeftOut, Notice, Shown
 from notebook_accel.launch.job.job import Runner
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.text import label as rank_label
@@ -23,7 +23,7 @@ _POLL_INTERVAL = 0.1
 _OWNER_CHECK_EVERY = 10
 """Reads of the journal between two checks that the job's process is alive."""
 _BACKLOG = 1000
-"""How many of the lines written before the job was followed are shown, at most."""
+"""How many of the lines and displays from before the job was followed are shown, at most."""
 
 
 class Follower:
@@ -38,7 +38,8 @@ class Follower:
         self.job = empty_job()
         self._record = record
         self._tail = Tail(record)
-        self._lines: list[tuple[int, Line]] = []
+        self._lines: list[tuple[int, Line | Shown | Cleared]] = []
+        """What the ranks have written and displayed, to be shown."""
         self._notices: list[str] = []
         self._read()
         self._check_owner()
@@ -71,7 +72,7 @@ class Follower:
         job, view = self.job, self._view
         ranks = [state.rank for state in job.ranks]
         label = partial(rank_label, job.label, ranks[0], job.local_size, job.world_size)
-        shown = Output(ranks, label, front_end.current.write)
+        shown = Output(ranks, label, front_end.current)
         pause, rounds = threading.Event(), 0
         try:
             while not self.has_ended:
@@ -92,7 +93,7 @@ class Follower:
 
     def _read(self) -> None:
         for rank, event in self._tail.read():
-            if rank is not None and isinstance(event, Line):
+            if rank is not None and isinstance(event, (Line, Shown, Cleared)):
                 self._lines.append((rank, event))
             elif rank is not None and isinstance(event, LinesLeftOut):
                 self._notices.append(f"{event.count} lines of rank {self.job.ranks[rank].rank} are not shown")
@@ -115,7 +116,11 @@ class Follower:
         now = time.monotonic()
         for text in self._notices:
             front_end.current.notice(text)
-        for rank, line in self._lines:
-            shown.add(self.job.ranks[rank].rank, line.stream, line.text, now)
+        for index, event in self._lines:
+            rank = self.job.ranks[index].rank
+            if isinstance(event, Line):
+                shown.add(rank, event.stream, event.text, now)
+            else:
+                shown.display(rank, event, now)
         self._notices, self._lines = [], []
         shown.show(now, all_of_it=all_of_it)

@@ -9,13 +9,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.events import Event, Exited, Failed, Heartbeat, Hello, Returned, Written
+from notebook_accel.events import Cleared, Event, Exited, Failed, Heartbeat, Hello, Returned, Shown, Written
 from notebook_accel.launch.engines.contract import Engine, GroupSpec
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 
 _EXIT_TIMEOUT = 2.0
 """How many seconds ranks have to exit by themselves and run their exit handlers."""
+_OUTPUT = (Written, Shown, Cleared)
 _MAX_UNREAD = 16 * 2**20
 """Bytes of output that are read between two calls: a thread of a rank may write for ever."""
 
@@ -40,8 +41,8 @@ class RankGroup:
         """Ranks that have exited."""
         self._hellos: dict[int, Hello] = {}
         self._heartbeats: dict[int, Heartbeat] = {}
-        self._unread: defaultdict[int, list[Written]] = defaultdict(list)
-        """What ranks have written while no call read it."""
+        self._unread: defaultdict[int, list[Written | Shown | Cleared]] = defaultdict(list)
+        """What ranks have written and displayed while no call read it."""
         self._unread_bytes = 0
         self._members: Collection[int] = ()
         """The ranks of the current call."""
@@ -69,7 +70,7 @@ class RankGroup:
             self.busy.discard(rank)
         if self._handler is not None and (rank in self._members or isinstance(event, Exited)):
             self._handler(rank, event)
-        elif isinstance(event, Written):
+        elif isinstance(event, _OUTPUT):
             self._unread[rank].append(event)
             self._unread_bytes += _size(event)
 
@@ -139,8 +140,10 @@ class RankGroup:
         self._ports.close()
 
 
-def _size(written: Written) -> int:
-    return sum(map(len, written.data))
+def _size(event: Written | Shown | Cleared) -> int:
+    if isinstance(event, Cleared):
+        return 1
+    return sum(map(len, event.data if isinstance(event, Written) else event.bundle))
 
 
 def _oom_kills() -> int:

@@ -122,7 +122,7 @@ class Launch:
         self.job.apply(None, AttemptStarted(number))
         group = RankGroup(self._engine, spec)
         try:
-            output = Output([state.rank for state in self.job.ranks], self._plan.label, front_end.current.write)
+            output = Output([state.rank for state in self.job.ranks], self._plan.label, front_end.current)
             runner = CallRunner(
                 group,
                 self.job,

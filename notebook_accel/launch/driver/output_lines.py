@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from notebook_accel.events import Event, Line, LinesLeftOut, Written
+from notebook_accel.events import Cleared, Event, Line, LinesLeftOut, Shown, Written
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show.output import Output
 
@@ -38,9 +38,9 @@ class OutputLines:
         """Treats an unfinished last line as a line, since nothing more comes."""
         self._record(rank, "stdout", self._output.end(self._global(rank), time.monotonic()))
 
-    def interpose(self, rank: int, show: Callable[[], object] | None) -> None:
-        """Shows something else, in its order within the rank's output; `None` if this rank's output is not shown."""
-        self._output.interpose(self._global(rank), show, time.monotonic())
+    def display(self, rank: int, event: Shown | Cleared) -> None:
+        """Shows a rich output in its place among the rank's lines."""
+        self._output.display(self._global(rank), event, time.monotonic())
 
     def _record(self, rank: int, stream: str, lines: list[str]) -> None:
         if len(lines) > _MAX_LINES:

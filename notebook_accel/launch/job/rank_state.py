@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from notebook_accel.events import (
     Bar,
+    Cleared,
     Event,
     Exited,
     Failed,
@@ -21,8 +22,10 @@ from notebook_accel.events import (
     Phase,
     PhaseChanged,
     Returned,
+    Shown,
     Signalled,
 )
+from notebook_accel.launch.job.kept_displays import KeptDisplays
 from notebook_accel.launch.job.metric_history import Point, Series
 
 MAX_LINES = 200
@@ -58,6 +61,7 @@ class RankState:
     """The characters of `lines` together."""
     written: int = 0
     """The number of lines it has written; `lines` holds the last of them."""
+    displays: KeptDisplays = field(default_factory=KeptDisplays)
     failed: Failed | None = None
     returned: Returned | None = None
     exited: Exited | None = None
@@ -84,6 +88,7 @@ class RankState:
         elif isinstance(event, Line):
             self._keep_line(event)
             self.written += 1
+            self.displays.drop_lines(self.written - len(self.lines))
         elif isinstance(event, Heartbeat):
             self.resident, self.device_used, self.device_total = event.resident, event.device_used, event.device_total
         elif isinstance(event, History):
@@ -100,6 +105,9 @@ class RankState:
             self.failed, self.phase, self.detail = event, phase, ""
         elif isinstance(event, LinesLeftOut):
             self.written += event.count
+            self.displays.drop_lines(self.written - len(self.lines))
+        elif isinstance(event, Cleared) or (isinstance(event, Shown) and event.bundle):
+            self.displays.apply(event, self.written)
         elif isinstance(event, Returned):
             self.returned, self.phase, self.detail = event, Phase.DONE, ""
         elif isinstance(event, Exited):
@@ -115,15 +123,25 @@ class RankState:
             yield Heartbeat(self.resident, self.device_used, self.device_total)
         yield from self.bars.values()
         yield from (series.event(name) for name, series in self.history.items())
-        if self.written > len(self.lines):
-            yield LinesLeftOut(self.written - len(self.lines))
-        yield from self.lines
+        yield from self._output()
         if self.interrupted:
             yield Signalled(signal.SIGINT)
         if self.stopped:
             yield Signalled(signal.SIGTERM)
         yield from (event for event in (self.failed, self.returned, self.exited) if event is not None)
         yield PhaseChanged(self.phase, self.detail)
+
+    def _output(self) -> Iterator[Event]:
+        """The last lines, and the rich outputs in their places among them."""
+        first = self.written - len(self.lines)
+        if first:
+            yield LinesLeftOut(first)
+        displays = deque(self.displays.events())
+        for place, line in enumerate(self.lines, first):
+            while displays and displays[0][0] <= place:
+                yield displays.popleft()[1]
+            yield line
+        yield from (event for _, event in displays)
 
     def _keep_line(self, line: Line) -> None:
         self.lines.append(line)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from notebook_accel.errors import JobLostError, StreamError
-from notebook_accel.events import Event, from_wire, to_wire
+from notebook_accel.events import Event, Shown, from_wire, to_wire
 from notebook_accel.launch.journal.owner import Owner
 
 FORMAT = 2
@@ -52,8 +52,10 @@ class Head:
 
 
 def encode(rank: int | None, event: Event) -> bytes:
-    """The line of an event, without its binary blobs."""
-    header, _ = to_wire(event)
+    """The line of an event. Of its binary blobs, it has only those of a rich output, which are text."""
+    header, blobs = to_wire(event)
+    if isinstance(event, Shown):
+        header["bundle"] = b"".join(map(bytes, blobs)).decode()
     return _line(header if rank is None else {"rank": rank, **header})
 
 
@@ -62,7 +64,8 @@ def decode(line: bytes) -> tuple[int | None, Event] | None:
     try:
         header = json.loads(line)
         rank = header.pop("rank", None)
-        event = from_wire(header)
+        bundle = header.pop("bundle", "")
+        event = from_wire(header, [bundle.encode()] if bundle else ())
     except (ValueError, TypeError, AttributeError, StreamError):
         return None
     return (rank, event) if rank is None or type(rank) is int else None

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from notebook_accel.events import AttemptStarted, Bar, Event, Heartbeat, Line, LinesLeftOut
+from notebook_accel.events import AttemptStarted, Bar, Event, Heartbeat, Line, LinesLeftOut, Shown
+from notebook_accel.launch.job.kept_displays import reduced, size_of
 from notebook_accel.launch.journal.lines import encode
 
 _MOST_LINES = 2000
 """The most lines of a rank that are written at a time."""
 _MOST_TEXT = 2**20
 """The most characters of these lines together; more than a rank's state stores."""
+_MOST_DISPLAYED = 8 * 2**20
+"""The most bytes of a rank's rich outputs that are written at a time; more than a rank's state stores."""
 
 
 class Pending:
@@ -23,6 +26,8 @@ class Pending:
         """For each rank, the key and the characters of each of its lines."""
         self._characters: Counter[int | None] = Counter()
         self._dropped: Counter[int | None] = Counter()
+        self._displays: dict[int | None, dict[int, int]] = {}
+        """For each rank, the bytes of each of its rich outputs, by its key."""
 
     def add(self, rank: int | None, event: Event) -> None:
         self._count += 1
@@ -35,6 +40,9 @@ class Pending:
         elif isinstance(event, Line):
             self._events[self._count] = rank, event
             self._bound(rank, len(event.text))
+        elif isinstance(event, Shown):
+            self._events[self._count] = rank, event
+            self._bound_displays(rank, event)
         else:
             if isinstance(event, AttemptStarted):
                 self._drop_rank_events()  # the fold creates all ranks anew
@@ -58,6 +66,17 @@ class Pending:
             self._characters[rank] -= dropped
             self._dropped[rank] += 1
 
+    def _bound_displays(self, rank: int | None, event: Shown) -> None:
+        """Reduces the oldest rich outputs of a rank that has too many."""
+        sizes = self._displays.setdefault(rank, {})
+        sizes[self._count] = size_of(event)
+        while sum(sizes.values()) > _MOST_DISPLAYED and len(sizes) > 1:
+            key = next(iter(sizes))
+            del sizes[key]
+            _, oldest = self._events[key]
+            assert isinstance(oldest, Shown)
+            self._events[key] = rank, reduced(oldest)
+
     def _drop_rank_events(self) -> None:
         of_job = {key: entry for key, entry in self._events.items() if entry[0] is None}
         self._clear()
@@ -68,3 +87,4 @@ class Pending:
         self._lines.clear()
         self._characters.clear()
         self._dropped.clear()
+        self._displays.clear()

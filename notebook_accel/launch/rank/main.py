@@ -23,10 +23,10 @@ from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Exited, to_wire
 from notebook_accel.launch.rank import stdin
-from notebook_accel.launch.rank.patches import ddp_logger, jax, keras, loader_workers, rich, tqdm, trainers
+from notebook_accel.launch.rank.patches import ddp_logger, ipython, jax, keras, loader_workers, rich, tqdm, trainers
 from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.system import libc, name_resolution, process_exit, process_setup
-from notebook_accel.launch.wire import notebook_state, payload, pickling
+from notebook_accel.launch.wire import notebook_state, payload, pickling, pipe_marks
 from notebook_accel.launch.wire.stream import Channel, Message, pair
 
 _EXIT_NOTICE = 0.03
@@ -69,6 +69,7 @@ def prepare() -> None:
     jax.install()
     trainers.install()
     ddp_logger.install()
+    ipython.install()
     importlib.invalidate_caches()  # imports what it needs for it, once
     notebook_state.remember_user_folders()
     # What the server's imports have registered for the exit would run in every rank too: torch unloads its operator
@@ -141,6 +142,7 @@ def _run_to_exit(start: RankStart) -> NoReturn:
     try:
         channel = Channel(socket.socket(fileno=start.fds[0]))
         process_setup.redirect_streams(*start.fds[1:])
+        pipe_marks.set_pipes([os.dup(1), os.dup(2)])
         process_setup.limit_threads()
         # A worker that the user's code forks must neither send as the rank nor keep its channel open.
         os.register_at_fork(after_in_child=channel.close)

@@ -47,13 +47,12 @@ class FrontEnd(Protocol):
     def notice(self, text: str) -> None:
         """Shows a line from notebook-accel itself."""
 
+    @property
+    def updates_displays(self) -> bool:
+        """Whether `display` works, and can change what it has shown."""
+
     def display(
-        self,
-        data: Mapping[str, Any],
-        metadata: Mapping[str, Any],
-        display_id: str | None = None,
-        *,
-        update: bool = False,
+        self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False
     ) -> None:
         """Shows rich output, a MIME bundle; or updates the output that has this display id."""
 
@@ -174,6 +173,8 @@ class StallNotices(NoView):
 class Terminal:
     """Writes lines to the standard streams; draws jobs below them where those are a terminal."""
 
+    updates_displays = False
+
     def choose_view(self) -> Callable[[Job], View]:
         if not can_draw():
             return StallNotices
@@ -198,15 +199,9 @@ class Terminal:
         self.write("stderr", text + "\n")
 
     def display(
-        self,
-        data: Mapping[str, Any],
-        metadata: Mapping[str, Any],
-        display_id: str | None = None,
-        *,
-        update: bool = False,
+        self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False
     ) -> None:
-        del metadata, display_id, update  # a terminal knows only lines
-        self.write("stdout", data.get("text/plain", "") + "\n")
+        raise NotImplementedError  # a terminal knows only lines
 
     def request_input(self, text: str, prompt: str) -> str | None:
         self.write("stdout", text)

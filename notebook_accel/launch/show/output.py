@@ -12,10 +12,14 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from notebook_accel.events import Cleared, Shown
+from notebook_accel.launch.show.displays import Displays, Screen
 from notebook_accel.rank_spans import spans
 
 MERGE_WINDOW = 0.1
 """Seconds that a line waits for the same line of other ranks."""
+DISPLAY_WINDOW = 0.3
+"""Seconds that a rich output waits for those of other ranks, which take longer to make than lines."""
 PARTIAL_WINDOW = 0.5
 """Seconds after which an unfinished line is shown as it is."""
 REDRAW_WINDOW = 5.0
@@ -138,9 +142,9 @@ class LineMerger:
         self._last: dict[int, int] = {}
         """The number of each rank's last line."""
 
-    def add(self, rank: int, stream: str, lines: Sequence[str], now: float, *, hold: bool = True) -> None:
-        """Adds lines of a rank; without `hold` they are due at once, also where another rank's are held already."""
-        deadline = now + (MERGE_WINDOW if hold and not self._single else 0)
+    def add(self, rank: int, stream: str, lines: Sequence[str], now: float, window: float | None = None) -> None:
+        """Adds lines of a rank, which wait for so many seconds for those of others; by default for `MERGE_WINDOW`."""
+        deadline = now + (0 if self._single else MERGE_WINDOW if window is None else window)
         for text in lines:
             held = None if self._single else self._joinable(rank, stream, text)
             if held is None:
@@ -185,25 +189,27 @@ class LineMerger:
         return None if same is None else same.first_after(self._last.get(rank, 0))
 
 
-_INTERPOSED = "interposed"
-"""A pseudo-stream for what is shown between lines, such as figures."""
-
-
-def _show_nothing() -> None:
-    """Stands in for an output of a rank that is not shown."""
+_DISPLAYED = "displayed"
+"""A pseudo-stream for what is displayed between lines, such as figures."""
 
 
 class Output:
-    """Shows the output of the ranks of one job."""
+    """Shows the output of the ranks of one job.
 
-    def __init__(
-        self, ranks: Sequence[int], label: Callable[[int | str], str], write: Callable[[str, str], None]
-    ) -> None:
+    Args:
+        ranks: The ranks.
+        label: Makes the label of a rank, or of several.
+        screen: Shows their output.
+    """
+
+    def __init__(self, ranks: Sequence[int], label: Callable[[int | str], str], screen: Screen) -> None:
         self._label = label
-        self._write = write
+        self._write = screen.write
         self._merger = LineMerger(ranks)
-        self._interposed: dict[tuple[int, str], Callable[[], object]] = {}
-        self._interposed_counts: Counter[int] = Counter()
+        self._displays = Displays(label, screen)
+        self._displayed: dict[tuple[int, str], Shown | Cleared] = {}
+        """What is held of each rank, by its place."""
+        self._displayed_counts: Counter[int] = Counter()
         self._places_passed = 0
         """How many of the places that ranks share have been shown; all lines that are held come after them."""
         self._readers = {(rank, stream): LineReader() for rank in ranks for stream in ("stdout", "stderr")}
@@ -220,19 +226,21 @@ class Output:
         self._merger.add(rank, stream, lines, now)
         return lines
 
-    def interpose(self, rank: int, show: Callable[[], object] | None, now: float) -> None:
-        """Calls `show` between the lines that a rank has written before and those that it writes from now on.
+    def display(self, rank: int, event: Shown | Cleared, now: float) -> None:
+        """Shows a rich output between the lines that a rank has written before and those that it writes from now on.
 
-        `None` stands for something that is not shown of this rank. It counts all the same: the nth of each rank share a
-        place, so that equal lines before and after it are merged whichever rank comes first.
+        The nth of each rank share a place, where they are shown in the order of the ranks. What is not shown of a rank
+        counts all the same, so that equal lines before and after it are merged whichever rank comes first.
         """
-        self._interposed_counts[rank] += 1
-        if show is None and self._interposed_counts[rank] <= self._places_passed:
+        self._displayed_counts[rank] += 1
+        is_hidden = isinstance(event, Shown) and not event.bundle
+        if is_hidden and self._displayed_counts[rank] <= self._places_passed:
             return  # a place of its own would lie behind the equal lines that follow
-        name = str(self._interposed_counts[rank])
-        if show is not None:
-            self._interposed[rank, name] = show
-        self._merger.add(rank, _INTERPOSED, [name], now, hold=show is None)
+        place = str(self._displayed_counts[rank])
+        if not is_hidden:
+            self._displayed[rank, place] = event
+        is_alone = isinstance(event, Shown) and event.alone and not is_hidden
+        self._merger.add(rank, _DISPLAYED, [place], now, 0 if is_alone else DISPLAY_WINDOW)
 
     def add(self, rank: int, stream: str, text: str, now: float) -> None:
         """Adds a whole line."""
@@ -269,10 +277,10 @@ class Output:
                 self._write(stream, "".join(batch))
                 batch = []
             stream = shown
-            if stream == _INTERPOSED:
+            if stream == _DISPLAYED:
                 self._places_passed = max(self._places_passed, int(text))
-                for rank in ranks:
-                    self._interposed.pop((rank, text), _show_nothing)()
+                there = {rank: self._displayed.pop((rank, text), None) for rank in ranks}
+                self._displays.show({rank: event for rank, event in there.items() if event is not None})
                 continue
             label = self._label(ranks[0] if len(ranks) == 1 else spans(ranks))
             batch.append(f"{label}{text}\n")

@@ -16,7 +16,7 @@ from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.system import process_setup
 from notebook_accel.launch.tpu import thread_output
 from notebook_accel.launch.tpu.slots import TpuGroup
-from notebook_accel.launch.wire import constants
+from notebook_accel.launch.wire import constants, pipe_marks
 from notebook_accel.launch.wire.stream import Channel
 
 _group: TpuGroup | None = None
@@ -54,6 +54,7 @@ class Process:
         if len(self._ordinals) > 1:
             rank_local.enter({})
             thread_output.set_streams(slot.out, slot.err)
+            pipe_marks.set_pipes([slot.out, slot.err])
         channel = Channel(socket.socket(fileno=slot.channel))
         rank = Rank(
             channel, self._group.heartbeat, isolated=False, pace=constants.report_interval(len(self._group.slots))
@@ -80,6 +81,7 @@ class Process:
             thread_output.install(first.out, first.err)
         else:
             process_setup.redirect_streams(first.out, first.err)
+            pipe_marks.set_pipes([os.dup(1), os.dup(2)])
             os.environ.update(first.environment)
         os.register_at_fork(after_in_child=self._close_in_child)
         introduce(self._group.reports, self._ordinals)

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.macro import Macro
 
 from notebook_accel.errors import RankError, RankFailure
-from notebook_accel.events import Phase
+from notebook_accel.events import Phase, Shown
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests, catch_sigint
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show.displays import Displays
 from notebook_accel.launch.show.front_end import LateView, Views
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells import free_names
@@ -156,13 +157,10 @@ def _has_loaded(state: RankState) -> bool:
 
 def show(members: Sequence[int], replies: Sequence[Reply], label: Any) -> None:
     """Shows the values of the last expression: equal values once, rich ones of the ranks that `--show` selects."""
-    rich = [reply for reply in replies if reply.bundle]
-    for rank, reply in zip(members, replies, strict=False):
-        if reply.bundle:
-            if len(rich) > 1:
-                front_end.current.write("stdout", f"{label(rank)}\n")
-            front_end.current.display(reply.bundle, reply.metadata)
+    rich = {rank: reply.bundle for rank, reply in zip(members, replies, strict=False) if reply.bundle}
     if rich:
+        values = {rank: Shown(alone=len(rich) == 1, bundle=[bundle]) for rank, bundle in rich.items()}
+        Displays(label, front_end.current).show(values)
         return
     alike: dict[str, list[int]] = {}
     for rank, reply in zip(members, replies, strict=False):

@@ -5,7 +5,7 @@ A cell and its reply are sent as plain tuples, which are pickled several times a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -50,9 +50,8 @@ class Reply(NamedTuple):
 
     text: str | None
     """The value of its last expression, as text; `None` if there was none."""
-    bundle: Mapping[str, Any]
-    """The same value by MIME type, if this rank's rich values are shown."""
-    metadata: Mapping[str, Any]
+    bundle: bytes
+    """The same value as in the event `Shown`, if it is a rich one and this rank's are shown; otherwise empty."""
     bound: Sequence[str]
     """The names that the rank has bound since its last reply."""
     value: Any

@@ -168,7 +168,7 @@ class PersistentRanks:
     ) -> Job:
         """Runs a call to its end. The job's result is the members' values, passed through `digest` if it is given."""
         members = self.members if members is None else members
-        output = Output(members, self.plan.label, front_end.current.write)
+        output = Output(members, self.plan.label, front_end.current)
         job.apply(None, AttemptStarted(0))
         runner = CallRunner(
             self._group,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from IPython.core.displaypub import DisplayPublisher
+from IPython.display import publish_display_data
 
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show.front_end import Terminal, View
@@ -31,11 +35,19 @@ class IPythonTerminal(Terminal):
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
         self._numbers = numbers(shell)
+        # In a terminal, a display is only printed.
+        self.updates_displays = type(shell.display_pub) is not DisplayPublisher
 
     def display_name(self, filename: str) -> str:
         """The name of a cell as the user sees it, such as `In[3]`."""
         number = self._numbers.get(filename)
         return filename if number is None else f"In[{number}]"
+
+    def display(
+        self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False
+    ) -> None:
+        transient = {"display_id": display_id}
+        publish_display_data(dict(data), dict(metadata), transient=transient, update=update)  # type: ignore[no-untyped-call]
 
     def shorten_traceback(self, error: BaseException) -> None:
         tracebacks.shorten(error)
@@ -69,18 +81,10 @@ class Kernel(IPythonTerminal):
         self._router.write(sys.stderr if stream == "stderr" else sys.stdout, text)
 
     def display(
-        self,
-        data: Mapping[str, Any],
-        metadata: Mapping[str, Any],
-        display_id: str | None = None,
-        *,
-        update: bool = False,
+        self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False
     ) -> None:
-        from IPython.display import publish_display_data
-
-        self._rate_limit.spend(sum(len(part) for part in data.values() if isinstance(part, str)))
-        transient = {} if display_id is None else {"display_id": display_id}
-        publish_display_data(dict(data), dict(metadata), transient=transient, update=update)  # type: ignore[no-untyped-call]
+        self._rate_limit.spend(sum(_length(part) for part in data.values()))
+        super().display(data, metadata, display_id, update=update)
 
     def request_input(self, text: str, prompt: str) -> str | None:
         self.write("stdout", text)
@@ -107,6 +111,11 @@ class RateLimit:
         self._at = now
         if self._credit < 0:
             time.sleep(-self._credit / self._rate)
+
+
+def _length(part: Any) -> int:
+    """The characters of a part of a display, as text or as JSON."""
+    return len(part) if isinstance(part, str) else len(json.dumps(part))
 
 
 def _output_rate() -> float | None:

@@ -1,15 +1,18 @@
-import functools
 import itertools
+import json
 import time
 import tracemalloc
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from notebook_accel.events import Shown
 from notebook_accel.launch.show.output import (
+    DISPLAY_WINDOW,
     MAX_LINE,
     MERGE_WINDOW,
     PARTIAL_WINDOW,
@@ -20,7 +23,7 @@ from notebook_accel.launch.show.output import (
 )
 from notebook_accel.rank_spans import spans
 
-Shown = list[tuple[str, str, list[int]]]
+Merged = list[tuple[str, str, list[int]]]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +182,7 @@ def test_no_line_is_lost_or_invented_and_none_overtakes(
     written: list[tuple[int, str, list[str], float, bool]], ended: list[int]
 ) -> None:
     merger, now = LineMerger(range(RANKS)), 0.0
-    shown: Shown = []
+    shown: Merged = []
     for rank, stream, lines, pause, look in written:
         merger.add(rank, stream, lines, now)
         now += pause
@@ -262,13 +265,21 @@ def test_a_flood_is_shown_before_its_time() -> None:
 
 
 class Screen:
-    """Keeps what is written."""
+    """Keeps what is written and displayed."""
+
+    updates_displays = True
 
     def __init__(self) -> None:
         self.writes: list[tuple[str, str]] = []
 
-    def __call__(self, stream: str, text: str) -> None:
+    def write(self, stream: str, text: str) -> None:
         self.writes.append((stream, text))
+
+    def display(
+        self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False
+    ) -> None:
+        del metadata, display_id, update
+        self.writes.append(("display", data["text/plain"]))
 
 
 def labelled(ranks: int | str) -> str:
@@ -342,7 +353,12 @@ def test_nothing_waits_at_the_end() -> None:
     assert len(screen.writes) == 1
 
 
-# What is shown between lines
+# What is displayed between lines
+
+
+def shown(text: str = "", *, alone: bool = False) -> Shown:
+    bundle = [json.dumps({"data": {"text/plain": text}, "metadata": {}}).encode()] if text else []
+    return Shown(alone=alone, bundle=bundle)
 
 
 @pytest.mark.parametrize("drawn", ["once", "after each"])
@@ -356,8 +372,7 @@ def test_equal_lines_around_something_else_are_merged_whichever_rank_comes_first
     for rank in order:
         step = next(steps[rank])
         if step is None:
-            show = functools.partial(screen, "display", "figure") if rank == 0 else None
-            output.interpose(rank, show, 0.0)
+            output.display(rank, shown("figure", alone=True) if rank == 0 else shown(), 0.0)
         else:
             output.feed(rank, "stdout", f"{step}\n".encode(), 0.0)
         if drawn == "after each":
@@ -366,25 +381,42 @@ def test_equal_lines_around_something_else_are_merged_whichever_rank_comes_first
     assert screen.writes == [("stdout", "[0-1] a\n"), ("display", "figure"), ("stdout", "[0-1] c\n")]
 
 
-def test_what_is_shown_waits_for_nobody() -> None:
+def test_what_one_rank_alone_shows_waits_for_nobody() -> None:
     screen = Screen()
     output = Output([0, 1, 2], labelled, screen)
-    output.interpose(1, None, 0.0)
+    output.display(1, shown(), 0.0)
     output.show(0.0)
-    assert output.next_due == MERGE_WINDOW
-    output.interpose(0, functools.partial(screen, "display", "figure"), 0.01)
+    assert output.next_due == DISPLAY_WINDOW
+    output.display(0, shown("figure", alone=True), 0.01)
     output.show(0.01)
     assert screen.writes == [("display", "figure")]
     assert output.next_due is None
-    output.interpose(0, functools.partial(screen, "display", "another"), 0.02)
+    output.display(0, shown("another", alone=True), 0.02)
     output.show(0.02)
     assert screen.writes[1:] == [("display", "another")]
 
 
-def test_each_rank_that_shows_something_is_heard() -> None:
+def test_displays_are_in_the_order_of_the_ranks_however_they_come() -> None:
+    screen = Screen()
+    output = Output(range(3), labelled, screen)
+    for rank in (2, 0):
+        output.display(rank, shown(f"figure {rank}"), 0.0)
+        output.show(0.0)
+    assert screen.writes == []
+    output.display(1, shown("figure 0"), 0.1)
+    output.show(0.1)
+    assert screen.writes == [
+        *(("display", text) for text in ("[0-1]", "figure 0", "[2]", "figure 2")),
+    ]
+
+
+def test_a_display_waits_for_others_no_longer_than_its_time() -> None:
     screen = Screen()
     output = Output([0, 1], labelled, screen)
-    for rank in (1, 0):
-        output.interpose(rank, functools.partial(screen, "display", str(rank)), 0.0)
-    output.show(0.0)
-    assert screen.writes == [("display", "0"), ("display", "1")]
+    output.display(1, shown("figure"), 0.0)
+    output.show(0.9 * DISPLAY_WINDOW)
+    assert screen.writes == []
+    output.show(DISPLAY_WINDOW)
+    output.display(0, shown("figure"), DISPLAY_WINDOW)
+    output.show(2 * DISPLAY_WINDOW)
+    assert [text for _, text in screen.writes] == ["[1]", "figure", "[0]", "figure"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import linecache
 import sys
 import warnings
@@ -11,13 +10,9 @@ from typing import Any
 
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.displayhook import DisplayHook
-from IPython.core.displaypub import DisplayPublisher
-from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Type
-from traitlets.config import Config
 
-from notebook_accel import events
-from notebook_accel.events import Shown
+from notebook_accel.launch.rank.display_shell import DisplayShell, configuration
 from notebook_accel.notebook.cells.cell_messages import Cell
 
 cell_labels: dict[str, str] = {}
@@ -59,58 +54,24 @@ class _Hook(DisplayHook):
         """Does nothing: there is no cache of values."""
 
 
-class _Publisher(DisplayPublisher):
-    """Sends what is displayed to the notebook."""
-
-    def publish(self, data: Mapping[str, Any], metadata: Any = None, *args: Any, **options: Any) -> None:
-        assert isinstance(self.shell, RankShell)
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        if not self.shell.is_shown:
-            events.emit(Shown())
-            return
-        content = json.dumps({"data": data, "metadata": metadata or {}}, default=_plain).encode()
-        display_id = (options.get("transient") or {}).get("display_id")
-        events.emit(Shown(display_id, bool(options.get("update")), [content]))
-
-    def clear_output(self, wait: bool = False) -> None:
-        """Does nothing, since the output below a cell comes from several ranks."""
-
-
-def _plain(value: Any) -> Any:
-    """Encodes binary data as text, as in a notebook."""
-    if isinstance(value, (bytes, bytearray)):
-        from base64 import b64encode
-
-        return b64encode(value).decode()
-    return str(value)
-
-
-class RankShell(InteractiveShell):
+class RankShell(DisplayShell):
     """A shell that raises a cell's errors to the caller instead of printing them."""
 
     compiler_class = Type(_Compiler)
     displayhook_class = Type(_Hook)
-    display_pub_class = Type(_Publisher)
-    is_shown = True
-    """Whether this rank's rich values are shown."""
     value: Any = None
     bundle: Mapping[str, Any]
     metadata: Mapping[str, Any]
 
-    @property
-    def formatter(self) -> Any:
-        """What makes displays of values."""
-        return self.display_formatter
-
-    def run(self, cell: Cell, *, is_shown: bool) -> None:
+    def run(self, cell: Cell, rank: int) -> None:
         """Runs a cell, and stores the value of its last expression in `value` and `bundle`.
 
         Raises:
             BaseException: The cell raised it.
         """
         self.value, self.bundle, self.metadata = None, {}, {}
-        self.is_shown = is_shown
+        self.is_shown = is_shown = rank in cell.shown
+        self.shows_alone = len(cell.shown) == 1
         types = self.formatter.format_types if is_shown else ["text/plain"]
         if self.formatter.active_types != types:  # setting them takes a tenth of the time of an empty cell
             self.formatter.active_types = types
@@ -137,9 +98,6 @@ class RankShell(InteractiveShell):
         sys.stdout.write("The ranks keep running; `%accelerate stop` ends them.\n")
         raise SystemExit
 
-    def enable_gui(self, gui: str | None = None) -> None:
-        """Does nothing: there is no screen, and figures go to the notebook."""
-
     def showtraceback(self, *args: Any, **options: Any) -> None:
         """The notebook shows it."""
 
@@ -159,9 +117,7 @@ def _show_page(shell: RankShell, data: Any, start: int = 0, screen_lines: int = 
 
 def start(namespace: dict[str, Any]) -> RankShell:
     """Creates the shell of this process, which runs cells in the given namespace."""
-    config = Config()
-    config.HistoryManager.enabled = False
-    shell = RankShell.instance(config=config, user_module=sys.modules["__main__"], user_ns=namespace)
+    shell = RankShell.instance(config=configuration(), user_module=sys.modules["__main__"], user_ns=namespace)
     shell.set_hook("show_in_pager", _show_page)  # type: ignore[no-untyped-call]
     warnings.filterwarnings("ignore", "To exit: use", UserWarning)  # which follows a SystemExit
     # The fork server imported it before there was a shell, so it could not attach itself to one.

@@ -72,17 +72,18 @@ def run_cell(fields: tuple[Any, ...], *variables: Variable) -> tuple[Any, ...]:
     receive(*variables)
     before = dict(main)
     try:
-        _shell.run(cell, is_shown=number in cell.shown)
+        _shell.run(cell, number)
     except BaseException as error:
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         raise
     finally:
         _note_bound({name for name, value in main.items() if before.get(name, _MISSING) is not value})
+    from notebook_accel.launch.rank.display_shell import encode
+
     bundle = _shell.bundle
     reply = Reply(
         text=bundle.get("text/plain"),
-        bundle=bundle if number in cell.shown and len(bundle) > 1 else {},
-        metadata=_shell.metadata,
+        bundle=encode(bundle, _shell.metadata) if number in cell.shown and len(bundle) > 1 else b"",
         bound=sorted(_unreported),
         value=_shell.value if cell.wants_value else None,
     )

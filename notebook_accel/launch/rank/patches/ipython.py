@@ -1,0 +1,61 @@
+"""Patches IPython's display functions: what a rank displays is sent to the driver, which shows it below the cell.
+
+They work as in the notebook: with figures and `plt.show()`, with updates and `clear_output`, and `display` needs no
+import. The shell that they need is created when something is displayed for the first time.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from notebook_accel import events
+from notebook_accel.launch.rank.patches.on_import import when_imported
+
+_FUNCTIONS = ("display", "update_display", "publish_display_data", "clear_output")
+_MODULE = "IPython.core.display_functions"
+_COPIES = ("IPython.display", "IPython.core.display", "IPython.core.interactiveshell")
+"""Modules that import some of the functions by their names, and may have done so already."""
+
+
+def install() -> None:
+    """Patches the functions once IPython is imported."""
+    when_imported({_MODULE: _patch})
+    builtins.display = _display  # type: ignore[attr-defined]
+
+
+def _display(*values: Any, **options: Any) -> Any:
+    """The `display` of code that does not import it, as in a notebook."""
+    try:
+        from IPython.display import display
+    except ImportError:
+        raise NameError("name 'display' is not defined") from None
+    return display(*values, **options)  # type: ignore[no-untyped-call]
+
+
+def _patch(module: Any) -> None:
+    for name in _FUNCTIONS:
+        original = getattr(module, name)
+        if hasattr(original, "__wrapped__"):
+            continue
+        patched = _with_shell(original)
+        for place in (module, *(sys.modules[copy] for copy in _COPIES if copy in sys.modules)):
+            if getattr(place, name, None) is original:
+                setattr(place, name, patched)
+
+
+def _with_shell(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Creates the shell before the function is called, if the rank has none."""
+
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if events.has_sink():
+            from notebook_accel.launch.rank import display_shell
+
+            display_shell.ensure()
+        return original(*args, **kwargs)
+
+    return function

@@ -1,0 +1,247 @@
+"""The rich outputs of the ranks of one job: figures, tables and the like, labelled with the ranks that displayed them.
+
+What several ranks display alike is shown once, in one area. A rank that then displays something else in its place, by
+an update or after `clear_output`, gets an area of its own. An area is an output of the front end with a display ID, by
+which it is changed. The lines that a rank has written are never cleared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from notebook_accel.events import Cleared, Shown
+from notebook_accel.rank_spans import spans
+
+_MOST_CONTENTS = 32
+"""The number of areas of several ranks whose contents are stored, in case that one of the ranks leaves its area."""
+
+
+class Screen(Protocol):
+    """The part of the front end that shows what ranks write and display."""
+
+    @property
+    def updates_displays(self) -> bool: ...
+
+    def write(self, stream: str, text: str) -> None: ...
+
+    def display(
+        self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False
+    ) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What an area shows."""
+
+    data: Mapping[str, Any]
+    """By MIME type."""
+    metadata: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, event: Shown) -> _Content:
+        found = json.loads(_joined(event))
+        return cls(found["data"], found["metadata"])
+
+
+_NOTHING = _Content({"text/plain": ""}, {})
+
+
+@dataclass(eq=False)
+class _Area:
+    """An output of the front end."""
+
+    id: str
+    members: set[int]
+    """The ranks that have displayed it."""
+    label: str | None
+    """The text above it; `None` if it has no label."""
+    content: _Content | None = None
+    """What it shows; `None` if that is not stored."""
+
+
+class Displays:
+    """The rich outputs of the ranks of one job.
+
+    Args:
+        label: Makes the label of ranks; empty if they need none.
+        screen: Shows them.
+    """
+
+    def __init__(self, label: Callable[[int | str], str], screen: Screen) -> None:
+        self._label = label
+        self._screen = screen
+        self._prefix = os.urandom(6).hex()
+        self._count = 0
+        self._named: defaultdict[int, dict[str, _Area]] = defaultdict(dict)
+        """The areas of each rank by its own display ID."""
+        self._own: defaultdict[int, list[_Area]] = defaultdict(list)
+        """The areas of each rank since it last cleared its output."""
+        self._cleared: defaultdict[int, list[_Area]] = defaultdict(list)
+        """The areas that a rank has cleared, which its next displays take over."""
+        self._clears_at_next: set[int] = set()
+        """The ranks whose next display clears their output."""
+        self._stored: deque[_Area] = deque()
+        """The areas whose contents are stored."""
+
+    def show(self, by_rank: Mapping[int, Shown | Cleared]) -> None:
+        """Shows what ranks have displayed in the same place: in the order of the ranks, and equal ones once."""
+        groups: dict[object, dict[int, Shown | Cleared]] = {}
+        for rank, event in sorted(by_rank.items()):
+            groups.setdefault(self._sameness(rank, event), {})[rank] = event
+        for group in groups.values():
+            shown = {rank: event for rank, event in group.items() if isinstance(event, Shown) and event.bundle}
+            if shown:
+                self._display(shown)
+            for rank, event in group.items():
+                if isinstance(event, Cleared):
+                    self._clear(rank, wait=event.wait)
+
+    def _sameness(self, rank: int, event: Shown | Cleared) -> object:
+        if isinstance(event, Cleared):
+            return event.wait
+        is_named = event.display_id is not None
+        return _joined(event), event.update, event.alone, is_named, event.display_id in self._named[rank]
+
+    def _display(self, group: Mapping[int, Shown]) -> None:
+        event = next(iter(group.values()))
+        content = _Content.of(event)
+        label = None if event.alone else self._label_of(group)
+        if not self._screen.updates_displays:
+            self._write(content, label)
+        elif not event.update:
+            self._add(group, content, label)
+        elif event.display_id in self._named[min(group)]:
+            self._update(group, content, label)
+        else:  # the notebook itself may have displayed it
+            assert event.display_id is not None
+            self._screen.display(content.data, content.metadata, event.display_id, update=True)
+
+    def _write(self, content: _Content, label: str | None) -> None:
+        text = str(content.data.get("text/plain", ""))
+        separator = "" if label is None else "\n" if "\n" in text else " "
+        self._screen.write("stdout", f"{label or ''}{separator}{text}\n")
+
+    def _add(self, group: Mapping[int, Shown], content: _Content, label: str | None) -> None:
+        clearing = self._clears_at_next & group.keys()
+        self._clears_at_next -= clearing
+        for rank in clearing:
+            self._take_back(rank)
+        before = [self._cleared[rank].pop(0) for rank in group if self._cleared[rank]]
+        area = self._place(set(group), content, label, before)
+        for rank, event in group.items():
+            self._own[rank].append(area)
+            if event.display_id is not None:
+                self._named[rank][event.display_id] = area
+        for rank in clearing:
+            for each in self._cleared.pop(rank, ()):
+                self._leave(each, {rank})
+
+    def _update(self, group: Mapping[int, Shown], content: _Content, label: str | None) -> None:
+        before = {rank: self._named[rank][str(event.display_id)] for rank, event in group.items()}
+        area = self._place(set(group), content, label, before.values())
+        for rank, each in before.items():
+            self._replace(rank, each, area)
+
+    def _clear(self, rank: int, *, wait: bool) -> None:
+        if wait:
+            self._clears_at_next.add(rank)
+            return
+        self._take_back(rank)
+        for area in self._cleared[rank]:
+            self._leave(area, {rank})
+
+    def _take_back(self, rank: int) -> None:
+        self._cleared[rank] += self._own.pop(rank, [])
+
+    # Areas
+
+    def _place(self, ranks: set[int], content: _Content, label: str | None, before: Iterable[_Area]) -> _Area:
+        """Shows the content in an area of these ranks: in one that they leave behind, or in a new one.
+
+        Args:
+            ranks: The ranks.
+            content: The content.
+            label: Their label.
+            before: The areas that they leave.
+        """
+        found: _Area | None = None
+        for area in dict.fromkeys(before):
+            staying = area.members - ranks
+            if found is None and not staying:
+                found = area
+            elif found is None and area.content is not None and min(area.members) in ranks:
+                found = area
+                self._move_out(area, staying)
+            else:
+                self._leave(area, ranks)
+        if found is None:
+            return self._new(ranks, content, label)
+        found.members = ranks
+        self._set(found, content, label)
+        return found
+
+    def _move_out(self, area: _Area, ranks: set[int]) -> None:
+        """Shows what ranks have in an area that others take over in an area of their own, below."""
+        assert area.content is not None
+        new = self._new(ranks, area.content, None if area.label is None else self._label_of(ranks))
+        for rank in ranks:
+            self._replace(rank, area, new)
+
+    def _leave(self, area: _Area, ranks: set[int]) -> None:
+        area.members -= ranks
+        if area.members:
+            self._set_label(area, None if area.label is None else self._label_of(area.members))
+        else:
+            self._set(area, _NOTHING, "")
+
+    def _replace(self, rank: int, old: _Area, new: _Area) -> None:
+        for areas in (self._own[rank], self._cleared[rank]):
+            areas[:] = [new if area is old else area for area in areas]
+        for name, area in self._named[rank].items():
+            if area is old:
+                self._named[rank][name] = new
+
+    def _new(self, ranks: set[int], content: _Content, label: str | None) -> _Area:
+        self._count += 1
+        area = _Area(f"{self._prefix}-{self._count}", ranks, label)
+        if label is not None:
+            self._screen.display({"text/plain": label}, {}, _label_id(area))
+        self._screen.display(content.data, content.metadata, area.id)
+        self._store(area, content)
+        return area
+
+    def _set(self, area: _Area, content: _Content, label: str | None) -> None:
+        self._set_label(area, label)
+        self._screen.display(content.data, content.metadata, area.id, update=True)
+        self._store(area, content)
+
+    def _set_label(self, area: _Area, label: str | None) -> None:
+        if area.label is not None and area.label != label:
+            area.label = label or ""
+            self._screen.display({"text/plain": area.label}, {}, _label_id(area), update=True)
+
+    def _store(self, area: _Area, content: _Content) -> None:
+        """Stores the content of an area that one of its ranks may leave."""
+        if area in self._stored:
+            self._stored.remove(area)
+        area.content = content if len(area.members) > 1 else None
+        if area.content is not None:
+            self._stored.append(area)
+            if len(self._stored) > _MOST_CONTENTS:
+                self._stored.popleft().content = None
+
+    def _label_of(self, ranks: Collection[int]) -> str | None:
+        return self._label(spans(ranks)).strip() or None
+
+
+def _label_id(area: _Area) -> str:
+    return f"{area.id}-label"
+
+
+def _joined(event: Shown) -> bytes:
+    return b"".join(map(bytes, event.bundle))
