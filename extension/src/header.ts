@@ -30,6 +30,7 @@ export class Header {
   #stop = make("button", "na-stop", { type: "button" });
   #overall = new ProgressBar("na-overall", "The whole job");
   #summary = make("span", "na-summary");
+  #choices = make("div", "na-choices");
   #note = make("div", "na-note");
   #drawn: Head | undefined;
 
@@ -42,7 +43,7 @@ export class Header {
     const title = make("div", "na-title", {}, this.#name, this.#status, this.#devices);
     const times = make("div", "na-times", {}, this.#summary, this.#elapsed, this.#timeLeft);
     const top = make("div", "na-top", {}, title, this.#stop);
-    this.element = make("div", "na-head", {}, top, this.#overall.element, times, this.#note);
+    this.element = make("div", "na-head", {}, top, this.#choices, this.#overall.element, times, this.#note);
   }
 
   update(head: Head): void {
@@ -55,6 +56,7 @@ export class Header {
     setText(this.#elapsed, head.elapsed);
     setText(this.#timeLeft, head.time_left && `${head.time_left} left`);
     setText(this.#summary, head.summary);
+    setText(this.#choices, head.choices);
     setText(this.#note, head.note);
     this.#overall.update(
       head.done,

@@ -33,6 +33,8 @@ export interface Head {
   elapsed: string;
   time_left: string;
   done: Done;
+  /** Choices that were made for the user, one a line; empty if there are none. */
+  choices: string;
   summary: string;
   /** A notice about the whole job, such as a stall; empty if there is none. */
   note: string;

@@ -30,6 +30,8 @@ class JobStarted(Event):
     """Seconds since the epoch."""
     local_size: int = 0
     """Ranks on each node of a cluster; 0 if all of them are on this machine."""
+    notice: str = ""
+    """Choices that were made for the user, one per line."""
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ class Launch:
             world_size=planned.world_size,
             local_size=planned.local_size,
             label=planned.config.label,
+            notice=planned.notice,
         )
         self.journal = Journal(self.job, detached=detached)
         self._open_view = open_view
@@ -79,8 +80,6 @@ class Launch:
 
     def run(self) -> None:
         """Runs the job to its end. An error of this package becomes the job's outcome, and is not raised."""
-        if self._plan.notice:
-            front_end.current.notice(self._plan.notice)
         view = front_end.Views(self.job, self._open_view, self.journal)
         try:
             self._run_attempts(view)

@@ -25,8 +25,9 @@ _MAX_METRICS = 8
 def describe(job: JobState, *, metrics: bool = True) -> str:
     """The job on one line, then a line for each metric and each rank, or a grid if there are many ranks."""
     if progress.is_brief(job):
-        return headline(job)
-    lines = heading(job, metrics=metrics)
+        return "\n".join([headline(job), *job.notice.splitlines()])
+    first, *others = heading(job, metrics=metrics)
+    lines = [first, *job.notice.splitlines(), *others]
     if len(job.ranks) < progress.COMPACT_FROM:
         lines += _rows(job, progress.failed_first(job))
     else:

@@ -58,6 +58,7 @@ class Job(JobState):
         world_size: int | None = None,
         local_size: int = 0,
         label: str | None = None,
+        notice: str = "",
     ) -> None:
         super().__init__(
             JobStarted(
@@ -70,6 +71,7 @@ class Job(JobState):
                 label=label,
                 at=time.time(),
                 local_size=local_size,
+                notice=notice,
             )
         )
         self.blocking = False

@@ -55,6 +55,8 @@ class JobState:
         """The name of the launched function."""
         self.hardware = start.hardware
         """The devices that its ranks run on, as text."""
+        self.notice = start.notice
+        """Choices that were made for the user, one per line."""
         self.world_size = start.world_size
         self.label = start.label
         """The template for the label of output lines, if not the usual one."""

@@ -14,6 +14,8 @@ MAX_BYTES = 2 * 2**20
 """The bytes of these outputs together. If there are more, the oldest are reduced to their text."""
 _MAX_TEXT = 500
 """Characters of the text of an output that is reduced to it."""
+_SMALL = 1000
+"""Bytes of an output that is not reduced."""
 
 
 class KeptDisplays:
@@ -71,6 +73,8 @@ class KeptDisplays:
         for at, (place, shown) in enumerate(self._kept[:-1]):
             if excess <= 0:
                 break
+            if size_of(shown) < _SMALL:
+                continue
             self._kept[at] = place, reduced(shown)
             excess -= size_of(shown) - size_of(self._kept[at][1])
 

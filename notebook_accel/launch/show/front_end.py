@@ -32,7 +32,7 @@ class FrontEnd(Protocol):
     """Shows jobs to the user and takes input, in a terminal or a notebook."""
 
     def choose_view(self) -> Callable[[Job], View]:
-        """Returns the function that opens a job's view, below the cell that runs then.
+        """Returns the function that opens a job's view, below the cell that runs then, and shows the job's notice.
 
         Raises:
             ConfigurationError: NOTEBOOK_ACCEL_VIEW names a view that does not exist.
@@ -177,10 +177,10 @@ class Terminal:
 
     def choose_view(self) -> Callable[[Job], View]:
         if not can_draw():
-            return StallNotices
+            return _with_notice(StallNotices)
         from notebook_accel.launch.show.terminal import TerminalView
 
-        return TerminalView
+        return _with_notice(TerminalView)
 
     def show(self, job: Job) -> View:
         from notebook_accel.launch.job.describe import describe
@@ -222,6 +222,17 @@ class Terminal:
 
     def shorten_traceback(self, error: BaseException) -> None:
         pass  # a terminal shows what Python shows
+
+
+def _with_notice(open_view: Callable[[Job], View]) -> Callable[[Job], View]:
+    """Has the job's notice shown before its view is opened."""
+
+    def open_with_notice(job: Job) -> View:
+        if job.notice:
+            current.notice(job.notice)
+        return open_view(job)
+
+    return open_with_notice
 
 
 def can_draw() -> bool:

@@ -35,7 +35,7 @@ def draw(job: Job, *, fallback: bool = False) -> str:
     ends before the job, so it shows the time when it was drawn.
     """
     found = progress.overview(job)
-    parts = [_head(job, found, fallback and not job.status.ended)]
+    parts = [_head(job, found, fallback and not job.status.ended), _choices(job)]
     if not progress.is_brief(job):
         # Metrics appear only once they are reported, so they come after the ranks, which then keep their position.
         parts += [
@@ -67,6 +67,11 @@ def _head(job: Job, found: Overview, dated: bool) -> str:
             parts.append(f"slowest: rank {found.slowest}, {percent(found.fractions[found.slowest])}")
         parts.append("" if found.remaining is None else f"{duration(found.remaining)} left")
     return element("div", " · ".join(part for part in parts if part), "" if job.status.ended else _ONE_LINE)
+
+
+def _choices(job: Job) -> str:
+    """The choices that were made for the user."""
+    return "".join(element("div", text(line), "font-size:90%") for line in job.notice.splitlines())
 
 
 def _total(job: Job, found: Overview) -> str:

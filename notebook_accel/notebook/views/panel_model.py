@@ -27,6 +27,8 @@ class Head(TypedDict):
     elapsed: str
     time_left: str
     done: Done
+    choices: str
+    """Choices that were made for the user, one a line; empty if there are none."""
     summary: str
     note: str
     """A notice about the whole job, such as a stall; empty if there is none."""

@@ -40,6 +40,16 @@ def place() -> tuple[int, int, int, str]:
     return os.getpid(), os.getsid(0), os.getpgid(0), sys.stdin.read()
 
 
+def display_among_lines(times: int) -> None:
+    from IPython.display import HTML, clear_output, display
+
+    for step in range(times):
+        print("before")
+        display(HTML(f"<b>{step}</b>"))
+        print("after")
+        clear_output()
+
+
 def wait() -> None:
     while True:
         time.sleep(0.01)

@@ -1,5 +1,6 @@
 """What every engine does, and what an engine does whose ranks are processes."""
 
+import json
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ from notebook_accel.events import (
     Phase,
     PhaseChanged,
     Returned,
+    Shown,
     Stacks,
     StacksRequested,
 )
@@ -401,6 +403,20 @@ def test_an_answer_comes_after_what_the_rank_wrote_before(isolated: Engine, tmp_
         group.ranks.resume(0)
         group.wait_for_answers()
         assert group.order[0].index("written") < group.order[0].index("returned")
+
+
+def test_what_a_rank_displays_keeps_its_place_among_what_it_writes(isolated: Engine) -> None:
+    with Group(isolated) as group:
+        group.wait_for_hello()
+        group.ranks.pause(0)  # so that all of it has arrived before any is read
+        group.call(calls.display_among_lines, 20)
+        group.finish()
+        group.wait_for_exits()
+        kinds = [kind for kind in group.order[0] if kind in ("written", "shown", "cleared")]
+        assert kinds == [*["written", "shown", "written", "cleared"] * 20]
+        assert group.output[0, "out"] == b"before\nafter\n" * 20
+        shown = [json.loads(b"".join(event.bundle))["data"]["text/html"] for event in group.of(0, Shown)]
+        assert shown == [f"<b>{step}</b>" for step in range(20)]
 
 
 def test_what_a_rank_wrote_before_it_died_is_heard_before_its_end(isolated: Engine) -> None:

@@ -58,7 +58,13 @@ def fold(job: Job) -> dict[str, Any]:
 
 def arrived(event: Event) -> Event:
     """As it comes from the rank."""
-    return from_wire(json.loads(json.dumps(to_wire(event)[0])))
+    header, blobs = to_wire(event)
+    return from_wire(json.loads(json.dumps(header)), blobs)
+
+
+def displayed(text: str) -> list[bytes]:
+    """The bundle of an output with this text; none for an empty one."""
+    return [json.dumps({"data": {"text/plain": text}, "metadata": {}}).encode()] if text else []
 
 
 numbers = st.floats(0, 100, allow_subnormal=False)
@@ -84,6 +90,13 @@ _TOLD = (
         chain=st.sampled_from(["E", "KeyboardInterrupt"]).map(lambda name: [events.Raised(name, "no", [])]),
         at=numbers,
     ),
+    st.builds(
+        events.Shown,
+        display_id=st.sampled_from([None, "a", "b"]),
+        update=st.booleans(),
+        bundle=st.sampled_from(["", "x", "y" * 50]).map(displayed),
+    ),
+    st.builds(events.Cleared, wait=st.booleans()),
     st.just(events.Returned()),
     st.builds(events.Exited, code=st.none() | st.integers(0, 1), signal=st.none() | st.just(9), at=numbers),
 )

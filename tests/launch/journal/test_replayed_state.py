@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from notebook_accel.events import Failed, Line, Metrics, Phase, Raised, Signalled
+from notebook_accel.events import Failed, Line, Metrics, Phase, Raised, Shown, Signalled
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.job.kept_displays import MAX_BYTES
 from notebook_accel.launch.job.metric_history import MAX_POINTS
 from notebook_accel.launch.journal import writing
 from notebook_accel.launch.journal.reading import Tail, empty_job, replay
 from notebook_accel.launch.journal.writing import Journal
-from tests.launch.journal.cases import SIZE, fold, told
+from tests.launch.journal.cases import SIZE, displayed, fold, told
 
 WRITE, READ = "write", "read"
 steps = st.lists(st.one_of(told, told, st.sampled_from([WRITE, READ])), max_size=60)
@@ -81,6 +83,23 @@ def test_a_long_job_has_a_short_journal(state: Path, job: Job, monkeypatch: pyte
     job.finish(Status.DONE)
     assert longest < 150_000  # of about 1,300,000 that were written
     assert record.head().generation > 2
+    assert fold(replay(record)) == fold(job)
+
+
+def test_rich_outputs_are_kept_in_their_places_up_to_a_size(state: Path, job: Job) -> None:
+    journal = Journal(job)
+    record = journal.open()
+    for step in range(30):
+        job.apply(0, Line("stdout", f"before {step}"))
+        job.apply(0, Shown(bundle=displayed(f"{step}" * 100_000)))
+    job.finish(Status.DONE)
+    for ended in (job, replay(record)):
+        kept = [event for event in ended.ranks[0].events() if isinstance(event, (Line, Shown))]
+        texts = [json.loads(event.bundle[0])["data"]["text/plain"] for event in kept if isinstance(event, Shown)]
+        assert [type(event) for event in kept] == [Line, Shown] * 30
+        assert [text[:2] for text in texts] == [f"{step}{step}"[:2] for step in range(30)]
+        assert sum(map(len, texts)) < MAX_BYTES + 30_000 < 30 * 200_000
+        assert len(texts[-1]) == 200_000
     assert fold(replay(record)) == fold(job)
 
 
