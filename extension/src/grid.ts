@@ -142,14 +142,14 @@ class Cell {
     this.#open = open;
     setAttribute(this.element, "aria-expanded", String(open));
     setAttribute(this.element, "data-phase", rank.phase);
-    setAttribute(this.element, "data-behind", rank.behind ? "" : null);
+    setAttribute(this.element, "data-marked", rank.mark ? "" : null);
     const hasProgress = rank.phase === "running" || rank.phase === "done";
     const amount = hasProgress ? percent(rank.done) || rank.phase : rank.phase;
     setText(this.#amount, amount);
     const done = String(Math.max(0, rank.done) / 1000);
     if (done !== this.#done) this.element.style.setProperty("--na-done", done);
     this.#done = done;
-    const label = [`Rank ${this.#rank}: ${rank.phase}`, percent(rank.done), rank.behind ? "behind the others" : ""];
+    const label = [`Rank ${this.#rank}: ${rank.phase}`, percent(rank.done), rank.mark];
     setAttribute(this.element, "aria-label", label.filter(Boolean).join(", "));
   }
 }

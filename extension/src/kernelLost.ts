@@ -22,5 +22,5 @@ export function afterKernelLoss(state: State): State {
 
 function ended(rank: Rank): Rank {
   if (ENDED.includes(rank.phase)) return rank;
-  return { ...rank, phase: "stopped", detail: "", time_left: "", behind: false };
+  return { ...rank, phase: "stopped", detail: "", time_left: "", mark: "" };
 }

@@ -76,7 +76,8 @@ export interface Rank {
   done: Done;
   text: string;
   time_left: string;
-  behind: boolean;
+  /** Why it stands out among the ranks, such as `behind`; empty if it does not. */
+  mark: string;
   error: string;
   /** The memory that it uses, on the host and on its device. */
   memory: string;

@@ -13,7 +13,7 @@ export class Row {
   #phase = make("span", "na-word");
   #bar: ProgressBar;
   #percent = make("span", "na-percent");
-  #behind = make("span", "na-behind", {}, "behind");
+  #mark = make("span", "na-mark");
   #text = make("span", "na-text");
   #timeLeft = make("span", "na-remaining");
   #values = make("span", "na-values");
@@ -43,7 +43,7 @@ export class Row {
       phase,
       this.#bar.element,
       this.#percent,
-      make("span", "na-words", {}, this.#behind, this.#text),
+      make("span", "na-words", {}, this.#mark, this.#text),
       this.#timeLeft,
       this.#values,
       this.#memory,
@@ -54,7 +54,7 @@ export class Row {
     });
     this.element = make("div", "na-row", { role: "listitem", "data-rank": rank }, line, this.#error);
     this.#error.hidden = true;
-    this.#behind.hidden = true;
+    this.#mark.hidden = true;
   }
 
   update(rank: Rank, open: boolean): void {
@@ -69,12 +69,13 @@ export class Row {
 
   #draw(rank: Rank): void {
     setAttribute(this.element, "data-phase", rank.phase);
-    setAttribute(this.element, "data-behind", rank.behind ? "" : null);
+    setAttribute(this.element, "data-marked", rank.mark ? "" : null);
     setText(this.#phase, rank.phase);
     setAttribute(this.#phase, "title", rank.detail || null);
     this.#bar.update(rank.done, [rank.text, rank.time_left && `${rank.time_left} left`].filter(Boolean).join(", "));
     setText(this.#percent, percent(rank.done));
-    this.#behind.hidden = !rank.behind;
+    setText(this.#mark, rank.mark);
+    this.#mark.hidden = rank.mark === "";
     setText(this.#text, rank.text);
     setAttribute(this.#text, "title", rank.text || null);
     setText(this.#timeLeft, rank.time_left && `${rank.time_left} left`);

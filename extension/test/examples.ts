@@ -39,7 +39,7 @@ export function aRank(): Rank {
     done: 250,
     text: "epoch 1/4",
     time_left: "30 s",
-    behind: false,
+    mark: "",
     error: "",
     memory: "512 MB, GPU 2.0 GB",
     device: "2.0 GB",

@@ -132,9 +132,9 @@ describe("the panel", () => {
   it("marks a rank that is behind in words", async () => {
     const store = aStore(2);
     const panel = show(store);
-    store.apply({ seq: 1, patch: { ranks: { "1": { behind: true } } } });
+    store.apply({ seq: 1, patch: { ranks: { "1": { mark: "behind" } } } });
     await drawn();
-    const marks = [...panel.querySelectorAll<HTMLElement>(".na-behind")].map((mark) => mark.hidden);
+    const marks = [...panel.querySelectorAll<HTMLElement>(".na-mark")].map((mark) => mark.hidden);
     expect(marks).toEqual([true, false]);
   });
 
@@ -315,11 +315,9 @@ describe("the grid", () => {
   it("says of each cell how that rank does", async () => {
     const store = aStore(20);
     const panel = show(store);
-    store.apply({ seq: 1, patch: { ranks: { "3": { behind: true, done: 40 }, "4": { phase: "waiting" } } } });
+    store.apply({ seq: 1, patch: { ranks: { "3": { mark: "behind", done: 40 }, "4": { phase: "waiting" } } } });
     await drawn();
-    expect(find(panel, '.na-cell[data-rank="3"]').getAttribute("aria-label")).toBe(
-      "Rank 3: running, 4%, behind the others",
-    );
+    expect(find(panel, '.na-cell[data-rank="3"]').getAttribute("aria-label")).toBe("Rank 3: running, 4%, behind");
     expect(find(panel, '.na-cell[data-rank="4"]').textContent).toBe("4waiting");
   });
 });

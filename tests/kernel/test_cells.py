@@ -765,8 +765,14 @@ def test_a_breakpoint_stops_one_rank_while_the_others_wait(cells: Cells):
 
 @pytest.mark.versions
 def test_a_rank_can_ask_the_user(cells: Cells):
-    found = cells.notebook.begin(cell("said = input('and now? ') if rank else 'nothing'\nsaid"))
-    answer(cells.notebook, ["go on"], "[1] and now? ")
+    cells.notebook.check("notebook_accel.set_view('text')")
+    body = "time.sleep(1.2)\nsaid = input('and now? ') if rank else 'nothing'\nsaid"
+    found = cells.notebook.begin(cell(body))
+    asked = cells.notebook.client.get_stdin_msg(timeout=20)
+    assert asked["content"]["prompt"] == "[1] and now? "
+    cells.notebook.read_until(found, "rank 1  running   waits for your input")
+    cells.notebook.client.input("go on")
+    cells.notebook.check("notebook_accel.set_view(None)")
     cells.notebook.finish(found)
     assert found.lines == ["[0] 'nothing'", "[1] 'go on'"]
     cells.notebook.check(cell("input()", "--no-block"))

@@ -19,6 +19,7 @@ from notebook_accel.events import (
     InputRequested,
     Line,
     Notice,
+    Phase,
     PhaseChanged,
     Returned,
     Signalled,
@@ -29,6 +30,7 @@ from notebook_accel.launch.driver.request_stacks import Reachable, StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import LineReader, Output
@@ -98,11 +100,13 @@ class Screen:
 
     def ask(self, rank: int, event: InputRequested) -> str | None:
         """Prompts for a line while nothing is drawn; returns `None` if there is no input."""
+        self._apply(rank, PhaseChanged(Phase.RUNNING, WAITS_FOR_INPUT))
         self._show_lines()
         self._view.finish()
         try:
             return front_end.current.request_input(event.output, self._label(self._job.ranks[rank].rank) + event.prompt)
         finally:
+            self._apply(rank, PhaseChanged(Phase.RUNNING))
             self._view = self._open_view()
             self._draw_again_at = time.monotonic() + _AFTER_ANSWER
 

@@ -19,6 +19,7 @@ from notebook_accel.events import (
     Failed,
     InputRequested,
     Metrics,
+    Phase,
     PhaseChanged,
     Returned,
     Shown,
@@ -34,7 +35,7 @@ from notebook_accel.launch.driver.request_stacks import StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, StopPolicy, StopReason, StopRequests, raise_on_sigint
 from notebook_accel.launch.job.job import Job, no_stacks
-from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT, RankState
 from notebook_accel.launch.job.stacks import StacksByRank
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
@@ -166,9 +167,7 @@ class CallRunner:
             self._apply(rank, event)
             self._lines.display(rank, event)
         elif isinstance(event, InputRequested):
-            self._apply(rank, event)
-            self._output.show(time.monotonic(), all_of_it=True)
-            self._ranks.send([rank], Answer(self._prompt_user(event)))
+            self._on_input_requested(rank, event)
         else:
             self._apply(rank, _with_cell_name(event))
             self._shutdown.on_event(rank, event)
@@ -188,6 +187,16 @@ class CallRunner:
         if not self._job.ranks[rank].answered:
             self._on_failure(StopReason.DEATH)
         self._release_ranks()
+
+    def _on_input_requested(self, rank: int, event: InputRequested) -> None:
+        """Prompts the user, which nothing is shown during: so the view says before what the rank waits for."""
+        self._apply(rank, PhaseChanged(Phase.RUNNING, WAITS_FOR_INPUT))
+        self._apply(rank, event)
+        self._output.show(time.monotonic(), all_of_it=True)
+        self._view.refresh()
+        answer = self._prompt_user(event)
+        self._apply(rank, PhaseChanged(Phase.RUNNING))
+        self._ranks.send([rank], Answer(answer))
 
     def _prompt_user(self, request: InputRequested) -> str | None:
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from notebook_accel.events import Bar, Phase
 from notebook_accel.launch.job.metric_history import Spread, spread
-from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT, RankState
 from notebook_accel.launch.job.text import count, rate
 from notebook_accel.launch.wire.terminal_codes import plain
 
@@ -84,6 +84,18 @@ def progress(state: RankState) -> Progress:
     return Progress([by_depth[depth] for depth in sorted(by_depth)])
 
 
+def fraction(state: RankState, found: Progress) -> float | None:
+    """The fraction of a rank that is done: everything once it has returned, even if its bars have no totals."""
+    if found.fraction is None and found.bars and state.phase is Phase.DONE:
+        return 1.0
+    return found.fraction
+
+
+def activity(state: RankState, found: Progress) -> str:
+    """What a rank does: its bars as text, unless it waits for the user."""
+    return state.detail if state.detail == WAITS_FOR_INPUT else found.text
+
+
 def amount(bar: Bar) -> str:
     """`57/100`, or only `57` without a total."""
     words = f"{count(bar.n)}/{count(bar.total)}" if bar.total else count(bar.n)
@@ -103,6 +115,8 @@ class Overview:
     """By rank, where known."""
     remaining: float | None
     """Seconds until the last rank is done."""
+    blocking: frozenset[int] = frozenset()
+    """In a stalled job, the ranks that others wait for."""
 
     @cached_property
     def median(self) -> float:
@@ -114,6 +128,12 @@ class Overview:
     def slowest(self) -> int:
         return min(self.fractions, key=lambda rank: (self.fractions[rank], rank))
 
+    def mark(self, state: RankState) -> str:
+        """Why a rank stands out, in a word or three; empty if it does not."""
+        if state.rank in self.blocking:
+            return "others wait"
+        return "behind" if self.is_behind(state.rank) and not state.phase.ended else ""
+
     def is_behind(self, rank: int) -> bool:
         """Whether a rank is far behind the others."""
         return len(self.fractions) > 1 and self.fractions.get(rank, 1.0) < _BEHIND * self.median
@@ -124,11 +144,19 @@ def overview(job: JobState, progress_of: Callable[[RankState], Progress] = progr
     fractions, times = {}, []
     for state in job.ranks:
         found = progress_of(state)
-        if found.fraction is not None:
-            fractions[state.rank] = found.fraction
+        done = fraction(state, found)
+        if done is not None:
+            fractions[state.rank] = done
         if found.remaining is not None and not state.phase.ended and job.stalled is None:
             times.append(found.remaining)
-    return Overview(fractions, max(times) if times else None)
+    return Overview(fractions, max(times) if times else None, _blocking(job))
+
+
+def _blocking(job: JobState) -> frozenset[int]:
+    """The ranks of a stalled job that others wait for: those that don't wait themselves, if any other does."""
+    places = [] if job.stalled is None else job.stalled.places
+    others = frozenset(place.rank for place in places if place.phase is not Phase.WAITING)
+    return others if len(others) < len(places) else frozenset()
 
 
 class CachedProgress:

@@ -28,6 +28,8 @@ from notebook_accel.events import (
 from notebook_accel.launch.job.kept_displays import KeptDisplays
 from notebook_accel.launch.job.metric_history import Point, Series
 
+WAITS_FOR_INPUT = "waits for your input"
+"""The detail of a rank at `input()`, or in the debugger."""
 MAX_LINES = 200
 """The number of a rank's last lines that are stored."""
 MAX_TEXT = 2**18

@@ -21,6 +21,7 @@ _INTERVAL = 0.1
 """Seconds between two redraws."""
 _BAR_WIDTH = 24
 _COLOURS = {Phase.FAILED: "red", Phase.DONE: "green", Phase.STOPPED: "yellow"}
+_RUNNING = "blue"
 
 _showing: TerminalView | None = None
 """The view at the end of the screen; a job that runs at the same time is drawn when it is over."""
@@ -81,14 +82,16 @@ def _cells(state: RankState) -> list[RenderableType]:
     found = progress.progress(state)
     reason = progress.why_failed(state)
     bar: RenderableType = ""
-    if found.fraction is not None:
-        bar = ProgressBar(total=1, completed=found.fraction, width=_BAR_WIDTH)
+    done = progress.fraction(state, found)
+    if done is not None:
+        colour = _COLOURS.get(state.phase, _RUNNING)
+        bar = ProgressBar(total=1, completed=done, width=_BAR_WIDTH, complete_style=colour, finished_style=colour)
     metrics = "  ".join(f"{name}={value(number)}" for name, number in state.metrics.items())
     return [
         f"rank {state.rank}",
         Text(state.phase.value, style=_COLOURS.get(state.phase, "")),
         bar,
-        Text(reason) if reason else Text(found.text, no_wrap=True, overflow="ellipsis"),
+        Text(reason) if reason else Text(progress.activity(state, found), no_wrap=True, overflow="ellipsis"),
         Text(metrics, no_wrap=True, overflow="ellipsis"),
         describe.memory(state),
     ]

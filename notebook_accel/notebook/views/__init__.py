@@ -8,7 +8,7 @@
     plain_text.py      the view `text`
     updating_output.py redraws an output in place; the base of `html` and `text`
     pacing.py          limits how often views are redrawn
-    first_failure.py   notices the first failure of a rank, so that it is drawn at once
+    urgent_changes.py  notices what is drawn at once: the first failure, requests for input
 
 browser/ is the script of the widget, built from extension/. A new view is a class with `refresh()` and `finish()` in a
 file here, and a row of `_VIEWS` below. The table in a terminal is not a view: see `launch/show/terminal.py`.

@@ -37,8 +37,10 @@ def badge(words: str, colour: str) -> str:
     return element("span", text(words), style)
 
 
-def bar(fraction: float, colour: str = BLUE, height: str = "0.6em") -> str:
-    """A progress bar."""
+def bar(fraction: float | None, colour: str = BLUE, height: str = "0.6em") -> str:
+    """A progress bar; as much empty space if the fraction is unknown."""
+    if fraction is None:
+        return element("div", "", f"height:{height};margin:3px 0 2px")
     inner = element("div", "", f"width:{100 * min(1.0, max(0.0, fraction)):.1f}%;height:100%;background-color:{colour}")
     style = f"height:{height};border:1px solid {EDGE};border-radius:2px;overflow:hidden;box-sizing:border-box"
     return element("div", inner, f"{style};margin:3px 0 2px")

@@ -75,8 +75,8 @@ def _choices(job: Job) -> str:
 
 
 def _total(job: Job, found: Overview) -> str:
-    """The job's progress bar. It is shown from the start, so that nothing moves when it fills."""
-    return "" if job.status.ended else bar(found.median if found.fractions else 0.0)
+    """The job's progress bar. It has its place from the start, so that nothing moves when there is one."""
+    return "" if job.status.ended else bar(found.median if found.fractions else None)
 
 
 def _stall(job: Job) -> str:
@@ -181,34 +181,37 @@ def _row(state: RankState, found: Overview) -> list[str]:
 
 
 def _progress(state: RankState, found: Overview) -> str:
-    """A bar with a text below it. Both are always present, so that the row keeps its height."""
+    """A bar with a text below it. Both always have their place, so that the row keeps its height."""
     shown = progress.progress(state)
-    parts = [] if shown.fraction is None else [percent(shown.fraction)]
+    done = found.fractions.get(state.rank)
+    parts = [] if done is None else [percent(done)]
     if shown.remaining is not None and not state.phase.ended:
         parts.append(f"{duration(shown.remaining)} left")
-    words = " · ".join([*parts, *([shown.text] if shown.text else [])])
-    mark = f"{badge('behind', AMBER)} " if found.is_behind(state.rank) and not state.phase.ended else ""
-    drawn = bar(shown.fraction or 0.0, _COLOURS.get(state.phase, BLUE))
+    activity = progress.activity(state, shown)
+    words = " · ".join([*parts, *([activity] if activity else [])])
+    mark = found.mark(state)
+    mark = f"{badge(mark, AMBER)} " if mark else ""
+    drawn = bar(found.fractions.get(state.rank), _COLOURS.get(state.phase, BLUE))
     return drawn + element("div", f"{mark}{text(words)}&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words)
 
 
 def _box(state: RankState, found: Overview) -> str:
     """A rank in the grid."""
     fraction = found.fractions.get(state.rank)
-    behind = found.is_behind(state.rank) and not state.phase.ended
+    mark = found.mark(state)
     label = str(state.rank)
     amount = percent(fraction) if fraction is not None else state.phase.value
     if state.phase is Phase.FAILED:
         label, amount = badge(f"{label} failed", RED), ""
-    elif behind:
+    elif mark:
         label = badge(label, AMBER)
     else:
         label = element("b", label)
     title = f"rank {state.rank}: {state.phase.value}, {progress.progress(state).text or 'no bar'}"
     drawn = element("div", f"{label} {amount}", _ONE_LINE)
-    drawn += bar(fraction or 0.0, _COLOURS.get(state.phase, BLUE), "0.4em")
+    drawn += bar(fraction, _COLOURS.get(state.phase, BLUE), "0.4em")
     style = "display:inline-block;vertical-align:top;width:6.5em;margin:0 6px 4px 0;overflow:hidden"
-    return element("div", drawn, style, title=title + (", behind the others" if behind else ""))
+    return element("div", drawn, style, title=title + (f", {mark}" if mark else ""))
 
 
 def _stacks(job: Job) -> str:

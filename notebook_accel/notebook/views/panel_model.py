@@ -72,7 +72,8 @@ class Rank(TypedDict):
     done: Done
     text: str
     time_left: str
-    behind: bool
+    mark: str
+    """Why it stands out among the ranks, such as `behind`; empty if it does not."""
     error: str
     memory: str
     """The memory that it uses, on the host and on its device."""

@@ -82,7 +82,7 @@ class StateMaker:
         for state in self._job.ranks:
             name = str(state.rank)
             rank = in_full.get(name) or self._ranks.get(name)
-            if rank is None or rank["phase"] != state.phase.value:
+            if rank is None or (rank["phase"], rank["detail"]) != (state.phase.value, state.detail):
                 rank = self._rank(state)
             ranks[name] = self._with_position(rank, state, found, state.host if spread else "")
         self._ranks = ranks
@@ -93,10 +93,10 @@ class StateMaker:
         done = _thousandths(found.fractions.get(state.rank))
         if len(self._job.ranks) >= progress.COMPACT_FROM:
             done -= done % 10  # the grid shows whole percents, so a smaller change need not be drawn
-        behind = found.is_behind(state.rank) and not state.phase.ended
-        if (rank["done"], rank["behind"], rank["host"]) == (done, behind, host):
+        mark = found.mark(state)
+        if (rank["done"], rank["mark"], rank["host"]) == (done, mark, host):
             return rank
-        return {**rank, "done": done, "behind": behind, "host": host}
+        return {**rank, "done": done, "mark": mark, "host": host}
 
     def _metric_names(self) -> list[str]:
         return progress.metric_names(self._job)[:_MOST_METRICS]
@@ -108,11 +108,11 @@ class StateMaker:
             "host": "",
             "detail": state.detail,
             "done": -1,
-            "text": shortened(shown.text, _TEXT_LIMIT),
+            "text": shortened(progress.activity(state, shown), _TEXT_LIMIT),
             "time_left": ""
             if shown.remaining is None or state.phase.ended or self._stalled
             else clock(shown.remaining),
-            "behind": False,
+            "mark": "",
             "error": shortened(progress.why_failed(state), _TEXT_LIMIT),
             "memory": describe.memory(state),
             "device": "" if state.device_used is None else size(state.device_used),

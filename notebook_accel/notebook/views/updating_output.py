@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from notebook_accel.launch.job.job import Job
 from notebook_accel.notebook.views.pacing import Pacer
+from notebook_accel.notebook.views.urgent_changes import UrgentChanges
 
 Bundle = Mapping[str, str]
 """Text by MIME type, such as `text/html`."""
@@ -20,12 +21,14 @@ class Display:
         self._job = job
         self._draw = draw
         self._pacer = Pacer(interval)
+        self._urgent = UrgentChanges(job)
         with self._pacer:
             self._drawn = draw(job)
             self._handle = display(dict(self._drawn), raw=True, display_id=True)  # type: ignore[no-untyped-call]
 
     def refresh(self) -> None:
-        if self._pacer.is_due():
+        if self._pacer.is_due() or self._urgent.any:
+            self._urgent.mark_shown()
             with self._pacer:
                 self.finish()
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from notebook_accel.launch.job.job import Job
 from notebook_accel.notebook.views import html_view, widget_support
-from notebook_accel.notebook.views.first_failure import FirstFailure
 from notebook_accel.notebook.views.pacing import Pacer
 from notebook_accel.notebook.views.panel import Panel
 from notebook_accel.notebook.views.panel_state import StateMaker
+from notebook_accel.notebook.views.urgent_changes import UrgentChanges
 
 _INTERVAL = 0.1
 _SHARE = 0.02
@@ -29,7 +29,7 @@ class WidgetView:
 
         self._job = job
         self._maker = StateMaker(job)
-        self._failure = FirstFailure(job)
+        self._urgent = UrgentChanges(job)
         self._pacer = Pacer(_INTERVAL, _SHARE, _RATE)
         self._fallback_pacer = Pacer(_FALLBACK_SECONDS)
         self._html_pacer = Pacer(_HTML_SECONDS)
@@ -45,8 +45,8 @@ class WidgetView:
 
     def refresh(self) -> None:
         self._maker.update_metrics()
-        if self._pacer.is_due() or self._panel.keyframe_requested or self._failure.is_new:
-            self._failure.mark_shown()
+        if self._pacer.is_due() or self._panel.keyframe_requested or self._urgent.any:
+            self._urgent.mark_shown()
             with self._pacer:
                 self._pacer.sent(self._panel.update(self._maker.make()))
         silent = widget_support.current.is_silent(self)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from notebook_accel.events import Bar, Hello, Metrics, Phase, PhaseChanged
+from notebook_accel.events import Bar, Hello, Metrics, Phase, PhaseChanged, Returned
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.show import terminal
@@ -75,6 +75,17 @@ def test_a_row_keeps_its_height_whatever_is_in_it() -> None:
     job.apply(1, Bar(bar=1, description="a long description " * 5, n=1, total=4, rate=43782.1))
     job.apply(1, Metrics(values={f"a metric with a name {number}": 0.5 for number in range(5)}))
     assert [row[:6] for row in drawn(job).splitlines()[-2:]] == ["rank 0", "rank 1"]
+
+
+def test_bars_have_the_colour_of_their_rank() -> None:
+    job = running(2)
+    job.apply(1, Bar(bar=1, n=4, total=4))
+    job.apply(1, Returned())
+    console = Console(width=100, force_terminal=True, color_system="standard", legacy_windows=False)
+    with console.capture() as capture:
+        console.print(terminal.draw(job))
+    blue, green, red = (f"\x1b[{code}m━" in capture.get() for code in (34, 32, 31))
+    assert (blue, green, red) == (True, True, False)
 
 
 def test_many_ranks_are_a_grid() -> None:

@@ -340,3 +340,30 @@ def test_an_unknown_view_is_an_error(name: str) -> None:
     said = r"set_view\(\): there is no view .*; choose one of widget, html, text"
     with pytest.raises(ConfigurationError, match=said):
         set_view(name)
+
+
+def test_a_rank_without_bars_has_no_track_and_one_that_is_done_a_full_one() -> None:
+    job = Job("train", 0, 2)
+    job.started -= 100
+    for rank in range(2):
+        job.apply(rank, PhaseChanged(Phase.RUNNING))
+    assert "border:1px solid" not in html_page.draw(job)
+    job.apply(0, Bar(0, n=3, description="working"))
+    assert "border:1px solid" not in html_page.draw(job)
+    for rank in range(2):
+        job.apply(rank, Returned())
+    job.finish(Status.DONE)
+    assert re.findall(r"width:([\d.]+)%;height:100%", html_page.draw(job)) == ["100.0"]
+
+
+def test_the_rank_that_others_wait_for_is_marked() -> None:
+    job = a_job(2)
+    job.apply(None, Stalled([Location(0, Phase.WAITING, "all_reduce"), Location(1, Phase.RUNNING)], since=job.started))
+    assert html_page.draw(job).count("others wait") == 1
+
+
+def test_choices_that_were_made_for_the_user_stand_in_the_page() -> None:
+    job = Job("train", 0, 2, notice="no accelerator found: launching on <2>")
+    for drawn in (html_page.draw(job), html_page.draw(job, fallback=True)):
+        assert "no accelerator found: launching on &lt;2&gt;" in drawn
+    assert describe.describe(job).splitlines()[1] == job.notice

@@ -25,10 +25,12 @@ from notebook_accel.events import (
     Phase,
     PhaseChanged,
     Raised,
+    Returned,
     Stalled,
 )
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT
 from notebook_accel.notebook.views import panel_model
 from notebook_accel.notebook.views.merge_patch import diff
 from notebook_accel.notebook.views.pacing import Pacer
@@ -89,6 +91,51 @@ def test_metrics_that_have_no_chart_are_counted() -> None:
     state = maker.whole()
     assert len(state["metrics"]) == 12
     assert state["head"]["metrics_note"] == "and 9 more; job.metrics has them all"
+
+
+def test_a_rank_whose_bars_have_no_totals_is_done_once_it_has_returned() -> None:
+    job = Job("train", 0, 2)
+    job.status = Status.RUNNING
+    job.apply(0, PhaseChanged(Phase.RUNNING))
+    job.apply(0, Bar(0, n=5, description="working"))
+    maker = StateMaker(job)
+    state = maker.whole()
+    assert [rank["done"] for rank in state["ranks"].values()] == [-1, -1]
+    assert state["head"]["done"] == -1
+    for rank in (0, 1):
+        job.apply(rank, Returned())
+    assert [rank["done"] for rank in maker.whole()["ranks"].values()] == [1000, -1]
+
+
+def test_the_ranks_that_others_wait_for_are_marked() -> None:
+    job = a_job(4)
+    maker = StateMaker(job)
+
+    def marks(*phases: Phase) -> list[str]:
+        job.apply(None, Stalled([Location(rank, phase) for rank, phase in enumerate(phases)]))
+        return [rank["mark"] for rank in maker.whole()["ranks"].values()]
+
+    waiting, running, done = Phase.WAITING, Phase.RUNNING, Phase.DONE
+    assert marks(waiting, running, waiting, waiting) == ["", "others wait", "", ""]
+    assert marks(waiting, done, waiting, done) == ["", "others wait", "", "others wait"]
+    assert marks(waiting, waiting, waiting, waiting) == [""] * 4  # which of them is to blame is not known
+    assert marks(running, running, running, running) == [""] * 4
+    job.apply(None, Stalled([]))
+    assert [rank["mark"] for rank in maker.whole()["ranks"].values()] == [""] * 4
+
+
+def test_a_rank_that_waits_for_the_user_says_so_at_once_however_many_there_are() -> None:
+    job = a_job(40)
+    maker = StateMaker(job)
+    maker.whole()
+    job.apply(35, PhaseChanged(Phase.RUNNING, WAITS_FOR_INPUT))
+    assert maker.make()["ranks"]["35"]["text"] == "waits for your input"
+    job.apply(35, PhaseChanged(Phase.RUNNING))
+    assert maker.make()["ranks"]["35"]["text"].startswith("epoch 1/4")
+
+
+def test_choices_that_were_made_for_the_user_are_told() -> None:
+    assert StateMaker(Job("train", 0, 2, notice="no GPU\nfew cores")).whole()["head"]["choices"] == "no GPU\nfew cores"
 
 
 def test_a_job_that_goes_on_without_this_process_says_how_to_find_it() -> None:

@@ -9,7 +9,17 @@ from typing import Any
 import IPython.display
 import pytest
 
-from notebook_accel.events import AttemptStarted, Event, Exited, Failed, Raised, Signalled
+from notebook_accel.events import (
+    AttemptStarted,
+    Event,
+    Exited,
+    Failed,
+    InputRequested,
+    Phase,
+    PhaseChanged,
+    Raised,
+    Signalled,
+)
 from notebook_accel.launch.job.job import Job
 from notebook_accel.notebook.views import widget, widget_support
 from notebook_accel.notebook.views.pacing import Pacer
@@ -59,6 +69,12 @@ def test_the_first_failure_is_shown_at_once_and_others_in_their_turn(monkeypatch
     assert told.after(0, Signalled(15)) == []
     assert told.after(0, Exited(None, 15)) == [], "it was stopped"
     assert told.after(1, Exited(None, 9)) == [[1]]
+
+
+def test_a_request_for_input_is_shown_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(Job("train", 0, 4), monkeypatch)
+    assert told.after(3, PhaseChanged(Phase.RUNNING)) == []
+    assert told.after(3, InputRequested("", "well? ")) == [[]]
 
 
 def test_a_browser_that_answers_as_soon_as_it_hears_of_the_panel_is_not_awaited(
