@@ -15,6 +15,7 @@ export function aState(size: number, head: Partial<Head> = {}): State {
       elapsed: "6 s elapsed",
       time_left: "30 s",
       done: 250,
+      choices: "",
       summary: "25% at the median rank",
       note: "",
       layout: size > 16 ? "grid" : "rows",

@@ -129,6 +129,10 @@ describe("the panel", () => {
     expect(panel.querySelector(".na-row")).toBeNull();
   });
 
+  it("tells the choices that were made for the user, also on one line", () => {
+    expect(find(show(aStore(2, { brief: true, choices: "no GPU" })), ".na-choices").textContent).toBe("no GPU");
+  });
+
   it("marks a rank that is behind in words", async () => {
     const store = aStore(2);
     const panel = show(store);
@@ -136,6 +140,7 @@ describe("the panel", () => {
     await drawn();
     const marks = [...panel.querySelectorAll<HTMLElement>(".na-mark")].map((mark) => mark.hidden);
     expect(marks).toEqual([true, false]);
+    expect(find(panel, '.na-row[data-rank="1"] .na-mark').textContent).toBe("behind");
   });
 
   it("tells a note once to a screen reader although its words change", async () => {

@@ -29,8 +29,9 @@ def free_port() -> int:
 
 def test_the_defaults_say_how_many_processes_they_start(notebook: Notebook):
     cell = notebook.check("notebook_launcher(lambda: int(os.environ['WORLD_SIZE']))")
-    match = re.search(r"launching on (\d+) process(es)? of the CPU \(num_processes sets the number\)", cell.stderr)
+    match = re.search(r"launching on (\d+) process(es)? of the CPU \(num_processes sets the number\)", cell.text)
     assert match is not None, cell
+    assert cell.stderr == ""
     count = int(match[1])
     assert 1 <= count <= 4
     assert cell.value == str([count] * count)

@@ -1,5 +1,6 @@
 """What ranks write appears below the launching cell: labelled, whole, in order, all of it."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -277,3 +278,23 @@ def test_user_code_that_closes_its_streams_does_no_harm(notebook: Notebook):
     cell = notebook.check("notebook_launcher(close, num_processes=2)")
     assert lines_by_rank(cell.stdout) == {0: ["first"], 1: ["first"]}
     assert cell.value == "[5, 5]"
+
+
+def test_warnings_and_the_debugger_name_the_cell(notebook: Notebook):
+    cell = notebook.begin("""
+        import warnings
+
+        def careful():
+            warnings.warn("careful")
+            breakpoint()
+            return 7
+
+        notebook_launcher(careful, num_processes=1)
+        """)
+    assert notebook.client.get_stdin_msg(timeout=60)["content"]["prompt"].startswith("(Pdb)")
+    notebook.client.input("c")
+    notebook.finish(cell)
+    number = notebook.value("len(In) - 2")
+    assert f"In[{number}]:4: UserWarning: careful\n" in cell.stderr
+    assert re.search(rf"^> In\[{number}\]\([56]\)careful\(\)", cell.stdout, re.MULTILINE), cell
+    assert cell.value == "[7]"

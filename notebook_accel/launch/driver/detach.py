@@ -33,8 +33,7 @@ def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str
     Raises:
         LaunchError: The process for the job can't be started, or can't write the job's journal.
     """
-    cells = {file: (front_end.current.display_name(file), text) for file, text in payload.sources(packed).items()}
-    order = JobOrder(planned, dict(environ), packed.layout, name, front_end.current.origin(), cells)
+    order = JobOrder(planned, dict(environ), packed.layout, name, front_end.current.origin(), payload.sources(packed))
     own_end, child_end = pair()
     with tempfile.TemporaryFile() as log, contextlib.closing(Channel(own_end)) as channel:
         try:

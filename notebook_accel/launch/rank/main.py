@@ -23,7 +23,17 @@ from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Exited, to_wire
 from notebook_accel.launch.rank import stdin
-from notebook_accel.launch.rank.patches import ddp_logger, ipython, jax, keras, loader_workers, rich, tqdm, trainers
+from notebook_accel.launch.rank.patches import (
+    cell_locations,
+    ddp_logger,
+    ipython,
+    jax,
+    keras,
+    loader_workers,
+    rich,
+    tqdm,
+    trainers,
+)
 from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.system import libc, name_resolution, process_exit, process_setup
 from notebook_accel.launch.wire import notebook_state, payload, pickling, pipe_marks
@@ -70,6 +80,7 @@ def prepare() -> None:
     trainers.install()
     ddp_logger.install()
     ipython.install()
+    cell_locations.install()
     importlib.invalidate_caches()  # imports what it needs for it, once
     notebook_state.remember_user_folders()
     # What the server's imports have registered for the exit would run in every rank too: torch unloads its operator

@@ -18,7 +18,7 @@ from typing import Any
 
 from notebook_accel.errors import PayloadError
 from notebook_accel.events import Call, to_wire
-from notebook_accel.launch.wire import notebook_state, pickling, stack_frames
+from notebook_accel.launch.wire import cell_names, notebook_state, pickling, stack_frames
 from notebook_accel.launch.wire.pickling import CallPickler, ReturnPickler, load
 from notebook_accel.launch.wire.stream import Channel, Message
 
@@ -110,7 +110,8 @@ def write(pickler: CallPickler, state: notebook_state.State | None) -> Payload:
     Raises:
         PayloadError: There is no room for it.
     """
-    head = pickle.dumps((state, pickler.sources()), protocol=5)
+    cells = {filename: (cell_names.name_of(filename), text) for filename, text in pickler.sources().items()}
+    head = pickle.dumps((state, cells), protocol=5)
     parts = [memoryview(head), pickled(pickler), *pickler.buffers]
     layout = tuple(part.nbytes for part in parts)
     if sum(layout) <= _SMALL:
@@ -125,8 +126,8 @@ def write(pickler: CallPickler, state: notebook_state.State | None) -> Payload:
         ) from error
 
 
-def sources(packed: Payload) -> dict[str, str]:
-    """The text of the cells that the functions of a call come from, by file name."""
+def sources(packed: Payload) -> dict[str, tuple[str, str]]:
+    """The cells that the functions of a call come from, by file name: the name that the user sees, and the text."""
     head = packed.parts[0] if packed.fd is None else os.pread(packed.fd, packed.layout[0], 0)
     _, found = pickle.loads(head)
     return dict(found)
@@ -148,10 +149,11 @@ def receive(message: Message, layout: Sequence[int]) -> Unpacked:
     Objects that were dumped between the call and the definitions are appended to the function's arguments.
     """
     parts: Sequence[Any] = message.blobs or _mapped(message.fds[0], layout)
-    state, sources = pickle.loads(parts[0])
+    state, cells = pickle.loads(parts[0])
     if state is not None:
         notebook_state.apply(state)
-    stack_frames.cache_cell_sources(sources)
+    cell_names.add({filename: name for filename, (name, _) in cells.items()})
+    stack_frames.cache_cell_sources({filename: text for filename, (_, text) in cells.items()})
     (function, args, kwargs), *more, (definitions, sent) = load(parts[1], parts[2:])
     vars(sys.modules["__main__"]).update(definitions)
     # Not the launched function: it is never the task of a worker, and may hold much data.

@@ -17,7 +17,6 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from notebook_accel import events
-from notebook_accel.notebook.cells.on_rank import shell
 
 _INTERNAL = re.compile(rf"^{re.escape(str(Path(__file__).parents[3]))}|/IPython/core/")
 _NOBODY = "No input: it was interrupted, or this front end, or a cell in the background, cannot read input.\n"
@@ -33,12 +32,6 @@ class Relay(pdb.Pdb):
         super().__init__(stdin=io.StringIO(), stdout=self._output, nosigint=True, readrc=False)
         self.use_rawinput = False
         self.prompt = f"rank {os.environ.get('RANK', '?')} (Pdb) "
-
-    def format_stack_entry(self, frame_lineno: tuple[FrameType, int], lprefix: str = ": ") -> str:
-        """Formats a frame, with the name of its cell as the user sees it."""
-        entry = super().format_stack_entry(frame_lineno, lprefix)
-        filename = frame_lineno[0].f_code.co_filename
-        return entry.replace(filename, shell.cell_labels.get(filename, filename), 1)
 
     def cmdloop(self, intro: Any = None) -> None:
         """Runs pdb's command loop with the notebook as its terminal."""

@@ -13,10 +13,8 @@ from IPython.core.displayhook import DisplayHook
 from traitlets import Type
 
 from notebook_accel.launch.rank.display_shell import DisplayShell, configuration
+from notebook_accel.launch.wire import cell_names
 from notebook_accel.notebook.cells.cell_messages import Cell
-
-cell_labels: dict[str, str] = {}
-"""Display names such as `In[3]` of the cells that have run here, by file name."""
 
 
 class _Compiler(CachingCompiler):
@@ -32,7 +30,7 @@ class _Compiler(CachingCompiler):
         # Without a time stamp, the entry is never checked against the disk.
         entry = (len(cell.text), None, cell.text.splitlines(keepends=True), cell.filename)
         linecache.cache[cell.filename] = entry
-        cell_labels[cell.filename] = cell.place
+        cell_names.add({cell.filename: cell.place})
         return cell.filename
 
 
