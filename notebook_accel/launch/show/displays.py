@@ -7,9 +7,10 @@ which it is changed. The lines that a rank has written are never cleared.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,6 +18,8 @@ from typing import Any, Protocol
 from notebook_accel.events import Cleared, Shown
 from notebook_accel.rank_spans import spans
 
+_MOST_PLACES = 100
+"""The number of last places at which a rank that comes late may join an area of others."""
 _MOST_CONTENTS = 32
 """The number of areas of several ranks whose contents are stored, in case that one of the ranks leaves its area."""
 
@@ -62,6 +65,8 @@ class _Area:
     """The text above it; `None` if it has no label."""
     content: _Content | None = None
     """What it shows; `None` if that is not stored."""
+    is_first: bool = True
+    """Whether it shows what it has shown first."""
 
 
 class Displays:
@@ -87,16 +92,21 @@ class Displays:
         """The ranks whose next display clears their output."""
         self._stored: deque[_Area] = deque()
         """The areas whose contents are stored."""
+        self._places: OrderedDict[int, dict[bytes, _Area]] = OrderedDict()
+        """The areas of the last places, by a digest of what they have shown first."""
 
-    def show(self, by_rank: Mapping[int, Shown | Cleared]) -> None:
-        """Shows what ranks have displayed in the same place: in the order of the ranks, and equal ones once."""
+    def show(self, by_rank: Mapping[int, Shown | Cleared], place: int) -> None:
+        """Shows what ranks have displayed in the same place: in the order of the ranks, and equal ones once.
+
+        A rank that comes late to a place joins those that have shown the same there, and still do.
+        """
         groups: dict[object, dict[int, Shown | Cleared]] = {}
         for rank, event in sorted(by_rank.items()):
             groups.setdefault(self._sameness(rank, event), {})[rank] = event
         for group in groups.values():
             shown = {rank: event for rank, event in group.items() if isinstance(event, Shown) and event.bundle}
             if shown:
-                self._display(shown)
+                self._display(shown, place)
             for rank, event in group.items():
                 if isinstance(event, Cleared):
                     self._clear(rank, wait=event.wait)
@@ -107,14 +117,14 @@ class Displays:
         is_named = event.display_id is not None
         return _joined(event), event.update, event.alone, is_named, event.display_id in self._named[rank]
 
-    def _display(self, group: Mapping[int, Shown]) -> None:
+    def _display(self, group: Mapping[int, Shown], place: int) -> None:
         event = next(iter(group.values()))
         content = _Content.of(event)
         label = None if event.alone else self._label_of(group)
         if not self._screen.updates_displays:
             self._write(content, label)
         elif not event.update:
-            self._add(group, content, label)
+            self._add(group, content, label, place)
         elif event.display_id in self._named[min(group)]:
             self._update(group, content, label)
         else:  # the notebook itself may have displayed it
@@ -126,13 +136,18 @@ class Displays:
         separator = "" if label is None else "\n" if "\n" in text else " "
         self._screen.write("stdout", f"{label or ''}{separator}{text}\n")
 
-    def _add(self, group: Mapping[int, Shown], content: _Content, label: str | None) -> None:
+    def _add(self, group: Mapping[int, Shown], content: _Content, label: str | None, place: int) -> None:
         clearing = self._clears_at_next & group.keys()
         self._clears_at_next -= clearing
         for rank in clearing:
             self._take_back(rank)
         before = [self._cleared[rank].pop(0) for rank in group if self._cleared[rank]]
-        area = self._place(set(group), content, label, before)
+        digest = hashlib.sha256(_joined(next(iter(group.values())))).digest()
+        area = self._areas_at(place).get(digest)
+        if before or area is None or not area.is_first:
+            area = self._places[place][digest] = self._place(set(group), content, label, before)
+        else:
+            self._join(area, set(group), content)
         for rank, event in group.items():
             self._own[rank].append(area)
             if event.display_id is not None:
@@ -140,6 +155,18 @@ class Displays:
         for rank in clearing:
             for each in self._cleared.pop(rank, ()):
                 self._leave(each, {rank})
+
+    def _areas_at(self, place: int) -> dict[bytes, _Area]:
+        """The areas of a place; only the last places are remembered."""
+        areas = self._places.setdefault(place, {})
+        if len(self._places) > _MOST_PLACES:
+            self._places.popitem(last=False)
+        return areas
+
+    def _join(self, area: _Area, ranks: set[int], content: _Content) -> None:
+        area.members |= ranks
+        self._set_label(area, self._label_of(area.members))
+        self._store(area, content)
 
     def _update(self, group: Mapping[int, Shown], content: _Content, label: str | None) -> None:
         before = {rank: self._named[rank][str(event.display_id)] for rank, event in group.items()}
@@ -216,6 +243,7 @@ class Displays:
         return area
 
     def _set(self, area: _Area, content: _Content, label: str | None) -> None:
+        area.is_first = False
         self._set_label(area, label)
         self._screen.display(content.data, content.metadata, area.id, update=True)
         self._store(area, content)

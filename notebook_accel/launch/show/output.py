@@ -18,7 +18,7 @@ from notebook_accel.rank_spans import spans
 
 MERGE_WINDOW = 0.1
 """Seconds that a line waits for the same line of other ranks."""
-DISPLAY_WINDOW = 0.3
+DISPLAY_WINDOW = 0.5
 """Seconds that a rich output waits for those of other ranks, which take longer to make than lines."""
 PARTIAL_WINDOW = 0.5
 """Seconds after which an unfinished line is shown as it is."""
@@ -205,6 +205,7 @@ class Output:
     def __init__(self, ranks: Sequence[int], label: Callable[[int | str], str], screen: Screen) -> None:
         self._label = label
         self._write = screen.write
+        self._ranks = ranks
         self._merger = LineMerger(ranks)
         self._displays = Displays(label, screen)
         self._displayed: dict[tuple[int, str], Shown | Cleared] = {}
@@ -239,8 +240,13 @@ class Output:
         place = str(self._displayed_counts[rank])
         if not is_hidden:
             self._displayed[rank, place] = event
-        is_alone = isinstance(event, Shown) and event.alone and not is_hidden
-        self._merger.add(rank, _DISPLAYED, [place], now, 0 if is_alone else DISPLAY_WINDOW)
+        waits = self._may_others_follow(rank) and not (isinstance(event, Shown) and event.alone and not is_hidden)
+        self._merger.add(rank, _DISPLAYED, [place], now, DISPLAY_WINDOW if waits else 0)
+
+    def _may_others_follow(self, rank: int) -> bool:
+        """Whether another rank has come as far as what was shown last; otherwise it displays less often, or is late."""
+        others = (other for other in self._ranks if other != rank)
+        return any(self._displayed_counts[other] >= self._places_passed for other in others)
 
     def add(self, rank: int, stream: str, text: str, now: float) -> None:
         """Adds a whole line."""
@@ -280,7 +286,7 @@ class Output:
             if stream == _DISPLAYED:
                 self._places_passed = max(self._places_passed, int(text))
                 there = {rank: self._displayed.pop((rank, text), None) for rank in ranks}
-                self._displays.show({rank: event for rank, event in there.items() if event is not None})
+                self._displays.show({rank: event for rank, event in there.items() if event is not None}, int(text))
                 continue
             label = self._label(ranks[0] if len(ranks) == 1 else spans(ranks))
             batch.append(f"{label}{text}\n")

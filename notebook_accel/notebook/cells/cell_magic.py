@@ -160,7 +160,7 @@ def show(members: Sequence[int], replies: Sequence[Reply], label: Any) -> None:
     rich = {rank: reply.bundle for rank, reply in zip(members, replies, strict=False) if reply.bundle}
     if rich:
         values = {rank: Shown(alone=len(rich) == 1, bundle=[bundle]) for rank, bundle in rich.items()}
-        Displays(label, front_end.current).show(values)
+        Displays(label, front_end.current).show(values, 0)
         return
     alike: dict[str, list[int]] = {}
     for rank, reply in zip(members, replies, strict=False):

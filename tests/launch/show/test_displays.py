@@ -60,19 +60,27 @@ class Ranks:
     def __init__(self, page: Page | None = None, *, alone: bool = False) -> None:
         self.page = page or Page()
         self._displays = Displays(lambda ranks: "" if alone else f"[{ranks}] ", self.page)
+        self._place = 0
 
     def show(self, **texts: str) -> None:
         """`r0="a"`: rank 0 displays `a`, with a display ID of its own."""
-        self._displays.show({int(name[1:]): shown(text, f"id-{name}") for name, text in texts.items()})
+        self.apply(**{name: shown(text, f"id-{name}") for name, text in texts.items()})
+
+    def show_late(self, place: int, **texts: str) -> None:
+        """The same in an earlier place, counted from 1."""
+        self._place, last = place - 1, self._place
+        self.show(**texts)
+        self._place = last
 
     def update(self, **texts: str) -> None:
-        self._displays.show({int(name[1:]): shown(text, f"id-{name}", update=True) for name, text in texts.items()})
+        self.apply(**{name: shown(text, f"id-{name}", update=True) for name, text in texts.items()})
 
     def clear(self, *ranks: int, wait: bool = True) -> None:
-        self._displays.show({rank: Cleared(wait) for rank in ranks})
+        self.apply(**{f"r{rank}": Cleared(wait) for rank in ranks})
 
-    def apply(self, **events: Shown) -> None:
-        self._displays.show({int(name[1:]): event for name, event in events.items()})
+    def apply(self, **events: Shown | Cleared) -> None:
+        self._place += 1
+        self._displays.show({int(name[1:]): event for name, event in events.items()}, self._place)
 
 
 @pytest.fixture
@@ -95,6 +103,21 @@ def test_a_job_of_one_rank_needs_no_label() -> None:
 def test_the_only_rank_that_is_shown_needs_no_label(ranks: Ranks) -> None:
     ranks.apply(r2=shown("a", alone=True))
     assert ranks.page.outputs == ["a"]
+
+
+def test_a_rank_that_comes_late_joins_those_that_have_displayed_the_same(ranks: Ranks) -> None:
+    ranks.show(r1="a")
+    ranks.show_late(1, r0="a", r2="b")
+    assert ranks.page.outputs == ["[0-1]", "a", "[2]", "b"]
+    ranks.update(r0="c")
+    assert ranks.page.outputs == ["[0]", "c", "[2]", "b", "[1]", "a"]
+
+
+def test_a_rank_that_comes_late_does_not_join_what_was_changed_meanwhile(ranks: Ranks) -> None:
+    ranks.show(r1="a")
+    ranks.update(r1="b")
+    ranks.show_late(1, r0="a")
+    assert ranks.page.outputs == ["[1]", "b", "[0]", "a"]
 
 
 def test_an_update_of_all_changes_the_output_in_its_place(ranks: Ranks) -> None:

@@ -417,6 +417,10 @@ def test_a_display_waits_for_others_no_longer_than_its_time() -> None:
     output.show(0.9 * DISPLAY_WINDOW)
     assert screen.writes == []
     output.show(DISPLAY_WINDOW)
+    assert [text for _, text in screen.writes] == ["[1]", "figure"]
+    output.display(1, shown("next"), DISPLAY_WINDOW)  # nor does it wait again for one that has not come
+    output.show(DISPLAY_WINDOW)
+    assert [text for _, text in screen.writes] == ["[1]", "figure", "[1]", "next"]
     output.display(0, shown("figure"), DISPLAY_WINDOW)
     output.show(2 * DISPLAY_WINDOW)
-    assert [text for _, text in screen.writes] == ["[1]", "figure", "[0]", "figure"]
+    assert [text for _, text in screen.writes[4:]] == ["[0-1]"], "the label of the figure"

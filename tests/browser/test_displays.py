@@ -1,0 +1,65 @@
+"""What ranks display, as a user sees it below the panel; and what the panel says of ranks that have no bars."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.page import Page
+
+SHOW = """
+import matplotlib.pyplot as plt
+import pandas as pd
+
+def show():
+    rank = int(os.environ["RANK"])
+    print("before")
+    display(pd.DataFrame({"loss": [0.5, 0.25]}))
+    figure, axes = plt.subplots(figsize=(3, 1.5))
+    axes.plot([rank, 2, 1])
+    plt.show()
+    handle = display("step 0", display_id=True)
+    print("after")
+    for step in range(1, 4):
+        handle.update(f"step {step} of rank {rank}")
+    wait_for("the end")
+"""
+IDLE = """
+import sys, time
+
+def idle():
+    rank = int(os.environ["RANK"])
+    if rank == 1:
+        report(loss=0.5)
+    time.sleep(1.5)
+    wait_for("the end")
+"""
+
+
+def test_displays_of_ranks_are_in_order_and_labelled(own_page: Page) -> None:
+    own_page.run(SHOW)
+    cell = own_page.begin("notebook_launcher(show, num_processes=2)")
+    expect(cell.output.get_by_text("step 3 of rank 1")).to_be_visible()
+    expect(cell.output.locator("img")).to_have_count(2)
+    expect(cell.output.locator("table.dataframe")).to_have_count(1)
+    own_page.screenshot("shown")
+    texts = cell.output.locator(".jp-OutputArea-child").all_inner_texts()
+    labels = [text.strip() for text in texts if text.strip().startswith("[") and len(text.strip()) < 6]
+    assert labels == ["[0-1]", "[0]", "[1]", "[0]", "[1]"]
+    own_page.open_gate("the end")
+    cell.wait_for_end()
+    outputs = own_page.save().cells[-1].outputs
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_ranks_without_bars_have_no_track(own_page: Page, theme: str) -> None:
+    own_page.use_theme(theme)
+    own_page.run(IDLE)
+    cell = own_page.begin("notebook_launcher(idle, num_processes=2)")
+    expect(cell.rank(0)).to_contain_text("running")
+    expect(cell.rank(0).locator(".na-bar")).to_be_hidden()
+    expect(cell.panel.locator(".na-overall")).to_be_hidden()
+    own_page.screenshot("running")
+    own_page.open_gate("the end")
+    cell.wait_for_end()
