@@ -42,6 +42,13 @@ def check(size: int, engine: str, source: str) -> None:
         )
 
 
+def crowding(size: int, cores: int) -> str:
+    """A notice if ranks on the CPU have to share cores; empty if they don't."""
+    if size <= cores:
+        return ""
+    return f"{size} ranks share {cores} CPU core{'s' if cores > 1 else ''} and take turns, so more ranks gain no speed"
+
+
 def _limits(memory: int) -> Iterator[tuple[int, str]]:
     """For each resource, the most ranks that it allows and the reason, for the message."""
     free = free_memory()

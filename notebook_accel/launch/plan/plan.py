@@ -171,7 +171,9 @@ def _make_here(config: LaunchConfig, hardware: Hardware, engine: str, max_ranks:
         device_environ=choice.environ,
         threads=max(1, hardware.cores // size),
         device_text=devices.describe(config, hardware, device),
-        notice=_joined(*config.notices, choice.notice),
+        notice=_joined(
+            *config.notices, choice.notice, capacity.crowding(size, hardware.cores) if device == "cpu" else ""
+        ),
     )
 
 
