@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from functools import partial
+from itertools import groupby
 
 from notebook_accel.events import Cleared, JobEnded, Line, LinesLeftOut, Notice, Shown
 from notebook_accel.launch.job.job import Runner
@@ -116,11 +117,19 @@ class Follower:
         now = time.monotonic()
         for text in self._notices:
             front_end.current.notice(text)
-        for index, event in self._lines:
+        for (index, stream), group in groupby(self._lines, _written_together):
             rank = self.job.ranks[index].rank
-            if isinstance(event, Line):
-                shown.add(rank, event.stream, event.text, now)
+            if stream is not None:
+                shown.add(rank, stream, [event.text for _, event in group if isinstance(event, Line)], now)
             else:
-                shown.display(rank, event, now)
+                for _, event in group:
+                    assert not isinstance(event, Line)
+                    shown.display(rank, event, now)
         self._notices, self._lines = [], []
         shown.show(now, all_of_it=all_of_it)
+
+
+def _written_together(entry: tuple[int, Line | Shown | Cleared]) -> tuple[int, str | None]:
+    """Equal for successive lines that one rank has written to one stream; the stream is `None` for a display."""
+    index, event = entry
+    return index, event.stream if isinstance(event, Line) else None

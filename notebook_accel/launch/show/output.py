@@ -1,15 +1,16 @@
 """Turns the bytes that ranks write into labelled lines, and merges equal lines of several ranks.
 
 A line waits briefly for the same line from other ranks. The lines of a rank are always shown in the order in which that
-rank wrote them.
+rank wrote them. The lines of a table are merged together or not at all.
 """
 
 from __future__ import annotations
 
 import bisect
 import codecs
+import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from notebook_accel.events import Cleared, Shown
@@ -29,6 +30,8 @@ _SHOW_INTERVAL = 0.2
 MAX_LINE = 64 * 1024
 """Characters after which an unfinished line is split."""
 _MAX_HELD_LINES = 20_000
+_MOST_CANDIDATES = 64
+"""The number of held lines with the same text that a line is compared with, at most."""
 
 
 class LineReader:
@@ -102,6 +105,10 @@ class _Line:
     text: str
     number: int
     deadline: float
+    block: Sequence[str]
+    """The lines that its first rank has written together with it."""
+    at: int
+    """Its index among them."""
     ranks: set[int] = field(default_factory=set)
 
 
@@ -125,9 +132,9 @@ class _SameLines:
             del self._lines[: self._dropped]
             self._dropped = 0
 
-    def first_after(self, number: int) -> _Line | None:
+    def after(self, number: int) -> Iterator[_Line]:
         at = bisect.bisect_right(self._lines, number, lo=self._dropped, key=lambda held: held.number)
-        return self._lines[at] if at < len(self._lines) else None
+        return (self._lines[index] for index in range(at, min(len(self._lines), at + _MOST_CANDIDATES)))
 
 
 class LineMerger:
@@ -139,22 +146,25 @@ class LineMerger:
         self._count = 0
         self._held: OrderedDict[int, _Line] = OrderedDict()
         self._same: dict[tuple[str, str], _SameLines] = {}
-        self._last: dict[int, int] = {}
-        """The number of each rank's last line."""
+        self._last: dict[int, _Line] = {}
+        """Each rank's last line."""
 
     def add(self, rank: int, stream: str, lines: Sequence[str], now: float, window: float | None = None) -> None:
-        """Adds lines of a rank, which wait for so many seconds for those of others; by default for `MERGE_WINDOW`."""
+        """Adds lines that a rank has written together.
+
+        They wait for so many seconds for those of others; by default for `MERGE_WINDOW`.
+        """
         deadline = now + (0 if self._single else MERGE_WINDOW if window is None else window)
-        for text in lines:
-            held = None if self._single else self._joinable(rank, stream, text)
+        for at, text in enumerate(lines):
+            held = None if self._single else self._joinable(rank, stream, lines, at)
             if held is None:
                 self._count += 1
-                held = _Line(stream, text, self._count, deadline)
+                held = _Line(stream, text, self._count, deadline, lines, at)
                 self._held[held.number] = held
                 self._same.setdefault((stream, text), _SameLines()).append(held)
             held.deadline = min(held.deadline, deadline)
             held.ranks.add(rank)
-            self._last[rank] = held.number
+            self._last[rank] = held
 
     def end(self, rank: int) -> None:
         """Records that this rank writes no more lines."""
@@ -183,10 +193,45 @@ class LineMerger:
     def _due_at(self, held: _Line) -> float:
         return 0.0 if held.ranks >= self._running else held.deadline
 
-    def _joinable(self, rank: int, stream: str, text: str) -> _Line | None:
-        """The first held line with this text that the rank can be added to without reordering its lines."""
-        same = self._same.get((stream, text))
-        return None if same is None else same.first_after(self._last.get(rank, 0))
+    def _joinable(self, rank: int, stream: str, lines: Sequence[str], at: int) -> _Line | None:
+        """The first held line that a line of the rank can be merged with, without reordering or tearing its lines.
+
+        A line of a table belongs to the lines around it, so it is merged only with one whose next lines are equal too.
+
+        Args:
+            rank: The rank.
+            stream: The stream.
+            lines: The lines that the rank has written together.
+            at: The index of the line.
+        """
+        same = self._same.get((stream, lines[at]))
+        if same is None:
+            return None
+        last = self._last.get(rank)
+        for held in same.after(0 if last is None else last.number):
+            if (
+                len(lines) == 1
+                or not _TABULAR.match(lines[at])
+                or _continues(held, last)
+                or (held.at == 0 and _are_alike(held, lines, at))
+            ):
+                return held
+        return None
+
+
+_TABULAR = re.compile(r"\W*$|\s\s+\S|.*\S(?:\s\s+|\s*[|│]\s*)\S")
+"""A line of a table: a border, or columns."""
+
+
+def _continues(held: _Line, before: _Line | None) -> bool:
+    """Whether a held line follows another one in the same block of lines."""
+    return before is not None and held.block is before.block and held.at == before.at + 1
+
+
+def _are_alike(held: _Line, lines: Sequence[str], at: int) -> bool:
+    """Whether what follows a held line in its block is what follows in these lines, as far as both go."""
+    count = min(len(held.block) - held.at, len(lines) - at)
+    return held.block[held.at : held.at + count] == lines[at : at + count]
 
 
 _DISPLAYED = "displayed"
@@ -248,9 +293,9 @@ class Output:
         others = (other for other in self._ranks if other != rank)
         return any(self._displayed_counts[other] >= self._places_passed for other in others)
 
-    def add(self, rank: int, stream: str, text: str, now: float) -> None:
-        """Adds a whole line."""
-        self._merger.add(rank, stream, [text], now)
+    def add(self, rank: int, stream: str, lines: Sequence[str], now: float) -> None:
+        """Adds whole lines that a rank has written together."""
+        self._merger.add(rank, stream, lines, now)
 
     def end(self, rank: int, now: float) -> list[str]:
         """Ends the rank's streams; returns its unfinished lines."""

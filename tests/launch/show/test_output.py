@@ -205,6 +205,45 @@ def test_equal_lines_are_shown_once() -> None:
     assert merger.due(0.05) == [("stdout", "epoch 1", [0, 1]), ("stdout", "epoch 2", [0, 1])]
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        ["+------+", "| loss |", "+------+", "| {} |", "+------+"],
+        ["   loss  accuracy", "0  0.5  {}", "1  0.5  0.75"],
+        ["      loss", "0      {}"],
+        ["loss │ accuracy", "═════╪═════════", "0.5 │ {}"],
+    ],
+    ids=lambda table: table[0].strip(),
+)
+def test_tables_are_merged_as_a_whole_or_not_at_all(table: list[str]) -> None:
+    merger = LineMerger(range(4))
+    tables = [[line.format(value) for line in table] for value in (0, 1, 0, 1)]
+    for rank, table in enumerate(tables):
+        merger.add(rank, "stdout", table, 0.0)
+    assert merger.due(1.0) == [
+        *(("stdout", line, [0, 2]) for line in tables[0]),
+        *(("stdout", line, [1, 3]) for line in tables[1]),
+    ]
+
+
+def test_equal_lines_before_different_ones_are_merged() -> None:
+    merger = LineMerger([0, 1])
+    for rank in (0, 1):
+        merger.add(rank, "stdout", ["epoch 1", f"loss {rank}"], 0.0)
+    assert merger.due(1.0) == [("stdout", "epoch 1", [0, 1]), ("stdout", "loss 0", [0]), ("stdout", "loss 1", [1])]
+
+
+def test_equal_lines_are_merged_however_they_arrive() -> None:
+    merger = LineMerger([0, 1, 2])
+    a, b, c, d = "a  1", "b  2", "c  3", "d  4"
+    merger.add(0, "stdout", [a, b, c], 0.0)
+    for lines in ([a], [b, c]):
+        merger.add(1, "stdout", lines, 0.0)
+    for lines in ([a, b], [c, d]):
+        merger.add(2, "stdout", lines, 0.0)
+    assert merger.due(1.0) == [*(("stdout", line, [0, 1, 2]) for line in (a, b, c)), ("stdout", d, [2])]
+
+
 def test_lines_of_different_streams_are_not_equal() -> None:
     merger = LineMerger([0, 1])
     merger.add(0, "stdout", ["x"], 0.0)
