@@ -172,7 +172,7 @@ class Displays:
         before = {rank: self._named[rank][str(event.display_id)] for rank, event in group.items()}
         area = self._place(set(group), content, label, before.values())
         for rank, each in before.items():
-            self._replace(rank, each, area)
+            self._swap(rank, each, area)
 
     def _clear(self, rank: int, *, wait: bool) -> None:
         if wait:
@@ -217,7 +217,7 @@ class Displays:
         assert area.content is not None
         new = self._new(ranks, area.content, None if area.label is None else self._label_of(ranks))
         for rank in ranks:
-            self._replace(rank, area, new)
+            self._swap(rank, area, new)
 
     def _leave(self, area: _Area, ranks: set[int]) -> None:
         area.members -= ranks
@@ -226,7 +226,7 @@ class Displays:
         else:
             self._set(area, _NOTHING, "")
 
-    def _replace(self, rank: int, old: _Area, new: _Area) -> None:
+    def _swap(self, rank: int, old: _Area, new: _Area) -> None:
         for areas in (self._own[rank], self._cleared[rank]):
             areas[:] = [new if area is old else area for area in areas]
         for name, area in self._named[rank].items():

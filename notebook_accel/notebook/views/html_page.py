@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from notebook_accel.events import Phase
 from notebook_accel.launch.job import describe, location, progress
@@ -11,16 +12,17 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.metric_history import Spread
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import duration, percent, spark, value
+from notebook_accel.launch.job.text import duration, percent, shortened, spark, value
 from notebook_accel.notebook.views import charts
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, table, text
 from notebook_accel.rank_spans import spans
 
-_PROGRESS, _METRICS = ("Progress", "auto"), ("Metrics", "26%")
-_COLUMNS = (("Rank", "4em"), ("Phase", "6em"), _PROGRESS, _METRICS, ("Memory", "11em"))
+_RANK, _PROGRESS, _METRICS, _MEMORY = ("Rank", "8em"), ("Progress", "auto"), ("Metrics", "36%"), ("Memory", "36%")
 _SPARK_WIDTH = 24
 _CHART_POINTS = 110
 _MOST_METRICS = 12
+_NAME_LIMIT = 24
+"""Characters of a metric's name beside its value, which must not be cut off."""
 _MOST_FAILED = 4
 _MOST_STACKS, _LONGEST_STACK = 8, 4000
 _ONE_LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
@@ -145,39 +147,47 @@ def _ranks(job: Job, found: Overview, grid: bool) -> str:
 
 
 def _table(job: Job, states: list[RankState], found: Overview, *, wrap: bool) -> str:
-    empty = _empty(states) if wrap else set()
-    columns = [column for column in _COLUMNS if column not in empty]
+    columns = _columns(states, all_of_them=not wrap)
+    cells = [_CELLS[column] for column in columns]
     rows: list[list[str]] = []
     for host, there in progress.by_host(job, states):
         rows += [[element("b", text(host))]] if host else []
         for state in there:
-            cells = zip(_COLUMNS, _row(state, found), strict=True)
-            rows.append([cell for column, cell in cells if column not in empty])
+            rows.append([cell(state, found) for cell in cells])
             reason = progress.why_failed(state)
             if reason:
                 rows.append([f"{badge('error', RED)} {element('span', text(reason), 'font-family:monospace')}"])
-    if _PROGRESS in empty:  # one column must take the remaining width
+    if _PROGRESS not in columns:  # one column must take the remaining width
         columns[-1] = (columns[-1][0], "auto")
     return table(columns, rows, wrap=wrap)
 
 
-def _empty(states: list[RankState]) -> set[tuple[str, str]]:
-    """The columns that stay empty."""
-    filled = {_PROGRESS: any(state.bars for state in states), _METRICS: any(state.metrics for state in states)}
-    return {column for column, has_something in filled.items() if not has_something}
+def _columns(states: list[RankState], *, all_of_them: bool) -> list[tuple[str, str]]:
+    """The columns, few enough for a narrow page; without those that stay empty, unless all are wanted."""
+    has_bars = all_of_them or any(state.bars for state in states)
+    has_metrics = all_of_them or any(state.metrics for state in states)
+    return [_RANK, *([_PROGRESS] if has_bars else []), _METRICS if has_metrics else _MEMORY]
 
 
-def _row(state: RankState, found: Overview) -> list[str]:
+def _rank(state: RankState, _: Overview) -> str:
+    """Its number and its phase, and below them what it does in that phase."""
     phase = badge(state.phase.value, RED) if state.phase is Phase.FAILED else text(state.phase.value)
-    metrics = " ".join(f"{name}={value(number)}" for name, number in list(state.metrics.items()))
+    detail = element("div", text(state.detail), f"{_ONE_LINE};font-size:90%", title=state.detail)
+    return f"{element('b', str(state.rank))} {phase}{detail}"
+
+
+def _values(state: RankState, _: Overview) -> str:
+    """Its metrics, and below them its memory."""
+    metrics = list(state.metrics.items())
+    words = " ".join(f"{name}={value(number)}" for name, number in metrics)
+    short = " ".join(f"{shortened(name, _NAME_LIMIT)}={value(number)}" for name, number in metrics)
     memory = describe.memory(state)
-    return [
-        element("b", str(state.rank)),
-        phase + element("div", text(state.detail), f"{_ONE_LINE};font-size:90%", title=state.detail),
-        _progress(state, found),
-        element("span", text(metrics), title=metrics[:1000]),
-        element("span", text(memory), title=memory),
-    ]
+    shown = element("div", text(short) or "&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words[:1000])
+    return shown + element("div", text(memory), "font-size:90%", title=memory)
+
+
+def _memory(state: RankState, _: Overview) -> str:
+    return text(describe.memory(state))
 
 
 def _progress(state: RankState, found: Overview) -> str:
@@ -193,6 +203,14 @@ def _progress(state: RankState, found: Overview) -> str:
     mark = f"{badge(mark, AMBER)} " if mark else ""
     drawn = bar(found.fractions.get(state.rank), _COLOURS.get(state.phase, BLUE))
     return drawn + element("div", f"{mark}{text(words)}&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words)
+
+
+_CELLS: dict[tuple[str, str], Callable[[RankState, Overview], str]] = {
+    _RANK: _rank,
+    _PROGRESS: _progress,
+    _METRICS: _values,
+    _MEMORY: _memory,
+}
 
 
 def _box(state: RankState, found: Overview) -> str:

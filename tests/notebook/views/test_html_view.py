@@ -149,7 +149,7 @@ def test_a_page_shows_each_rank() -> None:
 
 def test_a_failed_rank_comes_first_with_its_error() -> None:
     drawn = html_page.draw(a_job(4, ended=True, failing=2))
-    ranks = re.findall(r"<td[^>]*><b>(\d+)</b></td>", drawn)
+    ranks = re.findall(r"<td[^>]*><b>(\d+)</b>", drawn)
     assert ranks == ["2", "0", "1", "3"]
     assert "ValueError: &lt;b&gt;no" in drawn.partition("<img")[0]
 
@@ -206,12 +206,16 @@ def test_in_the_end_there_are_only_columns_that_hold_something(told: set[str]) -
         job.apply(rank, Returned())
     for column in told:
         job.apply(1, said[column])
+    for rank in range(2):
+        job.apply(rank, Heartbeat(2**29))
     titles = re.compile("<th[^>]*>([^<]*)")
-    assert titles.findall(html_page.draw(job)) == ["Rank", "Phase", "Progress", "Metrics", "Memory"]
+    last = "Metrics" if "Metrics" in told else "Memory"  # the memory is below the metrics, if there are any
+    assert titles.findall(html_page.draw(job)) == ["Rank", "Progress", "Metrics"]
     job.finish(Status.DONE)
     drawn = html_page.draw(job)
-    assert {*titles.findall(drawn)} == {"Rank", "Phase", "Memory"} | told
-    assert all(row.count("<td") == len(told) + 3 for row in drawn.split("<tr")[2:])
+    assert titles.findall(drawn) == ["Rank", *(["Progress"] if "Progress" in told else []), last]
+    assert all(row.count("<td") == 2 + ("Progress" in told) for row in drawn.split("<tr")[2:])
+    assert drawn.replace('title="512 MB"', "").count("512 MB") == 2
 
 
 def test_a_stall_takes_the_place_of_an_empty_line() -> None:
@@ -367,3 +371,11 @@ def test_choices_that_were_made_for_the_user_stand_in_the_page() -> None:
     for drawn in (html_page.draw(job), html_page.draw(job, fallback=True)):
         assert "no accelerator found: launching on &lt;2&gt;" in drawn
     assert describe.describe(job).splitlines()[1] == job.notice
+
+
+def test_the_value_of_a_metric_with_a_long_name_is_shown() -> None:
+    job = a_job(1)
+    job.apply(0, Metrics({"validation/accuracy/of the whole set": 0.25}))
+    drawn = html_page.draw(job)
+    assert "validation/accuracy/of …=0.25" in drawn
+    assert 'validation/accuracy/of the whole set=0.25"' in drawn, "its name is told on hover"
