@@ -161,11 +161,19 @@ def test_the_example_with_persistent_ranks_runs_on_ranks_that_run_all_of_it(tmp_
 
 def test_a_notebook_on_one_rank_starts_its_own(tmp_path: Path) -> None:
     """A kernel in a process of its own, and a server for its ranks."""
+    show = "def show():\n    display(HTML('<b>shown</b>'))\n    return 'done'\n"
     (tmp_path / "a.ipynb").write_text(
-        notebook("from notebook_accel import notebook_launcher", "notebook_launcher(lambda: 'done', num_processes=2)")
+        notebook(
+            "from IPython.display import HTML\nfrom notebook_accel import notebook_launcher\n"
+            "from notebook_accel.launch.show import output\noutput.DISPLAY_WINDOW = 20",
+            f"{show}notebook_launcher(show, num_processes=2)",
+        )
     )
-    done = launch("--num_processes=1", tmp_path / "a.ipynb")
+    done = launch("--num_processes=1", "--output", tmp_path / "b.ipynb", tmp_path / "a.ipynb")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "['done', 'done']"), done.stderr
+    outputs = json.loads((tmp_path / "b.ipynb").read_text())["cells"][1]["outputs"]
+    displays = [output["data"] for output in outputs if output["output_type"] == "display_data"]
+    assert [data.get("text/html", data["text/plain"]) for data in displays] == ["[0-1]", "<b>shown</b>"]
 
 
 @contextmanager

@@ -16,14 +16,15 @@ from notebook_accel import events
 from notebook_accel.launch.rank.patches.on_import import when_imported
 
 _FUNCTIONS = ("display", "update_display", "publish_display_data", "clear_output")
-_MODULE = "IPython.core.display_functions"
+_MODULES = ("IPython.core.display_functions", "IPython.core.display")
+"""Where the functions are, in newer versions and in IPython 7."""
 _COPIES = ("IPython.display", "IPython.core.display", "IPython.core.interactiveshell")
 """Modules that import some of the functions by their names, and may have done so already."""
 
 
 def install() -> None:
     """Patches the functions once IPython is imported."""
-    when_imported({_MODULE: _patch})
+    when_imported(dict.fromkeys(_MODULES, _patch))
     builtins.display = _display  # type: ignore[attr-defined]
 
 
@@ -38,12 +39,12 @@ def _display(*values: Any, **options: Any) -> Any:
 
 def _patch(module: Any) -> None:
     for name in _FUNCTIONS:
-        original = getattr(module, name)
-        if hasattr(original, "__wrapped__"):
+        original = vars(module).get(name)
+        if original is None or hasattr(original, "__wrapped__"):
             continue
         patched = _with_shell(original)
         for place in (module, *(sys.modules[copy] for copy in _COPIES if copy in sys.modules)):
-            if getattr(place, name, None) is original:
+            if vars(place).get(name) is original:
                 setattr(place, name, patched)
 
 
