@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from notebook_accel.config import ssh_hosts
+from notebook_accel.config import durations, ssh_hosts
 from notebook_accel.errors import ConfigurationError, closest
 
 LABEL_FIELDS = ("role_name", "rank", "local_rank")
@@ -111,6 +112,34 @@ def _check_seconds(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise ConfigurationError(f"{name} must be a number of seconds above 0, not {value!r:.80}")
     return float(value)
+
+
+def _check_interval(name: str, value: Any) -> int | str:
+    if isinstance(value, str):
+        return _check_duration(name, value)
+    try:
+        return int(integer(1).check(name, value))
+    except ConfigurationError:
+        raise ConfigurationError(
+            f"{name}={value!r:.80} must be a number of steps, such as 500, or a time such as '5 min'"
+        ) from None
+
+
+def _check_duration(name: str, value: Any) -> str:
+    if not isinstance(value, str) or durations.seconds(value) is None:
+        raise ConfigurationError(f"{name}={value!r:.80} must be a time such as '5 min', '30 s' or '8h30m'")
+    return value
+
+
+def _check_folder(name: str, value: Any) -> str:
+    if not isinstance(value, (str, os.PathLike)) or "\0" in str(value):
+        raise ConfigurationError(f"{name} must be a folder, not {value!r:.80}")
+    if "://" in str(value):
+        raise ConfigurationError(
+            f"{name}={str(value)!r}: checkpoints are written to a folder of the ranks' file system; mount the remote "
+            "one, and give the folder where it is mounted"
+        )
+    return os.fspath(value)
 
 
 def _check_port(name: str, value: Any) -> int:
@@ -248,6 +277,12 @@ optional_seconds = Kind(
     placeholder="SECONDS",
 )
 """A time above 0, or `None` for no limit, as text `0`, `off` or `none`."""
+interval = Kind(_check_interval, _read_number, placeholder="STEPS|TIME")
+"""A number of steps, or a time with its unit."""
+duration = Kind(_check_duration, placeholder="TIME")
+"""A time with its unit."""
+folder = Kind(_check_folder, placeholder="FOLDER")
+"""A folder's path; empty for none."""
 rendezvous = replace(_RENDEZVOUS, check=lambda name, value: _RENDEZVOUS.check(name, value or "static"))
 """How nodes find each other."""
 port = Kind(_check_port, placeholder="N")

@@ -41,6 +41,7 @@ _OVERRIDES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("cluster", lambda address: not address, ("insecure",)),
     ("cluster", lambda address: bool(ssh_hosts.of(address)), ("num_nodes",)),
     ("strategy", lambda strategy: strategy != "fsdp", ("fsdp", "notices")),
+    ("checkpoint_dir", lambda folder: not folder, ("checkpoint_every", "checkpoint_keep", "checkpoint_resume")),
     ("dynamo_backend", lambda backend: backend == "no", ("dynamo",)),
 )
 """A field, a condition on its value, and the fields whose values from lower layers are then dropped: with
@@ -121,6 +122,12 @@ def check_together(config: LaunchConfig) -> None:
             f"{', '.join(config.fsdp)}{config.cite('fsdp')} would have no effect, since the strategy is "
             f"{config.strategy!r}{config.cite('strategy')}: leave them out, or choose strategy 'fsdp'"
         )
+    for name in ("checkpoint_every", "checkpoint_keep", "checkpoint_resume"):
+        if name in config.sources and not config.checkpoint_dir:
+            raise ConfigurationError(
+                f"{config.spell(name)}{config.cite(name)} would have no effect, since no checkpoints are saved: leave "
+                f"it out, or give {config.spell('checkpoint_dir')}, the folder to save them to"
+            )
     if config.dynamo and config.dynamo_backend == "no":
         raise ConfigurationError(
             f"{', '.join(config.dynamo)}{config.cite('dynamo')} would have no effect, since nothing is compiled: leave "

@@ -176,6 +176,35 @@ class LaunchConfig:
     """Seconds between two heartbeats of a rank."""
     label: Annotated[str | None, Setting(kinds.label, argument="log_line_prefix_template")] = None
     """A template for the label of output lines."""
+    checkpoint_dir: Annotated[str, Setting(
+        kinds.folder, "The folder of the run's checkpoints, from which the same launch goes on; needs epochs().",
+        argument="checkpoint",
+        variable="NOTEBOOK_ACCEL_CHECKPOINT_DIR", rank_variable="NOTEBOOK_ACCEL_CHECKPOINT_DIR",
+        magic=("--checkpoint-dir",),
+        key="checkpoint_dir", unset=("",), launch="Checkpoints",
+    )] = ""
+    """Empty: none are saved."""
+    checkpoint_every: Annotated[int | str, Setting(
+        kinds.interval, "Optimizer steps, or a time such as '5 min', from one checkpoint to the next. Default: 5 min.",
+        argument="every",
+        variable="NOTEBOOK_ACCEL_CHECKPOINT_EVERY", rank_variable="NOTEBOOK_ACCEL_CHECKPOINT_EVERY",
+        magic=("--checkpoint-every",),
+        key="checkpoint_every", launch="Checkpoints",
+    )] = "5 min"
+    checkpoint_keep: Annotated[int, Setting(
+        kinds.integer(1), "How many of the checkpoints are kept, the newest ones. Default: 3.",
+        argument="keep",
+        variable="NOTEBOOK_ACCEL_CHECKPOINT_KEEP", rank_variable="NOTEBOOK_ACCEL_CHECKPOINT_KEEP",
+        magic=("--checkpoint-keep",),
+        key="checkpoint_keep", launch="Checkpoints",
+    )] = 3
+    checkpoint_resume: Annotated[bool, Setting(
+        kinds.flag, "Whether to go on from checkpoints that the folder has; otherwise, it is an error. Default: true.",
+        argument="resume",
+        variable="NOTEBOOK_ACCEL_CHECKPOINT_RESUME", rank_variable="NOTEBOOK_ACCEL_CHECKPOINT_RESUME",
+        magic=("--checkpoint-resume",),
+        key="checkpoint_resume", launch="Checkpoints",
+    )] = True
     timeout: Annotated[float | None, Setting(
         kinds.seconds,
         argument="timeout", python_only=True,

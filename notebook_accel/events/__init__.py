@@ -15,7 +15,7 @@ it there; a field that JSON does not have needs a row in `NESTED_FIELDS`. The st
 """
 
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
-from notebook_accel.events.emit import emit, has_sink, input_answers, request_input, set_sink
+from notebook_accel.events.emit import emit, has_sink, input_answers, request_input, set_sink, training_step
 from notebook_accel.events.encoding import from_wire, to_wire
 from notebook_accel.events.jobs import (
     AttemptStarted,
@@ -94,4 +94,5 @@ __all__ = [
     "request_input",
     "set_sink",
     "to_wire",
+    "training_step",
 ]

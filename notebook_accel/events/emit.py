@@ -18,6 +18,11 @@ METRICS_SINK = f"{__name__}.metrics_sink"
 The function owns `values` from then on. Loops report at every step, and creating an event takes longer than everything
 else in a report, so `report` calls the function itself; even one call in between would be measurable.
 """
+TRAINING_STEP = f"{__name__}.training_step"
+"""The key in `rank_local.space()` of the number of steps that a resumable training has done, if one runs.
+
+A failure is reported with it. Loops set it at every step, so they do so themselves.
+"""
 _SINK = f"{__name__}.sink"
 _ANSWERS = f"{__name__}.answers"
 
@@ -36,6 +41,12 @@ def set_sink(sink: Callable[[Event], None] | None, metrics: MetricsSink | None =
 
 def _as_events(sink: Callable[[Event], None]) -> MetricsSink:
     return lambda values, step: sink(Metrics(values, step))
+
+
+def training_step() -> int | None:
+    """How many steps the resumable training on this rank has done; `None` if none runs."""
+    found: int | None = rank_local.space().get(TRAINING_STEP)
+    return found
 
 
 def has_sink() -> bool:

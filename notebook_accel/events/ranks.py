@@ -132,6 +132,8 @@ class Failed(Event):
     """Whether another rank is the cause: a collective failed because its connection was lost."""
     exit_code: int | None = None
     """The code given to `sys.exit`."""
+    step: int | None = None
+    """How many steps the training had done; `None` if it cannot be resumed."""
     exception: Blobs = field(default=(), repr=False)
     """The pickled exception, if it could be pickled."""
 

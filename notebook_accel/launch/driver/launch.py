@@ -96,6 +96,7 @@ class Launch:
     def _run_attempts(self, view: front_end.View) -> None:
         config = self._plan.config
         deadline = None if config.timeout is None else time.monotonic() + config.timeout
+        before = None
         for number in range(config.max_restarts + 1):
             try:
                 attempt = self._attempt(number, view, deadline)
@@ -105,6 +106,14 @@ class Launch:
                     raise
                 attempt = self._attempt(number, view, deadline)
             if attempt.ending is not Ending.FAILED or number == config.max_restarts:
+                self._conclude(attempt)
+                return
+            before, earlier = rank_error.repeatable(self.job.ranks), before
+            if before is not None and before == earlier:
+                front_end.current.notice(
+                    f"the same exception was raised at the same step, {before[0]}, as in the attempt before, so there "
+                    "is no other"
+                )
                 self._conclude(attempt)
                 return
             why = str(self._error(attempt)).split("\n", 1)[0]

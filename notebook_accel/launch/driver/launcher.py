@@ -43,6 +43,10 @@ def notebook_launcher(
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
     stall_after: float | None = unset(60.0),
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: int | str = unset("5 min"),
+    keep: int = unset(3),
+    resume: bool | None = None,
     cluster: str | None = None,
     insecure: bool | None = None,
     block: bool | None = None,
@@ -82,6 +86,11 @@ def notebook_launcher(
         timeout: Seconds after which the ranks are ended; the error shows where each of them was.
         stall_after: Seconds without progress, while ranks wait for others, after which the job shows where each rank
             is; `None` for never.
+        checkpoint: A folder. An `Accelerator` on the ranks saves the run's state there, in the loop over its
+            `epochs()`, and the same launch with the same folder goes on where the last checkpoint was saved.
+        every: From one checkpoint to the next: a number of optimizer steps, or a time such as `"5 min"` or `"30 s"`.
+        keep: How many checkpoints are kept, the newest ones.
+        resume: With `False`, checkpoints that the folder has already are an error.
         cluster: The cluster that provides the `num_nodes` machines: `auto` for the Ray cluster that this machine
             belongs to, an address such as `ray://host:10001` or `host:6379`, `slurm`, or `ssh://host1,host2` for hosts
             that your `ssh` reaches, all of them unless `num_nodes` says how many. This one call starts the ranks on all

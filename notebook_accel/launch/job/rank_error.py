@@ -59,6 +59,21 @@ def error(states: Sequence[RankState], *, oom_killed: bool, world_size: int | No
     return raised
 
 
+def repeatable(states: Sequence[RankState]) -> tuple[int, str, str] | None:
+    """What identifies the exception that ended a training that can be resumed: its step, type and line.
+
+    An exception that is the same in the next attempt would be so in each. `None` if there is no such exception: if a
+    rank was killed, the next attempt may well get further.
+    """
+    found = [state.failed for state in states if state.failed is not None and not state.failed.from_peer]
+    first = min(found, key=lambda failed: failed.at, default=None)
+    if first is None or first.step is None:
+        return None
+    raised = first.chain[-1]
+    frame = raised.frames[-1] if raised.frames else None
+    return first.step, raised.type_name, "" if frame is None else f"{frame.filename}:{frame.lineno}"
+
+
 def timeout(
     states: Sequence[RankState],
     stacks_by_rank: Mapping[int, Sequence[ThreadStack]],

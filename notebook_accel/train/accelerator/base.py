@@ -35,6 +35,7 @@ from notebook_accel.train.options.plugins import (
     TorchDynamoPlugin,
     TorchTensorParallelPlugin,
 )
+from notebook_accel.train.ranks import environment
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.rank_aware import RankAware
 from notebook_accel.train.ranks.state import AcceleratorState, is_initialized
@@ -132,6 +133,8 @@ class AcceleratorBase(RankAware):
         """`None` after the second backward pass, and on a single rank."""
         self._tracker_group = TrackerGroup(log_with, self.logging_dir)
         self._checkpoints = Checkpoints(self.project_configuration)
+        self._misses_loop = bool(environment.read().checkpoint_dir)
+        """Whether the launch wants checkpoints, but no loop over `epochs` has begun."""
         self._models: list[nn.Module] = []
         self._optimizers: list[AcceleratedOptimizer] = []
         self._schedulers: list[AcceleratedScheduler] = []

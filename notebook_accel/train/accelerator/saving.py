@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -11,10 +11,12 @@ from torch import nn
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.accelerator.base import AcceleratorBase
+from notebook_accel.train.accelerator.epoch_loop import EpochLoop, Run
 from notebook_accel.train.checkpoints import serialization, weights
 from notebook_accel.train.checkpoints.contents import Contents
 from notebook_accel.train.models import compiling
 from notebook_accel.train.options.plugins import ProfileKwargs
+from notebook_accel.train.ranks import environment
 from notebook_accel.train.ranks.state import AcceleratorState
 from notebook_accel.train.steps.profiling import Profiled
 from notebook_accel.train.trackers import GeneralTracker
@@ -61,6 +63,36 @@ class Saving(AcceleratorBase):
         """
         _refuse_unknown("load_state", kwargs)
         step = self._checkpoints.load(self._contents(), input_dir, load_kwargs, strict, map_location)
+        self._accumulation.step = step
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Counts the epochs of a training, and saves checkpoints on the way if the launch says where.
+
+            for epoch in accelerator.epochs(10):
+                for inputs, targets in loader:
+                    ...
+
+        Without `checkpoint=` in the launch, it is `range(count)`. With it, the run's state is saved in the background
+        at steps of the prepared loaders, and a launch with the same folder yields the epochs that are left: in the
+        first of them, the loaders leave out what was done. All ranks call it, after `prepare`. See docs/resuming.md.
+
+        Args:
+            count: The number of epochs.
+
+        Raises:
+            ConfigurationError: Something could not be resumed at all; or `count` is not valid.
+            CheckpointError: The folder has the checkpoints of another training.
+        """
+        if count < 0:
+            raise ConfigurationError(f"epochs({count}): give the number of epochs, 0 or more")
+        self._misses_loop = False
+        settings = environment.read()
+        if not settings.checkpoint_dir:
+            return iter(range(count))
+        run = Run(self._contents, self._checkpoints, self._set_step, self.even_batches)
+        return EpochLoop(run, count, settings).epochs()
+
+    def _set_step(self, step: int) -> None:
         self._accumulation.step = step
 
     def _contents(self) -> Contents:

@@ -10,20 +10,20 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from notebook_accel.errors import CheckpointError, ConfigurationError
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints import folders
+from notebook_accel.train.checkpoints.all_ranks import AllRanks
 from notebook_accel.train.checkpoints.contents import Contents, LoadOptions, SaveOptions
 from notebook_accel.train.checkpoints.folders import StagedFolder
 from notebook_accel.train.options.plugins import ProjectConfiguration
 from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
 
-T = TypeVar("T")
 SaveHook = Callable[[list[Any], list[dict[str, torch.Tensor]], str], None]
 LoadHook = Callable[[list[Any], str], None]
 _log = get_logger(__name__)
@@ -97,19 +97,12 @@ class Checkpoints:
             ConfigurationError: The folder is not known, or the contents include something that could not be read back.
             CheckpointError: Saving failed on another rank.
         """
-        target = _agreed_folder(_on_all_ranks("prepare the folder", lambda: self._target(output_dir)))
-        staged = _on_all_ranks("prepare the folder", lambda: StagedFolder(target))
-        _on_all_ranks("prepare the folder", lambda: _on_each_node(staged.begin))
-        try:
-            _on_all_ranks("write the checkpoint", lambda: self._write(contents, staged.path, safe_serialization))
-        except Exception:
-            _on_each_disk(staged.discard)
-            raise
-        _on_each_disk(staged.commit)
+        ranks = AllRanks()
+        target = _agreed_folder(ranks.run("prepare the folder", lambda: self._target(output_dir)))
+        save_folder(
+            ranks, target, lambda folder: self._write(contents, folder, safe_serialization), self._project.total_limit
+        )
         if self._project.automatic_checkpoint_naming:
-            limit = self._project.total_limit
-            if limit is not None:
-                _on_each_disk(lambda: folders.remove_oldest(staged.target.parent, limit, staged.target))
             self._project.iteration += 1
         _log.info("Saved the state of the run to %s.", target)
         return target
@@ -142,10 +135,11 @@ class Checkpoints:
             raise TypeError(f"map_location={map_location!r} must be None, 'cpu' or 'on_device'")
         location = PartialState().device if map_location == "on_device" else "cpu"
         options = LoadOptions(strict, location, load_kwargs or {})
-        folder = _agreed_folder(_on_all_ranks("find the checkpoint", lambda: self._source(input_dir)))
-        _on_all_ranks("find the checkpoint", lambda: _on_each_node(lambda: folders.recover(folder)))
-        _on_all_ranks("find the checkpoint", lambda: _refuse_missing(folder))
-        step = _on_all_ranks("read the checkpoint", lambda: self._read(contents, folder, options))
+        ranks = AllRanks()
+        folder = _agreed_folder(ranks.run("find the checkpoint", lambda: self._source(input_dir)))
+        ranks.run_on_each_node("find the checkpoint", lambda: folders.recover(folder))
+        ranks.run("find the checkpoint", lambda: _refuse_missing(folder))
+        step = ranks.run("read the checkpoint", lambda: self._read(contents, folder, options))
         if self._project.automatic_checkpoint_naming:
             for number, path in folders.numbered(self._folder()):
                 if path.resolve() == folder:
@@ -153,15 +147,21 @@ class Checkpoints:
         _log.info("Loaded the state of the run from %s.", folder)
         return step
 
-    def _write(self, contents: Contents, folder: Path, safe_serialization: bool) -> None:
-        folder.mkdir(parents=True, exist_ok=True)  # on a node with its own disk, the folder does not exist yet
+    @property
+    def has_hooks(self) -> bool:
+        return bool(self._save_hooks or self._load_hooks)
+
+    @property
+    def writes(self) -> bool:
+        """Whether this rank writes the files that would be equal on all ranks."""
         state = PartialState()
-        on_each_node = self._project.save_on_each_node
-        writes = state.is_local_main_process if on_each_node else state.is_main_process
+        return state.is_local_main_process if self._project.save_on_each_node else state.is_main_process
+
+    def _write(self, contents: Contents, folder: Path, safe_serialization: bool) -> None:
         weights = contents.strategy.checkpoint_weights(contents.models)
         for hook in list(self._save_hooks.values()):
             hook(contents.models, weights, str(folder))
-        contents.write(folder, weights, SaveOptions(safe_serialization, writes))
+        contents.write(folder, weights, SaveOptions(safe_serialization, self.writes))
 
     def _read(self, contents: Contents, folder: Path, options: LoadOptions) -> int:
         models = list(contents.models)
@@ -214,24 +214,42 @@ class Checkpoints:
         return Path(input_dir).expanduser().resolve()
 
 
-def _on_all_ranks(task: str, action: Callable[[], T]) -> T:
-    """Runs an action on every rank; if it fails on one rank, it raises on all, so that none waits forever."""
-    state = PartialState()
-    error: Exception | None = None
-    result: Any = None
+def save_folder(
+    ranks: AllRanks,
+    target: Path,
+    write: Callable[[Path], None],
+    keep: int | None = None,
+    seal: Callable[[Path], None] = lambda _: None,
+) -> None:
+    """Writes a checkpoint's folder atomically; called on all ranks.
+
+    Args:
+        ranks: How they wait for each other.
+        target: The folder.
+        write: Writes this rank's files to the folder that it is given.
+        keep: How many numbered checkpoints there may be then; `None`: any number.
+        seal: Called on each disk once all files are written.
+    """
+    staged = ranks.run("prepare the folder", lambda: StagedFolder(target))
+    ranks.run_on_each_node("prepare the folder", staged.begin)
+
+    def write_here() -> None:
+        staged.path.mkdir(parents=True, exist_ok=True)  # on a node with its own disk, the folder does not exist yet
+        write(staged.path)
+
+    def commit() -> None:
+        if staged.path.exists():  # on a shared disk, another node may have committed it
+            seal(staged.path)
+            staged.commit()
+        if keep is not None:
+            folders.remove_oldest(staged.target.parent, keep, staged.target)
+
     try:
-        result = action()
-    except Exception as raised:
-        error = raised
-    if state.use_distributed:
-        state.compare_calls(task)
-        texts = state.exchange.all_gather_objects(error and f"{type(error).__name__}: {error}")
-        failed = next((rank for rank, text in enumerate(texts) if text is not None), None)
-        if error is None and failed is not None:
-            raise CheckpointError(f"rank {failed} could not {task}: {texts[failed]}")
-    if error is not None:
-        raise error
-    return result  # type: ignore[no-any-return]
+        ranks.run("write the checkpoint", write_here)
+    except Exception:
+        ranks.run_on_each_disk("remove the unfinished checkpoint", staged.discard)
+        raise
+    ranks.run_on_each_disk("finish the checkpoint", commit)
 
 
 def _agreed_folder(folder: Path) -> Path:
@@ -254,16 +272,3 @@ def _agreed_folder(folder: Path) -> Path:
 def _refuse_missing(folder: Path) -> None:
     if not folder.is_dir():
         raise ConfigurationError(f"there is no checkpoint at {folder}: no such folder")
-
-
-def _on_each_node(action: Callable[[], None]) -> None:
-    if PartialState().is_local_main_process:
-        action()
-
-
-def _on_each_disk(action: Callable[[], None]) -> None:
-    """Runs an action on rank 0, then on the first rank of each other node, which does nothing on a shared disk."""
-    state = PartialState()
-    _on_all_ranks("finish the checkpoint", lambda: action() if state.is_main_process else None)
-    others = state.is_local_main_process and not state.is_main_process
-    _on_all_ranks("finish the checkpoint", lambda: action() if others else None)

@@ -9,6 +9,7 @@ gradients[_i]_rank{r}.bin                   if saved in the middle of an accumul
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,8 @@ from torch.optim import Optimizer
 
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train.checkpoints import weights
-from notebook_accel.train.checkpoints.serialization import load, write_safe
+from notebook_accel.train.checkpoints.parts import Part
+from notebook_accel.train.checkpoints.serialization import load, refuse_unsafe, write_safe
 from notebook_accel.train.ranks import random_states
 from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
@@ -44,6 +46,8 @@ class SaveOptions:
     """Whether unsharded weights are written as safetensors."""
     writes: bool = True
     """Whether this rank writes the files that would be equal on all ranks."""
+    group: Any = None
+    """The process group with which ranks agree on shards while they are written; `None` for that of the training."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +64,8 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class StrategySave:
-    """The parts of a checkpoint that a strategy writes, and their folder."""
+    """What of a checkpoint a strategy collects."""
 
-    folder: Path
     models: Sequence[nn.Module]
     weights: Sequence[dict[str, torch.Tensor]]
     """The rest of `CheckpointStrategy.checkpoint_weights` after the save hooks."""
@@ -86,11 +89,15 @@ class CheckpointStrategy(Protocol):
     def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[dict[str, torch.Tensor]]:
         """The weights that hooks see, with an entry for each model; empty if they are sharded."""
 
-    def save_checkpoint(self, save: StrategySave) -> None:
-        """Writes weights and optimizer states."""
+    def checkpoint_parts(self, save: StrategySave) -> list[Part]:
+        """Collects weights and optimizer states."""
 
     def load_checkpoint(self, load: StrategyLoad) -> None:
-        """Reads a checkpoint that `save_checkpoint` has written."""
+        """Reads a checkpoint of these parts."""
+
+    @property
+    def writes_together(self) -> bool:
+        """Whether ranks communicate while they write the parts."""
 
 
 @dataclass
@@ -115,32 +122,41 @@ class Contents:
 
     def write(self, folder: Path, state_dicts: Sequence[dict[str, torch.Tensor]], options: SaveOptions) -> None:
         """Writes this rank's part; `state_dicts` are the full weights that the hooks have kept."""
+        for part in self.parts(state_dicts, options):
+            part.write(folder)
+
+    def parts(self, state_dicts: Sequence[dict[str, torch.Tensor]], options: SaveOptions) -> list[Part]:
+        """Collects what this rank writes, the same as `write`."""
         # First, since it may run collectives: after an error on this rank, the others would wait for it.
-        self.strategy.save_checkpoint(StrategySave(folder, self.models, state_dicts, self.optimizers, options))
+        parts = self.strategy.checkpoint_parts(StrategySave(self.models, state_dicts, self.optimizers, options))
         state = PartialState()
         for index, loader in enumerate(self.loaders):
             name = file_name(LOADER_NAME, index, rank=state.process_index)
-            write_safe(loader.state_dict(), folder / name, f"data loader {index}")
-        self._write_random_states(folder, state)
+            parts.append(safe_part(loader.state_dict(), name, f"data loader {index}"))
+        parts.append(self._random_states(state))
         if self.pending:
-            self._write_gradients(folder, state)
-        if options.writes:
-            self._write_common(folder)
+            parts += self._gradients(state)
+        return [*parts, *self.common()] if options.writes else parts
 
-    def _write_common(self, folder: Path) -> None:
-        for index, scheduler in enumerate(self.schedulers):
-            write_safe(scheduler.state_dict(), folder / file_name(SCHEDULER_NAME, index), f"scheduler {index}")
+    def common(self) -> list[Part]:
+        """The parts, apart from the strategy's, that would be equal on all ranks."""
+        parts = [
+            safe_part(scheduler.state_dict(), file_name(SCHEDULER_NAME, index), f"scheduler {index}")
+            for index, scheduler in enumerate(self.schedulers)
+        ]
         if self.scaler is not None:
-            write_safe(self.scaler.state_dict(), folder / SCALER_NAME, "the gradient scaler")
+            parts.append(safe_part(self.scaler.state_dict(), SCALER_NAME, "the gradient scaler"))
         for index, custom in enumerate(self.custom):
             owner = f"{type(custom).__name__} (registered object {index})"
-            write_safe(custom.state_dict(), folder / f"custom_checkpoint_{index}.pkl", owner)
+            parts.append(safe_part(custom.state_dict(), f"custom_checkpoint_{index}.pkl", owner))
+        return parts
 
-    def _write_random_states(self, folder: Path, state: PartialState) -> None:
+    def _random_states(self, state: PartialState) -> Part:
         states = {"step": self.step, "num_processes": state.num_processes, **random_states.capture(state.device)}
-        write_safe(states, folder / f"{RNG_STATE_NAME}_{state.process_index}.pkl", "the random generators")
+        return safe_part(states, f"{RNG_STATE_NAME}_{state.process_index}.pkl", "the random generators")
 
-    def _write_gradients(self, folder: Path, state: PartialState) -> None:
+    def _gradients(self, state: PartialState) -> list[Part]:
+        parts = []
         for index, model in enumerate(self.models):
             name = file_name(GRADIENTS_NAME, index, rank=state.process_index, first=False)
             found = {key: each.grad.cpu() for key, each in model.named_parameters() if each.grad is not None}
@@ -150,8 +166,9 @@ class Contents:
                     "so far, because they are spread over the ranks: a resumed run differs slightly. Save when "
                     "accelerator.sync_gradients is true."
                 )
-                return
-            write_safe(found, folder / name, "the gradients")
+                break
+            parts.append(safe_part(found, name, "the gradients"))
+        return parts
 
     def read(self, folder: Path, models: Sequence[nn.Module], options: LoadOptions) -> int:
         """Loads everything from a folder; `models` are those that the hooks have kept. Returns the step."""
@@ -169,7 +186,7 @@ class Contents:
             custom.load_state_dict(load(folder / f"custom_checkpoint_{index}.pkl", map_location="cpu"))
         self._read_gradients(folder, state, saved_ranks)
         # Last, since loading the other parts may have drawn from the generators.
-        return _read_random_states(folder, state, saved_ranks)
+        return read_random_states(folder)
 
     def _read_loaders(self, folder: Path, state: PartialState) -> None:
         for index, loader in enumerate(self.loaders):
@@ -218,19 +235,34 @@ class Contents:
             )
 
 
-def write_replicated(
-    folder: Path,
+def replicated_parts(
     state_dicts: Sequence[weights.State],
     optimizer_states: Sequence[dict[str, Any]],
     options: SaveOptions,
-) -> None:
-    """Writes unsharded weights and optimizer states, on the ranks whose options say so."""
+) -> list[Part]:
+    """Unsharded weights and optimizer states, on the ranks whose options say that they write them."""
     if not options.writes:
-        return
-    for index, state in enumerate(state_dicts):
-        weights.write(state, folder / _weights_name(index, options.safe_serialization), options.safe_serialization)
-    for index, optimizer_state in enumerate(optimizer_states):
-        write_safe(optimizer_state, folder / file_name(OPTIMIZER_NAME, index), f"optimizer {index}")
+        return []
+    safe = options.safe_serialization
+    parts = [
+        Part(state, functools.partial(_write_weights, _weights_name(index, safe), safe))
+        for index, state in enumerate(state_dicts)
+    ]
+    return parts + [
+        safe_part(state, file_name(OPTIMIZER_NAME, index), f"optimizer {index}")
+        for index, state in enumerate(optimizer_states)
+    ]
+
+
+def _write_weights(name: str, safe_serialization: bool, state: weights.State, folder: Path) -> None:
+    weights.write(state, folder / name, safe_serialization)
+
+
+def safe_part(state: Any, name: str, owner: str) -> Part:
+    """A state that is written to a file of this name, if it can be read back; `owner` is whose it is, for messages."""
+    return Part(
+        state, lambda state, folder: write_safe(state, folder / name, owner), lambda state: refuse_unsafe(state, owner)
+    )
 
 
 def read_replicated(
@@ -301,7 +333,10 @@ def _find_weights(folder: Path, index: int) -> Path:
     )
 
 
-def _read_random_states(folder: Path, state: PartialState, saved_ranks: int) -> int:
+def read_random_states(folder: Path) -> int:
+    """Sets this rank's random generators to their states in a checkpoint; returns the step."""
+    state = PartialState()
+    saved_ranks = len(list(folder.glob(f"{RNG_STATE_NAME}_*.pkl")))
     own = folder / f"{RNG_STATE_NAME}_{state.process_index}.pkl"
     first = folder / f"{RNG_STATE_NAME}_0.pkl"
     if own.is_file():

@@ -23,7 +23,7 @@ OWN_FILES = re.compile(
     r"(model|pytorch_model)(_\d+)?\.(safetensors|bin)"
     r"|(optimizer|scheduler|sampler|dl_state_dict)(_\d+)?(_rank\d+)?\.bin"
     r"|scaler\.pt|(random_states|custom_checkpoint)_\d+\.pkl|(gradients|buffers)(_\d+)?_rank\d+\.bin"
-    r"|(pytorch_model_fsdp|optimizer)_\d+"
+    r"|(pytorch_model_fsdp|optimizer)_\d+|checkpoint\.json"
 )
 """The files of a checkpoint; any others in its folder belong to the user, and survive its replacement."""
 
@@ -101,6 +101,15 @@ def recover(target: Path) -> None:
     elif previous.exists():
         with contextlib.suppress(FileNotFoundError):  # another node may do the same on a shared disk
             os.rename(previous, target)
+
+
+def tidy(folder: Path) -> None:
+    """Removes what a crash has left in a folder of checkpoints, and restores one whose replacement it cut off."""
+    for path in folder.glob(".*.previous"):
+        recover(path.with_name(path.name[1:].removesuffix(".previous")))
+    for what in ("unfinished", "removed"):
+        for path in folder.glob(f".*.{what}"):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def numbered(folder: Path) -> list[tuple[int, Path]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,23 @@ def write_safe(obj: Any, path: Path, owner: str) -> None:
         ConfigurationError: It could not be read back; this shows now rather than when the state is needed.
     """
     torch.save(obj, path)
-    unsafe = set(torch.serialization.get_unsafe_globals_in_checkpoint(path)) - _names(_numpy_globals())
+    _refuse_unsafe(path, owner)
+
+
+def refuse_unsafe(obj: Any, owner: str) -> None:
+    """Does what `write_safe` does, but only in memory.
+
+    Raises:
+        ConfigurationError: The state could not be read back.
+    """
+    file = io.BytesIO()
+    torch.save(obj, file)
+    file.seek(0)
+    _refuse_unsafe(file, owner)
+
+
+def _refuse_unsafe(file: Any, owner: str) -> None:
+    unsafe = set(torch.serialization.get_unsafe_globals_in_checkpoint(file)) - _names(_numpy_globals())
     if unsafe:
         raise ConfigurationError(
             f"the state of {owner} contains {', '.join(sorted(unsafe))}, which could not be read back, because "

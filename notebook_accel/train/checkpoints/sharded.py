@@ -7,6 +7,7 @@ optimizer_{i}/            those of optimizer i
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from notebook_accel.errors import CheckpointError
+from notebook_accel.train.checkpoints.parts import Part
 from notebook_accel.train.checkpoints.safe_reader import SafePlanner, SafeReader
 from notebook_accel.train.checkpoints.serialization import load as load_file
 from notebook_accel.train.checkpoints.serialization import write_safe
@@ -37,22 +39,29 @@ OPTIMIZER_FOLDER = "optimizer_{index}"
 BUFFERS_FILE = "buffers_{index}_rank{rank}.bin"
 
 
-def save(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
-    """Writes this rank's parts; called on all ranks.
+def parts(models: Sequence[nn.Module], optimizers: Sequence[Optimizer], group: Any = None) -> list[Part]:
+    """This rank's parts; called on all ranks.
+
+    Args:
+        models: The models.
+        optimizers: Torch's optimizers.
+        group: The process group with which ranks agree on what each writes; `None` for all ranks' usual one.
 
     Raises:
-        CheckpointError: They cannot be written.
+        CheckpointError: When they are written, if they cannot be.
     """
+    found = []
     for index, model in enumerate(models):
         state = get_model_state_dict(model)
-        _write({"model": state}, folder / MODEL_FOLDER.format(index=index))
+        found.append(_shards({"model": state}, MODEL_FOLDER.format(index=index), group))
         own = {name: each for name, each in state.items() if _is_own(each)}
         if own:
             name = BUFFERS_FILE.format(index=index, rank=dist.get_rank())
-            write_safe(own, folder / name, f"the buffers of model {index}")
+            found.append(Part(own, functools.partial(_write_buffers, name, index)))
     for index, optimizer in enumerate(optimizers):
         states = {"optimizer": get_optimizer_state_dict(_owner(models, optimizer), optimizer)}
-        _write(states, folder / OPTIMIZER_FOLDER.format(index=index))
+        found.append(_shards(states, OPTIMIZER_FOLDER.format(index=index), group))
+    return found
 
 
 def is_in_shards(folder: Path) -> bool:
@@ -61,7 +70,7 @@ def is_in_shards(folder: Path) -> bool:
 
 
 def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], strict: bool = True) -> None:
-    """Loads models and optimizers that `save` wrote on any number of ranks; called on all ranks.
+    """Loads models and optimizers whose `parts` were written on any number of ranks; called on all ranks.
 
     Raises:
         CheckpointError: The folder has no shards for them, or they cannot be read.
@@ -81,11 +90,19 @@ def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimiz
         set_optimizer_state_dict(owner, optimizer, state["optimizer"])
 
 
-def _write(state: dict[str, Any], folder: Path) -> None:
+def _shards(state: dict[str, Any], name: str, group: Any) -> Part:
+    return Part(state, lambda state, folder: _write(state, folder / name, group))
+
+
+def _write(state: dict[str, Any], folder: Path, group: Any) -> None:
     # Tensors that several ranks hold are written once; buffers that differ between ranks get separate files.
     planner = DefaultSavePlanner(dedup_save_to_lowest_rank=True)
     with _translated("write", folder):
-        state_dict_saver.save(state, checkpoint_id=folder, planner=planner)
+        state_dict_saver.save(state, checkpoint_id=folder, planner=planner, process_group=group)
+
+
+def _write_buffers(name: str, index: int, state: dict[str, Any], folder: Path) -> None:
+    write_safe(state, folder / name, f"the buffers of model {index}")
 
 
 def _read(state: dict[str, Any], folder: Path) -> None:

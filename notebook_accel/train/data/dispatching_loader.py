@@ -60,7 +60,7 @@ class DataLoaderDispatcher(PreparedLoader):
         whole, left = divmod(len(self.base_dataloader), per_round)
         return max(0, whole + bool(left and not self._drop_last) - self.skipped)
 
-    def _batches(self) -> Iterator[Any]:
+    def _batches(self, on_skipped: Callable[[], None] | None = None) -> Iterator[Any]:
         if self._reads:
             return send(self._rounds(), self._set_round_remainder)
         return receive(self._set_round_remainder)

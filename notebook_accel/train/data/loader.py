@@ -6,7 +6,7 @@ It reads one batch ahead, since only an attempt to read another batch shows whic
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data import device_transfer, resume
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.loader_progress import with_progress
-from notebook_accel.train.data.resume import Progress
+from notebook_accel.train.data.resume import Position, Progress
 from notebook_accel.train.data.samplers import get_sampler, index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN
 from notebook_accel.train.data.skipping import read
@@ -73,21 +73,32 @@ class PreparedLoader(DataLoader[Any]):
         """The state of a stateful base loader as of the current batch; the base loader itself is one batch ahead."""
 
     def __iter__(self) -> Generator[Any, None, None]:  # type: ignore[override]
+        position = self.progress.position
+        if position is not None and position.passes:
+            position.passes -= 1
+            self.progress.passes += 1
+            return
+        self.progress.position = None
         self.end_of_dataloader = False
         self.remainder = self._expected_remainder()
+        skipped = 0 if position is None or self.is_stateful else position.skipped
+        self.progress.done = 0 if position is None else position.skipped
+        self.skipped += skipped
         state = GradientState()
         state._add_dataloader(self)
         try:
-            yield from with_progress(self, self._epoch())
+            batches = self._epoch(position)
+            yield from with_progress(self, batches if state.loop is None else state.loop.watched(self, batches))
             self._base_state = None
             self.progress.finish()
         finally:
             state._remove_dataloader(self)
+            self.skipped -= skipped
 
-    def _epoch(self) -> Iterator[Any]:
+    def _epoch(self, position: Position | None) -> Iterator[Any]:
         if self.progress.is_over:  # the checkpoint was saved after the last batch, before the epoch was counted
             return
-        current, batches = self._begin_epoch()
+        current, batches = self._begin_epoch(position)
         if current is _NO_BATCH:
             return
         transfer = device_transfer.transfer_for(current, self.device, self.non_blocking)
@@ -105,7 +116,7 @@ class PreparedLoader(DataLoader[Any]):
         yield current
         device_transfer.finish(self.device)
 
-    def _begin_epoch(self) -> tuple[Any, Iterator[Any]]:
+    def _begin_epoch(self, position: Position | None) -> tuple[Any, Iterator[Any]]:
         """Starts an epoch; returns its first batch and an iterator over the others."""
         interrupted, self.progress.interrupted = self.progress.interrupted, None
         if not (interrupted and (self.skipped or self.is_stateful)):
@@ -117,8 +128,10 @@ class PreparedLoader(DataLoader[Any]):
         torch.set_rng_state(interrupted["torch"])
         self._synchronize_order()
         self.progress.start = interrupted
-        first_and_rest = self._first_batch()
+        first_and_rest = self._first_batch(None if position is None else position.on_skipped)
         torch.set_rng_state(current)
+        if position is not None:
+            position.on_resumed()
         return first_and_rest
 
     def _synchronize_order(self) -> None:
@@ -132,15 +145,16 @@ class PreparedLoader(DataLoader[Any]):
             else:
                 synchronize_rng_state(rng_type)
 
-    def _first_batch(self) -> tuple[Any, Iterator[Any]]:
-        batches = self._batches()
+    def _first_batch(self, on_skipped: Callable[[], None] | None = None) -> tuple[Any, Iterator[Any]]:
+        batches = self._batches(on_skipped)
         if self._restores_position:
             batches = self._tracking_state(batches)
         return next(batches, _NO_BATCH), batches
 
-    def _batches(self) -> Iterator[Any]:
-        """The batches of this rank, without the skipped ones."""
-        return device_transfer.prefetched(read(self.base_dataloader, self.skipped), self.device)
+    def _batches(self, on_skipped: Callable[[], None] | None = None) -> Iterator[Any]:
+        """The batches of this rank, without the skipped ones; for `on_skipped` see `skipping.read`."""
+        batches = read(self.base_dataloader, self.skipped, on_skipped=on_skipped)
+        return device_transfer.prefetched(batches, self.device)
 
     def _tracking_state(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yields the batches, and stores the state of a stateful base loader before it reads each."""
@@ -247,6 +261,7 @@ class PreparedLoader(DataLoader[Any]):
             "start": None if is_over else self.progress.start,
             "is_over": is_over and not finished,
             "now": resume.capture_rng(self.base_dataloader),
+            "loop": self.progress.in_loop() | {"total_batch_size": self._total_batch_size, "ranks": self.num_processes},
         }
         # Between epochs there is no position, and saving one would draw random numbers.
         if self._restores_position and (

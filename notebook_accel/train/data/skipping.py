@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
@@ -12,22 +12,33 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 from notebook_accel.train.data.samplers import index_sampler, replace_index_sampler
 
 
-def read(loader: DataLoader[Any], skipped: int, start: int = 0) -> Iterator[Any]:
-    """A loader's batches without `skipped` of them from `start` on; those of a map-style dataset are not even read."""
+def read(
+    loader: DataLoader[Any], skipped: int, start: int = 0, on_skipped: Callable[[], None] | None = None
+) -> Iterator[Any]:
+    """A loader's batches without `skipped` of them from `start` on; those of a map-style dataset are not even read.
+
+    Args:
+        loader: The loader.
+        skipped: The number of batches to leave out.
+        start: The index of the first of them.
+        on_skipped: For a map-style dataset, called when the samples of the first batch are known, and not yet read.
+    """
     if not skipped:
         return iter(loader)
     if isinstance(loader.dataset, IterableDataset):
         return without(iter(loader), start, start + skipped)
-    return iter(leave_out(loader, start, start + skipped))
+    return iter(leave_out(loader, start, start + skipped, on_skipped))
 
 
-def leave_out(loader: DataLoader[Any], start: int, stop: int) -> DataLoader[Any]:
+def leave_out(
+    loader: DataLoader[Any], start: int, stop: int, on_skipped: Callable[[], None] | None = None
+) -> DataLoader[Any]:
     """A loader of a map-style dataset without the batches from `start` to before `stop`."""
     new = duplicate(loader)
     top = index_sampler(loader)
     yields_batches = loader.batch_sampler is not None or isinstance(top, BatchSampler)
     kind = SkipBatchSampler if yields_batches else Skipping
-    replace_index_sampler(new, kind(top, stop - start, start))
+    replace_index_sampler(new, kind(top, stop - start, start, on_skipped))
     return new
 
 
@@ -45,15 +56,24 @@ class Skipping(Sampler[Any]):
         batch_sampler: The wrapped sampler.
         skip_batches: The number of elements that are left out.
         start: The index of the first of them.
+        on_skipped: Called before the first element is yielded, after it was drawn.
     """
 
-    def __init__(self, batch_sampler: Any, skip_batches: int = 0, start: int = 0) -> None:
+    def __init__(
+        self,
+        batch_sampler: Any,
+        skip_batches: int = 0,
+        start: int = 0,
+        on_skipped: Callable[[], None] | None = None,
+    ) -> None:
         self.batch_sampler = batch_sampler
         self.skip_batches = skip_batches
         self.start = start
+        self.on_skipped = on_skipped
 
     def __iter__(self) -> Iterator[Any]:
-        return without(iter(self.batch_sampler), self.start, self.start + self.skip_batches)
+        elements = without(iter(self.batch_sampler), self.start, self.start + self.skip_batches)
+        return elements if self.on_skipped is None else _announced(elements, self.on_skipped)
 
     def __len__(self) -> int:
         length = self.total_length
@@ -72,6 +92,14 @@ class Skipping(Sampler[Any]):
 
 class SkipBatchSampler(Skipping, BatchSampler):
     """A batch sampler without the first batches of another; see `Skipping`."""
+
+
+def _announced(elements: Iterator[Any], on_first: Callable[[], None]) -> Iterator[Any]:
+    for first in elements:
+        on_first()
+        yield first
+        break
+    yield from elements
 
 
 def without(elements: Iterator[Any], start: int, stop: int) -> Iterator[Any]:

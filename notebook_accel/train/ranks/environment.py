@@ -36,6 +36,14 @@ class Environment:
     compile_fullgraph: bool = False
     compile_dynamic: bool | None = None
     debug: bool = False
+    checkpoint_dir: str = ""
+    """The folder for the checkpoints of `Accelerator.epochs`; empty: it saves none."""
+    checkpoint_every: str = "5 min"
+    """Steps, or a time, from one of them to the next."""
+    checkpoint_keep: int = 3
+    checkpoint_resume: bool = True
+    attempt: int = 0
+    """How often the group of ranks was restarted after a failure."""
     fsdp: Mapping[str, str] | None = None
     """Accelerate's `FSDP_*` variables, for an Accelerator without a plugin; `None`: no sharding."""
 
@@ -74,6 +82,11 @@ def read(environ: Mapping[str, str] | None = None) -> Environment:
         compile_fullgraph=_flag(environ, "ACCELERATE_DYNAMO_USE_FULLGRAPH"),
         compile_dynamic=_flag(environ, "ACCELERATE_DYNAMO_USE_DYNAMIC") or None,
         debug=_flag(environ, "ACCELERATE_DEBUG_MODE"),
+        checkpoint_dir=environ.get("NOTEBOOK_ACCEL_CHECKPOINT_DIR", ""),
+        checkpoint_every=environ.get("NOTEBOOK_ACCEL_CHECKPOINT_EVERY") or "5 min",
+        checkpoint_keep=_number(environ, "NOTEBOOK_ACCEL_CHECKPOINT_KEEP", 3),
+        checkpoint_resume=_flag(environ, "NOTEBOOK_ACCEL_CHECKPOINT_RESUME", "true"),
+        attempt=_number(environ, "TORCHELASTIC_RESTART_COUNT", 0),
         fsdp=_starting_with(environ, "FSDP_") if _flag(environ, "ACCELERATE_USE_FSDP") else None,
     )
 
@@ -91,8 +104,8 @@ def _number(environ: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def _flag(environ: Mapping[str, str], name: str) -> bool:
-    text = environ.get(name, "").lower()
+def _flag(environ: Mapping[str, str], name: str, default: str = "") -> bool:
+    text = (environ.get(name) or default).lower()
     if text not in (*_YES, *_NO):
         raise ConfigurationError(f"{name}={text!r} in the environment must be true or false")
     return text in _YES

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 from notebook_accel import rank_local
 from notebook_accel.train.options.plugins import GradientAccumulationPlugin
 
 _KEY = f"{__name__}.state"
+
+
+class LoopWatch(Protocol):
+    """What the loop over `Accelerator.epochs` is told by the prepared objects in it."""
+
+    trained: bool
+    """Whether there was a backward pass since a loader in the loop was last asked for a batch."""
+
+    def watched(self, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yields the batches of an epoch of a prepared loader."""
 
 
 class GradientState:
@@ -24,6 +35,8 @@ class GradientState:
     adjust_scheduler: bool
     sync_with_dataloader: bool
     sync_each_batch: bool
+    loop: LoopWatch | None
+    """What watches the batches of prepared loaders, in the loop over `Accelerator.epochs`."""
     _loaders: list[weakref.ref[Any]]
     """Weak, so that a loop that was left early does not keep its loader, and its workers, alive."""
 
@@ -32,6 +45,7 @@ class GradientState:
         if state is None:
             state = super().__new__(cls)
             state.sync_gradients = True
+            state.loop = None
             state._loaders = []
             state._take(GradientAccumulationPlugin(num_steps=1))
             rank_local.space()[_KEY] = state
@@ -46,7 +60,7 @@ class GradientState:
         self.sync_each_batch = plugin.sync_each_batch
 
     def __reduce__(self) -> tuple[Any, ...]:
-        attributes = {name: value for name, value in self.__dict__.items() if name != "_loaders"}
+        attributes = {name: value for name, value in self.__dict__.items() if name not in ("loop", "_loaders")}
         return GradientState, (), attributes
 
     @classmethod

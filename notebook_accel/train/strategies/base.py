@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from notebook_accel.train.checkpoints.contents import StrategyLoad, StrategySave
+    from notebook_accel.train.checkpoints.parts import Part
 
 StateDict = dict[str, torch.Tensor]
 
@@ -134,15 +135,20 @@ class Strategy(ABC):
         """The weights that save hooks can see and remove, with an entry for each model; empty if they are sharded."""
         return [self.state_dict(model) for model in models]
 
-    def save_checkpoint(self, save: StrategySave) -> None:
-        """Writes a checkpoint's weights and optimizer states."""
+    def checkpoint_parts(self, save: StrategySave) -> list[Part]:
+        """Collects a checkpoint's weights and optimizer states."""
         from notebook_accel.train.checkpoints import contents
 
         states = [each.state_dict() for each in save.optimizers]
-        contents.write_replicated(save.folder, save.weights, states, save.options)
+        return contents.replicated_parts(save.weights, states, save.options)
+
+    @property
+    def writes_together(self) -> bool:
+        """Whether ranks communicate while they write these parts."""
+        return False
 
     def load_checkpoint(self, load: StrategyLoad) -> None:
-        """Reads a checkpoint that `save_checkpoint` wrote, perhaps on a different number of ranks."""
+        """Reads a checkpoint of these parts, perhaps saved on a different number of ranks."""
         from notebook_accel.train.checkpoints import contents
 
         models = [self.unwrap(model) for model in load.models]

@@ -23,6 +23,7 @@ from notebook_accel.train.tensors.shards import whole
 
 if TYPE_CHECKING:
     from notebook_accel.train.checkpoints.contents import StrategyLoad, StrategySave
+    from notebook_accel.train.checkpoints.parts import Part
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
@@ -126,10 +127,9 @@ class FullySharded(ShardedStrategy):
     def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[StateDict]:
         return [self.state_dict(model) for model in models] if self._saves_whole else []
 
-    def save_checkpoint(self, save: StrategySave) -> None:
+    def checkpoint_parts(self, save: StrategySave) -> list[Part]:
         if not self._saves_whole:
-            super().save_checkpoint(save)
-            return
+            return super().checkpoint_parts(save)
         from notebook_accel.train.checkpoints import contents, gathered
 
         states = [gathered.optimizer_state(each, keep=save.options.writes) for each in save.optimizers]
@@ -138,7 +138,11 @@ class FullySharded(ShardedStrategy):
                 "state_dict_type='FULL_STATE_DICT' gathers all weights on rank 0, but save_on_each_node=True needs "
                 "them on every machine: use SHARDED_STATE_DICT, or a folder that the machines share"
             )
-        contents.write_replicated(save.folder, save.weights, states, save.options)
+        return contents.replicated_parts(save.weights, states, save.options)
+
+    @property
+    def writes_together(self) -> bool:
+        return not self._saves_whole
 
     def load_checkpoint(self, load: StrategyLoad) -> None:
         from notebook_accel.train.checkpoints import gathered, sharded

@@ -15,6 +15,7 @@ from notebook_accel.train.strategies.base import StateDict, Strategy
 
 if TYPE_CHECKING:
     from notebook_accel.train.checkpoints.contents import StrategyLoad, StrategySave
+    from notebook_accel.train.checkpoints.parts import Part
 
 
 class ShardedStrategy(Strategy):
@@ -39,10 +40,14 @@ class ShardedStrategy(Strategy):
     def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[StateDict]:
         return []
 
-    def save_checkpoint(self, save: StrategySave) -> None:
+    def checkpoint_parts(self, save: StrategySave) -> list[Part]:
         from notebook_accel.train.checkpoints import sharded
 
-        sharded.save(save.folder, save.models, save.optimizers)
+        return sharded.parts(save.models, save.optimizers, save.options.group)
+
+    @property
+    def writes_together(self) -> bool:
+        return True
 
     def load_checkpoint(self, load: StrategyLoad) -> None:
         from notebook_accel.train.checkpoints import sharded

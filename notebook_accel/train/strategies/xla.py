@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.checkpoints.contents import write_replicated
+from notebook_accel.train.checkpoints.contents import replicated_parts
 from notebook_accel.train.options.plugins import DistributedType
 from notebook_accel.train.ranks import xla_group
 from notebook_accel.train.ranks.gradient_state import GradientState
@@ -20,6 +20,7 @@ from notebook_accel.train.strategies.base import Settings, StateDict, Strategy
 
 if TYPE_CHECKING:
     from notebook_accel.train.checkpoints.contents import StrategySave
+    from notebook_accel.train.checkpoints.parts import Part
 
 
 class XlaReplicas(Strategy):
@@ -87,9 +88,9 @@ class XlaReplicas(Strategy):
         found: StateDict = xla_group.on_host(dict(model.state_dict()))
         return found
 
-    def save_checkpoint(self, save: StrategySave) -> None:
+    def checkpoint_parts(self, save: StrategySave) -> list[Part]:
         states = [xla_group.on_host(optimizer.state_dict()) for optimizer in save.optimizers]
-        write_replicated(save.folder, save.weights, states, save.options)
+        return replicated_parts(save.weights, states, save.options)
 
 
 def _broadcast_initial_state(model: nn.Module) -> None:

@@ -1,0 +1,271 @@
+"""The loop over `Accelerator.epochs`: it saves checkpoints on the way, and goes on from the last one.
+
+A *point* is the end of a training step, or of an epoch: where a checkpoint may be saved. A prepared loader that was
+trained on reaches one when it is asked for the next batch. All ranks pass the same points, and save at the same one:
+at a number of steps, or where `PointAgreement` says. There the training waits only until its state is copied.
+
+The checkpoint of a point in the middle of an epoch is resumed by running the epoch again: its loaders leave out what
+was done, and when the first of them delivers a batch, the random generators are what they were.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store
+from torch.utils.data import IterableDataset
+
+from notebook_accel import rank_local
+from notebook_accel.config import durations
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.events.emit import TRAINING_STEP
+from notebook_accel.train.accelerator import resumable
+from notebook_accel.train.checkpoints import background, seal
+from notebook_accel.train.checkpoints.background import BackgroundSaver, report
+from notebook_accel.train.checkpoints.checkpoint import Checkpoints
+from notebook_accel.train.checkpoints.contents import Contents, SaveOptions, read_random_states
+from notebook_accel.train.checkpoints.parts import copied
+from notebook_accel.train.checkpoints.seal import Place
+from notebook_accel.train.data.dispatching_loader import DispatchingLoader
+from notebook_accel.train.data.loader import PreparedLoader
+from notebook_accel.train.data.resume import Position
+from notebook_accel.train.ranks import process_group, random_states
+from notebook_accel.train.ranks.environment import Environment
+from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.ranks.point_agreement import PointAgreement
+from notebook_accel.train.ranks.state import PartialState
+
+_EVERY = "it is time"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the loop needs of its Accelerator."""
+
+    contents: Callable[[], Contents]
+    checkpoints: Checkpoints
+    set_step: Callable[[int], None]
+    """Sets `Accelerator.step`."""
+    even_batches: bool
+    """Whether all ranks have the same number of batches."""
+
+
+class EpochLoop:
+    """One loop; see `Accelerator.epochs`.
+
+    Args:
+        run: The Accelerator's parts.
+        count: The number of epochs.
+        settings: Those of the launch.
+
+    Attributes:
+        trained: Whether there was a backward pass since the last point.
+    """
+
+    def __init__(self, run: Run, count: int, settings: Environment) -> None:
+        self._run = run
+        self._count = count
+        self._settings = settings
+        self._state = PartialState()
+        self._gradients = GradientState()
+        self._space = rank_local.space()
+        self.trained = False
+        self._epoch = 0
+        self._step = 0
+        every = settings.checkpoint_every
+        self._every_steps = int(every) if every.isdecimal() else 0
+        self._every_seconds = math.inf if self._every_steps else durations.seconds(every) or math.inf
+        self._next_step: float = math.inf
+        self._next_time = math.inf
+        self._saved = 0, 0
+        """The epoch and the step of the newest checkpoint."""
+        self._warned_slow = False
+
+    def epochs(self) -> Iterator[int]:
+        """Yields the epochs that are left, and saves checkpoints meanwhile."""
+        contents = self._run.contents()
+        resumable.check(contents, has_hooks=self._run.checkpoints.has_hooks, even_batches=self._run.even_batches)
+        folder = Path(os.path.abspath(Path(self._settings.checkpoint_dir).expanduser()))
+        self._resume(folder, contents)
+        connect = self._connector()
+        group = _group_for_shards(self._state, contents)
+        self._options = SaveOptions(writes=self._run.checkpoints.writes, group=group)
+        own, size = self._state.process_index, self._state.num_processes
+        self._saver = BackgroundSaver(folder, self._settings.checkpoint_keep, connect and connect("saves"))
+        self._agreement = PointAgreement(own, size, connect and functools.partial(connect, "points"))
+        self._schedule()
+        self._gradients.loop = self
+        self._space[TRAINING_STEP] = self._step
+        try:
+            for epoch in range(self._epoch, self._count):
+                self._epoch = epoch
+                yield epoch
+                self._end_epoch(epoch)
+            self._save()
+            self._saver.wait()
+            self._agreement.close()
+        finally:
+            # After an error, nothing is waited for: it may be that of another rank, which will not answer.
+            self._agreement.abandon()
+            self._gradients.loop = None
+
+    # Going on
+
+    def _resume(self, folder: Path, contents: Contents) -> None:
+        found = background.newest(folder)
+        if found is None:
+            self._begin_epoch(contents)
+            return
+        if not self._settings.checkpoint_resume and not self._settings.attempt:
+            raise ConfigurationError(
+                f"{folder} has the checkpoints of an earlier run, such as {found.name}, but resume=False does not go "
+                "on from them: name another folder, remove this one, or leave resume out"
+            )
+        place = seal.place(found)
+        self._run.set_step(self._run.checkpoints.load(contents, found))
+        self._epoch, self._step = self._saved = place.epoch, place.step
+        for loader in contents.loaders:
+            loader.progress.position = _position(loader, found, self._state)
+        where = f"in epoch {place.epoch}" if place.epoch < self._count else "where the training was finished"
+        ranks = "" if place.ranks == self._state.num_processes else f", which {place.ranks} ranks saved"
+        report(f"going on from {found}{ranks}: {where}, after {place.step} steps")
+
+    def _begin_epoch(self, contents: Contents) -> None:
+        active = self._gradients.dataloader_references
+        for loader in contents.loaders:
+            is_active = any(reference is not None and reference() is loader for reference in active)
+            loader.progress.begin(is_active)
+
+    # Points
+
+    def watched(self, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yields the batches of a prepared loader; its requests for another batch are points if it was trained on."""
+        progress = loader.progress
+        outer, self.trained = self.trained, False
+        was_trained_on = False
+        try:
+            for batch in batches:
+                progress.done += 1
+                yield batch
+                if self.trained:
+                    self.trained, was_trained_on = False, True
+                    self._pass_step(loader)
+        finally:
+            progress.passes += was_trained_on or self.trained
+            progress.done = 0
+            self.trained = outer
+
+    def _pass_step(self, loader: Any) -> None:
+        synced = self._gradients.sync_gradients
+        self._step += synced
+        self._space[TRAINING_STEP] = self._step
+        if not self._run.even_batches:
+            return
+        self._agreement.advance()
+        # Not after the first batch, before which nobody knew that the generators are needed; and not after the last,
+        # since the end of the epoch is close, or another loader of it.
+        may_save = synced and loader.progress.done > 1 and not loader.end_of_dataloader
+        if may_save and self._is_due():
+            self._save()
+        else:
+            self._keep_generators(loader)
+            self._request()
+
+    def _end_epoch(self, epoch: int) -> None:
+        if self._step == 0 and epoch == 0:
+            report(
+                "no step of this epoch was counted, so checkpoints are saved only at the end of epochs: iterate over a "
+                "prepared loader, and call accelerator.backward(loss)"
+            )
+        self._epoch = epoch + 1
+        self._begin_epoch(self._run.contents())
+        self._agreement.advance()
+        if self._is_due():
+            self._save()
+        else:
+            self._request()
+
+    def _is_due(self) -> bool:
+        return self._step >= self._next_step or bool(self._agreement.reason)
+
+    def _keep_generators(self, loader: PreparedLoader) -> None:
+        """Keeps the random states of this moment, before another batch is read, if the next point may be saved."""
+        if self._step + 1 < self._next_step and not self._agreement.is_next:
+            return
+        base = loader.base_dataloader
+        reads_here = not (base.num_workers or loader.is_stateful or isinstance(loader, DispatchingLoader))
+        if reads_here and not isinstance(base.dataset, IterableDataset):
+            loader.progress.ahead = random_states.capture(self._state.device)
+
+    def _request(self) -> None:
+        """Requests a point to save at, when it is time to."""
+        if self._state.is_main_process and time.monotonic() >= self._next_time and not self._saver.is_busy:
+            self._next_time = math.inf
+            self._agreement.request(_EVERY)
+
+    # Saving
+
+    def _save(self) -> None:
+        if self._saver.is_busy and self._every_steps and not self._warned_slow:
+            self._warned_slow = True
+            report("a checkpoint takes longer to write than the steps from one to the next: the training waits for it")
+        if (self._epoch, self._step) != self._saved:
+            contents = self._run.contents()
+            weights = contents.strategy.checkpoint_weights(contents.models)
+            parts = copied(contents.parts(weights, self._options))
+            self._saver.start(parts, Place(self._epoch, self._step, self._state.num_processes))
+            self._saved = self._epoch, self._step
+        self._agreement.settle()
+        self._schedule()
+
+    def _schedule(self) -> None:
+        """Sets when the next checkpoint is due."""
+        if self._every_steps:
+            self._next_step = (self._step // self._every_steps + 1) * self._every_steps
+        else:
+            self._next_time = time.monotonic() + self._every_seconds
+
+    def _connector(self) -> Callable[[str], Store] | None:
+        """How threads of this rank connect to the store; `None` for a single rank."""
+        if not self._state.use_distributed:
+            return None
+        if self._state.backend == "xla":
+            raise ConfigurationError(
+                "checkpoint= does not work yet with several ranks on a TPU: leave it out, and call "
+                "accelerator.save_state and load_state"
+            )
+        own = os.urandom(8).hex()
+        run = self._state.exchange.all_gather_objects(own)[0]
+        return lambda name: process_group.connect(f"checkpoints/{run}/{name}")
+
+
+def _group_for_shards(state: PartialState, contents: Contents) -> Any:
+    """A process group for the thread that writes shards; `None` if it needs none. All ranks call it."""
+    if not (state.use_distributed and contents.strategy.writes_together):
+        return None
+    return dist.new_group(backend="gloo")
+
+
+def _position(loader: PreparedLoader, folder: Path, state: PartialState) -> Position | None:
+    """Where the loader goes on, after its state in a checkpoint was loaded."""
+    saved = loader.progress.saved
+    if saved is None or not (saved["done"] or saved["passes"]):
+        return None
+    then, now = saved["total_batch_size"], loader._total_batch_size
+    if then is None or now is None:
+        then, now = saved["ranks"], loader.num_processes
+    ahead = saved["ahead"] if saved["ranks"] == loader.num_processes else None
+    return Position(
+        passes=saved["passes"],
+        skipped=saved["done"] * then // now,
+        on_skipped=None if ahead is None else functools.partial(random_states.restore, ahead, state.device),
+        on_resumed=functools.partial(read_random_states, folder),
+    )

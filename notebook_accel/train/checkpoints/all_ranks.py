@@ -1,0 +1,65 @@
+"""Steps that all ranks take together: one that fails on one rank raises on all, so that none waits forever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from notebook_accel.errors import CheckpointError
+from notebook_accel.train.ranks.state import PartialState
+
+T = TypeVar("T")
+Gather = Callable[[str, "str | None"], "list[str | None]"]
+"""Sends a text, or `None`, to all ranks, under the name of a step; returns that of each rank."""
+
+
+class AllRanks:
+    """How the ranks of a save or a load wait for each other.
+
+    Args:
+        gather: How they exchange texts; `None`: with a collective, so only on the thread of the training.
+    """
+
+    def __init__(self, gather: Gather | None = None) -> None:
+        self._gather = gather or _gather
+        state = PartialState()  # another thread may not see it later, when the run is over
+        self._is_first = state.is_main_process
+        self._is_first_on_node = state.is_local_main_process
+
+    def run(self, task: str, action: Callable[[], T]) -> T:
+        """Runs an action on every rank, and waits until all have done so.
+
+        Raises:
+            CheckpointError: It failed on another rank; if it failed on this one, its own exception is raised.
+        """
+        error: Exception | None = None
+        result: Any = None
+        try:
+            result = action()
+        except Exception as raised:
+            error = raised
+        texts = self._gather(task, None if error is None else f"{type(error).__name__}: {error}")
+        failed = next((rank for rank, text in enumerate(texts) if text is not None), None)
+        if error is not None:
+            raise error
+        if failed is not None:
+            raise CheckpointError(f"rank {failed} could not {task}: {texts[failed]}")
+        return result  # type: ignore[no-any-return]
+
+    def run_on_each_disk(self, task: str, action: Callable[[], None]) -> None:
+        """Runs an action on rank 0, then on the first rank of each other node, which does nothing on a shared disk."""
+        others = self._is_first_on_node and not self._is_first
+        self.run(task, lambda: action() if self._is_first else None)
+        self.run(task, lambda: action() if others else None)
+
+    def run_on_each_node(self, task: str, action: Callable[[], None]) -> None:
+        """Runs an action on the first rank of each node."""
+        self.run(task, lambda: action() if self._is_first_on_node else None)
+
+
+def _gather(task: str, text: str | None) -> list[str | None]:
+    state = PartialState()
+    if not state.use_distributed:
+        return [text]
+    state.compare_calls(task)
+    return state.exchange.all_gather_objects(text)

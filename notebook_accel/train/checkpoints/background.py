@@ -1,0 +1,131 @@
+"""Writes checkpoints on a thread beside the training, and finds the one to go on from."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch._C._distributed_c10d import Store
+
+from notebook_accel.errors import CheckpointError
+from notebook_accel.train.checkpoints import folders, seal
+from notebook_accel.train.checkpoints.all_ranks import AllRanks, Gather
+from notebook_accel.train.checkpoints.checkpoint import save_folder
+from notebook_accel.train.checkpoints.parts import Part
+from notebook_accel.train.checkpoints.seal import Place
+from notebook_accel.train.ranks import environment
+from notebook_accel.train.ranks.state import PartialState
+
+_WAIT = datetime.timedelta(days=1)
+"""How long a rank waits for the others to have written their files."""
+
+
+class BackgroundSaver:
+    """Writes one checkpoint at a time; every method is for the thread of the training, on all ranks alike.
+
+    Args:
+        folder: The folder of the checkpoints.
+        keep: How many of them are kept.
+        store: A connection to the store that all ranks share; `None` for a single rank.
+    """
+
+    def __init__(self, folder: Path, keep: int, store: Store | None) -> None:
+        self.folder = folder
+        self.newest: Path | None = None
+        """The last checkpoint that is whole, as far as this rank has seen."""
+        self._keep = keep
+        self._ranks = AllRanks(_alone if store is None else gather_over(store))
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a checkpoint is still being written."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, parts: Sequence[Part], place: Place) -> None:
+        """Begins to write a checkpoint, once the one before it is written; `parts` are copies."""
+        self.wait()
+        # Not a daemon: a process that ends because its training is over waits for it.
+        self._thread = threading.Thread(target=self._write, args=(parts, place), name="checkpoint")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Waits until the checkpoint is written, or it has been reported that it could not be."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _write(self, parts: Sequence[Part], place: Place) -> None:
+        target = self.folder / f"checkpoint_{place.step}"
+
+        def write(folder: Path) -> None:
+            for part in parts:
+                part.write(folder)
+
+        try:
+            save_folder(self._ranks, target, write, self._keep, lambda folder: seal.write(folder, place))
+        except Exception as error:
+            last = "there is none yet" if self.newest is None else f"the last one is {self.newest}"
+            report(
+                f"the checkpoint after step {place.step} could not be written ({type(error).__name__}: {error}). The "
+                f"training goes on; {last}"
+            )
+        else:
+            self.newest = target
+
+
+def newest(folder: Path) -> Path | None:
+    """The newest checkpoint that is whole on every rank's disk, or `None`; all ranks call it.
+
+    One with another content than was saved is reported, and the one before it is taken.
+    """
+    state = PartialState()
+    ranks = AllRanks()
+    ranks.run_on_each_node("tidy the folder of the checkpoints", lambda: folders.tidy(folder))
+    here = [path.name for _, path in folders.numbered(folder)]
+    found = state.exchange.all_gather_objects(here) if state.use_distributed else [here]
+    for name in reversed([each for each in here if all(each in names for names in found)]):
+        path = folder / name
+        try:
+            ranks.run_on_each_node(f"read {path}", lambda path=path: seal.verify(path))  # type: ignore[misc]
+        except CheckpointError as error:
+            report(f"WARNING: {name} is damaged, and the checkpoint before it is taken, if there is one: {error}")
+        else:
+            return path
+    return None
+
+
+def report(text: str) -> None:
+    """Shows a line to the user, once for all ranks."""
+    if environment.read().rank == 0:
+        print(f"notebook-accel: {text}", file=sys.stderr, flush=True)  # noqa: T201  # that is what it is for
+
+
+def gather_over(store: Store) -> Gather:
+    """Sends texts to all ranks over a store, so that a thread beside the training may do it."""
+    state = PartialState()
+    numbers = itertools.count()
+    own, size = state.process_index, state.num_processes
+
+    def gather(task: str, text: str | None) -> list[str | None]:
+        del task
+        number = next(numbers)
+        store.set(f"{number}/{own}", json.dumps(text))
+        keys = [f"{number}/{rank}" for rank in range(size)]
+        store.wait(keys, _WAIT)
+        found = [json.loads(value) for value in store.multi_get(keys)]
+        if number:  # all ranks have read it, since they have come here
+            store.delete_key(f"{number - 1}/{own}")
+        return found
+
+    return gather
+
+
+def _alone(task: str, text: str | None) -> list[str | None]:
+    del task
+    return [text]

@@ -1,0 +1,95 @@
+"""The seal of an automatic checkpoint: a file with its place in the training, and the checksums of all other files."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from notebook_accel.errors import CheckpointError
+
+NAME = "checkpoint.json"
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Place:
+    """A point of the training, as `Accelerator.epochs` counts."""
+
+    epoch: int
+    """The epoch that is not finished, from 0."""
+    step: int
+    """How many optimizer steps were done."""
+    ranks: int
+    """The number of ranks."""
+
+
+def write(folder: Path, place: Place) -> None:
+    """Seals a checkpoint's folder, whose files are complete."""
+    files = {name: _mark(folder / name) for name in _names(folder)}
+    (folder / NAME).write_text(json.dumps({**asdict(place), "files": files}, indent=1), encoding="utf-8")
+
+
+def verify(folder: Path) -> None:
+    """Compares a checkpoint's files with their checksums.
+
+    Raises:
+        CheckpointError: A file is missing, or has other content, or the seal is not readable.
+    """
+    files = _content(folder)["files"]
+    for name in _names(folder):
+        try:
+            # A file without a checksum is the user's own.
+            is_same = name not in files or _mark(folder / name) == files.pop(name)
+        except OSError as error:
+            raise CheckpointError(f"{folder / name} cannot be read: {error}") from error
+        if not is_same:
+            raise CheckpointError(f"{folder / name} has changed since it was saved: its checksum is another")
+    if files:
+        raise CheckpointError(f"{folder} lacks {', '.join(sorted(files))}")
+
+
+def place(folder: Path) -> Place:
+    """The place of a checkpoint in the training.
+
+    Raises:
+        CheckpointError: The seal is not readable.
+    """
+    content = _content(folder)
+    return Place(content["epoch"], content["step"], content["ranks"])
+
+
+def _content(folder: Path) -> dict[str, Any]:
+    path = folder / NAME
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for name in ("epoch", "step", "ranks"):
+            content[name] = int(content[name])
+        content["files"] = {str(name): (int(mark[0]), int(mark[1])) for name, mark in content["files"].items()}
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder} has no {NAME}") from None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} cannot be read ({type(error).__name__}: {error})") from error
+    return content
+
+
+def _names(folder: Path) -> Iterator[str]:
+    """The files of a folder, by their paths in it."""
+    for root, _, names in os.walk(folder):
+        for name in names:
+            path = Path(root, name).relative_to(folder)
+            if str(path) != NAME:
+                yield path.as_posix()
+
+
+def _mark(path: Path) -> tuple[int, int]:
+    """The size of a file, and its checksum."""
+    size, checksum = 0, 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            size, checksum = size + len(chunk), zlib.crc32(chunk, checksum)
+    return size, checksum

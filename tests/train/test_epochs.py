@@ -1,0 +1,260 @@
+"""A training in a loop over `Accelerator.epochs` goes on from its checkpoints, and ends in the same bits."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from notebook_accel import Accelerator, DataLoaderConfiguration, FullyShardedDataParallelPlugin, RankError, set_seed
+from tests.train.conftest import Cases, launch
+
+pytestmark = pytest.mark.early
+EPOCHS = 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to train, in epochs of 6 batches on each rank, and when it stops."""
+
+    size: int = 2
+    every: str = "2"
+    """Steps, or a time, from one checkpoint to the next."""
+    stops_after: int = 11
+    """How many batches the interrupted run trains."""
+    accumulation: int = 1
+    fsdp: str = ""
+    """`state_dict_type` of FSDP2; empty: DDP."""
+    loading: dict[str, Any] = field(default_factory=dict)
+    iterable: bool = False
+    workers: int = 0
+    augments: bool = False
+    """Whether the dataset draws random numbers for each sample."""
+    validates: bool = False
+    """Whether there is a shuffled loader for validation, at the start of each epoch and within it."""
+    passes: int = 1
+    """How often the loader is iterated in an epoch."""
+    zipped: bool = False
+    """Whether two loaders are trained on at once."""
+
+
+class Samples(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    def __init__(self, count: int, augments: bool) -> None:
+        generator = torch.Generator().manual_seed(1)
+        self.inputs = torch.randn(count, 6, generator=generator)
+        self.targets = torch.randint(0, 3, (count,), generator=generator)
+        self.augments = augments
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs = self.inputs[index]
+        if self.augments:
+            inputs = inputs + torch.rand(6) + random.random() + np.random.rand()
+        return inputs.float(), self.targets[index]
+
+
+class Stream(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
+    def __init__(self, count: int) -> None:
+        self.samples = Samples(count, augments=False)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        return (self.samples[index] for index in range(len(self.samples)))
+
+
+class Counter:
+    """An object of the user's own."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"batches": self.batches}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.batches = state["batches"]
+
+
+def train(
+    case: Case, folder: str, stops_after: int | None = None, seed: int = 7, victim: int | None = None
+) -> dict[str, Any]:
+    """Trains to the end, or stops on the way; with a victim, that rank is killed there, the first time."""
+    os.environ["NOTEBOOK_ACCEL_CHECKPOINT_DIR"] = folder
+    os.environ["NOTEBOOK_ACCEL_CHECKPOINT_EVERY"] = case.every
+    set_seed(seed)
+    accelerator = Accelerator(
+        gradient_accumulation_steps=case.accumulation,
+        dataloader_config=DataLoaderConfiguration(**case.loading),
+        fsdp_plugin=FullyShardedDataParallelPlugin(state_dict_type=case.fsdp) if case.fsdp else None,
+    )
+    torch.manual_seed(accelerator.process_index + seed)  # dropout differs on each rank
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 3))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40)
+    count = 24 * case.size
+    dataset: Any = Stream(count) if case.iterable else Samples(count, case.augments)
+    shuffle = None if case.iterable else True
+    loader = DataLoader(dataset, batch_size=4, shuffle=shuffle, num_workers=case.workers)
+    second = DataLoader(Samples(count, augments=False), batch_size=4, shuffle=True)
+    model, optimizer, loader, second, scheduler = accelerator.prepare(model, optimizer, loader, second, scheduler)
+    counter = Counter()
+    accelerator.register_for_checkpointing(counter)
+    trained = 0
+    for epoch in accelerator.epochs(EPOCHS):
+        if case.validates:
+            validate(model, second)
+        model.train()
+        for _ in range(case.passes):
+            batches = zip(loader, second, strict=True) if case.zipped else ((each, each) for each in loader)
+            for (inputs, targets), (others, _) in batches:
+                with accelerator.accumulate(model):
+                    noise = random.random() * 0.01 + np.random.rand() * 0.01 + others * 0.1
+                    loss = nn.functional.cross_entropy(model(inputs + noise), targets)
+                    accelerator.backward(loss)
+                    if accelerator.sync_gradients:
+                        accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                    optimizer.step()
+                    scheduler.step()
+                    optimizer.zero_grad()
+                trained += 1
+                counter.batches += 1
+                if case.validates and counter.batches % 5 == 0:
+                    validate(model, second)
+                    model.train()
+                if trained == stops_after and victim is None:
+                    return stopped(trained)
+                if trained == stops_after and accelerator.process_index == victim and first_attempt():
+                    os.kill(os.getpid(), signal.SIGKILL)
+        counter.batches += 100 * epoch
+    weights = accelerator.get_state_dict(model)
+    return {
+        "weights": {name: tensor.clone() for name, tensor in weights.items()},
+        "batches": counter.batches,
+        "trained": trained,
+        "rate": scheduler.get_last_lr(),
+        "next": (random.random(), np.random.rand(), torch.rand(1).item()),
+    }
+
+
+def stopped(trained: int) -> dict[str, Any]:
+    for thread in threading.enumerate():
+        if thread.name == "checkpoint":
+            thread.join()
+    return {"trained": trained}
+
+
+def first_attempt() -> bool:
+    return os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+
+
+def validate(model: nn.Module, loader: Any) -> None:
+    model.eval()
+    with torch.no_grad():
+        for inputs, _ in loader:
+            model(inputs)
+
+
+CASES = {
+    "one rank": Case(size=1),
+    "one rank, by time": Case(size=1, every="0.001 s"),
+    "one rank, after an epoch": Case(size=1, every="6", stops_after=8),
+    "DDP": Case(),
+    "DDP, by time": Case(every="0.001 s"),
+    "DDP, accumulation": Case(accumulation=3),
+    "DDP, augmented": Case(augments=True, every="4"),
+    "DDP, augmented, by time": Case(augments=True, every="0.001 s"),
+    "DDP, validated": Case(validates=True),
+    "DDP, two passes": Case(passes=2, every="8", stops_after=16),
+    "DDP, two loaders at once": Case(zipped=True),
+    "DDP, split batches": Case(loading={"split_batches": True}),
+    "DDP, dispatched batches": Case(loading={"dispatch_batches": True}),
+    "DDP, seedable sampler": Case(loading={"use_seedable_sampler": True}),
+    "DDP, iterable": Case(iterable=True),
+    "DDP, stateful loader": Case(loading={"use_stateful_dataloader": True}),
+    "DDP, workers": Case(workers=1),
+    "FSDP2": Case(fsdp="SHARDED_STATE_DICT"),
+    "FSDP2, whole": Case(fsdp="FULL_STATE_DICT"),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Cases]:
+    """By what they are, and the number of ranks: whole runs, those that stop, and those that go on from there."""
+    folder = tmp_path_factory.mktemp("runs")
+
+    def cases(size: int, *options: Any, saves: bool) -> Cases:
+        return Cases(
+            {
+                name: (train, case, str(folder / str(index)) if saves else "", *(option(case) for option in options))
+                for index, (name, case) in enumerate(CASES.items())
+                if case.size == size
+            },
+            size=size,
+        )
+
+    found = {}
+    for size in (1, 2):
+        found["whole", size] = cases(size, saves=False)
+        found["stopped", size] = cases(size, lambda case: case.stops_after, saves=True)
+        found["resumed", size] = cases(size, lambda _: None, lambda _: 107, saves=True)
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_training_that_stopped_goes_on_and_ends_in_the_same_bits(
+    name: str, runs: dict[tuple[str, int], Cases]
+) -> None:
+    size = CASES[name].size
+    whole, stopped, resumed = (runs[what, size][name] for what in ("whole", "stopped", "resumed"))
+    assert len(whole) == size
+    for rank, (one, cut, other) in enumerate(zip(whole, stopped, resumed, strict=True)):
+        assert other["trained"] < one["trained"], "nothing was left out"
+        assert other["trained"] + cut["trained"] >= one["trained"], "something was left out that was not done"
+        assert other["batches"] == one["batches"]
+        assert other["rate"] == one["rate"]
+        assert other["next"] == one["next"], f"the random states of rank {rank} differ"
+        for key, tensor in one["weights"].items():
+            assert torch.equal(other["weights"][key], tensor), f"{key} differs on rank {rank}"
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_is_killed_costs_only_what_was_not_saved(
+    victim: int, tmp_path: Path, runs: dict[tuple[str, int], Cases]
+) -> None:
+    found = launch(train, CASES["DDP"], str(tmp_path), 11, 7, victim, max_restarts=1)
+    for one, other in zip(runs["whole", 2]["DDP"], found, strict=True):
+        assert other["trained"] < one["trained"]
+        for key, tensor in one["weights"].items():
+            assert torch.equal(other["weights"][key], tensor)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint_14", "checkpoint_16", "checkpoint_18"]
+
+
+def test_another_number_of_ranks_goes_on_where_the_others_were(tmp_path: Path) -> None:
+    case = Case(loading={"use_seedable_sampler": True, "data_seed": 3}, stops_after=9, every="4")
+    launch(train, case, str(tmp_path), case.stops_after)
+    (found,) = launch(train, Case(**{**vars(case), "size": 2}), str(tmp_path), None, size=1)
+    assert found["trained"] == 36 - 2 * 8  # each batch of one rank is half of a round of two
+    assert found["batches"] == 8 + found["trained"] + 100 * (1 + 2)
+
+
+def refused(folder: str, resume: str) -> None:
+    os.environ["NOTEBOOK_ACCEL_CHECKPOINT_RESUME"] = resume
+    train(Case(size=1), folder)
+
+
+def test_the_checkpoints_of_another_run_are_refused_if_they_are_not_to_be_resumed(tmp_path: Path) -> None:
+    launch(train, Case(size=1), str(tmp_path), 5, size=1)
+    with pytest.raises(RankError, match="has the checkpoints of an earlier run, such as checkpoint_4"):
+        launch(refused, str(tmp_path), "false", size=1)
