@@ -33,6 +33,7 @@ from notebook_accel.train.checkpoints.background import BackgroundSaver, report
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.checkpoints.contents import Contents, SaveOptions, read_random_states
 from notebook_accel.train.checkpoints.parts import copied
+from notebook_accel.train.checkpoints.point_agreement import PointAgreement
 from notebook_accel.train.checkpoints.seal import Place
 from notebook_accel.train.data.dispatching_loader import DispatchingLoader
 from notebook_accel.train.data.loader import PreparedLoader
@@ -40,7 +41,6 @@ from notebook_accel.train.data.resume import Position
 from notebook_accel.train.ranks import process_group, random_states
 from notebook_accel.train.ranks.environment import Environment
 from notebook_accel.train.ranks.gradient_state import GradientState
-from notebook_accel.train.ranks.point_agreement import PointAgreement
 from notebook_accel.train.ranks.state import PartialState
 
 _EVERY = "it is time"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from torch.distributed import HashStore
 
-from notebook_accel.train.ranks.point_agreement import PointAgreement
+from notebook_accel.train.checkpoints.point_agreement import PointAgreement
 
 
 class Walk(threading.Thread):

@@ -1,0 +1,100 @@
+"""A training in a notebook that goes on in the next launch, in another kernel, and after a failure."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.live_notebook import Notebook, wait_until
+
+TRAIN = """
+def train(waits_at=None, fails_at=None):
+    set_seed(5)
+    accelerator = Accelerator()
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    data = torch.utils.data.TensorDataset(torch.randn(20, 3))
+    loader = torch.utils.data.DataLoader(data, batch_size=1, shuffle=True)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    steps = 0
+    for epoch in accelerator.epochs(2):
+        for (inputs,) in loader:
+            accelerator.backward(model(inputs).square().sum())
+            optimizer.step()
+            optimizer.zero_grad()
+            steps += 1
+            if steps == waits_at:
+                print("waiting", flush=True)
+                time.sleep(600)
+            if fails_at is not None and (inputs == data.tensors[0][fails_at]).all():
+                raise ValueError("always here")
+    return steps, accelerator.unwrap_model(model).weight.detach().tolist()
+
+def launch(folder, *arguments, **options):
+    return notebook_launcher(
+        train, arguments, num_processes=2, device="cpu", checkpoint=folder, every=3, keep=2, **options
+    )
+"""
+
+
+@pytest.fixture
+def whole(notebook: Notebook) -> str:
+    """The weights of a training that nothing interrupts."""
+    notebook.check(TRAIN)
+    return notebook.check("[weights for _, weights in notebook_launcher(train, num_processes=2, device='cpu')]").value
+
+
+def test_the_next_launch_goes_on_where_a_killed_rank_was(notebook: Notebook, tmp_path: Path, whole: str) -> None:
+    cell = notebook.begin(f"launch({str(tmp_path)!r}, 14)")
+    notebook.read_until_ranks_wrote(cell, "waiting", 2)
+    wait_until(lambda: (tmp_path / "checkpoint_12").is_dir())
+    os.kill(notebook.launched()[-1].pid, signal.SIGKILL)
+    notebook.finish(cell)
+    assert cell.error == "RankError"
+    assert "SIGKILL" in cell.error_text
+    found = notebook.check(f"found = launch({str(tmp_path)!r}); [steps for steps, _ in found]")
+    assert found.value == "[8, 8]"
+    assert "going on from" in found.stderr
+    assert notebook.check("[weights for _, weights in found]").value == whole
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["checkpoint_18", "checkpoint_20"]
+
+
+def test_another_kernel_goes_on_where_a_kernel_was_killed(
+    open_notebook: Callable[..., Notebook], tmp_path: Path, whole: str
+) -> None:
+    """Starts two kernels of its own, each of which imports torch."""
+    first = open_notebook()
+    first.check("from notebook_accel import *; import torch, time\n" + TRAIN)
+    cell = first.begin(f"launch({str(tmp_path)!r}, 8)")
+    first.read_until_ranks_wrote(cell, "waiting", 2)
+    wait_until(lambda: (tmp_path / "checkpoint_6").is_dir())
+    os.kill(first.pid, signal.SIGKILL)
+    second = open_notebook()
+    second.check("from notebook_accel import *; import torch, time\n" + TRAIN)
+    second.check(f"found = launch({str(tmp_path)!r})")
+    assert second.check("[steps for steps, _ in found]").value == "[14, 14]"
+    assert second.check("[weights for _, weights in found]").value == whole
+
+
+def test_an_exception_that_repeats_at_the_same_step_ends_the_job(notebook: Notebook, tmp_path: Path) -> None:
+    notebook.check(TRAIN)
+    cell = notebook.run(f"launch({str(tmp_path)!r}, None, 7, max_restarts=9)")
+    assert cell.error == "RankError"
+    assert "ValueError: always here" in cell.error_text
+    assert cell.text.count("starting again") == 1
+    assert re.search(r"same exception was raised at the same step, \d+, as in the attempt before", cell.text)
+
+
+def test_settings_of_the_notebook_reach_the_ranks(notebook: Notebook, tmp_path: Path) -> None:
+    notebook.check(TRAIN)
+    notebook.check(f"%accelerate -n 2 --device cpu --checkpoint-dir {tmp_path} --checkpoint-every 4")
+    try:
+        notebook.check("notebook_launcher(train)")
+    finally:
+        notebook.check("%accelerate --reset")
+    assert "checkpoint_20" in {each.name for each in tmp_path.iterdir()}

@@ -1,0 +1,101 @@
+"""What the loop over `Accelerator.epochs` says before the first step, and what it leaves alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from notebook_accel import Accelerator, ConfigurationError, DataLoaderConfiguration
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NOTEBOOK_ACCEL_CHECKPOINT_DIR", str(tmp_path))
+    return tmp_path
+
+
+def begin(accelerator: Accelerator, capsys: pytest.CaptureFixture[str]) -> str:
+    """What is said by the time of the first step."""
+    loop = accelerator.epochs(1)
+    assert next(loop) == 0
+    return capsys.readouterr().err
+
+
+def test_without_a_folder_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert list(Accelerator(cpu=True).epochs(3)) == [0, 1, 2]
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConfigurationError, match=r"epochs\(-1\)"):
+        Accelerator(cpu=True).epochs(-1)
+
+
+def test_what_is_prepared_and_can_be_resumed_needs_no_word(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    accelerator, model = Accelerator(cpu=True), nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+    other = torch.optim.SGD(nn.Linear(1, 1).parameters())  # of a model that has nothing to do with it
+    scheduler = torch.optim.lr_scheduler.SequentialLR(
+        optimizer, [torch.optim.lr_scheduler.ConstantLR(optimizer), torch.optim.lr_scheduler.StepLR(optimizer, 1)], [1]
+    )
+    accelerator.prepare(model, optimizer, scheduler, DataLoader(TensorDataset(torch.zeros(4, 1))))
+    assert begin(accelerator, capsys) == ""
+    del other
+
+
+def test_an_epoch_before_prepare_is_refused(folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match="nothing is yet: call prepare"):
+        next(Accelerator(cpu=True).epochs(1))
+
+
+def test_optimizers_and_schedulers_that_are_not_prepared_are_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    accelerator, model = Accelerator(cpu=True), nn.Linear(1, 1)
+    kept = torch.optim.SGD(model.parameters())
+    forgotten = torch.optim.Adam(model.parameters())
+    scheduler = torch.optim.lr_scheduler.StepLR(kept, 1)
+    accelerator.prepare(model, kept)
+    said = begin(accelerator, capsys)
+    assert "an optimizer (Adam) of a prepared model is not prepared" in said
+    assert "a scheduler (StepLR) of a prepared optimizer is not prepared" in said
+    del forgotten, scheduler
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Any:
+        return iter(range(4))
+
+
+def test_the_position_in_an_iterable_dataset_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    accelerator = Accelerator(cpu=True)
+    accelerator.prepare(nn.Linear(1, 1), DataLoader(Stream()))
+    assert "loader 0 reads an iterable dataset" in begin(accelerator, capsys)
+
+
+def test_hooks_and_uneven_batches_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(even_batches=False))
+    accelerator.prepare(nn.Linear(1, 1))
+    accelerator.register_save_state_pre_hook(lambda models, weights, folder: None)
+    said = begin(accelerator, capsys)
+    assert "hooks that are registered for save_state and load_state are not called" in said
+    assert "only the ends of epochs are saved" in said
+
+
+def test_a_training_that_saves_nothing_says_so_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(nn.Linear(1, 1))
+    for _ in range(3):
+        accelerator.backward(model(torch.ones(1, 1)).sum())
+    assert capsys.readouterr().err.count("checkpoint= saves nothing") == 1
+
+
+def test_a_loop_whose_steps_are_not_counted_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(nn.Linear(1, 1))
+    for _ in accelerator.epochs(2):
+        model(torch.ones(1, 1)).sum().backward()
+    assert capsys.readouterr().err.count("no step of this epoch was counted") == 1

@@ -1,0 +1,217 @@
+"""Checkpoints that a thread writes: what becomes of them when the disk or a file fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from notebook_accel import Accelerator, CheckpointError, ConfigurationError, RankError, set_seed
+from notebook_accel.train.checkpoints import background, folders, parts, seal
+from notebook_accel.train.checkpoints.parts import Part
+from notebook_accel.train.checkpoints.seal import Place
+from tests.train.conftest import launch
+
+STEPS_PER_EPOCH = 4
+
+
+def train(folder: Path, epochs: int, every: str = "2", on_step: Callable[[int], None] = lambda _: None) -> list[float]:
+    """Trains on this process; returns the weights."""
+    os.environ |= {"NOTEBOOK_ACCEL_CHECKPOINT_DIR": str(folder), "NOTEBOOK_ACCEL_CHECKPOINT_EVERY": every}
+    set_seed(0)
+    accelerator = Accelerator(cpu=True)
+    model = nn.Linear(2, 1)
+    loader = DataLoader(TensorDataset(torch.randn(2 * STEPS_PER_EPOCH, 2)), batch_size=2, shuffle=True)
+    model, optimizer, loader = accelerator.prepare(model, torch.optim.Adam(model.parameters(), lr=0.1), loader)
+    step = 0
+    for _ in accelerator.epochs(epochs):
+        for (inputs,) in loader:
+            accelerator.backward(model(inputs).square().sum())
+            optimizer.step()
+            optimizer.zero_grad()
+            step += 1
+            on_step(step)
+    return [each.item() for parameter in model.parameters() for each in parameter.flatten()]
+
+
+@pytest.fixture(autouse=True)
+def settings_are_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DIR", "EVERY", "RESUME"):
+        monkeypatch.setenv(f"NOTEBOOK_ACCEL_CHECKPOINT_{name}", "")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted((path.name for path in folder.iterdir()), key=lambda name: (len(name), name))
+
+
+def test_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
+    train(tmp_path, 3)
+    assert names(tmp_path) == ["checkpoint_8", "checkpoint_10", "checkpoint_12"]
+    assert seal.place(tmp_path / "checkpoint_10") == Place(epoch=2, step=10, ranks=1)
+
+
+def test_a_finished_training_is_not_trained_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    steps: list[int] = []
+    weights = train(tmp_path, 2, on_step=steps.append)
+    assert train(tmp_path, 2, on_step=steps.append) == weights
+    assert len(steps) == 2 * STEPS_PER_EPOCH
+    assert "going on from" in capsys.readouterr().err
+    train(tmp_path, 3, on_step=steps.append)
+    assert len(steps) == 3 * STEPS_PER_EPOCH
+
+
+def damage(path: Path, how: str) -> None:
+    if how == "removed":
+        path.unlink()
+    elif how == "cut off":
+        os.truncate(path, path.stat().st_size - 1)
+    else:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["removed", "cut off", "a bit is another"])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.bin", "random_states_0.pkl", "checkpoint.json"])
+def test_the_checkpoint_before_a_damaged_one_is_taken_and_said_loudly(
+    name: str, how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(tmp_path, 3)
+    damage(tmp_path / "checkpoint_12" / name, how)
+    assert background.newest(tmp_path) == tmp_path / "checkpoint_10"
+    assert "WARNING: checkpoint_12 is damaged" in capsys.readouterr().err
+
+
+def test_a_training_goes_on_from_the_checkpoint_before_a_damaged_one(tmp_path: Path) -> None:
+    weights = train(tmp_path, 3)
+    damage(tmp_path / "checkpoint_12" / "model.safetensors", "cut off")
+    steps: list[int] = []
+    assert train(tmp_path, 3, on_step=steps.append) == weights
+    assert len(steps) == 2
+    assert background.newest(tmp_path) == tmp_path / "checkpoint_12"
+
+
+def test_with_all_checkpoints_damaged_it_begins_anew(tmp_path: Path) -> None:
+    weights = train(tmp_path, 1)
+    for name in names(tmp_path):
+        damage(tmp_path / name / "model.safetensors", "removed")
+    steps: list[int] = []
+    assert train(tmp_path, 1, on_step=steps.append) == weights
+    assert len(steps) == STEPS_PER_EPOCH
+
+
+def test_a_full_disk_is_reported_and_the_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = train(tmp_path / "whole", 3)
+    original = torch.save
+    written = []
+
+    def save(state: Any, path: Any) -> None:
+        if isinstance(path, Path):
+            written.append(path)
+            if len(written) > 12:  # some files of the second checkpoint or a later one
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        original(state, path)
+
+    monkeypatch.setattr(torch, "save", save)
+    assert train(tmp_path / "full", 3) == whole
+    reported = capsys.readouterr().err
+    assert re.search(r"after step \d+ could not be written \(OSError: .*No space left on device", reported)
+    assert "training goes on; the last one is" in reported
+    left = names(tmp_path / "full")
+    assert left
+    for name in left:
+        seal.verify(tmp_path / "full" / name)
+
+
+def test_a_folder_that_cannot_be_written_to_is_reported_and_the_training_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = train(tmp_path / "whole", 1)
+    (tmp_path / "file").write_text("not a folder")
+    assert train(tmp_path / "file" / "folder", 1) == whole
+    assert "could not be written (NotADirectoryError" in capsys.readouterr().err
+
+
+def dies_while_it_saves(folder: str, at: int) -> None:
+    """Is killed by the system call of its own at which a checkpoint is so far."""
+    calls = 0
+
+    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            if folder in "".join(map(str, arguments)) or original.__name__ == "fsync":
+                calls += 1
+                if calls == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return original(*arguments, **options)
+
+        return call
+
+    for owner, name in ((os, "rename"), (os, "fsync"), (torch, "save"), (shutil, "rmtree")):
+        setattr(owner, name, counted(getattr(owner, name)))
+    train(Path(folder), 3)
+
+
+@pytest.mark.parametrize("at", [3, 20, 26, 35, 36, 37, 65, 77])
+def test_a_save_that_is_cut_off_leaves_the_checkpoint_before_it(at: int, tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", 3)
+    with pytest.raises(RankError, match="SIGKILL"):
+        launch(dies_while_it_saves, str(tmp_path / "cut"), at, size=1)
+    steps: list[int] = []
+    assert train(tmp_path / "cut", 3, on_step=steps.append) == whole
+    left = names(tmp_path / "cut")
+    assert left[-3:] == ["checkpoint_8", "checkpoint_10", "checkpoint_12"]
+    assert len(left) <= 4, "only a checkpoint that was to be removed when the process was killed may be left"
+
+
+def test_a_state_that_could_not_be_read_back_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    class Unsafe:
+        def state_dict(self) -> dict[str, Any]:
+            return {"path": tmp_path}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            pass
+
+    os.environ["NOTEBOOK_ACCEL_CHECKPOINT_DIR"] = str(tmp_path)
+    accelerator = Accelerator(cpu=True)
+    accelerator.prepare(nn.Linear(1, 1))
+    accelerator.register_for_checkpointing(Unsafe())
+    with pytest.raises(ConfigurationError, match=r"the state of Unsafe \(registered object 0\) contains pathlib"):
+        next(iter(accelerator.epochs(1)))
+
+
+def test_a_seal_that_is_not_one_is_an_error_of_ours(tmp_path: Path) -> None:
+    for text in ("", "{}", "[]", '{"epoch": 1, "step": 2, "ranks": 1, "files": []}', '{"epoch": "x"}', "\udcff"):
+        (tmp_path / seal.NAME).write_text(text, encoding="utf-8", errors="surrogatepass")
+        with pytest.raises(CheckpointError, match="cannot be read"):
+            seal.verify(tmp_path)
+
+
+def test_copies_share_memory_where_their_tensors_do() -> None:
+    weight = torch.ones(3)
+    state = {"one": weight, "other": weight.detach(), "list": [weight.view(3, 1), 5], "empty": torch.empty(0)}
+    (copied,) = parts.copied([Part(state, lambda state, folder: None)])
+    weight.zero_()
+    assert copied.state["one"].tolist() == [1, 1, 1]
+    assert copied.state["one"].data_ptr() == copied.state["other"].data_ptr()
+    assert copied.state["list"][0].shape == (3, 1)
+    assert copied.state["list"][1] == 5
+
+
+def test_what_a_crash_left_is_tidied(tmp_path: Path) -> None:
+    for name in (".checkpoint_2.unfinished", ".checkpoint_3.removed", ".checkpoint_4.previous", "mine", ".mine"):
+        (tmp_path / name).mkdir()
+    folders.tidy(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".mine", "checkpoint_4", "mine"]
