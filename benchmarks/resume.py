@@ -1,0 +1,188 @@
+"""What checkpoints of `Accelerator.epochs` cost a training, and how soon it goes on after a rank was killed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import Spread, goal, in_turn, table, warn_if_busy
+from torch.utils.data import DataLoader, TensorDataset
+
+from notebook_accel import Accelerator, notebook_launcher
+from notebook_accel.launch import engines
+from notebook_accel.notebook.ipython.preload import TRAINING
+
+BATCHES = 200
+STATE = 3
+"""AdamW keeps two tensors for each parameter, so the state is three times the model."""
+
+
+def set_folder(folder: str, every: str) -> None:
+    """Has the next loop of this rank save there; empty: it does not."""
+    os.environ |= {"NOTEBOOK_ACCEL_CHECKPOINT_DIR": folder, "NOTEBOOK_ACCEL_CHECKPOINT_EVERY": every}
+
+
+def small(accelerator: Accelerator, folder: str) -> Callable[[], None]:
+    """An epoch of small steps: with a folder in the loop that watches them, and saves nothing meanwhile."""
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    data = TensorDataset(torch.randn(16 * BATCHES, 8), torch.randn(16 * BATCHES, 1))
+    set_folder(folder, "1 h")
+    prepared = accelerator.prepare(model, optimizer, DataLoader(data, batch_size=16))
+    model, optimizer, loader = prepared
+    loop = accelerator.epochs(10**6)
+    next(loop)
+
+    def epoch() -> None:
+        for inputs, targets in loader:
+            accelerator.backward(torch.nn.functional.mse_loss(model(inputs), targets))
+            optimizer.step()
+            optimizer.zero_grad()
+        next(loop)
+
+    return epoch
+
+
+def steps(rounds: int) -> dict[str, list[float]]:
+    """On a rank: seconds of an epoch of small steps, watched or not."""
+    torch.set_num_threads(1)
+    accelerator = Accelerator()
+    with tempfile.TemporaryDirectory() as folder:
+        found = {"plain": small(accelerator, ""), "watched": small(accelerator, folder)}
+        plain, watched = found["plain"], found["watched"]
+        loop = accelerator.gradient_state.loop
+
+        def without() -> None:
+            accelerator.gradient_state.loop = None
+            plain()
+            accelerator.gradient_state.loop = loop
+
+        return in_turn({"plain": without, "watched": watched}, rounds, accelerator.wait_for_everyone)
+
+
+def train_large(gigabytes: float, seconds: float, saves: bool) -> dict[str, Any]:
+    """On a rank: trains for so long, with one save on the way or none; returns the time of each step."""
+    with tempfile.TemporaryDirectory() as folder:
+        set_folder(folder if saves else "", f"{seconds / 2:g} s")
+        accelerator = Accelerator()
+        rows = int(gigabytes * 2**30 / 4 / STATE / 1024)
+        model = torch.nn.Linear(1024, rows, bias=False)
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        loader = DataLoader(TensorDataset(torch.randn(10_000, 1024)), batch_size=1)
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        times: list[float] = []
+        began = last = time.perf_counter()
+        for _ in accelerator.epochs(1):
+            for (inputs,) in loader:
+                accelerator.backward(model(inputs).square().mean())
+                optimizer.step()
+                optimizer.zero_grad()
+                now = time.perf_counter()
+                times.append(now - last)
+                last = now
+                if now - began > seconds:
+                    break
+            for thread in threading.enumerate():
+                if thread.name == "checkpoint":
+                    thread.join()
+            state = [model.weight, *optimizer.optimizer.state[model.weight].values()]
+            copied = time.perf_counter()
+            copies = [each.detach().clone() for each in state]
+            copied = time.perf_counter() - copied
+            return {"times": times, "copy": copied, "bytes": sum(each.nbytes for each in copies)}
+    raise AssertionError("the data did not last")
+
+
+def train_and_die(folder: str) -> float:
+    """On each rank: rank 1 is killed on the way; returns the seconds from then to the first step afterwards."""
+    accelerator = Accelerator()
+    model = torch.nn.Linear(64, 64)
+    optimizer = torch.optim.AdamW(model.parameters())
+    loader = DataLoader(TensorDataset(torch.randn(400, 64)), batch_size=1)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    killed = Path(folder, "killed")
+    for _ in accelerator.epochs(1):
+        for step, (inputs,) in enumerate(loader):
+            accelerator.backward(model(inputs).square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+            if killed.exists():
+                return time.time() - killed.stat().st_mtime
+            if step == 150 and accelerator.process_index == 1:
+                killed.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            if step >= 150:
+                time.sleep(0.01)  # not counted twice by a rank that has not noticed yet
+    raise AssertionError("nothing was killed")
+
+
+def restarts(rounds: int) -> Spread:
+    found = []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            options = {"checkpoint": f"{folder}/run", "every": 50, "max_restarts": 1}
+            found.append(max(notebook_launcher(train_and_die, (folder,), 2, device="cpu", **options)))
+    return Spread(found[1:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smaller state, less time, fewer rounds")
+    quick = parser.parse_args().quick
+    warn_if_busy()
+    # As in a notebook: otherwise, each rank's first step of an optimizer would import for seconds.
+    engines.get().warm()
+    engines.get().preload(TRAINING)
+    gigabytes, seconds, rounds = (0.1, 4.0, 3) if quick else (1.0, 30.0, 11)
+
+    rows = []
+    for size in (1, 2):
+        times = notebook_launcher(steps, (rounds,), size, device="cpu")[0]
+        plain, watched = Spread(times["plain"]), Spread(times["watched"])
+        ratio = watched.over(plain)
+        rows.append([str(size), plain.text(BATCHES * 1e-6), watched.text(BATCHES * 1e-6), ratio.ratio()])
+        rows[-1].append(ratio.median)  # type: ignore[arg-type]
+    table(
+        "a small step that no checkpoint is due at",
+        ["ranks", "plain, us", "watched, us", "ratio"],
+        [r[:4] for r in rows],
+    )
+
+    stops, copies, costs = [], [], []
+    for _ in range(1 if quick else 3):
+        by_saving = {
+            saves: notebook_launcher(train_large, (gigabytes, seconds, saves), 1, device="cpu")[0]
+            for saves in (False, True)
+        }
+        step = statistics.median(by_saving[False]["times"])
+        stops.append(max(by_saving[True]["times"]) - step)
+        copies.append(by_saving[True]["copy"])
+        costs.append(statistics.mean(by_saving[True]["times"]) / statistics.mean(by_saving[False]["times"]))
+    stop, copy, cost = Spread(stops), Spread(copies), Spread(costs)
+    table(
+        f"one save of {gigabytes:g} GB in {seconds:g} s",
+        ["ranks", "the training stops for, ms", "a copy takes, ms", "time of a step / without"],
+        [["1", stop.text(), copy.text(), cost.ratio()]],
+    )
+
+    again = restarts(3 if quick else 6)
+    table("a rank is killed", ["ranks", "to the next step, ms"], [["2", again.text()]])
+    print()
+    for row in rows:
+        goal(f"time of a small step, watched / plain, {row[0]} ranks", row[4], 1.02)  # type: ignore[arg-type]
+    goal("the training's stop for a save, beyond a copy", stop.median - copy.median, 0.2, " s")
+    goal(f"time of a step with a save every {seconds:g} s / without", cost.median, 1.03)
+    goal("from a killed rank to the next step", again.median, 2, " s")
+
+
+if __name__ == "__main__":
+    main()
