@@ -10,6 +10,7 @@
     ├── JobCancelledError (RuntimeError)   the result of a job that was cancelled
     ├── JobLostError (RuntimeError)        the result of a job is not available here
     ├── CheckpointError (RuntimeError)     a checkpoint could not be written, or does not fit this run
+    ├── PreemptedError (RuntimeError)      a training was ended from outside, with a checkpoint to go on from
     ├── DistributedOperationException (RuntimeError)  ranks called a collective with different tensors
     └── RankError (RuntimeError)           a rank failed; its exception is the `__cause__`
         └── RankTimeoutError (TimeoutError)  the ranks did not finish in time
@@ -66,6 +67,10 @@ class JobLostError(NotebookAccelError, RuntimeError):
 
 class CheckpointError(NotebookAccelError, RuntimeError):
     """A checkpoint could not be written, or does not fit the objects to load it into."""
+
+
+class PreemptedError(NotebookAccelError, RuntimeError):
+    """A training in a loop over `Accelerator.epochs` was ended from outside; the same launch goes on where it was."""
 
 
 class DistributedOperationException(NotebookAccelError, RuntimeError):  # Accelerate's name

@@ -25,6 +25,7 @@ KEYWORD_ONLY = {
     "every": "5 min",
     "keep": 3,
     "resume": None,
+    "time_limit": None,
     "cluster": None,
     "insecure": None,
     "block": None,

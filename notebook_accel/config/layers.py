@@ -33,6 +33,8 @@ class Layer:
 
 COMMAND_LINE = "command line"
 """The name of the layer that the options of `notebook-accel launch` make."""
+CHECKPOINTING = ("checkpoint_every", "checkpoint_keep", "checkpoint_resume", "time_limit")
+"""Settings that have no effect without `checkpoint_dir`."""
 _OVERRIDES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("device", lambda device: device != "cuda", ("gpus",)),
     ("gpus", lambda gpus: gpus is not None, ("device", "num_processes")),
@@ -41,7 +43,7 @@ _OVERRIDES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("cluster", lambda address: not address, ("insecure",)),
     ("cluster", lambda address: bool(ssh_hosts.of(address)), ("num_nodes",)),
     ("strategy", lambda strategy: strategy != "fsdp", ("fsdp", "notices")),
-    ("checkpoint_dir", lambda folder: not folder, ("checkpoint_every", "checkpoint_keep", "checkpoint_resume")),
+    ("checkpoint_dir", lambda folder: not folder, CHECKPOINTING),
     ("dynamo_backend", lambda backend: backend == "no", ("dynamo",)),
 )
 """A field, a condition on its value, and the fields whose values from lower layers are then dropped: with
@@ -122,7 +124,7 @@ def check_together(config: LaunchConfig) -> None:
             f"{', '.join(config.fsdp)}{config.cite('fsdp')} would have no effect, since the strategy is "
             f"{config.strategy!r}{config.cite('strategy')}: leave them out, or choose strategy 'fsdp'"
         )
-    for name in ("checkpoint_every", "checkpoint_keep", "checkpoint_resume"):
+    for name in CHECKPOINTING:
         if name in config.sources and not config.checkpoint_dir:
             raise ConfigurationError(
                 f"{config.spell(name)}{config.cite(name)} would have no effect, since no checkpoints are saved: leave "

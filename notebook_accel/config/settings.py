@@ -205,6 +205,14 @@ class LaunchConfig:
         magic=("--checkpoint-resume",),
         key="checkpoint_resume", launch="Checkpoints",
     )] = True
+    time_limit: Annotated[str, Setting(
+        kinds.duration, "The time after which a training that saves checkpoints ends, with one, such as 8h30m.",
+        argument="time_limit",
+        variable="NOTEBOOK_ACCEL_TIME_LIMIT",
+        magic=("--time-limit",),
+        key="time_limit", unset=("",), launch="Checkpoints",
+    )] = ""
+    """Empty: there is no limit."""
     timeout: Annotated[float | None, Setting(
         kinds.seconds,
         argument="timeout", python_only=True,

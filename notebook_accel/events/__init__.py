@@ -48,7 +48,7 @@ from notebook_accel.events.ranks import (
     ThreadStack,
     Written,
 )
-from notebook_accel.events.requests import Answer, Call, Disconnect, Interrupt, StacksRequested
+from notebook_accel.events.requests import Answer, Call, Disconnect, Interrupt, Preempt, StacksRequested
 
 __all__ = [
     "Answer",
@@ -76,6 +76,7 @@ __all__ = [
     "Notice",
     "Phase",
     "PhaseChanged",
+    "Preempt",
     "Raised",
     "RankExited",
     "Returned",

@@ -23,6 +23,8 @@ TRAINING_STEP = f"{__name__}.training_step"
 
 A failure is reported with it. Loops set it at every step, so they do so themselves.
 """
+PREEMPTED_BY = f"{__name__}.preempted_by"
+"""The key of what ends the training on this rank, as text; set while it runs, and looked at after each step."""
 _SINK = f"{__name__}.sink"
 _ANSWERS = f"{__name__}.answers"
 

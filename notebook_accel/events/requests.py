@@ -43,6 +43,14 @@ class Interrupt(Event):
 
 
 @dataclass(frozen=True)
+class Preempt(Event):
+    """End a training that can be resumed after its next step, with a checkpoint; interrupt any other function."""
+
+    kind = "preempt"
+    reason: str
+
+
+@dataclass(frozen=True)
 class Disconnect(Event):
     """Close the connections to the other ranks, so that a collective that waits on them fails at once."""
 

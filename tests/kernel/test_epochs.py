@@ -41,6 +41,21 @@ def launch(folder, *arguments, **options):
     )
 """
 
+SLOW = """
+def slowly(train=train):
+    step = torch.optim.AdamW.step
+    def slow(self, *args, **kwargs):
+        print("begun", flush=True)
+        time.sleep(0.1)
+        return step(self, *args, **kwargs)
+    torch.optim.AdamW.step = slow
+    return train()
+
+def launch(folder, **options):
+    return notebook_launcher(slowly, num_processes=2, device="cpu", checkpoint=folder, every=3, keep=2, **options)
+"""
+"""After `TRAIN`: its steps take a while."""
+
 
 @pytest.fixture
 def whole(notebook: Notebook) -> str:
@@ -98,3 +113,58 @@ def test_settings_of_the_notebook_reach_the_ranks(notebook: Notebook, tmp_path: 
     finally:
         notebook.check("%accelerate --reset")
     assert "checkpoint_20" in {each.name for each in tmp_path.iterdir()}
+
+
+def test_sigterm_to_one_rank_ends_all_with_a_checkpoint_to_go_on_from(
+    notebook: Notebook, tmp_path: Path, whole: str
+) -> None:
+    notebook.check(SLOW)
+    cell = notebook.begin(f"launch({str(tmp_path)!r}, max_restarts=3)")
+    notebook.read_until_ranks_wrote(cell, "begun", 2)
+    os.kill(notebook.launched()[-1].pid, signal.SIGTERM)
+    notebook.finish(cell)
+    assert cell.error == "RankError"
+    assert re.search(
+        r"PreemptedError: SIGTERM ended the training after step (\d+). .*checkpoint_\1 has", cell.error_text
+    )
+    assert "starting again" not in cell.text
+    notebook.check(TRAIN)
+    notebook.check(f"found = launch({str(tmp_path)!r})")
+    assert notebook.check("[weights for _, weights in found]").value == whole
+
+
+def test_sigterm_to_the_kernel_ends_it_after_a_checkpoint(
+    open_notebook: Callable[..., Notebook], tmp_path: Path, whole: str, notebook: Notebook
+) -> None:
+    """Starts a kernel of its own, which imports torch."""
+    other = open_notebook()
+    other.check("from notebook_accel import *; import torch, time\n" + TRAIN + SLOW)
+    cell = other.begin(f"launch({str(tmp_path)!r})")
+    other.read_until_ranks_wrote(cell, "begun", 2)
+    os.kill(other.pid, signal.SIGTERM)
+    wait_until(lambda: not other.manager.is_alive())
+    assert any(tmp_path.glob("checkpoint_*"))
+    notebook.check(f"found = launch({str(tmp_path)!r})")
+    assert notebook.check("[weights for _, weights in found]").value == whole
+
+
+def test_sigterm_to_a_detached_job_ends_it_after_a_checkpoint(notebook: Notebook, tmp_path: Path, whole: str) -> None:
+    notebook.check(SLOW)
+    notebook.check(f"job = launch({str(tmp_path)!r}, detach=True)")
+    wait_until(lambda: (tmp_path / "checkpoint_3").is_dir())
+    (driver,) = [each for each in notebook.processes() if "driver.detached_main:main" in " ".join(each.cmdline())]
+    driver.terminate()
+    cell = notebook.run("job.result()")
+    assert "PreemptedError: SIGTERM ended the training after step" in cell.error_text
+    notebook.check(TRAIN)
+    notebook.check(f"found = launch({str(tmp_path)!r})")
+    assert notebook.check("[weights for _, weights in found]").value == whole
+
+
+def test_a_training_ends_at_its_time_limit(notebook: Notebook, tmp_path: Path, whole: str) -> None:
+    notebook.check(SLOW)
+    cell = notebook.run(f"launch({str(tmp_path)!r}, time_limit='0.5 s', max_restarts=3)")
+    assert "PreemptedError: its time limit ended the training after step" in cell.error_text
+    notebook.check(TRAIN)
+    notebook.check(f"found = launch({str(tmp_path)!r})")
+    assert notebook.check("[weights for _, weights in found]").value == whole

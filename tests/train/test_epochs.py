@@ -144,6 +144,7 @@ def train(
         "batches": counter.batches,
         "trained": trained,
         "rate": scheduler.get_last_lr(),
+        "newest": max((int(name.rpartition("_")[2]) for name in os.listdir(folder or ".") if folder), default=None),
         "next": (random.random(), np.random.rand(), torch.rand(1).item()),
     }
 
@@ -170,6 +171,7 @@ CASES = {
     "one rank": Case(size=1),
     "one rank, by time": Case(size=1, every="0.001 s"),
     "one rank, after an epoch": Case(size=1, every="6", stops_after=8),
+    "one rank, after each step": Case(size=1, every="1", augments=True),
     "DDP": Case(),
     "DDP, by time": Case(every="0.001 s"),
     "DDP, accumulation": Case(accumulation=3),
@@ -224,6 +226,7 @@ def test_a_training_that_stopped_goes_on_and_ends_in_the_same_bits(
         assert other["trained"] + cut["trained"] >= one["trained"], "something was left out that was not done"
         assert other["batches"] == one["batches"]
         assert other["rate"] == one["rate"]
+        assert other["newest"] == -(-6 // CASES[name].accumulation) * one["trained"] // 6, "steps were miscounted"
         assert other["next"] == one["next"], f"the random states of rank {rank} differ"
         for key, tensor in one["weights"].items():
             assert torch.equal(other["weights"][key], tensor), f"{key} differs on rank {rank}"

@@ -18,7 +18,7 @@ from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import Hardware
 from notebook_accel.launch.engines.contract import Ports
 from notebook_accel.launch.plan import other_frameworks, plan
-from notebook_accel.launch.plan.environment import of_launch
+from notebook_accel.launch.plan.environment import of_launch, of_time_limit
 from notebook_accel.launch.plan.plan import Plan
 
 _WRAPPER = Path(__file__).parents[1] / "watch" / "wrapper.py"
@@ -105,7 +105,7 @@ def make(
     return Request(
         launched=launched,
         options=arguments_of_torch,
-        environment={**added, **rank_variables.pack(of_frameworks)},
+        environment={**added, **of_time_limit(config), **rank_variables.pack(of_frameworks)},
         ports=ports,
         plan=planned,
         quiet=bool(options.get("quiet")),

@@ -97,7 +97,8 @@ def main(fd: int) -> None:
         engine.take_over(Channel(socket.socket(fileno=fd)), order.environ)
     channel.close()
     _redirect_output(record)
-    signal.signal(signal.SIGTERM, lambda *_: launch.requests.submit(StopReason.CANCEL))
+    on_terminate = StopReason.PREEMPTION if order.plan.config.checkpoint_dir else StopReason.CANCEL
+    signal.signal(signal.SIGTERM, lambda *_: launch.requests.submit(on_terminate))
     launch.run()
     engine.close()
 

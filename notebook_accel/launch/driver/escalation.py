@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator, Sequence
 
-from notebook_accel.events import Disconnect, Event, Phase, PhaseChanged, Signalled
+from notebook_accel.events import Disconnect, Event, Phase, PhaseChanged, Preempt, Signalled
 from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.stop_policy import GRACE, Steps, StopAction, StopPolicy, StopReason
 from notebook_accel.launch.job.job import Job
@@ -117,11 +117,13 @@ class Shutdown:
         if now >= self._first_exit + _TERMINATE_WAITING_AFTER:
             for rank, state in self._unfinished():
                 if state.phase is Phase.WAITING and not state.stopped:
-                    self._signal(rank, state, signal.SIGTERM)
+                    self._signal(rank, state, self._policy.last_resort)
 
     def _perform(self, step: signal.Signals | StopAction) -> None:
         self.escalated = True
         self.given_up = step is StopAction.GIVE_UP
+        if step is StopAction.PREEMPT:
+            self._group.ranks.send(range(self._group.size), Preempt(StopReason.PREEMPTION.value))
         if step is StopAction.DISCONNECT:
             self._group.ranks.send(range(self._group.size), Disconnect())
         if not isinstance(step, signal.Signals):

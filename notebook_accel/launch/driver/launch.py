@@ -11,7 +11,7 @@ from notebook_accel.events import AttemptStarted, Returned
 from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
 from notebook_accel.launch.driver.call_runner import CallRunner
 from notebook_accel.launch.driver.group import RankGroup
-from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests
+from notebook_accel.launch.driver.stop_policy import ONE_CALL, RESUMABLE, StopReason, StopRequests
 from notebook_accel.launch.engines.contract import Engine, GroupSpec
 from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.job import Job
@@ -75,7 +75,7 @@ class Launch:
         self.job.runner.show = lambda: front_end.current.show(self.job)
         self._engine = engine
         self._plan = planned
-        self._environ = environ
+        self._environ = {**environ, **environment.of_time_limit(planned.config)}
         self._payload = packed
 
     def run(self) -> None:
@@ -105,7 +105,8 @@ class Launch:
                 if not error.engine_lost or any(state.pid is not None for state in self.job.ranks):
                     raise
                 attempt = self._attempt(number, view, deadline)
-            if attempt.ending is not Ending.FAILED or number == config.max_restarts:
+            is_last = number == config.max_restarts or rank_error.is_preempted(self.job.ranks)
+            if attempt.ending is not Ending.FAILED or is_last:
                 self._conclude(attempt)
                 return
             before, earlier = rank_error.repeatable(self.job.ranks), before
@@ -140,6 +141,7 @@ class Launch:
                 deadline=deadline,
                 stall_after=self._plan.config.stall_after,
                 remote_ranks=self._plan.world_size - len(self.job.ranks),
+                policy=RESUMABLE if self._plan.config.checkpoint_dir else ONE_CALL,
             )
             return runner.run(self._payload)
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import os
 import threading
@@ -14,7 +15,7 @@ from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver import assigned_globals, attach
 from notebook_accel.launch.driver.launch import Launch
-from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint
+from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint, catch_sigterm
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.wire import payload
@@ -47,6 +48,7 @@ def notebook_launcher(
     every: int | str = unset("5 min"),
     keep: int = unset(3),
     resume: bool | None = None,
+    time_limit: str | None = None,
     cluster: str | None = None,
     insecure: bool | None = None,
     block: bool | None = None,
@@ -91,6 +93,7 @@ def notebook_launcher(
         every: From one checkpoint to the next: a number of optimizer steps, or a time such as `"5 min"` or `"30 s"`.
         keep: How many checkpoints are kept, the newest ones.
         resume: With `False`, checkpoints that the folder has already are an error.
+        time_limit: A time, such as `"8h30m"`, after which such a training ends with a checkpoint.
         cluster: The cluster that provides the `num_nodes` machines: `auto` for the Ray cluster that this machine
             belongs to, an address such as `ray://host:10001` or `host:6379`, `slurm`, or `ssh://host1,host2` for hosts
             that your `ssh` reaches, all of them unless `num_nodes` says how many. This one call starts the ranks on all
@@ -146,7 +149,8 @@ def notebook_launcher(
     launch.job.blocking = True
     # The panel's Stop button ends the cell as an interrupt does.
     launch.job.runner.cancel = lambda: launch.requests.submit(StopReason.INTERRUPT)
-    with catch_sigint(launch.requests):
+    saves = catch_sigterm(launch.requests) if settings.checkpoint_dir else contextlib.nullcontext()
+    with saves, catch_sigint(launch.requests):
         launch.run()
     return launch.job.result()
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import os
 import signal
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 
+PREEMPTION_GRACE = 25.0
+"""How many seconds a training has to save a checkpoint and to end. Most systems that take a machine give 30 or more."""
 GRACE = 5.0
 """How many seconds a rank has to end by itself after an interrupt, for instance to save a checkpoint."""
 
@@ -26,11 +29,13 @@ class StopReason(enum.Enum):
     FAILURE = "a rank failed"
     DEATH = "a rank died"
     TIMEOUT = "out of time"
+    PREEMPTION = "SIGTERM"
 
 
 class StopAction(enum.Enum):
     """Steps for persistent ranks, other than signals."""
 
+    PREEMPT = "preempt"  # have a training end after its next step, with a checkpoint
     DISCONNECT = "disconnect"  # cut their connections to each other, so that no rank waits in a collective forever
     GIVE_UP = "give up"  # stop waiting for them, and let them run on
 
@@ -50,9 +55,12 @@ class StopPolicy:
     """The steps for a second request to stop."""
     second_request_text: str
     """The effect of a second request, as it completes the notice "interrupt again to …"."""
+    last_resort: signal.Signals = signal.SIGTERM
+    """What ends a rank that waits for one that has exited."""
 
 
 _ESCALATION: Mapping[StopReason, Steps] = {
+    StopReason.PREEMPTION: ((0.0, StopAction.PREEMPT), (PREEMPTION_GRACE, signal.SIGKILL)),
     StopReason.INTERRUPT: ((0.0, signal.SIGINT), (GRACE, signal.SIGTERM), (GRACE + 1.0, signal.SIGKILL)),
     StopReason.CANCEL: ((0.0, signal.SIGINT), (GRACE, signal.SIGTERM), (GRACE + 1.0, signal.SIGKILL)),
     # Give ranks that wait for the failed one time to report where, which makes the error clearer.
@@ -66,6 +74,15 @@ ONE_CALL = StopPolicy(
     ranks_exit=True, steps=_ESCALATION, on_second_request=((0.0, signal.SIGKILL),), second_request_text="kill them now"
 )
 """For ranks that are started for one call."""
+RESUMABLE = replace(
+    ONE_CALL,
+    last_resort=signal.SIGKILL,
+    steps={
+        reason: [(at, signal.SIGKILL if step is signal.SIGTERM else step) for at, step in steps]
+        for reason, steps in _ESCALATION.items()
+    },
+)
+"""For such ranks whose training saves checkpoints: after a SIGTERM, it would run on to the end of its step."""
 
 _INTERRUPT_PERSISTENT: Steps = ((0.0, signal.SIGINT), (0.5, StopAction.DISCONNECT), (GRACE, StopAction.GIVE_UP))
 PERSISTENT = StopPolicy(
@@ -128,6 +145,31 @@ def raise_on_sigint() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def catch_sigterm(requests: StopRequests) -> Iterator[None]:
+    """Turns SIGTERM into a request to end the training with a checkpoint; the signal then takes effect afterwards.
+
+    Does nothing off the main thread, or where the process has a handler of its own.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    received = []
+
+    def on_terminate(signum: int, frame: FrameType | None) -> None:
+        del frame
+        received.append(signum)
+        requests.submit(StopReason.PREEMPTION)
+
+    signal.signal(signal.SIGTERM, on_terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if received:
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextlib.contextmanager

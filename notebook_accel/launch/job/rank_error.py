@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from notebook_accel.errors import RankError, RankFailure, RankTimeoutError
+from notebook_accel.errors import PreemptedError, RankError, RankFailure, RankTimeoutError
 from notebook_accel.events import Exited, Failed, Phase, Raised, ThreadStack
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import size
@@ -72,6 +72,11 @@ def repeatable(states: Sequence[RankState]) -> tuple[int, str, str] | None:
     raised = first.chain[-1]
     frame = raised.frames[-1] if raised.frames else None
     return first.step, raised.type_name, "" if frame is None else f"{frame.filename}:{frame.lineno}"
+
+
+def is_preempted(states: Sequence[RankState]) -> bool:
+    """Whether a training was ended from outside, so that it is not to begin again."""
+    return any(state.failed and state.failed.chain[-1].type_name == PreemptedError.__name__ for state in states)
 
 
 def timeout(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
-from notebook_accel.config import environment_variables
+from notebook_accel.config import LaunchConfig, durations, environment_variables
 from notebook_accel.launch.engines.contract import Rendezvous
 from notebook_accel.launch.plan import other_frameworks
 from notebook_accel.launch.plan.plan import Plan
@@ -72,6 +73,12 @@ def of_launch(plan: Plan, environ: Mapping[str, str], interface: str | None) -> 
     elif "ACCELERATE_USE_CPU" in environ:
         found["ACCELERATE_USE_CPU"] = "false"  # a setting of higher precedence has overridden it
     return found | dict(plan.config.env)
+
+
+def of_time_limit(config: LaunchConfig) -> dict[str, str]:
+    """The variable that says when a training ends, if the launch begins now. A restart does not change it."""
+    limit = durations.seconds(config.time_limit)
+    return {} if limit is None else {"NOTEBOOK_ACCEL_STOP_AT": str(time.time() + limit)}
 
 
 def _interface(rendezvous: Rendezvous) -> str | None:

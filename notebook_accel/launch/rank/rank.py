@@ -15,7 +15,20 @@ import tempfile
 import threading
 from collections.abc import Callable, Set
 
-from notebook_accel.events import Call, Disconnect, Event, Failed, Hello, Interrupt, Phase, PhaseChanged, Returned
+from notebook_accel import rank_local
+from notebook_accel.events import (
+    Call,
+    Disconnect,
+    Event,
+    Failed,
+    Hello,
+    Interrupt,
+    Phase,
+    PhaseChanged,
+    Preempt,
+    Returned,
+)
+from notebook_accel.events.emit import PREEMPTED_BY
 from notebook_accel.launch.rank import disconnect, exception_events, interrupts
 from notebook_accel.launch.rank.channel_thread import ChannelThread
 from notebook_accel.launch.wire import payload
@@ -101,6 +114,11 @@ class Rank:
             disconnect.disconnect()
         elif isinstance(request, Interrupt):
             self.interrupt()
+        elif isinstance(request, Preempt):
+            if PREEMPTED_BY in rank_local.space():
+                rank_local.space()[PREEMPTED_BY] = request.reason
+            elif self._isolated:
+                os.kill(os.getpid(), signal.SIGINT)
         else:
             assert isinstance(request, Call)
             self.submit(functools.partial(payload.receive, message, request.layout))

@@ -13,11 +13,14 @@ from __future__ import annotations
 import functools
 import math
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
@@ -25,8 +28,8 @@ from torch.utils.data import IterableDataset
 
 from notebook_accel import rank_local
 from notebook_accel.config import durations
-from notebook_accel.errors import ConfigurationError
-from notebook_accel.events.emit import TRAINING_STEP
+from notebook_accel.errors import ConfigurationError, PreemptedError
+from notebook_accel.events.emit import PREEMPTED_BY, TRAINING_STEP
 from notebook_accel.train.accelerator import resumable
 from notebook_accel.train.checkpoints import background, seal
 from notebook_accel.train.checkpoints.background import BackgroundSaver, report
@@ -87,6 +90,7 @@ class EpochLoop:
         self._next_time = math.inf
         self._saved = 0, 0
         """The epoch and the step of the newest checkpoint."""
+        self._stop_at = settings.stop_at
         self._warned_slow = False
 
     def epochs(self) -> Iterator[int]:
@@ -103,7 +107,8 @@ class EpochLoop:
         self._agreement = PointAgreement(own, size, connect and functools.partial(connect, "points"))
         self._schedule()
         self._gradients.loop = self
-        self._space[TRAINING_STEP] = self._step
+        self._space |= {TRAINING_STEP: self._step, PREEMPTED_BY: ""}
+        restore_handler = self._catch_sigterm()
         try:
             for epoch in range(self._epoch, self._count):
                 self._epoch = epoch
@@ -116,6 +121,8 @@ class EpochLoop:
             # After an error, nothing is waited for: it may be that of another rank, which will not answer.
             self._agreement.abandon()
             self._gradients.loop = None
+            del self._space[PREEMPTED_BY]
+            restore_handler()
 
     # Going on
 
@@ -175,9 +182,8 @@ class EpochLoop:
         may_save = synced and loader.progress.done > 1 and not loader.end_of_dataloader
         if may_save and self._is_due():
             self._save()
-        else:
-            self._keep_generators(loader)
-            self._request()
+        self._keep_generators(loader)
+        self._request()
 
     def _end_epoch(self, epoch: int) -> None:
         if self._step == 0 and epoch == 0:
@@ -190,8 +196,7 @@ class EpochLoop:
         self._agreement.advance()
         if self._is_due():
             self._save()
-        else:
-            self._request()
+        self._request()
 
     def _is_due(self) -> bool:
         return self._step >= self._next_step or bool(self._agreement.reason)
@@ -206,7 +211,11 @@ class EpochLoop:
             loader.progress.ahead = random_states.capture(self._state.device)
 
     def _request(self) -> None:
-        """Requests a point to save at, when it is time to."""
+        """Requests a point to save at, when it is time to, or the training is to end."""
+        if preempted_by := self._space[PREEMPTED_BY]:
+            self._agreement.request(preempted_by)
+        elif self._stop_at is not None and self._state.is_main_process and time.time() >= self._stop_at:
+            self._agreement.request("its time limit")
         if self._state.is_main_process and time.monotonic() >= self._next_time and not self._saver.is_busy:
             self._next_time = math.inf
             self._agreement.request(_EVERY)
@@ -223,8 +232,43 @@ class EpochLoop:
             parts = copied(contents.parts(weights, self._options))
             self._saver.start(parts, Place(self._epoch, self._step, self._state.num_processes))
             self._saved = self._epoch, self._step
+        reason = self._agreement.reason
         self._agreement.settle()
         self._schedule()
+        if reason not in ("", _EVERY):
+            self._end_early(reason)
+
+    def _end_early(self, reason: str) -> NoReturn:
+        self._saver.wait()
+        at = f"after step {self._step}"
+        newest = self._saver.newest
+        if newest is None:
+            raise PreemptedError(f"{reason} ended the training {at}, and no checkpoint could be written")
+        raise PreemptedError(
+            f"{reason} ended the training {at}. {newest} has its state: make the same launch again to go on from there"
+        )
+
+    def _catch_sigterm(self) -> Callable[[], None]:
+        """Has SIGTERM end the training after a step; returns what undoes that."""
+        on_main_thread = threading.current_thread() is threading.main_thread()
+        if not on_main_thread or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+            return lambda: None
+        own = os.getpid()
+
+        def on_terminate(signum: int, frame: FrameType | None) -> None:
+            del frame
+            if os.getpid() == own:
+                self._space[PREEMPTED_BY] = "SIGTERM"
+            else:  # a child that the user's code has forked
+                signal.signal(signum, signal.SIG_DFL)
+                os.kill(os.getpid(), signum)
+
+        signal.signal(signal.SIGTERM, on_terminate)
+
+        def restore() -> None:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+        return restore
 
     def _schedule(self) -> None:
         """Sets when the next checkpoint is due."""

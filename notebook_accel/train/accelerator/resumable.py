@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from typing import TypeVar
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -14,8 +13,6 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints.background import report
 from notebook_accel.train.checkpoints.contents import Contents
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
-
-T = TypeVar("T")
 
 
 def check(contents: Contents, *, has_hooks: bool, even_batches: bool) -> None:
@@ -42,7 +39,13 @@ def check(contents: Contents, *, has_hooks: bool, even_batches: bool) -> None:
 
 def _findings(contents: Contents, *, has_hooks: bool, even_batches: bool) -> Iterator[str]:
     parameters = {id(parameter) for model in contents.models for parameter in model.parameters()}
-    optimizers = [each for each in _instances(Optimizer) if not isinstance(each, AcceleratedOptimizer)]
+    # By their types, since `isinstance` may run code of any object.
+    optimizers, schedulers = [], []
+    for each in gc.get_objects():
+        if issubclass(type(each), Optimizer) and type(each) is not AcceleratedOptimizer:
+            optimizers.append(each)
+        elif issubclass(type(each), LRScheduler):
+            schedulers.append(each)
     for optimizer in optimizers:
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         if held & parameters and all(optimizer is not each for each in contents.optimizers):
@@ -51,10 +54,9 @@ def _findings(contents: Contents, *, has_hooks: bool, even_batches: bool) -> Ite
                 "starts it afresh: pass it to accelerator.prepare"
             )
     saved = [each.scheduler for each in contents.schedulers]
-    for scheduler in _instances(LRScheduler):
-        inner = getattr(scheduler, "_schedulers", ())
-        saved += [each for each in inner if any(scheduler is known for known in saved)]
-    for scheduler in _instances(LRScheduler):
+    for scheduler in saved:  # which grows: those within others
+        saved += getattr(scheduler, "_schedulers", ())
+    for scheduler in schedulers:
         if any(scheduler.optimizer is each for each in contents.optimizers) and all(
             scheduler is not each for each in saved
         ):
@@ -73,8 +75,3 @@ def _findings(contents: Contents, *, has_hooks: bool, even_batches: bool) -> Ite
         yield "hooks that are registered for save_state and load_state are not called for these checkpoints"
     if not even_batches:
         yield "with even_batches=False, ranks may have different numbers of batches: only the ends of epochs are saved"
-
-
-def _instances(kind: type[T]) -> list[T]:
-    """The objects of this class in this process. By their type, since `isinstance` may run code of any object."""
-    return [each for each in gc.get_objects() if issubclass(type(each), kind)]

@@ -42,6 +42,8 @@ class Environment:
     """Steps, or a time, from one of them to the next."""
     checkpoint_keep: int = 3
     checkpoint_resume: bool = True
+    stop_at: float | None = None
+    """When such a training ends, with a checkpoint, in seconds since the epoch."""
     attempt: int = 0
     """How often the group of ranks was restarted after a failure."""
     fsdp: Mapping[str, str] | None = None
@@ -86,6 +88,7 @@ def read(environ: Mapping[str, str] | None = None) -> Environment:
         checkpoint_every=environ.get("NOTEBOOK_ACCEL_CHECKPOINT_EVERY") or "5 min",
         checkpoint_keep=_number(environ, "NOTEBOOK_ACCEL_CHECKPOINT_KEEP", 3),
         checkpoint_resume=_flag(environ, "NOTEBOOK_ACCEL_CHECKPOINT_RESUME", "true"),
+        stop_at=float(environ.get("NOTEBOOK_ACCEL_STOP_AT") or 0) or None,
         attempt=_number(environ, "TORCHELASTIC_RESTART_COUNT", 0),
         fsdp=_starting_with(environ, "FSDP_") if _flag(environ, "ACCELERATE_USE_FSDP") else None,
     )
