@@ -3,6 +3,7 @@
     settings.py       ─ LaunchConfig: each field with its type, its row and its default
     row.py            ─ the row of a setting: its names at every door
     kinds.py          ─ the kinds of values: how each is read, checked and written
+    durations.py      ─ spans of time, such as `5 min`
     ssh_hosts.py      ─ the hosts that a cluster's address lists
     layers.py         ─ merges layers into one configuration, which records where each value came from
     call_arguments.py ─ the layer of a call: the arguments of notebook_launcher
