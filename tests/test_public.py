@@ -116,6 +116,7 @@ def test_every_error_has_one_base_and_one_of_pythons_own() -> None:
         "JobCancelledError": "RuntimeError",
         "JobLostError": "RuntimeError",
         "CheckpointError": "RuntimeError",
+        "PreemptedError": "RuntimeError",
         "DistributedOperationException": "RuntimeError",
         "RankError": "RuntimeError",
         "RankTimeoutError": "RuntimeError",

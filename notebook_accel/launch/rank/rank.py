@@ -119,6 +119,8 @@ class Rank:
                 rank_local.space()[PREEMPTED_BY] = request.reason
             elif self._isolated:
                 os.kill(os.getpid(), signal.SIGINT)
+            else:
+                self.interrupt()
         else:
             assert isinstance(request, Call)
             self.submit(functools.partial(payload.receive, message, request.layout))
