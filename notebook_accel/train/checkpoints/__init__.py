@@ -5,6 +5,6 @@ rank holds are in `weights.py`; sharded ones in `sharded.py` (each rank writes i
 writes all).
 
 The loop over `Accelerator.epochs` saves while the training goes on: ranks agree on a point to save at
-(`point_agreement.py`), copy their parts there (`parts.py`), a thread writes them (`background.py`), and a file with their
-checksums seals them (`seal.py`).
+(`point_agreement.py`), copy their parts there (`parts.py`), a thread writes them (`background.py`), and a file with
+their checksums seals them (`seal.py`).
 """
