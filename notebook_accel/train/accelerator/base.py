@@ -133,8 +133,10 @@ class AcceleratorBase(RankAware):
         """`None` after the second backward pass, and on a single rank."""
         self._tracker_group = TrackerGroup(log_with, self.logging_dir)
         self._checkpoints = Checkpoints(self.project_configuration)
+        self._has_looped = False
+        """Whether a loop over `epochs` has begun that saves checkpoints."""
         self._misses_loop = bool(environment.read().checkpoint_dir)
-        """Whether the launch wants checkpoints, but no loop over `epochs` has begun."""
+        """Whether the launch has a folder for checkpoints, no such loop has begun, and nothing was said about it."""
         self._models: list[nn.Module] = []
         self._optimizers: list[AcceleratedOptimizer] = []
         self._schedulers: list[AcceleratedScheduler] = []

@@ -98,12 +98,12 @@ class EpochLoop:
         contents = self._run.contents()
         resumable.check(contents, has_hooks=self._run.checkpoints.has_hooks, even_batches=self._run.even_batches)
         folder = Path(os.path.abspath(Path(self._settings.checkpoint_dir).expanduser()))
-        self._resume(folder, contents)
         connect = self._connector()
+        found = self._resume(folder, contents)
         group = _group_for_shards(self._state, contents)
         self._options = SaveOptions(writes=self._run.checkpoints.writes, group=group)
         own, size = self._state.process_index, self._state.num_processes
-        self._saver = BackgroundSaver(folder, self._settings.checkpoint_keep, connect and connect("saves"))
+        self._saver = BackgroundSaver(folder, self._settings.checkpoint_keep, connect and connect("saves"), found)
         self._agreement = PointAgreement(own, size, connect and functools.partial(connect, "points"))
         self._schedule()
         self._gradients.loop = self
@@ -121,16 +121,17 @@ class EpochLoop:
             # After an error, nothing is waited for: it may be that of another rank, which will not answer.
             self._agreement.abandon()
             self._gradients.loop = None
-            del self._space[PREEMPTED_BY]
+            self._space.pop(PREEMPTED_BY, None)
             restore_handler()
 
     # Going on
 
-    def _resume(self, folder: Path, contents: Contents) -> None:
+    def _resume(self, folder: Path, contents: Contents) -> Path | None:
+        """Loads the newest checkpoint, and returns it; `None` if there is none."""
         found = background.newest(folder)
         if found is None:
             self._begin_epoch(contents)
-            return
+            return None
         if not self._settings.checkpoint_resume and not self._settings.attempt:
             raise ConfigurationError(
                 f"{folder} has the checkpoints of an earlier run, such as {found.name}, but resume=False does not go "
@@ -144,6 +145,7 @@ class EpochLoop:
         where = f"in epoch {place.epoch}" if place.epoch < self._count else "where the training was finished"
         ranks = "" if place.ranks == self._state.num_processes else f", which {place.ranks} ranks saved"
         report(f"going on from {found}{ranks}: {where}, after {place.step} steps")
+        return found
 
     def _begin_epoch(self, contents: Contents) -> None:
         active = self._gradients.dataloader_references
@@ -240,13 +242,14 @@ class EpochLoop:
 
     def _end_early(self, reason: str) -> NoReturn:
         self._saver.wait()
-        at = f"after step {self._step}"
+        ended = f"{reason} ended the training after step {self._step}"
         newest = self._saver.newest
         if newest is None:
-            raise PreemptedError(f"{reason} ended the training {at}, and no checkpoint could be written")
-        raise PreemptedError(
-            f"{reason} ended the training {at}. {newest} has its state: make the same launch again to go on from there"
-        )
+            raise PreemptedError(f"{ended}, and no checkpoint could be written")
+        if newest.name != background.name(self._step):
+            ended += ", whose checkpoint could not be written"
+            raise PreemptedError(f"{ended}. Make the same launch again to go on from the one before, {newest}")
+        raise PreemptedError(f"{ended}. {newest} has its state: make the same launch again to go on from there")
 
     def _catch_sigterm(self) -> Callable[[], None]:
         """Has SIGTERM end the training after a step; returns what undoes that."""

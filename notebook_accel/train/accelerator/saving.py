@@ -85,10 +85,15 @@ class Saving(AcceleratorBase):
         """
         if count < 0:
             raise ConfigurationError(f"epochs({count}): give the number of epochs, 0 or more")
-        self._misses_loop = False
         settings = environment.read()
         if not settings.checkpoint_dir:
             return iter(range(count))
+        if self._has_looped:
+            raise ConfigurationError(
+                "checkpoint= saves a single loop over accelerator.epochs(), since a second one could not tell its "
+                "checkpoints from those of the first: use range() for one of them, or make them one loop"
+            )
+        self._has_looped, self._misses_loop = True, False
         run = Run(self._contents, self._checkpoints, self._set_step, self.even_batches)
         return EpochLoop(run, count, settings).epochs()
 

@@ -32,11 +32,12 @@ class BackgroundSaver:
         folder: The folder of the checkpoints.
         keep: How many of them are kept.
         store: A connection to the store that all ranks share; `None` for a single rank.
+        newest: The checkpoint that the training goes on from.
     """
 
-    def __init__(self, folder: Path, keep: int, store: Store | None) -> None:
+    def __init__(self, folder: Path, keep: int, store: Store | None, newest: Path | None) -> None:
         self.folder = folder
-        self.newest: Path | None = None
+        self.newest = newest
         """The last checkpoint that is whole, as far as this rank has seen."""
         self._keep = keep
         self._ranks = AllRanks(_alone if store is None else gather_over(store))
@@ -61,7 +62,7 @@ class BackgroundSaver:
             self._thread = None
 
     def _write(self, parts: Sequence[Part], place: Place) -> None:
-        target = self.folder / f"checkpoint_{place.step}"
+        target = self.folder / name(place.step)
 
         def write(folder: Path) -> None:
             for part in parts:
@@ -79,6 +80,11 @@ class BackgroundSaver:
             self.newest = target
 
 
+def name(step: int) -> str:
+    """The name of the checkpoint after so many steps."""
+    return f"checkpoint_{step}"
+
+
 def newest(folder: Path) -> Path | None:
     """The newest checkpoint that is whole on every rank's disk, or `None`; all ranks call it.
 
@@ -89,12 +95,11 @@ def newest(folder: Path) -> Path | None:
     ranks.run_on_each_node("tidy the folder of the checkpoints", lambda: folders.tidy(folder))
     here = [path.name for _, path in folders.numbered(folder)]
     found = state.exchange.all_gather_objects(here) if state.use_distributed else [here]
-    for name in reversed([each for each in here if all(each in names for names in found)]):
-        path = folder / name
+    for path in reversed([folder / each for each in here if all(each in names for names in found)]):
         try:
             ranks.run_on_each_node(f"read {path}", lambda path=path: seal.verify(path))  # type: ignore[misc]
         except CheckpointError as error:
-            report(f"WARNING: {name} is damaged, and the checkpoint before it is taken, if there is one: {error}")
+            report(f"WARNING: {path.name} is damaged, and the checkpoint before it is taken, if there is one: {error}")
         else:
             return path
     return None

@@ -104,11 +104,11 @@ def recover(target: Path) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Removes what a crash has left in a folder of checkpoints, and restores one whose replacement it cut off."""
-    for path in folder.glob(".*.previous"):
+    """Removes what a crash has left of numbered checkpoints, and restores one whose replacement it cut off."""
+    for path in folder.glob(".checkpoint_*.previous"):
         recover(path.with_name(path.name[1:].removesuffix(".previous")))
     for what in ("unfinished", "removed"):
-        for path in folder.glob(f".*.{what}"):
+        for path in folder.glob(f".checkpoint_*.{what}"):
             shutil.rmtree(path, ignore_errors=True)
 
 

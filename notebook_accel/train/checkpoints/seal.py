@@ -31,7 +31,8 @@ class Place:
 def write(folder: Path, place: Place) -> None:
     """Seals a checkpoint's folder, whose files are complete."""
     files = {name: _mark(folder / name) for name in _names(folder)}
-    (folder / NAME).write_text(json.dumps({**asdict(place), "files": files}, indent=1), encoding="utf-8")
+    content = {**asdict(place), "files": files}
+    (folder / NAME).write_text(json.dumps({**content, "checksum": _checksum(content)}, indent=1), encoding="utf-8")
 
 
 def verify(folder: Path) -> None:
@@ -67,6 +68,8 @@ def _content(folder: Path) -> dict[str, Any]:
     path = folder / NAME
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if content.pop("checksum") != _checksum(content):
+            raise ValueError("its checksum is another")
         for name in ("epoch", "step", "ranks"):
             content[name] = int(content[name])
         content["files"] = {str(name): (int(mark[0]), int(mark[1])) for name, mark in content["files"].items()}
@@ -75,6 +78,10 @@ def _content(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} cannot be read ({type(error).__name__}: {error})") from error
     return content
+
+
+def _checksum(content: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
 def _names(folder: Path) -> Iterator[str]:

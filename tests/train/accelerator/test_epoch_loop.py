@@ -51,6 +51,14 @@ def test_an_epoch_before_prepare_is_refused(folder: Path) -> None:
         next(Accelerator(cpu=True).epochs(1))
 
 
+def test_a_second_loop_is_refused(folder: Path) -> None:
+    accelerator = Accelerator(cpu=True)
+    accelerator.prepare(nn.Linear(1, 1))
+    assert list(accelerator.epochs(2)) == [0, 1]
+    with pytest.raises(ConfigurationError, match="saves a single loop"):
+        accelerator.epochs(2)
+
+
 def test_optimizers_and_schedulers_that_are_not_prepared_are_named(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

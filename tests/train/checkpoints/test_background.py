@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from notebook_accel import Accelerator, CheckpointError, ConfigurationError, RankError, set_seed
+from notebook_accel import Accelerator, CheckpointError, ConfigurationError, PreemptedError, RankError, set_seed
 from notebook_accel.train.checkpoints import background, folders, parts, seal
 from notebook_accel.train.checkpoints.parts import Part
 from notebook_accel.train.checkpoints.seal import Place
@@ -144,6 +144,29 @@ def test_a_folder_that_cannot_be_written_to_is_reported_and_the_training_goes_on
     assert "could not be written (NotADirectoryError" in capsys.readouterr().err
 
 
+def test_a_training_that_ends_early_on_a_full_disk_names_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(step: int) -> None:
+        if step == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+            monkeypatch.setattr(os, "rename", refuse)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(PreemptedError, match=r"after step (6|7|8), whose .* from the one before, .*checkpoint_[24]$"):
+        train(tmp_path / "run", 3, every="2", on_step=end)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_sigterm_ends_a_training_after_a_checkpoint(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", 3)
+    with pytest.raises(PreemptedError, match=r"SIGTERM ended the training after step (\d+)\. .*/checkpoint_\1 has"):
+        train(tmp_path / "cut", 3, "1 h", lambda step: os.kill(os.getpid(), signal.SIGTERM) if step == 5 else None)
+    assert train(tmp_path / "cut", 3) == whole
+
+
 def dies_while_it_saves(folder: str, at: int) -> None:
     """Is killed by the system call of its own at which a checkpoint is so far."""
     calls = 0
@@ -192,6 +215,15 @@ def test_a_state_that_could_not_be_read_back_is_refused_before_the_first_step(tm
         next(iter(accelerator.epochs(1)))
 
 
+def test_a_seal_in_which_a_digit_has_changed_is_refused(tmp_path: Path) -> None:
+    seal.write(tmp_path, Place(epoch=1, step=12, ranks=2))
+    path = tmp_path / seal.NAME
+    seal.verify(tmp_path)
+    path.write_text(path.read_text().replace('"step": 12', '"step": 13'))
+    with pytest.raises(CheckpointError, match="its checksum is another"):
+        seal.verify(tmp_path)
+
+
 def test_a_seal_that_is_not_one_is_an_error_of_ours(tmp_path: Path) -> None:
     for text in ("", "{}", "[]", '{"epoch": 1, "step": 2, "ranks": 1, "files": []}', '{"epoch": "x"}', "\udcff"):
         (tmp_path / seal.NAME).write_text(text, encoding="utf-8", errors="surrogatepass")
@@ -211,7 +243,13 @@ def test_copies_share_memory_where_their_tensors_do() -> None:
 
 
 def test_what_a_crash_left_is_tidied(tmp_path: Path) -> None:
-    for name in (".checkpoint_2.unfinished", ".checkpoint_3.removed", ".checkpoint_4.previous", "mine", ".mine"):
+    for name in (
+        ".checkpoint_2.unfinished",
+        ".checkpoint_3.removed",
+        ".checkpoint_4.previous",
+        "mine",
+        ".mine.previous",
+    ):
         (tmp_path / name).mkdir()
     folders.tidy(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".mine", "checkpoint_4", "mine"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".mine.previous", "checkpoint_4", "mine"]
