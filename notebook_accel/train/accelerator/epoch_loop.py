@@ -38,7 +38,7 @@ from notebook_accel.train.checkpoints.contents import Contents, SaveOptions, rea
 from notebook_accel.train.checkpoints.parts import copied
 from notebook_accel.train.checkpoints.point_agreement import PointAgreement
 from notebook_accel.train.checkpoints.seal import Place
-from notebook_accel.train.data.dispatching_loader import DispatchingLoader
+from notebook_accel.train.data.dispatching_loader import DataLoaderDispatcher
 from notebook_accel.train.data.loader import PreparedLoader
 from notebook_accel.train.data.resume import Position
 from notebook_accel.train.ranks import process_group, random_states
@@ -208,7 +208,7 @@ class EpochLoop:
         if self._step + 1 < self._next_step and not self._agreement.is_next:
             return
         base = loader.base_dataloader
-        reads_here = not (base.num_workers or loader.is_stateful or isinstance(loader, DispatchingLoader))
+        reads_here = not (base.num_workers or loader.is_stateful or isinstance(loader, DataLoaderDispatcher))
         if reads_here and not isinstance(base.dataset, IterableDataset):
             loader.progress.ahead = random_states.capture(self._state.device)
 
