@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from notebook_accel.cli.exit_codes import INTERRUPTED, USER_ERROR
+from notebook_accel.launch.server import store
 from notebook_accel.launch.system import children, libc
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def run_agent(orders: int) -> NoReturn:
     code = USER_ERROR
     try:
         children.adopt_orphans()
+        store.start_guard()  # while this process has one thread
         for signum in SIGNALS:
             signal.signal(signum, signal.SIG_DFL)
         _import_torch()

@@ -30,6 +30,7 @@ class OneNode(RendezvousHandler):
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._run_id = parameters.run_id
+        self._port = int(parameters.endpoint.rpartition(":")[2])
         self._store: Store | None = None
         self._is_closed = False
 
@@ -41,8 +42,9 @@ class OneNode(RendezvousHandler):
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Opens a store for one attempt, and closes the previous attempt's store."""
-        with socket.create_server((LOOPBACK_HOST, 0)) as listener:
+        """Opens a store for one attempt, and closes the previous attempt's store, which may have the same port."""
+        self._store = None
+        with socket.create_server((LOOPBACK_HOST, self._port)) as listener:
             port = listener.getsockname()[1]
             options = {"host": LOOPBACK_HOST, "port": port, "join_timeout": _TIMEOUT}
             self._store = store.host(options, listener.detach())

@@ -49,10 +49,9 @@ def rendezvous(config: LaunchConfig, conf: str | None) -> Rendezvous:
 
 def _one_machine(port: int | None) -> Rendezvous:
     loopback = network_interfaces.of(network_interfaces.LOOPBACK)
-    if not port:  # on a free port
-        return Rendezvous((f"--rdzv-backend={ONE_NODE}", f"--rdzv-endpoint={LOOPBACK_HOST}"), loopback)
-    _refuse_taken(LOOPBACK_HOST, port)
-    return Rendezvous((f"--master-addr={LOOPBACK_HOST}", f"--master-port={port}"), loopback)
+    if port:
+        _refuse_taken(LOOPBACK_HOST, port)
+    return Rendezvous((f"--rdzv-backend={ONE_NODE}", f"--rdzv-endpoint={LOOPBACK_HOST}:{port or 0}"), loopback)
 
 
 def _several_machines(config: LaunchConfig, more: str | None, port: int) -> Rendezvous:

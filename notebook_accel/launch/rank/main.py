@@ -26,6 +26,7 @@ from notebook_accel.launch.rank import stdin
 from notebook_accel.launch.rank.patches import (
     cell_locations,
     ddp_logger,
+    gloo_peers,
     ipython,
     jax,
     keras,
@@ -81,6 +82,7 @@ def prepare() -> None:
     ddp_logger.install()
     ipython.install()
     cell_locations.install()
+    gloo_peers.install()
     importlib.invalidate_caches()  # imports what it needs for it, once
     notebook_state.remember_user_folders()
     # What the server's imports have registered for the exit would run in every rank too: torch unloads its operator

@@ -2,7 +2,8 @@
 
 A store has threads, so it must not run in the process that forks ranks. It takes over a socket that already listens on
 one IPv4 address. By default, torch's store listens on every interface, dual-stack, and looks up the name of every
-client, which can mean waiting for a name server (see `system/name_resolution.py`).
+client, which can mean waiting for a name server (see `system/name_resolution.py`). On the loopback interface, a guard
+keeps other users out (`store_guard.py`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import datetime
 import os
 import socket
 import threading
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from notebook_accel.launch.server import rendezvous
-from notebook_accel.launch.system import open_file_limit
+from notebook_accel.launch.server.store_guard import StoreGuard
+from notebook_accel.launch.system import connection_owner, open_file_limit
 from notebook_accel.launch.system.libc import die_with_parent
 from notebook_accel.launch.system.name_resolution import without_name_server
 from notebook_accel.launch.wire.stream import Channel
@@ -24,6 +28,7 @@ def main(fd: int) -> None:
     """Serves until the fork server closes the channel: `open` takes over a listener and joins the nodes."""
     die_with_parent(os.getppid())  # during torch's import, nothing reads the channel or sees it close
     open_file_limit.raise_to_hard_limit()  # every rank of every node connects
+    start_guard()
     channel = Channel(socket.socket(fileno=fd))
     stores: dict[int, Any] = {}
     closed: dict[int, threading.Event] = {}
@@ -45,8 +50,9 @@ def host(request: dict[str, Any], listener: int) -> Any:
     """Hosts the store, on node 0. This never waits, since the address is this node's own."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+    listener, end_guard = _guard(listener)
     with without_name_server(request["host"]):
-        return TCPStore(
+        store = TCPStore(
             request["host"],
             request["port"],
             is_master=True,
@@ -55,6 +61,39 @@ def host(request: dict[str, Any], listener: int) -> Any:
             timeout=datetime.timedelta(seconds=request["join_timeout"]),
             use_libuv=True,
         )
+    weakref.finalize(store, end_guard).atexit = False
+    return store
+
+
+def start_guard() -> None:
+    """Starts the process that guards stores, where it is needed."""
+    global _store_guard
+    if _store_guard is None and connection_owner.is_known():
+        _store_guard = StoreGuard()
+
+
+_store_guard: StoreGuard | None = None
+
+
+def _guard(listener: int) -> tuple[int, Callable[[], object]]:
+    """The listener for the store itself, and what ends its guard.
+
+    A store on a network has no guard, and neither has one where the system can't tell the users of connections apart.
+    """
+    global _store_guard
+    start_guard()
+    if _store_guard is None or not _is_loopback(listener):
+        return listener, int
+    try:
+        return _store_guard.guard(listener)
+    except ConnectionError:  # it was killed
+        _store_guard = StoreGuard()
+        return _store_guard.guard(listener)
+
+
+def _is_loopback(listener: int) -> bool:
+    with socket.socket(fileno=os.dup(listener)) as same:
+        return str(same.getsockname()[0]).startswith("127.")
 
 
 def _start_to_join(channel: Channel, request: dict[str, Any], store: Any, closed: threading.Event) -> None:

@@ -62,7 +62,7 @@ def test_several_ranks_meet_at_a_free_port(train: str) -> None:
     assert made.elastic() == (
         "--nproc-per-node=2",
         "--rdzv-backend=one-node",
-        "--rdzv-endpoint=127.0.0.1",
+        "--rdzv-endpoint=127.0.0.1:0",
         wrapper.__file__,
         "train.py",
         "--lr",
@@ -75,7 +75,7 @@ def test_launch_of_one_rank_need_the_launcher(train: str) -> None:
     assert made.elastic() == (
         "--nproc-per-node=1",
         "--rdzv-backend=one-node",
-        "--rdzv-endpoint=127.0.0.1",
+        "--rdzv-endpoint=127.0.0.1:0",
         "--max-restarts=2",
         wrapper.__file__,
         "train.py",

@@ -1,0 +1,73 @@
+"""Checks who has connected to a rank's gloo groups, since gloo authenticates nobody.
+
+Gloo listens on the loopback interface while ranks connect to each other, and whoever connects first with the number of
+a rank is that rank. The addresses are in the store, which other users can't read, but the system tells everyone which
+ports are listened on. So each new group is checked before anything is received over it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from notebook_accel.launch.system.connection_owner import OwnerQuery, is_known
+
+
+def install() -> None:
+    """Patches torch's creation of process groups, if torch has been imported."""
+    c10d: Any = sys.modules.get("torch.distributed.distributed_c10d")
+    if c10d is None or not is_known():
+        return
+    create: Callable[..., Any] = c10d._new_process_group_helper
+
+    def create_and_check(*args: Any, **kwargs: Any) -> Any:
+        before = _listening_ports()
+        created = create(*args, **kwargs)
+        check(_listening_ports() - before)
+        return created
+
+    c10d._new_process_group_helper = create_and_check
+
+
+def check(ports: set[int]) -> None:
+    """Checks the connections that this process has accepted at ports of the loopback interface.
+
+    Raises:
+        RuntimeError: One of them is not from a process of this user.
+    """
+    if not ports:
+        return
+    with contextlib.closing(OwnerQuery()) as owners:
+        for each in _tcp_sockets():
+            host, port = each.getsockname()[:2]
+            if port in ports and host.startswith("127.") and not _listens(each) and not owners.is_own(each):
+                raise RuntimeError(
+                    "among this rank's connections to other ranks is one that no process of this user has open: the "
+                    "connection was closed because a rank has ended, or another user's process has connected"
+                )
+
+
+def _listening_ports() -> set[int]:
+    return {each.getsockname()[1] for each in _tcp_sockets() if _listens(each)}
+
+
+def _listens(each: socket.socket) -> bool:
+    return bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
+def _tcp_sockets() -> Iterator[socket.socket]:
+    """The IPv4 sockets of this process, which stay open."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                found = socket.socket(fileno=int(name))
+                try:
+                    if found.family == socket.AF_INET and found.type == socket.SOCK_STREAM:
+                        yield found
+                finally:
+                    found.detach()

@@ -1,0 +1,64 @@
+"""Whose connections a rank's group may have."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from notebook_accel import debug_launcher
+from notebook_accel.errors import RankError
+from notebook_accel.launch.rank.patches import gloo_peers
+from notebook_accel.launch.system.connection_owner import is_known
+
+pytestmark = pytest.mark.skipif(not is_known(), reason="this system does not report who owns a socket")
+
+CONNECT = """
+import os, socket, sys
+os.setuid(int(sys.argv[1]))
+with socket.socket() as connection:
+    connection.connect(("127.0.0.1", int(sys.argv[2])))
+    print("connected", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        yield found
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
+@pytest.mark.parametrize("user", [0, 65534])
+def test_a_connection_of_another_user_ends_the_group(listener: socket.socket, user: int) -> None:
+    port = listener.getsockname()[1]
+    command = [sys.executable, "-c", CONNECT, str(user), str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        with listener.accept()[0]:
+            process.stdout.readline()
+            if user == 0:
+                gloo_peers.check({port})
+            else:
+                gloo_peers.check({port + 1})  # what the user's code has accepted elsewhere is its own affair
+                with pytest.raises(RuntimeError, match="another user's process has connected"):
+                    gloo_peers.check({port})
+            process.stdin.close()
+
+
+def join_with_a_stranger() -> None:
+    import torch.distributed as dist
+
+    gloo_peers.OwnerQuery.is_own = lambda *_: False  # type: ignore[method-assign]
+    dist.init_process_group("gloo")
+
+
+def test_each_new_group_of_a_rank_is_checked() -> None:
+    with pytest.raises(RankError, match="no process of this user has open"):
+        debug_launcher(join_with_a_stranger)
