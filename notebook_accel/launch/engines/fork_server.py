@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +12,7 @@ from notebook_accel.launch.engines.contract import GroupSpec, Listener, Ranks
 from notebook_accel.launch.engines.server_connection import Server, load_time
 from notebook_accel.launch.engines.server_group import ServerGroup
 from notebook_accel.launch.engines.server_ranks import ServerRanks
-from notebook_accel.launch.system import open_file_limit
+from notebook_accel.launch.system import memory_file, open_file_limit
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel, pair
 
@@ -69,7 +68,7 @@ class ServerEngine:
         return None
 
     def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
-        log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the server
+        log = memory_file.open_log()  # lives as long as the server
         self.server = Server(control, log, load_time(environment))
 
     def start(self, spec: GroupSpec, loop: EventLoop, listener: Listener) -> Ranks:
@@ -91,7 +90,7 @@ class ServerEngine:
                     server.control.send({"op": "group"}, fds=[server_end.fileno()])
             finally:
                 server_end.close()
-        return ServerGroup(server.why_it_ended, Channel(own_end), spec, size)
+        return ServerGroup(server, Channel(own_end), spec, size)
 
     def close(self) -> None:
         with self._lock:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
-import tempfile
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import IO
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch.system import processes
+from notebook_accel.launch.system import memory_file, processes
 from notebook_accel.launch.system.limits import explain_refusal
 from notebook_accel.launch.wire.stream import Channel, pair
 
@@ -26,6 +27,10 @@ _HARMLESS = (
 )
 
 
+_reaped: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
+"""The children for which a thread waits."""
+
+
 class Server:
     """One server process: started by this one, or forked from another server as its successor."""
 
@@ -36,11 +41,12 @@ class Server:
         """The package whose import it has announced last."""
         self._log = log
         self.process: subprocess.Popen[bytes] | None = None
+        """The parent of the server, and of all that came before it."""
 
     @classmethod
     def start(cls, method: str, environment: Mapping[str, str], *, detached: bool = False) -> Server:
         own_end, server_end = pair()
-        log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the server
+        log = memory_file.open_log()  # lives as long as the server
         server = cls(Channel(own_end), log, load_time(environment))
         try:
             server.process = processes.start(
@@ -73,7 +79,9 @@ class Server:
             raise
         finally:
             server_end.close()
-        return Server(Channel(own_end), os.fdopen(os.dup(self._log.fileno()), "rb"), self.settings)
+        found = Server(Channel(own_end), os.fdopen(os.dup(self._log.fileno()), "rb"), self.settings)
+        found.process = self.process
+        return found
 
     def detach_control(self) -> Channel:
         """Returns the control socket, which another process will own."""
@@ -103,6 +111,11 @@ class Server:
                 return False
         return self.control.is_open
 
+    def wake(self) -> None:
+        """Has the server go on if it was stopped (SIGSTOP), and do what it was asked meanwhile."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+
     def why_it_ended(self) -> str:
         """Why it has ended, according to its log."""
         return processes.why_it_ended(_WHAT, self._log)
@@ -117,6 +130,7 @@ class Server:
         """Ends the server and its ranks now; if it is retired, once its groups have ended."""
         self.control.close()
         self._log.close()
+        self.wake()
         _reap_later(self.process)
 
 
@@ -127,5 +141,6 @@ def load_time(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _reap_later(process: subprocess.Popen[bytes] | None) -> None:
     """Waits for a child on a thread, so that it does not stay a zombie."""
-    if process is not None:
+    if process is not None and process not in _reaped:
+        _reaped.add(process)
         threading.Thread(target=process.wait, name="notebook-accel-reaper", daemon=True).start()

@@ -12,6 +12,7 @@ from typing import Any
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Exited
 from notebook_accel.launch.engines.contract import GroupSpec
+from notebook_accel.launch.engines.server_connection import Server
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.rank_streams import PIPE_SIZE
 from notebook_accel.launch.wire.stream import Channel, close_all, pair
@@ -24,14 +25,14 @@ class ServerGroup:
     """A group of processes.
 
     Args:
-        why_it_ended: Says why the server has ended, once it has.
+        server: The server.
         channel: The socket of the group, whose other end the server has.
         spec: The ranks.
         size: The number of processes.
     """
 
-    def __init__(self, why_it_ended: Callable[[], str], channel: Channel, spec: GroupSpec, size: int) -> None:
-        self._why_it_ended = why_it_ended
+    def __init__(self, server: Server, channel: Channel, spec: GroupSpec, size: int) -> None:
+        self._server = server
         self._channel = channel
         self._spec = spec
         self._size = size
@@ -47,7 +48,7 @@ class ServerGroup:
         except BaseException as error:
             self.close()
             if isinstance(error, ConnectionError):
-                raise LaunchError(self._why_it_ended(), engine_lost=True) from error
+                raise LaunchError(self._server.why_it_ended(), engine_lost=True) from error
             if isinstance(error, OSError):
                 raise LaunchError(f"{self._spec.size} ranks could not be started: {error}") from error
             raise
@@ -89,7 +90,7 @@ class ServerGroup:
         messages = self._channel.receive(wait=False)
         if messages is None:
             self._stop_watching()
-            on_failure(LaunchError(self._why_it_ended(), engine_lost=True))
+            on_failure(LaunchError(self._server.why_it_ended(), engine_lost=True))
         for message in messages or ():
             header = message.header
             if "error" in header:
@@ -107,6 +108,7 @@ class ServerGroup:
 
     def signal(self, rank: int, signum: int) -> None:
         self._send({"op": "signal", "rank": rank, "signum": int(signum)})
+        self._server.wake()
 
     def close_store(self) -> None:
         self._send({"op": "close_store"})
@@ -118,6 +120,7 @@ class ServerGroup:
         """Kills the processes that are left."""
         self._stop_watching()
         self._channel.close()
+        self._server.wake()
 
     def _send(self, order: Mapping[str, object]) -> None:
         with contextlib.suppress(OSError):  # the server has ended, which `_receive` reports

@@ -4,6 +4,8 @@
       │  ╲─── group ────▶   │  fork, or spawn
       ╰── channel, pipes ─▶ ranks
 
+Between the kernel and the server is the server's keeper (`keeper.py`).
+
 A fork copies only the calling thread and no device state, so that locks held by other threads stay locked forever and
 CUDA refuses to work. The server therefore imports torch, but opens no device and starts no thread. `main` imports,
 `start_methods.py` says what, and `server_loop.py` is the loop.
@@ -19,7 +21,7 @@ import socket
 from collections.abc import Sequence
 
 from notebook_accel.launch.rank import main as rank_main
-from notebook_accel.launch.server import forking
+from notebook_accel.launch.server import forking, keeper
 from notebook_accel.launch.server.preloading import import_all
 from notebook_accel.launch.server.server_loop import Server
 from notebook_accel.launch.server.start_methods import START_METHODS
@@ -45,6 +47,7 @@ def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) ->
 def main(fd: int, method: str, kernel: int) -> None:
     """The entry point of the process, in a new interpreter."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keeper.fork_server()
     control = Channel(socket.socket(fileno=fd))
     if method != "spawn":
         forking.before_imports()

@@ -26,6 +26,16 @@ def find_ended() -> int | None:
     return found.si_pid if found else None
 
 
+def reap() -> bool:
+    """Reaps the children that have ended; returns whether there are others."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
 def pids() -> list[int]:
     """This process's children, orphans that it has adopted among them."""
     try:

@@ -24,6 +24,12 @@ def die_with_parent(parent: int) -> None:
             os._exit(1)
 
 
+def signal_at_end_of_parent(signum: int) -> None:
+    """Makes the system send this process a signal whenever its parent, or the thread that forked it, ends."""
+    if sys.platform == "linux":
+        _library.prctl(_PARENT_DEATH_SIGNAL, signum, 0, 0, 0)
+
+
 def outlive_parent() -> None:
     """Undoes `die_with_parent`."""
     if sys.platform == "linux":

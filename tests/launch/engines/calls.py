@@ -168,10 +168,12 @@ def flood_for_ever() -> None:
 
 
 def leave_children() -> None:
-    """Starts a child, and one in a session of its own; tells their numbers and waits."""
+    """Starts a child, and one in a session of its own with a child in another; tells their numbers and waits."""
     near = subprocess.Popen(["sleep", "1000"])
-    far = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    print(near.pid, far.pid, flush=True)
+    tree = "setsid sh -c 'setsid sleep 1000 & echo $!; wait' & wait"
+    far = subprocess.Popen(["sh", "-c", tree], start_new_session=True, stdout=subprocess.PIPE, text=True)
+    assert far.stdout is not None
+    print(near.pid, far.pid, far.stdout.readline(), flush=True)
     wait()
 
 

@@ -158,7 +158,7 @@ def test_closing_ends_everything_but_what_was_bequeathed_and_a_new_start_begins_
 
 
 KERNEL = """
-import json, os, sys, time
+import json, os, psutil, sys, time
 from notebook_accel import notebook_launcher
 from notebook_accel.events import Phase
 from tests.launch.engines import calls
@@ -167,30 +167,56 @@ job = notebook_launcher(calls.leave_children, num_processes=2, device="cpu", blo
 while not all(state.lines for state in job.ranks):
     time.sleep(0.01)
 started = sorted(descendants())
-far = [int(state.lines[0].text.split()[1]) for state in job.ranks]
+far = [int(pid) for state in job.ranks for pid in state.lines[0].text.split()]
 assert set(far) <= set(started)
+server = psutil.Process(job.ranks[0].pid).ppid()
 if os.fork() == 0:
     # In one write: the thread of the job prints what the ranks have said at the same time.
-    os.write(1, f"STARTED {json.dumps([os.getpid(), started])}\\n".encode())
+    os.write(1, f"STARTED {json.dumps([os.getpid(), server, started])}\\n".encode())
 time.sleep(1000)
 """
 
 
-@pytest.mark.parametrize("name", ["forkserver", "spawn"])
-def test_everything_ends_with_a_kernel_that_is_killed(name: str) -> None:
+@pytest.mark.parametrize(("name", "stopped"), [("forkserver", False), ("forkserver", True), ("spawn", False)])
+def test_everything_ends_with_a_kernel_that_is_killed(name: str, stopped: bool) -> None:
+    """Even if the server was stopped, and can't notice."""
     root = str(Path(__file__).parents[3])
     environ = {**os.environ, engines.VARIABLE: name, "PYTHONPATH": root}
     with subprocess.Popen([sys.executable, "-c", KERNEL], stdout=subprocess.PIPE, env=environ, text=True) as kernel:
         assert kernel.stdout is not None
         told = next(line for line in kernel.stdout if line.startswith("STARTED"))
+        child, server, started = json.loads(told.removeprefix("STARTED"))
+        if stopped:
+            os.kill(server, signal.SIGSTOP)
         kernel.kill()
     # It has forked: its child still holds every socket open.
-    child, started = json.loads(told.removeprefix("STARTED"))
     try:
-        assert len(started) >= 8  # the server, the store, two ranks, and two children of each
+        assert len(started) >= 13  # the keeper, the server, the store, two ranks, and four descendants of each
         assert not outlive(started)
     finally:
         os.kill(child, signal.SIGKILL)
+
+
+def test_what_ranks_have_started_ends_with_a_server_that_is_killed(engine: ServerEngine) -> None:
+    with Group(engine) as group:
+        group.call(calls.leave_children)
+        (rank,) = group.wait_for_hello()
+        group.wait_for(lambda: len(group.output[0, "out"].split()) == 3)
+        server = psutil.Process(rank).ppid()
+        started = descendants(server)
+        assert {int(pid) for pid in group.output[0, "out"].split()} < started
+        kill(server)
+        assert not outlive(started)
+
+
+def test_a_server_that_was_stopped_goes_on_when_its_ranks_are_to_be_signalled(engine: ServerEngine) -> None:
+    with Group(engine) as group:
+        group.call(calls.wait)
+        group.wait_for_running()
+        os.kill(server := psutil.Process(group.wait_for_hello()[0]).ppid(), signal.SIGSTOP)
+        group.ranks.signal(0, signal.SIGKILL)
+        group.wait_for_exits()
+    assert server_of(engine) == server
 
 
 def test_a_server_that_was_killed_is_replaced_at_the_next_start(engine: ServerEngine) -> None:

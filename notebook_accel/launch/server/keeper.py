@@ -1,0 +1,52 @@
+"""The parent of the fork server, which ends what the server can't end: whatever outlives it.
+
+    kernel ──▶ keeper ──▶ server ──▶ ranks ──▶ their own processes
+
+Processes whose parent has ended are adopted by the nearest ancestor that adopts orphans. While the server lives, that
+is the server, which ends them with their group. If it is killed, it is the keeper. Once the kernel has ended, the
+keeper also has the server go on in case it was stopped (SIGSTOP), so that it notices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+
+from notebook_accel.launch.system import children, libc
+
+_AWAITED = {signal.SIGCHLD, signal.SIGCONT}
+
+
+def fork_server() -> None:
+    """Returns in a child, which becomes the server. The process itself stays as its keeper until all has ended."""
+    if sys.platform != "linux":
+        return
+    children.adopt_orphans()
+    server = os.fork()
+    if server == 0:
+        os.setsid()
+        return
+    try:
+        _keep(server)
+    finally:
+        os._exit(0)
+
+
+def _keep(server: int) -> None:
+    """Waits for children to end, and kills those that are not servers, until there are none.
+
+    The server's successors and stores are of the server's session. Any other child is an orphan.
+    """
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    libc.signal_at_end_of_parent(signal.SIGCONT)
+    while children.reap():
+        for pid in children.pids():
+            with contextlib.suppress(ProcessLookupError):
+                if pid != server and os.getsid(pid) != server:
+                    os.kill(pid, signal.SIGKILL)
+        if signal.sigwait(_AWAITED) == signal.SIGCONT:  # from the kernel, or because that has ended
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(server, signal.SIGCONT)
