@@ -104,6 +104,7 @@ def jobs() -> Jobs:
 def _summary(record: Record) -> JobSummary:
     running = record.is_running()
     start, end = reading.first_and_last(record)
+    end = end or record.unwritten_end()
     status = Status(end.status) if end else Status.RUNNING if running else Status.LOST
     ended = end.at if end else time.time() if running else record.last_written()
     detached = record.head().detached

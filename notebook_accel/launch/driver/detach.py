@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +15,7 @@ from notebook_accel.launch.journal import records
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system import processes
+from notebook_accel.launch.system import memory_file, processes
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel, is_readable, pair
@@ -35,7 +34,7 @@ def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str
     """
     order = JobOrder(planned, dict(environ), packed.layout, name, front_end.current.origin(), payload.sources(packed))
     own_end, child_end = pair()
-    with tempfile.TemporaryFile() as log, contextlib.closing(Channel(own_end)) as channel:
+    with memory_file.open_log() as log, contextlib.closing(Channel(own_end)) as channel:
         try:
             process = processes.start(_ENTRY, child_end, log)
         except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -71,7 +72,9 @@ def main(fd: int) -> None:
         signal.signal(signum, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     channel = Channel(socket.socket(fileno=fd))
-    message = next(channel.messages())
+    message = next(channel.messages(), None)
+    if message is None:
+        return  # the kernel has ended
     first, *parts = message.blobs
     order: JobOrder = pickle.loads(first)
     journal_front_end = JournalFrontEnd(order)
@@ -88,8 +91,10 @@ def main(fd: int) -> None:
         channel.send({"error": text})
         return
     launch.collect = Results(record.results, launch.job).collect
-    channel.send({"folder": record.path.name, "pid": os.getpid()})
-    go = next(channel.messages(), None)
+    go = None
+    with contextlib.suppress(OSError):  # the kernel has ended
+        channel.send({"folder": record.path.name, "pid": os.getpid()})
+        go = next(channel.messages(), None)
     if go is None:
         record.remove()  # the launch was interrupted
         return

@@ -107,7 +107,9 @@ class Follower:
         if self.has_ended or self._record.is_running():
             return
         self._read()  # the process may have recorded the end just before it exited
-        if not self.has_ended:
+        if not self.has_ended and (unwritten := self._record.unwritten_end()):
+            self.job.apply(None, unwritten)
+        elif not self.has_ended:
             text = f"{self.job.title} ended because " + (
                 "the process that ran it was killed" if self._tail.head.detached else "its kernel was restarted or died"
             )

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from notebook_accel.config.file import user_folder
 from notebook_accel.errors import ConfigurationError, JobLostError
+from notebook_accel.events import JobEnded
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal.lines import Head
 
 VARIABLE = "NOTEBOOK_ACCEL_STATE"
@@ -21,6 +23,8 @@ KEEPALIVE_INTERVAL = 20.0
 _KEEPALIVE_TIMEOUT = 3 * KEEPALIVE_INTERVAL
 _ABANDONED_AFTER = 24 * 3600.0
 """Seconds without a keepalive after which a job may be removed; long, since clocks of machines may differ."""
+_UNWRITTEN = "ended-"
+_UNRECORDED = "how the job ended could not be recorded, because its journal could not be written (the disk was full?)"
 _NAME = re.compile(r"[0-9a-f]{12}-[0-9a-f]{6}")
 _OTHERS = 0o077
 
@@ -111,10 +115,27 @@ class Record:
         """Creates the `running` file."""
         os.close(os.open(self.running, os.O_CREAT | os.O_WRONLY, 0o600))
 
-    def mark_ended(self) -> None:
-        """Removes the `running` file."""
+    def mark_ended(self, unwritten: str = "") -> None:
+        """Removes the `running` file.
+
+        Args:
+            unwritten: The status of the job, if the journal lacks it. It becomes the name of the file, which a full
+                disk allows.
+        """
         with contextlib.suppress(OSError):
-            self.running.unlink()
+            if unwritten:
+                os.utime(self.running)
+                self.running.rename(self.path / f"{_UNWRITTEN}{unwritten}")
+            else:
+                self.running.unlink()
+
+    def unwritten_end(self) -> JobEnded | None:
+        """The end of a job that could not be written to the journal, as the name of its file tells it."""
+        for status in Status:
+            with contextlib.suppress(OSError):
+                at = (self.path / f"{_UNWRITTEN}{status.value}").stat().st_mtime
+                return JobEnded(status.value, at, _UNRECORDED)
+        return None
 
     def request_stop(self) -> None:
         """Requests that the job stop, by making `running` longer: a sparse file needs no room on a full disk."""

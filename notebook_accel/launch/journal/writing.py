@@ -90,10 +90,10 @@ class Journal:
         last = isinstance(event, JobEnded)
         if last or not self._failed:
             self._pending.add(rank, event)
-        if last:
+        if isinstance(event, JobEnded):
             self._write(last=True)
             if self._record is not None:
-                self._record.mark_ended()
+                self._record.mark_ended(unwritten=event.status if self._failed else "")
 
     def _write(self, *, last: bool = False) -> None:
         if self._failed and not last:
@@ -107,6 +107,8 @@ class Journal:
                 self._append()
         except OSError as error:
             self._fail(error)
+        else:
+            self._failed = False
 
     def _prune(self) -> None:
         if not self._has_pruned:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from notebook_accel.events import AttemptStarted, Bar, Line, LinesLeftOut, Metrics, Notice
+from notebook_accel.launch.driver.attach import attach, jobs
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import RankState
@@ -186,6 +187,34 @@ def test_a_user_without_a_home_is_told(job: Job, notices: list[str], monkeypatch
     Journal(job).refresh()
     assert "the user has no home folder" in notices[0]
     assert not os.path.exists("~nobody-of-this-name")
+
+
+@pytest.mark.parametrize("status", [Status.DONE, Status.FAILED])
+def test_a_job_whose_end_found_no_room_is_not_taken_for_one_that_was_killed(
+    state: Path, job: Job, notices: list[str], status: Status
+) -> None:
+    journal = Journal(job)
+    record = journal.open()
+    with full_disk():
+        job.apply(0, Line("stdout", "no room"))
+        journal.refresh()
+        job.finish(status, error=RuntimeError("no") if status is Status.FAILED else None)
+    assert [each.status for each in jobs()] == [status]
+    followed = attach(record.id)
+    assert followed.status is status
+    assert followed.outcome is not None
+    assert "could not be recorded" in followed.outcome.error
+
+
+def test_a_job_whose_end_found_room_again_is_whole(state: Path, job: Job, notices: list[str]) -> None:
+    journal = Journal(job)
+    record = journal.open()
+    with full_disk():
+        job.apply(0, Line("stdout", "no room"))
+        journal.refresh()
+    job.finish(Status.DONE)
+    assert record.unwritten_end() is None
+    assert fold(reading.replay(record)) == fold(job)
 
 
 def test_a_full_disk_harms_nothing_and_leaves_no_half_a_job(state: Path, job: Job, notices: list[str]) -> None:
