@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from notebook_accel.cli.exit_codes import INTERRUPTED
 from notebook_accel.cli.launch import elastic
 from notebook_accel.cli.launch.elastic import Order
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.system import children
 
 if TYPE_CHECKING:
@@ -62,10 +63,13 @@ class Agent:
         import tempfile
 
         self._watcher = watcher
-        with (
-            tempfile.TemporaryDirectory(prefix="notebook-accel-", ignore_cleanup_errors=True) as scratch,
-            self._forwarding_signals(),
-        ):
+        try:
+            folder = tempfile.TemporaryDirectory(prefix="notebook-accel-", ignore_cleanup_errors=True)
+        except OSError as error:
+            raise ConfigurationError(
+                f"torch's launcher needs a temporary folder: {error}. Set TMPDIR to a folder that can be written."
+            ) from None
+        with folder as scratch, self._forwarding_signals():
             address = "" if watcher is None else watcher.address
             order = replace(order, scratch=scratch, watcher=address)
             os.write(self._orders, json.dumps(asdict(order)).encode() + b"\n")

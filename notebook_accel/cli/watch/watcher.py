@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.cli.watch.watched_launch import WatchedLaunch
-from notebook_accel.errors import StreamError
+from notebook_accel.errors import ConfigurationError, StreamError
 from notebook_accel.events import Answer, Event, Exited, InputRequested, RankExited, Written
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.rank_streams import RankStreams
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _TICK = 0.1
 """Seconds between two drawings."""
+_LONGEST_PATH = 90
+"""Characters of the path of the socket's folder: that of a socket may have about 100."""
 
 
 class Watcher:
@@ -36,7 +38,7 @@ class Watcher:
 
     def __init__(self, subject: WatchedLaunch) -> None:
         self._subject = subject
-        self._folder = tempfile.mkdtemp(prefix="notebook-accel-", dir="/tmp")  # a socket's path must be short
+        self._folder = _private_folder()
         self.address = f"{self._folder}/ranks"
         """The path of the socket that the ranks connect to."""
         self._listener = socket.socket(socket.AF_UNIX)
@@ -172,3 +174,26 @@ class Watcher:
         self._screen.interrupted(self._interrupts)
         while self._notices:
             self._screen.notice(self._notices.pop(0))
+
+
+def _private_folder() -> str:
+    """Creates a folder for the socket, which only this user can enter.
+
+    Raises:
+        ConfigurationError: There is no place for it.
+    """
+    with contextlib.suppress(OSError):
+        return tempfile.mkdtemp(prefix="notebook-accel-", dir="/tmp")
+    try:
+        found = tempfile.mkdtemp(prefix="notebook-accel-")
+    except OSError as error:
+        raise ConfigurationError(
+            f"the ranks can't be shown, which needs a temporary folder: {error}. Set TMPDIR to a folder that can be "
+            "written, or add --quiet."
+        ) from None
+    if len(found) > _LONGEST_PATH:
+        os.rmdir(found)
+        raise ConfigurationError(
+            f"{found} is too long for the path of a socket. Set TMPDIR to a folder with a shorter path."
+        )
+    return found

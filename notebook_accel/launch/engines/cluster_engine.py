@@ -6,7 +6,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.cluster_ranks import ClusterRanks
 from notebook_accel.launch.engines.contract import GroupSpec, Listener, NodeInfo, Ranks
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system import installed, processes
+from notebook_accel.launch.system import installed, memory_file, processes
 from notebook_accel.launch.system.node_environment import shared_environment
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel, pair
@@ -145,7 +144,7 @@ class Bridge:
     def __init__(self, address: str, insecure: bool) -> None:
         own_end, bridge_end = pair()
         self.control = Channel(own_end)
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the bridge
+        self._log: IO[bytes] = memory_file.open_log()  # lives as long as the bridge
         try:
             self.process: subprocess.Popen[bytes] = processes.start(
                 _ENTRY, bridge_end, self._log, address, insecure, os.getpid()

@@ -11,7 +11,6 @@ import queue
 import signal
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Set
 
@@ -31,6 +30,7 @@ from notebook_accel.events import (
 from notebook_accel.events.emit import PREEMPTED_BY
 from notebook_accel.launch.rank import disconnect, exception_events, interrupts
 from notebook_accel.launch.rank.channel_thread import ChannelThread
+from notebook_accel.launch.system import memory_file
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL, STACKS_SIGNAL
 from notebook_accel.launch.wire.payload import Unpacked
@@ -168,16 +168,12 @@ class Rank:
             return failure
 
 
-def _open_stacks_file() -> int | None:
+def _open_stacks_file() -> int:
     """An unnamed file to which faulthandler writes the stacks on `STACKS_SIGNAL`, or when the process crashes.
 
     The kernel holds the same open file, and reads it after the process is gone.
     """
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("notebook-accel-stacks", os.MFD_CLOEXEC)
-    else:
-        with tempfile.TemporaryFile() as file:
-            fd = os.dup(file.fileno())
+    fd = memory_file.create()
     faulthandler.enable(fd)
     faulthandler.register(STACKS_SIGNAL, fd)
     return fd

@@ -10,7 +10,6 @@ import mmap
 import os
 import pickle
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 
 from notebook_accel.errors import PayloadError
 from notebook_accel.events import Call, to_wire
+from notebook_accel.launch.system import memory_file
 from notebook_accel.launch.wire import cell_names, notebook_state, pickling, stack_frames
 from notebook_accel.launch.wire.pickling import CallPickler, ReturnPickler, load
 from notebook_accel.launch.wire.stream import Channel, Message
@@ -225,7 +225,7 @@ def _offsets(layout: Sequence[int]) -> list[int]:
 
 def _write(parts: Sequence[memoryview]) -> int:
     """Writes the parts to a new memory file, each from a page boundary on; returns its descriptor."""
-    fd = _memory_file()
+    fd = memory_file.create()
     try:
         offsets = _offsets([part.nbytes for part in parts])
         os.truncate(fd, offsets[-1])
@@ -237,14 +237,6 @@ def _write(parts: Sequence[memoryview]) -> int:
         os.close(fd)
         raise
     return fd
-
-
-def _memory_file() -> int:
-    """An unnamed file, which is freed with its last descriptor."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("notebook-accel", os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 def _map(fd: int, size: int) -> mmap.mmap:

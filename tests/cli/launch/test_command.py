@@ -51,6 +51,16 @@ def test_a_mistake_is_told_in_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.smoke
+def test_a_machine_without_a_place_for_temporary_files_is_told(script: Path) -> None:
+    code = "import sys, tempfile; tempfile.tempdir = '/proc/none'; from notebook_accel.cli import entry; entry.run()"
+    command = [sys.executable, "-c", code, "launch", "--cpu", "--num_processes", "2", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: torch's launcher needs a temporary folder: [Errno 2]")
+    assert "Set TMPDIR" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_the_first_rank_that_fails_gives_the_exit_code(tmp_path: Path) -> None:
     script = tmp_path / "fails.py"
     script.write_text("import os, time\nif os.environ['RANK'] == '1': raise SystemExit(7)\ntime.sleep(60)")
@@ -201,7 +211,7 @@ def waiting(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[psutil
 ENDS: dict[str, tuple[Callable[[subprocess.Popen[str], list[psutil.Process]], object], int]] = {
     "interrupt": (lambda launcher, _: launcher.send_signal(signal.SIGINT), 130),
     "kill": (lambda launcher, _: launcher.kill(), -9),
-    "kill a rank": (lambda _, others: others[1].kill(), 137),
+    "kill a rank": (lambda _, others: others[-1].kill(), 137),
     "kill torch's launcher": (lambda _, others: others[0].kill(), 137),
     "kill both": (lambda launcher, others: [each.kill() for each in (launcher, others[0])], -9),
 }
@@ -211,7 +221,7 @@ ENDS: dict[str, tuple[Callable[[subprocess.Popen[str], list[psutil.Process]], ob
 def test_no_rank_outlives_its_launch(tmp_path: Path, way: str) -> None:
     end, code = ENDS[way]
     with waiting(tmp_path) as (launcher, others):
-        assert len(others) == 3
+        assert len(others) == 4  # torch's launcher, the guard of its store, and two ranks
         end(launcher, others)
         launcher.communicate(timeout=60)
         assert launcher.returncode == code

@@ -1,11 +1,14 @@
 """The ranks of a launch, drawn in the terminal: in a real one, and piece by piece."""
 
+import errno
 import os
 import re
+import shutil
 import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from notebook_accel.cli.watch import screen, watched_rank, wrapper
 from notebook_accel.cli.watch.screen import Screen
 from notebook_accel.cli.watch.watched_launch import LAUNCHER, WatchedLaunch
 from notebook_accel.cli.watch.watcher import Watcher
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import (
     Bar,
     Event,
@@ -321,6 +325,30 @@ def test_other_users_cannot_reach_the_socket_of_a_watcher() -> None:
     watcher = Watcher(SUBJECT)
     assert stat.S_IMODE(Path(watcher.address).parent.stat().st_mode) == 0o700
     watcher.finish(0)
+
+
+@pytest.mark.parametrize("place", ["short", "x" * 100, "missing"])
+def test_a_watcher_finds_another_place_if_tmp_cannot_be_written(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    make = tempfile.mkdtemp
+    parent = Path(make(dir="/var/tmp"))  # short, as the path of a socket must be
+
+    def make_elsewhere(prefix: str, dir: str | None = None) -> str:
+        if dir == "/tmp":
+            raise OSError(errno.EROFS, "Read-only file system")
+        return make(prefix=prefix, dir=dir)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_elsewhere)
+    monkeypatch.setattr(tempfile, "tempdir", str(parent / place))
+    if place != "missing":
+        (parent / place).mkdir()
+    subject = WatchedLaunch("train.py", "", 1, 1)
+    if place == "short":
+        Watcher(subject).finish(0)
+    else:
+        with pytest.raises(ConfigurationError, match="Set TMPDIR"):
+            Watcher(subject)
+    assert not list((parent / place).glob("*"))
+    shutil.rmtree(parent)
 
 
 def test_what_is_no_rank_is_not_listened_to(shown: Shown) -> None:

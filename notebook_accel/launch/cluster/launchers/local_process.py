@@ -7,12 +7,12 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
 from typing import IO
 
 from notebook_accel.launch.cluster.agent_launcher import Order
+from notebook_accel.launch.system import memory_file
 
 _EXIT_TIMEOUT = 5.0
 """Seconds to exit for a process whose agents have been disconnected."""
@@ -41,7 +41,7 @@ class LocalProcess:
     """
 
     def __init__(self, command: Sequence[str], order: Order) -> None:
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
+        self._log: IO[bytes] = memory_file.open_log()  # lives as long as the process
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=self._log, stderr=self._log, start_new_session=True
         )
