@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from notebook_accel import events
 from notebook_accel.errors import StreamError
-from notebook_accel.events import Event, Phase, PhaseChanged, Returned, encoding, from_wire, to_wire
+from notebook_accel.events import Event, Phase, PhaseChanged, Returned, encoding, from_wire, is_sound, to_wire
 
 EVENTS = sorted(Event.__subclasses__(), key=lambda cls: cls.kind)
 
@@ -55,6 +55,7 @@ def built(cls: type[Event]) -> st.SearchStrategy[Event]:
 def test_every_event_survives_the_wire(event: Event) -> None:
     header, parts = to_wire(event)
     assert from_wire(json.loads(json.dumps(header)), parts) == event
+    assert is_sound(event)
 
 
 @pytest.mark.parametrize("cls", EVENTS, ids=lambda cls: cls.kind)

@@ -150,12 +150,23 @@ def _write_atomically(path: Path, text: str) -> None:
 def _parse(path: Path) -> Any:
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """Refuses aliases, with which a short file may hold more values than memory can."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise ConfigurationError("it has an alias (`*name`): write out the value")
+            return super().compose_node(parent, index)
+
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.load(path.read_text(encoding="utf-8"), Loader)
     except OSError as error:
         raise ConfigurationError(f"it can't be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"it is no YAML: {' '.join(str(error).split())}") from error
+    except ConfigurationError:
+        raise
+    # Values with a tag, such as `!!int x` or the date 2001-99-99, raise whatever Python raises.
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigurationError(f"it is not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def _checked(content: Any) -> dict[str, Any]:

@@ -14,9 +14,9 @@ it there; a field that JSON does not have needs a row in `NESTED_FIELDS`. The st
 `launch/job/rank_state.py` for a rank, `launch/job/job_state.py` for the whole job.
 """
 
-from notebook_accel.events.base import Blobs, Event, Frame, Phase
+from notebook_accel.events.base import Blobs, Event, Frame, Phase, as_float
 from notebook_accel.events.emit import emit, has_sink, input_answers, request_input, set_sink, training_step
-from notebook_accel.events.encoding import from_wire, to_wire
+from notebook_accel.events.encoding import from_wire, is_sound, to_wire
 from notebook_accel.events.jobs import (
     AttemptStarted,
     History,
@@ -88,10 +88,12 @@ __all__ = [
     "StopRequested",
     "ThreadStack",
     "Written",
+    "as_float",
     "emit",
     "from_wire",
     "has_sink",
     "input_answers",
+    "is_sound",
     "request_input",
     "set_sink",
     "to_wire",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, SupportsFloat
 
 Blobs = Sequence[bytes | bytearray | memoryview]
 """Binary parts, which are sent after the JSON object of an event."""
@@ -44,3 +45,11 @@ class Frame:
     name: str
     line: str = ""
     """The source line, stripped, as the rank saw it."""
+
+
+def as_float(number: SupportsFloat) -> float:
+    """The number as a float; infinity for an integer or a fraction beyond all floats."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf  # type: ignore[operator]

@@ -62,6 +62,30 @@ def from_wire(header: Mapping[str, Any], blobs: Blobs = ()) -> Event:
         raise StreamError(f"a malformed {cls.kind!r} event: {error}") from error
 
 
+def is_sound(value: Any) -> bool:
+    """Whether every field of an event, and of what it holds, has the type that it declares.
+
+    `from_wire` does not look, since what a rank sends has been an event before. A file may hold anything.
+    """
+    return all(_fits(getattr(value, item.name), str(item.type)) for item in fields(value))
+
+
+def _fits(value: Any, declared: str) -> bool:
+    if declared.endswith(" | None"):
+        return value is None or _fits(value, declared.removesuffix(" | None"))
+    if declared.startswith("Sequence["):
+        inner = declared.removeprefix("Sequence[")[:-1]
+        return isinstance(value, (list, tuple)) and all(_fits(each, inner) for each in value)
+    if declared.startswith("Mapping[str, "):
+        inner = declared.removeprefix("Mapping[str, ")[:-1]
+        return isinstance(value, dict) and all(_fits(each, inner) for each in value.values())
+    if declared == "float":
+        return type(value) in (int, float)
+    if declared == "Blobs":
+        return True
+    return type(value).__name__ == declared and (not is_dataclass(value) or is_sound(value))
+
+
 def _frames(values: Any) -> list[Frame]:
     return [Frame(**value) for value in values]
 

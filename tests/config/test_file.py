@@ -221,7 +221,7 @@ def test_every_key_of_the_peer_is_known(path: Path) -> None:
         ),
         ("schema_version: 2", ["a newer version of notebook-accel has written it", "pip install -U"]),
         ("schema_version: one", ["schema_version: 'one' must be 1"]),
-        ("[1, 2", ["it is no YAML"]),
+        ("[1, 2", ["it is not valid YAML"]),
         ("just words", ["lines such as `num_processes: 2`"]),
         ("2: 3", ["lines such as `num_processes: 2`"]),
     ],

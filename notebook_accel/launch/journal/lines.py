@@ -7,12 +7,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from notebook_accel.errors import JobLostError, StreamError
-from notebook_accel.events import Event, Shown, from_wire, to_wire
+from notebook_accel.events import Event, JobEnded, JobStarted, Shown, from_wire, is_sound, to_wire
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal.owner import Owner
 
 FORMAT = 2
 """The version of the file format; a change that older readers would misread increments it."""
 
+_MOST_RANKS = 2**16
+"""More than a job has."""
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # made once: creating it takes most of `dumps`
 
 
@@ -46,7 +49,7 @@ class Head:
             found = fields.pop("format")
             if found == FORMAT:
                 return cls(**{**fields, "owner": Owner(**fields["owner"])})
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise JobLostError("its journal has no valid first line") from error
         raise JobLostError(f"its journal was written by another version of notebook_accel: {found!r}, not {FORMAT}")
 
@@ -60,15 +63,23 @@ def encode(rank: int | None, event: Event) -> bytes:
 
 
 def decode(line: bytes) -> tuple[int | None, Event] | None:
-    """The event of a line, and its rank; `None` if the line is torn, or of a later version of this package."""
+    """The event of a line, and its rank; `None` if the line is torn, damaged, or of a later version of this package."""
     try:
         header = json.loads(line)
         rank = header.pop("rank", None)
         bundle = header.pop("bundle", "")
         event = from_wire(header, [bundle.encode()] if bundle else ())
-    except (ValueError, TypeError, AttributeError, StreamError):
+    except (ValueError, TypeError, AttributeError, RecursionError, StreamError):
         return None
-    return (rank, event) if rank is None or type(rank) is int else None
+    is_line = (rank is None or type(rank) is int) and is_sound(event) and _is_possible(event)
+    return (rank, event) if is_line else None
+
+
+def _is_possible(event: Event) -> bool:
+    """Whether the values of an event can be, apart from their types."""
+    if isinstance(event, JobStarted):
+        return 0 <= event.size <= _MOST_RANKS
+    return not isinstance(event, JobEnded) or event.status in {status.value for status in Status}
 
 
 def _line(fields: dict[str, Any]) -> bytes:

@@ -107,8 +107,10 @@ def files(source: str | os.PathLike[str]) -> list[Path]:
 def _indexed(index: Path) -> list[str]:
     """The names of the files that an index lists, which lie beside it."""
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        names = sorted(
+            {os.fspath(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError(
             f"{index} is not an index of weights ({type(error).__name__}: {error}): download or save the weights again"
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,7 @@ def test_a_line_that_is_half_there_is_read_once_it_is_whole(record: Record) -> N
         b'{"rank":1,"kind":"line","stream":"stdout","text":"x","colour":"red"}',
         b'{"rank":1}',
         b"[1, 2]",
+        b"[" * 100_000,
         b"\0\0\0\0",
         b"\xff\xfe",
         b"",
@@ -71,6 +73,25 @@ def test_a_line_that_is_half_there_is_read_once_it_is_whole(record: Record) -> N
 )
 def test_a_line_that_this_version_does_not_know_is_passed_over(record: Record, line: bytes) -> None:
     add(record, line + b"\n" + LINE)
+    assert said(replay(record)) == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"kind": "end", "status": "bogus", "at": 1.0, "error": "", "error_type": ""},
+        {"kind": "end", "status": "done", "at": None, "error": [], "error_type": 5},
+        {"rank": 0, "kind": "line", "stream": 5, "text": None},
+        {"rank": 0, "kind": "metrics", "values": [1], "step": "x", "at": "y"},
+        {"kind": "job", "id": "0", "name": "train", "first": 0, "size": 10**12, "world_size": 2, "hardware": "",
+         "label": None, "at": 0.0, "local_size": 0},
+        {"kind": "job", "id": "0", "name": "train", "first": 0, "size": "many", "world_size": 2, "hardware": "",
+         "label": None, "at": 0.0, "local_size": 0},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_line_whose_values_cannot_be_is_passed_over(record: Record, line: dict[str, object]) -> None:
+    add(record, json.dumps(line).encode() + b"\n" + LINE)
     assert said(replay(record)) == ["first", "second"]
 
 
