@@ -127,18 +127,23 @@ def _settings() -> dict[str, Any]:
     try:
         keys = file.read(where)
     except NotebookAccelError as error:
-        return {"file": str(where), "error": str(error)}
+        return {"file": str(where), "error": _SECRET_VALUE.sub(":…@", str(error))}
     if keys is None:
         return {"file": f"{where}: none"}
-    return {"file": str(where), **{key: value for key, value in keys.items() if key != "env"}}  # may hold secrets
+    # The variables that `env` sets may be anything, so not even their names are shown.
+    return {"file": str(where), **{key: _shown(key, value) for key, value in keys.items() if key != "env"}}
 
 
-def _environment() -> dict[str, str]:
-    return {
-        name: "(not shown: it may be private)" if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value) else value
-        for name, value in sorted(os.environ.items())
-        if name.startswith(_VARIABLES)
-    }
+def _environment() -> dict[str, Any]:
+    return {name: _shown(name, value) for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
+
+
+def _shown(name: str, value: Any) -> Any:
+    """The value, unless its name or its text looks like a secret's."""
+    if isinstance(value, Mapping):
+        return {key: _shown(str(key), inner) for key, inner in value.items()}
+    is_secret = _SECRET_NAME.search(name) or _SECRET_VALUE.search(str(value))
+    return "(not shown: it may be private)" if is_secret else value
 
 
 @click.command("env")

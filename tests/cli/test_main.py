@@ -117,6 +117,18 @@ def test_a_report_has_what_matters_and_no_secrets(monkeypatch: pytest.MonkeyPatc
     assert "\n  NCCL_DEBUG: INFO\n" in text
 
 
+def test_a_report_has_no_passwords_of_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings = tmp_path / "config.yaml"
+    monkeypatch.setenv("NOTEBOOK_ACCEL_CONFIG_FILE", str(settings))
+    settings.write_text("num_machines: 2\nmain_process_ip: me:s3cret@10.0.0.1\n")
+    shown = CliRunner().invoke(main, ["env"]).output
+    assert "num_machines: 2" in shown
+    settings.write_text("num_machines: me:s3cret@10.0.0.1\n")
+    broken = CliRunner().invoke(main, ["env"]).output
+    assert "me:…@10.0.0.1" in broken
+    assert "s3cret" not in shown + broken
+
+
 def test_a_report_is_made_of_a_broken_file_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     settings = tmp_path / "config.yaml"
     settings.write_text("num_proceses: 3\n")

@@ -36,7 +36,7 @@ def test_sockets_listen_on_the_loopback_interface_only(running: Notebook):
         if connection.status == psutil.CONN_LISTEN or connection.type.name == "SOCK_DGRAM"
     ]
     assert listening, "the ranks meet somewhere"
-    assert {address for _, address in listening} == {"127.0.0.1"}
+    assert all(address.startswith("127.") for _, address in listening)
 
 
 def test_connections_do_not_leave_the_machine(running: Notebook):
@@ -46,7 +46,8 @@ def test_connections_do_not_leave_the_machine(running: Notebook):
         for connection in process.net_connections("inet")
         if connection.raddr
     }
-    assert {address.removeprefix("::ffff:") for address in found} == {"127.0.0.1"}
+    assert found
+    assert all(address.removeprefix("::ffff:").startswith("127.") for address in found)
 
 
 def test_sockets_of_the_file_system_are_not_used(running: Notebook):

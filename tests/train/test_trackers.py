@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import json
+import math
 import sys
 import types
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from notebook_accel.train.trackers import (
     on_main_process,
     register_tracker_class,
 )
+from notebook_accel.train.trackers.base import scalars
 
 Calls = list[tuple[Any, ...]]
 
@@ -116,6 +118,10 @@ def test_tensorboard_writes_what_tensorboard_reads(tmp_path: Path) -> None:
         "layers": "[1, 2]",
         "name": "small",
     }
+
+
+def test_a_number_beyond_all_floats_is_infinity() -> None:
+    assert scalars({"best": 10**400, "worst": torch.tensor(1), "text": "x"}) == {"best": math.inf, "worst": 1.0}
 
 
 def test_a_value_that_cannot_be_logged_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from notebook_accel.events import Bar, Event, Metrics
+from notebook_accel.events import Bar, Event, Metrics, as_float
 from notebook_accel.events.emit import MetricsSink
 from notebook_accel.launch.rank.patches import rich, tqdm
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
@@ -83,14 +83,7 @@ def _metrics_event(values: dict[str, float], step: int | None, at: float) -> Met
     """The event with names of valid text and values that are floats: NaN and infinity are what the user asked for."""
     if step is not None and abs(step) > _MOST_STEP:
         step = None
-    return Metrics({plain(str(name)): _float(value) for name, value in values.items()}, step, at)
-
-
-def _float(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.copysign(math.inf, value > 0 or -1)
+    return Metrics({plain(str(name)): as_float(value) for name, value in values.items()}, step, at)
 
 
 _Sample = tuple[dict[str, float], int | None, float]

@@ -57,7 +57,7 @@ def describe(error: BaseException, stage: str, sent: Set[str] = frozenset()) -> 
         at=at,
         stage=stage,
         from_peer=type(error).__name__ in _PEER_TYPES and _PEER_LOST.search(shortened(text, _MOST_TEXT)) is not None,
-        exit_code=_exit_code(error) if isinstance(error, SystemExit) else None,
+        exit_code=_exit_code(error) if _is_a(error, SystemExit) else None,
         step=training_step(),
         exception=_pickled(error, sent) if len(text) <= _MOST_TEXT else (),
     )
@@ -122,6 +122,11 @@ def _to_events(links: Sequence[tuple[BaseException, str]]) -> list[Raised]:
     ]
 
 
+def _is_a(error: object, kind: type[BaseException]) -> bool:
+    """Whether it is an instance. `isinstance` would also read `__class__`, which the exception's class may forbid."""
+    return issubclass(type(error), kind)
+
+
 def _own(error: BaseException, name: str) -> Any:
     """An attribute that Python itself has set, whatever the exception's class makes of its name."""
     return getattr(BaseException, name).__get__(error)
@@ -134,9 +139,9 @@ def _set_own(error: BaseException, values: Mapping[str, Any]) -> None:
 
 def _text(error: BaseException) -> str:
     """The last lines of a traceback; notebook-accel's own exceptions without their module, which says nothing."""
-    if isinstance(error, PayloadError):  # its text is complete
+    if _is_a(error, PayloadError):  # its text is complete
         return str(error)
-    if isinstance(error, NotebookAccelError):
+    if _is_a(error, NotebookAccelError):
         return f"{type(error).__qualname__}: {error}"
     return _without_chain(error) + _members(error)
 
@@ -149,10 +154,18 @@ def _without_chain(error: BaseException) -> str:
             return _encodable(f"{type(error).__qualname__}: {error}")
         _set_own(error, {"__cause__": None, "__context__": None})
         return _encodable("".join(traceback.format_exception_only(type(error), error)).rstrip("\n"))
-    except BaseException:  # as Python does, which says the same of a `__str__` that fails
-        return f"{type(error).__qualname__}: <exception str() failed>"
+    except BaseException:
+        return f"{type(error).__qualname__}: {_message(error)}"
     finally:
         _set_own(error, chain)
+
+
+def _message(error: BaseException) -> str:
+    """The message of an exception that Python can't format, which says the same of a `__str__` that fails."""
+    try:
+        return _encodable(str(error))
+    except BaseException:
+        return "<exception str() failed>"
 
 
 def _members(group: BaseException) -> str:
@@ -161,7 +174,7 @@ def _members(group: BaseException) -> str:
     left = [(error, "  ") for error in reversed(_exceptions(group))]
     while left and len(lines) < _MOST_MEMBERS:
         error, indent = left.pop()
-        if isinstance(error, BaseException):
+        if _is_a(error, BaseException):
             text = shortened(_without_chain(error).replace("\n", " "), _MOST_LINE)
             lines.append(f"\n{indent}{text}")
             left += [(member, f"{indent}  ") for member in reversed(_exceptions(error))]
@@ -198,7 +211,7 @@ def _frame(summary: traceback.FrameSummary) -> Frame:
     return Frame(shortened(summary.filename, _MOST_LINE), summary.lineno or 0, name, line)
 
 
-def _exit_code(error: SystemExit) -> int:
+def _exit_code(error: BaseException) -> int:
     code = vars(SystemExit)["code"].__get__(error)
     if code is None:
         return 0

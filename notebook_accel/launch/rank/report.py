@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, SupportsFloat
 
 from notebook_accel import rank_local
+from notebook_accel.events import as_float
 from notebook_accel.events.emit import METRICS_SINK
 
 _LATEST = f"{__name__}.latest"
@@ -71,7 +72,7 @@ def _to_numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 def _number(value: Any) -> float:
     """Detaches a tensor first: a loss still has its graph, and torch warns if such a tensor is converted."""
-    return float(value.detach() if hasattr(value, "detach") else value)
+    return as_float(value.detach() if hasattr(value, "detach") else value)
 
 
 def _type_error(values: Mapping[str, Any]) -> TypeError:

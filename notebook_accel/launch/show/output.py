@@ -32,6 +32,8 @@ MAX_LINE = 64 * 1024
 _MAX_HELD_LINES = 20_000
 _MOST_CANDIDATES = 64
 """The number of held lines with the same text that a line is compared with, at most."""
+_MAX_HELD_CHARACTERS = 4 * 2**20
+"""Of the lines that wait, together: some are long."""
 
 
 class LineReader:
@@ -145,6 +147,7 @@ class LineMerger:
         self._single = len(self._running) <= 1
         self._count = 0
         self._held: OrderedDict[int, _Line] = OrderedDict()
+        self._held_characters = 0
         self._same: dict[tuple[str, str], _SameLines] = {}
         self._last: dict[int, _Line] = {}
         """Each rank's last line."""
@@ -161,6 +164,7 @@ class LineMerger:
                 self._count += 1
                 held = _Line(stream, text, self._count, deadline, lines, at)
                 self._held[held.number] = held
+                self._held_characters += len(text)
                 self._same.setdefault((stream, text), _SameLines()).append(held)
             held.deadline = min(held.deadline, deadline)
             held.ranks.add(rank)
@@ -175,15 +179,20 @@ class LineMerger:
         shown = []
         while self._held:
             held = next(iter(self._held.values()))
-            if not (all_of_it or self._due_at(held) <= now or len(self._held) > _MAX_HELD_LINES):
+            if not (all_of_it or self._due_at(held) <= now or self._holds_too_much):
                 break
             del self._held[held.number]
+            self._held_characters -= len(held.text)
             same = self._same[held.stream, held.text]
             same.drop_first()
             if not same:
                 del self._same[held.stream, held.text]
             shown.append((held.stream, held.text, sorted(held.ranks)))
         return shown
+
+    @property
+    def _holds_too_much(self) -> bool:
+        return len(self._held) > _MAX_HELD_LINES or self._held_characters > _MAX_HELD_CHARACTERS
 
     @property
     def next_due(self) -> float | None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar, cast
 
+from notebook_accel.events import as_float
 from notebook_accel.train.ranks import environment
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -85,7 +86,7 @@ def plain(value: Any) -> Any:
 def scalars(values: Mapping[str, Any]) -> dict[str, float]:
     """Returns the values that are numbers."""
     found = {name: plain(value) for name, value in values.items()}
-    return {name: float(value) for name, value in found.items() if isinstance(value, (bool, int, float))}
+    return {name: as_float(value) for name, value in found.items() if isinstance(value, (bool, int, float))}
 
 
 def warn_skipped(tracker: GeneralTracker, key: str, value: Any) -> None:

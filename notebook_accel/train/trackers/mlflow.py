@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.events import as_float
 from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, warn_skipped
 
 _PARAMS_PER_CALL = 100
@@ -97,7 +98,7 @@ class MLflowTracker(GeneralTracker):
         for key, value in values.items():
             number = plain(value)
             if isinstance(number, (bool, int, float)):
-                metrics[key] = float(number)
+                metrics[key] = as_float(number)
             else:
                 warn_skipped(self, key, value)
         mlflow.log_metrics(metrics, step=step, **kwargs)

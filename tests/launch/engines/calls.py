@@ -173,7 +173,7 @@ def leave_children() -> None:
     tree = "setsid sh -c 'setsid sleep 1000 & echo $!; wait' & wait"
     far = subprocess.Popen(["sh", "-c", tree], start_new_session=True, stdout=subprocess.PIPE, text=True)
     assert far.stdout is not None
-    print(near.pid, far.pid, far.stdout.readline(), flush=True)
+    print(near.pid, far.pid, far.stdout.readline().strip(), flush=True)
     wait()
 
 

@@ -313,7 +313,7 @@ def test_a_kill_ends_what_the_rank_has_started(isolated: Engine) -> None:
     with Group(isolated) as group:
         group.call(calls.leave_children)
         group.wait_for_output(b"\n")
-        near, _ = map(int, group.output[0, "out"].split())
+        near, *_ = map(int, group.output[0, "out"].split())
         group.ranks.signal(0, signal.SIGKILL)
         group.wait_for_exits()
         assert not outlive([near])

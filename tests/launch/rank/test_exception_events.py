@@ -51,6 +51,15 @@ class Sealed(Exception):
         raise RuntimeError(name)
 
 
+class Blank(Exception):
+    def __getattribute__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+class BlankExit(SystemExit, Blank):
+    pass
+
+
 class Mute(Exception):
     def __str__(self) -> str:
         raise SystemExit(3)
@@ -79,6 +88,8 @@ class BrokenExit(SystemExit):
     ("error", "text"),
     [
         (Sealed("no"), "Sealed: "),
+        (Blank("no"), "Blank: no"),
+        (BlankExit(2), "BlankExit: 2"),
         (Mute("no"), "Mute: <exception str() failed>"),
         (NoGroup("no"), "NoGroup: no"),
         (BrokenGroup("no"), "BrokenGroup: no"),
@@ -96,7 +107,7 @@ def test_an_exception_whose_class_fails_is_told_all_the_same(error: BaseExceptio
     inner, told = exception_events.describe(outer, "running"), exception_events.describe(error, "running")
     assert [inner.chain[0].text, told.chain[-1].text] == [told.chain[-1].text, told.chain[0].text]
     assert text in told.chain[-1].text
-    assert told.exit_code == (2 if isinstance(error, SystemExit) else None)
+    assert told.exit_code == (2 if issubclass(type(error), SystemExit) else None)
     exception_events.release(error)
 
 

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,6 +55,8 @@ def test_a_report_is_heard(heard: list[Event]) -> None:
 def test_a_report_that_nobody_hears_is_remembered() -> None:
     assert notebook_accel.report(here=1)["here"] == 1.0
     assert notebook_accel.report()["here"] == 1.0
+    latest = notebook_accel.report(best=10**400, worst=Fraction(-(10**400), 3))
+    assert (latest["best"], latest["worst"]) == (math.inf, -math.inf)
 
 
 def test_a_loss_is_reported_with_its_graph(heard: list[Event]) -> None:

@@ -86,8 +86,15 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @contextlib.contextmanager
 def hosting(port: int) -> Iterator[Any]:
     """A store, as node 0 has it for one launch."""
-    with socket.create_server((HOST, port)) as listener:
-        hosted = store.host({"host": HOST, "port": port, "join_timeout": BOUND}, listener.detach())
+    opened: list[socket.socket] = []
+
+    def listen() -> bool:
+        with contextlib.suppress(OSError):  # a node that looks for a store may have this port itself for a moment
+            opened.append(socket.create_server((HOST, port)))
+        return bool(opened)
+
+    assert wait_until(listen, BOUND)
+    hosted = store.host({"host": HOST, "port": port, "join_timeout": BOUND}, opened[0].detach())
     yield weakref.proxy(hosted)  # so that it closes here
 
 

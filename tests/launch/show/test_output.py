@@ -300,6 +300,14 @@ def test_a_flood_is_shown_before_its_time() -> None:
     assert len(shown) >= 20_000
 
 
+def test_long_lines_are_shown_before_they_take_much_memory() -> None:
+    merger, line = LineMerger([0, 1]), "x" * MAX_LINE
+    for number in range(200):
+        merger.add(0, "stdout", [f"{number} {line}"], 0.0)
+    assert len(merger.due(0.0)) >= 130  # 64 of them are 4 MiB
+    assert len(merger.due(0.0, all_of_it=True)) >= 60
+
+
 # All of it
 
 

@@ -77,7 +77,7 @@ class RankShell(DisplayShell):
         self.compile.cell = cell
         result: Any = self.run_cell(cell.source, store_history=False)  # type: ignore[no-untyped-call]
         error = result.error_before_exec or result.error_in_exec
-        if isinstance(error, SystemExit) and not error.code:
+        if issubclass(type(error), SystemExit) and not error.code:
             return  # a normal end, as in a script
         if error is not None:
             raise error
