@@ -40,6 +40,7 @@ def main(fd: int) -> None:
             continue
         if message.fds:
             stores[group] = host(message.header, message.fds[0])
+        channel.send({"group": group, "opened": True})
         if message.header["num_nodes"] > 1:
             closed[group] = threading.Event()
             _start_to_join(channel, message.header, stores.get(group), closed[group])

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from notebook_accel.launch.server import forking, store
+from notebook_accel.launch.system.limits import explain_refusal
 from notebook_accel.launch.system.processes import spawn
-from notebook_accel.launch.wire.stream import Channel, Message, pair
+from notebook_accel.launch.wire.stream import Channel, Message, close_all, pair
 
 
 class StoreLink:
@@ -25,6 +26,8 @@ class StoreLink:
         self._selector = selector
         self._on_messages = on_messages
         self._channel: Channel | None = None
+        self._unanswered: dict[int, tuple[dict[str, Any], list[int]]] = {}
+        """Requests for stores that the process has not answered, by group, with copies of their descriptors."""
 
     @property
     def is_up(self) -> bool:
@@ -55,6 +58,8 @@ class StoreLink:
     def open(self, request: dict[str, Any], fds: Sequence[int]) -> None:
         """Requests a store, on the listening socket in `fds` if this is node 0.
 
+        A process that is being killed still takes requests, and answers none. Another one gets them then.
+
         Raises:
             OSError: The store process does not run, and cannot be started.
         """
@@ -62,15 +67,19 @@ class StoreLink:
             self._disconnect()  # it was killed just now
             self.start()
             self._send(request, fds)
+        self._unanswered[request["group"]] = request, [os.dup(fd) for fd in fds]
 
     def close(self, group: int) -> None:
         """Requests that the store of a group be closed, if there is one."""
+        self._forget(group)
         self._send({"op": "close", "group": group})
 
     def release(self) -> None:
         """Closes the channel, in a fork of the server."""
         if self._channel is not None:
             self._channel.close()
+        for _, fds in self._unanswered.values():
+            close_all(fds)
 
     def _send(self, header: dict[str, Any], fds: Sequence[int] = ()) -> bool:
         """Sends a request; returns whether there is a process to receive it."""
@@ -93,5 +102,28 @@ class StoreLink:
         messages = self._channel.receive(wait=False)
         if messages is None:
             self._disconnect()
-        else:
-            self._on_messages(messages)
+            self._open_again()
+            return
+        for message in messages:
+            self._forget(message.header["group"])
+        if told := [message for message in messages if "error" in message.header]:
+            self._on_messages(told)
+
+    def _open_again(self) -> None:
+        """Has another process open the stores that the one that was killed had not opened."""
+        for group in list(self._unanswered):
+            request, fds = self._unanswered.pop(group)
+            try:
+                if request.get("again"):
+                    raise OSError("it has been killed twice")
+                self.open({**request, "again": True}, fds)
+            except OSError as error:
+                reason = f"the process for the ranks' rendezvous can't be started: {explain_refusal(error)}"
+                self._on_messages([Message({"group": group, "error": reason}, [], [])])
+            finally:
+                close_all(fds)
+
+    def _forget(self, group: int) -> None:
+        """Lets go of a request that has been answered, or that nobody needs any more."""
+        _, fds = self._unanswered.pop(group, ({}, []))
+        close_all(fds)

@@ -495,6 +495,24 @@ def test_a_store_that_was_killed_is_replaced(engine: ServerEngine) -> None:
     assert server_of(engine) == server
 
 
+def test_a_store_that_dies_of_a_request_is_asked_for_again(engine: ServerEngine) -> None:
+    """A process that is being killed takes requests and answers none; one that is stopped does so too."""
+    with Group(engine) as group:
+        server = psutil.Process(group.wait_for_hello()[0]).ppid()
+        port = group.spec.rendezvous.port
+        assert wait_until(lambda: len(listeners(port)) == 1)
+        (holder,) = listeners(port)
+        stores = [each for each in psutil.Process(server).children() if holder in {each.pid, *descendants(each.pid)}]
+    (store,) = stores
+    store.suspend()
+    with Group(engine, 2) as group:
+        group.wait_for_hello()
+        store.kill()
+        assert group.run(calls.reduce) == [3.0, 3.0]
+    assert server_of(engine) == server
+    assert wait_until(lambda: refuses(group.spec.rendezvous.port))
+
+
 def free_port() -> int:
     rendezvous = open_rendezvous(LaunchConfig(), 0)
     assert rendezvous.listener is not None
