@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from typing import Any
 import nbformat
 
 from tests.browser import kernels
+from tests.free_ports import free_port
 from tests.live_notebook import wait_until
 
 _STARTS_WITHIN = 90.0
@@ -52,7 +52,7 @@ class Server:
         self.forget()
         kernels.install(kernel_names, self._home / "path")
         self._token = secrets.token_hex()
-        self.url = f"http://127.0.0.1:{_free_port()}"
+        self.url = f"http://127.0.0.1:{free_port()}"
         self._log = (self._home / "log").open("wb")
         self._process = self._start()
         try:
@@ -144,9 +144,3 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

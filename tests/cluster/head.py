@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 
 from ray._private.utils import write_ray_address
 from ray.cluster_utils import Cluster
 
 from tests.cluster import patience
+from tests.free_ports import free_port
 
 NODE = {"num_cpus": 4, "object_store_memory": 100_000_000, "node_ip_address": "127.0.0.1"}
 
@@ -19,8 +19,7 @@ def main() -> None:
     # The server for clients forks while gRPC's threads run. What gRPC itself does at a fork leaves some of them stuck;
     # without that, none. Source: https://github.com/ray-project/ray/issues/63202
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        client = free.getsockname()[1]
+    client = free_port()
     cluster = Cluster(
         initialize_head=True, head_node_args={"include_dashboard": False, "ray_client_server_port": client, **NODE}
     )

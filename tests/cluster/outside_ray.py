@@ -85,8 +85,14 @@ def without_ranks_left(shared: Shared, may_stay: Callable[[psutil.Process], bool
     found = shared.get()
     yield found
 
+    def is_left(process: psutil.Process) -> bool:
+        try:
+            return not may_stay(process)
+        except psutil.NoSuchProcess:  # it has ended since it was listed
+            return False
+
     def left() -> list[psutil.Process]:
-        return [process for process in found.launched() if not may_stay(process)]
+        return [process for process in found.launched() if is_left(process)]
 
     try:
         if found.is_usable():

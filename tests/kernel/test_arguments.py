@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.free_ports import free_port
 from tests.live_notebook import Notebook, wait_until
 
 
@@ -20,11 +21,6 @@ def taken_port(port: int = 0) -> Iterator[int]:
         taken.bind(("127.0.0.1", port))
         taken.listen()
         yield taken.getsockname()[1]
-
-
-def free_port() -> int:
-    with taken_port() as port:
-        return port
 
 
 def test_the_defaults_say_how_many_processes_they_start(notebook: Notebook):

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 import psutil
 import pytest
 
+from tests.free_ports import free_port
 from tests.kernel.conftest import end, nothing_is_left
-from tests.kernel.test_arguments import free_port
 from tests.live_notebook import Cell, Notebook, wait_until
 
 pytestmark = pytest.mark.early

@@ -118,16 +118,16 @@ settled = 1
 def test_globals_that_one_rank_assigns_are_named_and_stay_the_notebooks(notebook: Notebook) -> None:
     notebook.check(SETTER)
     cell = notebook.check("notebook_launcher(settle, num_processes=1, device='cpu')")
-    assert "settle assigns the global name settled in the rank's own process" in cell.stdout + cell.stderr
+    assert "settle assigns the global name settled in the rank's own process" in cell.text
     assert notebook.value("settled") == 1
     quiet = notebook.check("notebook_launcher(int, num_processes=1, device='cpu')")
-    assert "global name" not in quiet.stdout + quiet.stderr
+    assert "global name" not in quiet.text
 
 
 def test_a_function_in_this_process_assigns_the_notebooks_globals(notebook: Notebook) -> None:
     notebook.check(SETTER)
     cell = notebook.check("notebook_launcher(settle, num_processes=1, device='cpu', in_process=True)")
-    assert "global name" not in cell.stdout + cell.stderr
+    assert "global name" not in cell.text
     assert notebook.value("settled") == 5
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.free_ports import free_ports
+
 NODES = ("ada", "bob")
 _CONFIGURATION = """
 ClusterName=test
@@ -66,7 +68,7 @@ class Slurm:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         for name in ("munge", "state", *NODES):
             (home / name).mkdir()
-        text = _CONFIGURATION.format(home=home, host=socket.gethostname(), ports=_ports(3))
+        text = _CONFIGURATION.format(home=home, host=socket.gethostname(), ports=free_ports(3))
         # Slurm finds fewer CPUs here than it is told, which is allowed for tests.
         (home / "slurm.conf").write_text(text + "SlurmdParameters=config_overrides\n")
         try:
@@ -144,15 +146,6 @@ class Slurm:
             except psutil.Error:
                 continue
         return found
-
-
-def _ports(count: int) -> list[int]:
-    """Ports that are free."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return found
 
 
 def _wait(condition: Callable[[], bool], otherwise: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.free_ports import free_ports
 from tests.live_notebook import wait_until
 
 NODES = ("ada", "bob")
@@ -59,7 +60,7 @@ class Hosts:
         self.home = home
         self.environ = {"PATH": f"{home}/bin:{os.environ['PATH']}"}
         """Has `ssh` know the hosts, as the configuration of a user would."""
-        self._ports = dict(zip(NODES, _free_ports(len(NODES)), strict=True))
+        self._ports = dict(zip(NODES, free_ports(len(NODES)), strict=True))
         self._servers: dict[str, subprocess.Popen[bytes]] = {}
         for name in ("key", "host_key"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", home / name], check=True)
@@ -125,14 +126,6 @@ def _host_of(process: psutil.Process) -> str:
         return process.environ().get(VARIABLE, "")
     except psutil.Error:
         return ""
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return found
 
 
 def _answers(port: int) -> bool:

@@ -16,13 +16,12 @@ import psutil
 import pytest
 
 from notebook_accel import LaunchError, notebook_launcher
-from notebook_accel.config import LaunchConfig
 from notebook_accel.events import Exited
 from notebook_accel.launch import engines
 from notebook_accel.launch.engines.fork_server import ServerEngine
 from notebook_accel.launch.engines.server_connection import load_time
-from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.rank.rank import STACKS_SIGNAL
+from tests.free_ports import free_port
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
 from tests.launch.own_processes import alive, descendants, outlive, wait_until
@@ -493,31 +492,6 @@ def test_a_store_that_was_killed_is_replaced(engine: ServerEngine) -> None:
         kill(store)
     assert run(engine, calls.reduce, size=2) == [3.0, 3.0]
     assert server_of(engine) == server
-
-
-def test_a_store_that_dies_of_a_request_is_asked_for_again(engine: ServerEngine) -> None:
-    """A process that is being killed takes requests and answers none; one that is stopped does so too."""
-    with Group(engine) as group:
-        server = psutil.Process(group.wait_for_hello()[0]).ppid()
-        port = group.spec.rendezvous.port
-        assert wait_until(lambda: len(listeners(port)) == 1)
-        (holder,) = listeners(port)
-        stores = [each for each in psutil.Process(server).children() if holder in {each.pid, *descendants(each.pid)}]
-    (store,) = stores
-    store.suspend()
-    with Group(engine, 2) as group:
-        group.wait_for_hello()
-        store.kill()
-        assert group.run(calls.reduce) == [3.0, 3.0]
-    assert server_of(engine) == server
-    assert wait_until(lambda: refuses(group.spec.rendezvous.port))
-
-
-def free_port() -> int:
-    rendezvous = open_rendezvous(LaunchConfig(), 0)
-    assert rendezvous.listener is not None
-    rendezvous.listener.close()
-    return rendezvous.port
 
 
 def on_two_machines(function: Any, *, sizes: tuple[int, ...] = (1, 1), nodes: int = 2, **options: Any) -> list[Any]:

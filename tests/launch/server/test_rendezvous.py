@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from notebook_accel.launch.server import rendezvous, store
+from tests.free_ports import free_port
 from tests.launch.own_processes import wait_until
 
 HOST = "127.0.0.1"
@@ -54,9 +55,7 @@ class Counted:
 
 @pytest.fixture
 def port() -> int:
-    with socket.create_server((HOST, 0)) as free:
-        found: int = free.getsockname()[1]
-        return found
+    return free_port()
 
 
 @pytest.fixture
@@ -86,15 +85,8 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @contextlib.contextmanager
 def hosting(port: int) -> Iterator[Any]:
     """A store, as node 0 has it for one launch."""
-    opened: list[socket.socket] = []
-
-    def listen() -> bool:
-        with contextlib.suppress(OSError):  # a node that looks for a store may have this port itself for a moment
-            opened.append(socket.create_server((HOST, port)))
-        return bool(opened)
-
-    assert wait_until(listen, BOUND)
-    hosted = store.host({"host": HOST, "port": port, "join_timeout": BOUND}, opened[0].detach())
+    listener = socket.create_server((HOST, port)).detach()
+    hosted = store.host({"host": HOST, "port": port, "join_timeout": BOUND}, listener)
     yield weakref.proxy(hosted)  # so that it closes here
 
 

@@ -11,6 +11,7 @@ from notebook_accel import Accelerator
 from notebook_accel.train.helpers import objects, parallel_models
 from notebook_accel.train.helpers.parallel_models import extract_model_from_parallel
 from notebook_accel.train.helpers.rank_tqdm import tqdm
+from tests.free_ports import free_port
 from tests.train.conftest import Ranks
 
 
@@ -103,11 +104,7 @@ def test_a_port_is_in_use_while_something_listens(unused_tcp_port: int) -> None:
 
 @pytest.fixture
 def unused_tcp_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 def shown() -> list[bool]:
