@@ -19,7 +19,7 @@ from notebook_accel.events import Exited
 from notebook_accel.launch.engines.contract import GroupSpec, Listener
 from notebook_accel.launch.engines.local_ranks import LocalRanks
 from notebook_accel.launch.rank.rank import Rank
-from notebook_accel.launch.server.store import host
+from notebook_accel.launch.server import store
 from notebook_accel.launch.system.process_setup import set_environment
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
@@ -148,6 +148,9 @@ class InProcessRanks(LocalRanks):
             while self._thread.is_alive():
                 if is_readable(listener, _POLL_INTERVAL):
                     request = {"host": self._rendezvous.host, "port": self._rendezvous.port, "join_timeout": _NEVER}
-                    store = host(request, listener.detach())
-                    self._thread.join()
-                    del store
+                    try:
+                        hosted = store.host(request, listener.detach())
+                        self._thread.join()
+                        del hosted
+                    finally:
+                        store.end_guard()

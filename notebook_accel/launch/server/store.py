@@ -51,7 +51,7 @@ def host(request: dict[str, Any], listener: int) -> Any:
     """Hosts the store, on node 0. This never waits, since the address is this node's own."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    listener, end_guard = _guard(listener)
+    listener, unguard = _guard(listener)
     with without_name_server(request["host"]):
         store = TCPStore(
             request["host"],
@@ -62,18 +62,30 @@ def host(request: dict[str, Any], listener: int) -> Any:
             timeout=datetime.timedelta(seconds=request["join_timeout"]),
             use_libuv=True,
         )
-    weakref.finalize(store, end_guard).atexit = False
+    weakref.finalize(store, unguard).atexit = False
     return store
 
 
+class _Guards(threading.local):
+    """The process that guards the stores of each thread: the system kills it when the thread ends."""
+
+    own: StoreGuard | None = None
+
+
+_guards = _Guards()
+
+
 def start_guard() -> None:
-    """Starts the process that guards stores, where it is needed."""
-    global _store_guard
-    if _store_guard is None and connection_owner.is_known():
-        _store_guard = StoreGuard()
+    """Starts the process that guards the stores of this thread, where one is needed."""
+    if _guards.own is None and connection_owner.is_known():
+        _guards.own = StoreGuard()
 
 
-_store_guard: StoreGuard | None = None
+def end_guard() -> None:
+    """Ends the process that guards the stores of this thread."""
+    if _guards.own is not None:
+        _guards.own.close()
+        _guards.own = None
 
 
 def _guard(listener: int) -> tuple[int, Callable[[], object]]:
@@ -81,15 +93,15 @@ def _guard(listener: int) -> tuple[int, Callable[[], object]]:
 
     A store on a network has no guard, and neither has one where the system can't tell the users of connections apart.
     """
-    global _store_guard
     start_guard()
-    if _store_guard is None or not _is_loopback(listener):
+    if _guards.own is None or not _is_loopback(listener):
         return listener, int
     try:
-        return _store_guard.guard(listener)
+        return _guards.own.guard(listener)
     except ConnectionError:  # it was killed
-        _store_guard = StoreGuard()
-        return _store_guard.guard(listener)
+        _guards.own.close()
+        _guards.own = StoreGuard()
+        return _guards.own.guard(listener)
 
 
 def _is_loopback(listener: int) -> bool:

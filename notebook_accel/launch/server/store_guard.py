@@ -46,7 +46,8 @@ class StoreGuard:
     def __init__(self) -> None:
         parent = os.getpid()
         local, remote = pair()
-        if os.fork() == 0:
+        self._pid = os.fork()
+        if self._pid == 0:
             try:
                 fd = os.dup2(remote.fileno(), 3)
                 os.closerange(fd + 1, os.sysconf("SC_OPEN_MAX"))
@@ -55,6 +56,7 @@ class StoreGuard:
             finally:
                 os._exit(0)
         remote.close()
+        self._connection = local
         self._channel = Channel(local)
 
     def guard(self, listener: int) -> tuple[int, Callable[[], None]]:
@@ -75,6 +77,14 @@ class StoreGuard:
                 raise OSError(message.header["error"])
             return message.fds[0], partial(_end, socket.socket(fileno=listener))
         raise ConnectionResetError("the guard of the store was killed")
+
+    def close(self) -> None:
+        """Ends the process, also if forks of this one have copies of the connection."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._channel.close()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
 
 
 def _end(listener: socket.socket) -> None:

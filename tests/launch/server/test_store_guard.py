@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import gc
 import os
 import socket
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -140,3 +142,62 @@ def test_a_store_that_is_closed_disconnects_its_clients_and_frees_the_port() -> 
     with pytest.raises(Exception, match=r"(?i)connection|broken pipe|failed"):
         client.get("a")
     socket.create_server((HOST, hosted.port)).close()
+
+
+def relays() -> set[int]:
+    """The processes that this one has started, of which ended ones may not have been reaped."""
+    return {each.pid for each in psutil.Process().children()}
+
+
+def test_a_guard_that_was_killed_is_replaced_and_leaves_nothing() -> None:
+    store.end_guard()
+    before = relays()
+    store.start_guard()
+    (first,) = relays() - before
+    psutil.Process(first).kill()
+    hosted = Hosted()
+    gc.collect()  # a socket that was left open is an error
+    (second,) = relays() - before
+    assert second != first
+    hosted.client().set("a", "1")
+    del hosted.store
+    socket.create_server((HOST, hosted.port)).close()
+
+
+def test_a_store_outlives_threads_that_hosted_others() -> None:
+    """The system kills the guard of a thread with that thread."""
+    store.end_guard()
+    hosts, ends = threading.Event(), threading.Event()
+
+    def host_one() -> None:
+        made = Hosted()
+        hosts.set()
+        ends.wait()
+        del made.store
+        store.end_guard()
+
+    thread = threading.Thread(target=host_one)
+    thread.start()
+    assert hosts.wait(PATIENCE.seconds)
+    hosted = Hosted()
+    ends.set()
+    thread.join()
+    client = hosted.client()
+    client.set("a", "1")
+    assert client.get("a") == b"1"
+    del hosted.store
+
+
+def test_a_thread_ends_the_guard_of_its_stores() -> None:
+    before = relays()
+
+    def host_one() -> None:
+        made = Hosted()
+        made.client().set("a", "1")
+        assert relays() - before
+        del made.store
+        store.end_guard()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(host_one).result(PATIENCE.seconds)
+    assert not relays() - before
