@@ -75,13 +75,6 @@ def test_each_that_the_page_lists_is_brought_about() -> None:
     assert set(quoted(ROOT / "docs" / "troubleshooting.md")) == {*BROUGHT_ABOUT, NEEDS_NO_GPU, STALLS}
 
 
-def test_the_readme_lists_ten_of_them() -> None:
-    listed = quoted(ROOT / "README.md")
-    assert len(listed) >= 10
-    there = "\n".join([*BROUGHT_ABOUT, NEEDS_NO_GPU])
-    assert [text for text in listed if text not in there] == []
-
-
 @pytest.mark.parametrize("text", BROUGHT_ABOUT)
 def test_an_error_reads_so(text: str, notebook: Notebook) -> None:
     options = OPTIONS.get(text, "")
