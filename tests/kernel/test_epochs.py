@@ -74,7 +74,7 @@ def test_the_next_launch_goes_on_where_a_killed_rank_was(notebook: Notebook, tmp
     assert "SIGKILL" in cell.error_text
     found = notebook.check(f"found = launch({str(tmp_path)!r}); [steps for steps, _ in found]")
     assert found.value == "[8, 8]"
-    assert "going on from" in found.stderr
+    assert "resuming from" in found.stderr
     assert notebook.check("[weights for _, weights in found]").value == whole
     assert sorted(each.name for each in tmp_path.iterdir()) == ["checkpoint_18", "checkpoint_20"]
 

@@ -142,9 +142,10 @@ class EpochLoop:
         self._epoch, self._step = self._saved = place.epoch, place.step
         for loader in contents.loaders:
             loader.progress.position = _position(loader, found, self._state)
+        name = Path(self._settings.checkpoint_dir) / found.name  # as the user wrote the folder
         where = f"in epoch {place.epoch}" if place.epoch < self._count else "where the training was finished"
         ranks = "" if place.ranks == self._state.num_processes else f", which {place.ranks} ranks saved"
-        report(f"going on from {found}{ranks}: {where}, after {place.step} steps")
+        report(f"resuming from {name}{ranks}: {where}, after {place.step} steps")
         return found
 
     def _begin_epoch(self, contents: Contents) -> None:

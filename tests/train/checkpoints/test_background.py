@@ -65,7 +65,7 @@ def test_a_finished_training_is_not_trained_again(tmp_path: Path, capsys: pytest
     weights = train(tmp_path, 2, on_step=steps.append)
     assert train(tmp_path, 2, on_step=steps.append) == weights
     assert len(steps) == 2 * STEPS_PER_EPOCH
-    assert "going on from" in capsys.readouterr().err
+    assert "resuming from" in capsys.readouterr().err
     train(tmp_path, 3, on_step=steps.append)
     assert len(steps) == 3 * STEPS_PER_EPOCH
 
