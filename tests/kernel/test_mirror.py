@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.kernel.conftest import Shared, share
@@ -252,4 +254,21 @@ def test_what_ranks_leave_behind_is_ended_after_a_change_of_servers_too(notebook
 
 def test_changes_of_servers_leave_no_processes(notebook: Notebook):
     """Servers that have retired are gone, and their children with them."""
-    wait_until(lambda: len(notebook.servers()) <= 4, what=f"{notebook.servers()}")
+
+    def generations() -> list[int]:
+        parents = {}
+        for process in notebook.servers():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                parents[process.pid] = process.ppid()
+        counts, generation = [], {pid for pid, parent in parents.items() if parent not in parents}
+        while generation:
+            counts.append(len(generation))
+            generation = {pid for pid, parent in parents.items() if parent in generation}
+        return counts
+
+    def are_those_of_one_server() -> bool:
+        keepers, servers, children, guards, *more = [*generations(), 0, 0, 0, 0]
+        return (keepers, servers, guards) == (1, 1, 1) and children <= 3 and not any(more)  # a store, two spare ranks
+
+    notebook.check("notebook_launcher(join, num_processes=2)")
+    wait_until(are_those_of_one_server, what=lambda: f"keepers, servers, their children, …: {generations()}")
