@@ -95,13 +95,18 @@ def jobs() -> Jobs:
     summaries = Jobs()
     for record in reversed(records.all_records()):
         try:
-            summaries.append(_summary(record))
+            summaries.append(summarize(record))
         except JobLostError:
             continue  # written by another version of this package, or just removed
     return summaries
 
 
-def _summary(record: Record) -> JobSummary:
+def summarize(record: Record) -> JobSummary:
+    """The line of a job.
+
+    Raises:
+        JobLostError: Its journal can't be read.
+    """
     running = record.is_running()
     start, end = reading.first_and_last(record)
     end = end or record.unwritten_end()

@@ -12,6 +12,7 @@ from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.detached_main import JobOrder
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
@@ -26,13 +27,14 @@ _START_TIMEOUT = 60.0
 """How many seconds the process has to report that it is ready."""
 
 
-def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str) -> Job:
+def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str, saved: SavedLaunch | None) -> Job:
     """Starts the job, and shows it below this cell.
 
     Raises:
         LaunchError: The process for the job can't be started, or can't write the job's journal.
     """
-    order = JobOrder(planned, dict(environ), packed.layout, name, front_end.current.origin(), payload.sources(packed))
+    origin, cells = front_end.current.origin(), payload.sources(packed)
+    order = JobOrder(planned, dict(environ), packed.layout, name, origin, cells, saved)
     own_end, child_end = pair()
     with memory_file.open_log() as log, contextlib.closing(Channel(own_end)) as channel:
         try:

@@ -16,6 +16,7 @@ from notebook_accel.launch.driver.stop_policy import StopReason
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.records import VARIABLE, Record
 from notebook_accel.launch.journal.results import Results
+from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
@@ -37,6 +38,8 @@ class JobOrder:
     origin: str
     cells: Mapping[str, tuple[str, str]]
     """By file name: the notebook's name of each cell that the function comes from, and the cell's source."""
+    saved: SavedLaunch | None
+    """What is needed to launch the job again."""
 
 
 class JournalFrontEnd(Terminal):
@@ -82,7 +85,7 @@ def main(fd: int) -> None:
     stack_frames.cache_cell_sources({filename: text for filename, (_, text) in order.cells.items()})
     payload = Payload(next(iter(message.fds), None), order.layout, [bytes(part) for part in parts])
     engine = plan.engine_of(order.plan)
-    launch = Launch(engine, order.plan, order.environ, payload, order.name, NoView, detached=True)
+    launch = Launch(engine, order.plan, order.environ, payload, order.name, NoView, detached=True, saved=order.saved)
     journal_front_end.job = launch.job
     try:
         record = launch.journal.open()

@@ -17,6 +17,7 @@ from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.plan import environment
 from notebook_accel.launch.plan.plan import Plan
@@ -56,6 +57,7 @@ class Launch:
         open_view: Callable[[Job], front_end.View],
         *,
         detached: bool = False,
+        saved: SavedLaunch | None = None,
     ) -> None:
         self.job = Job(
             name,
@@ -67,7 +69,7 @@ class Launch:
             label=planned.config.label,
             notice=planned.notice,
         )
-        self.journal = Journal(self.job, detached=detached)
+        self.journal = Journal(self.job, detached=detached, saved=saved)
         self._open_view = open_view
         self.collect: Collect = unpickled
         self.requests = StopRequests()
@@ -77,6 +79,11 @@ class Launch:
         self._plan = planned
         self._environ = {**environ, **environment.of_time_limit(planned.config)}
         self._payload = packed
+
+    @property
+    def saves_checkpoints(self) -> bool:
+        """Whether the ranks may save a checkpoint before they end."""
+        return bool(self._plan.config.checkpoint_dir)
 
     def run(self) -> None:
         """Runs the job to its end. An error of this package becomes the job's outcome, and is not raised."""
@@ -141,7 +148,7 @@ class Launch:
                 deadline=deadline,
                 stall_after=self._plan.config.stall_after,
                 remote_ranks=self._plan.world_size - len(self.job.ranks),
-                policy=RESUMABLE if self._plan.config.checkpoint_dir else ONE_CALL,
+                policy=RESUMABLE if self.saves_checkpoints else ONE_CALL,
             )
             return runner.run(self._payload)
         finally:

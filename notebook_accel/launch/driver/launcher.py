@@ -7,18 +7,26 @@ import contextvars
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from notebook_accel import hardware
+from notebook_accel.config import LaunchConfig
 from notebook_accel.config.call_arguments import check_call, check_detach, check_flag, unset
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver import assigned_globals, attach
 from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint, catch_sigterm
+from notebook_accel.launch.engines.contract import Engine
+from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DETACHED, SavedLaunch
 from notebook_accel.launch.plan import plan
+from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.wire import payload
+from notebook_accel.launch.wire import payload, stored_arguments
+from notebook_accel.launch.wire.payload import Payload
 
 
 def notebook_launcher(
@@ -123,33 +131,84 @@ def notebook_launcher(
     call = check_call(function, args, kwargs)
     check_detach(detach, block)
     check_flag("in_process", in_process)
-    open_view = front_end.current.choose_view()
-    environ = {**os.environ, **settings.env}
-    found = hardware.detect(environ)
-    engine = plan.engine_for(settings, found, in_process=in_process)
-    planned = plan.make(settings, found, engine)
+    prepared = prepare(settings, in_process=in_process)
+    engine = prepared.engine
     if detach and not engine.isolated:
         raise ConfigurationError(
             f"detach=True does not work with the {engine.name} engine, whose rank runs in this process and ends with it"
         )
-    if engine.isolated and planned.world_size == 1:
-        planned = planned.noting(assigned_globals.notice(function))
+    if engine.isolated and prepared.planned.world_size == 1:
+        prepared = prepared.noting(assigned_globals.notice(function))
     packed = payload.pack(*call) if engine.isolated else payload.wrap_in_process(*call)
-    if detach:
-        from notebook_accel.launch.driver import detach as detaching
+    mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
+    saved = None
+    if settings.checkpoint_dir:
+        from notebook_accel.launch.driver.stored_code import saving
 
-        with packed:
-            return detaching.launch(planned, environ, packed, _name(function))
-    launch = Launch(engine, planned, environ, packed, _name(function), open_view)
-    if block is False:
-        attach.remember(launch.job)
-        context = contextvars.copy_context()  # prints below the cell that started the job
-        threading.Thread(target=context.run, args=(launch.run,), name=f"launch {launch.job.name}", daemon=True).start()
-        return launch.job
+        arguments = partial(stored_arguments.pack, *call[1:])
+        saved = saving.save(settings, packed, function, _name(function), mode, arguments)
+    return prepared.start(packed, _name(function), mode, saved)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A launch that is planned, and can be started."""
+
+    engine: Engine
+    planned: Plan
+    environ: Mapping[str, str]
+    open_view: Callable[[Job], front_end.View]
+
+    def noting(self, line: str) -> Prepared:
+        """The launch with one more line in its notice, unless the line is empty."""
+        return replace(self, planned=self.planned.noting(line))
+
+    def start(self, packed: Payload, name: str, mode: str, saved: SavedLaunch | None) -> Any:
+        """Starts the launch.
+
+        Args:
+            packed: The call; is closed.
+            name: The name of its function.
+            mode: A constant of `saved_launch.py`.
+            saved: What is needed to launch it again, if it saves checkpoints.
+
+        Returns:
+            As `notebook_launcher`.
+        """
+        if mode == DETACHED:
+            from notebook_accel.launch.driver import detach as detaching
+
+            with packed:
+                return detaching.launch(self.planned, self.environ, packed, name, saved)
+        launch = Launch(self.engine, self.planned, self.environ, packed, name, self.open_view, saved=saved)
+        return _in_background(launch) if mode == BACKGROUND else _to_its_end(launch)
+
+
+def prepare(config: LaunchConfig, *, in_process: bool = False) -> Prepared:
+    """Plans a launch.
+
+    Raises:
+        NotebookAccelError: As `notebook_launcher`, for what cannot work.
+    """
+    open_view = front_end.current.choose_view()
+    environ = {**os.environ, **config.env}
+    found = hardware.detect(environ)
+    engine = plan.engine_for(config, found, in_process=in_process)
+    return Prepared(engine, plan.make(config, found, engine), environ, open_view)
+
+
+def _in_background(launch: Launch) -> Job:
+    attach.remember(launch.job)
+    context = contextvars.copy_context()  # prints below the cell that started the job
+    threading.Thread(target=context.run, args=(launch.run,), name=f"launch {launch.job.name}", daemon=True).start()
+    return launch.job
+
+
+def _to_its_end(launch: Launch) -> Any:
     launch.job.blocking = True
     # The panel's Stop button ends the cell as an interrupt does.
     launch.job.runner.cancel = lambda: launch.requests.submit(StopReason.INTERRUPT)
-    saves = catch_sigterm(launch.requests) if settings.checkpoint_dir else contextlib.nullcontext()
+    saves = catch_sigterm(launch.requests) if launch.saves_checkpoints else contextlib.nullcontext()
     with saves, catch_sigint(launch.requests):
         launch.run()
     return launch.job.result()

@@ -8,6 +8,7 @@
     owner.py          ─ identifies the process that runs a job, and tells whether it still exists
     results.py        ─ what the ranks of a detached job returned or raised, as they sent it
     outcome.py        ─ the result of a job that ran in another process, made from these
+    saved_launch.py   ─ what is needed to launch a job again that saves checkpoints
     stack_requests.py ─ requests the stacks of a job's ranks from the process that runs it
 
 A running job, its journal, and the journal after compaction all fold to the same state.

@@ -29,6 +29,8 @@ class Head:
     """The notebook that the job was launched from."""
     detached: bool = False
     """Whether the owner runs only this job, and keeps running when the notebook ends."""
+    checkpoint_dir: str = ""
+    """The absolute path of the folder that the job saves checkpoints to, if it does."""
     generation: int = 0
     """How often the file was compacted."""
     kept: int = 0

@@ -55,6 +55,11 @@ class Record:
         return self.path / "results"
 
     @property
+    def saved_launch(self) -> Path:
+        """What is needed to launch the job again; only for one that saves checkpoints, until it is done."""
+        return self.path / "launch"
+
+    @property
     def running(self) -> Path:
         """A file that exists while the job runs; its length is the number of stop requests."""
         return self.path / "running"

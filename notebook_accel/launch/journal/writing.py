@@ -15,6 +15,7 @@ from notebook_accel.launch.journal.lines import Head, encode
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.pending import Pending
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.stack_requests import StackRequestHandler
 from notebook_accel.launch.show import front_end
 
@@ -36,9 +37,15 @@ warned = False
 class Journal:
     """Writes the journal of one job. The runner of the job refreshes it in turn with the views."""
 
-    def __init__(self, job: Job, *, detached: bool = False) -> None:
+    def __init__(self, job: Job, *, detached: bool = False, saved: SavedLaunch | None = None) -> None:
         self._job = job
-        self._head = Head(owner=Owner.this(), origin=front_end.current.origin(), detached=detached)
+        self._head = Head(
+            owner=Owner.this(),
+            origin=front_end.current.origin(),
+            detached=detached,
+            checkpoint_dir="" if saved is None else saved.checkpoint_dir,
+        )
+        self._saved = saved
         self._record: Record | None = None
         self._pending = Pending()
         self._size = 0
@@ -68,6 +75,7 @@ class Journal:
             self._record.remove()
             self._record = None
             raise
+        self._save_launch(self._record)
         return self._record
 
     def refresh(self) -> None:
@@ -94,6 +102,9 @@ class Journal:
             self._write(last=True)
             if self._record is not None:
                 self._record.mark_ended(unwritten=event.status if self._failed else "")
+                if event.status == Status.DONE.value:
+                    with contextlib.suppress(OSError):
+                        self._record.saved_launch.unlink()
 
     def _write(self, *, last: bool = False) -> None:
         if self._failed and not last:
@@ -109,6 +120,21 @@ class Journal:
             self._fail(error)
         else:
             self._failed = False
+
+    def _save_launch(self, record: Record) -> None:
+        """Stores what is needed to launch the job again."""
+        saved, self._saved = self._saved, None  # may be large, and the file has it
+        if saved is None or not saved.parts:
+            return
+        try:
+            saved.write(record.saved_launch)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                record.saved_launch.unlink()
+            front_end.current.notice(
+                f"%accelerate resume will not find {self._job.title}, since its function can't be stored: {error}. "
+                "The same launch with the same folder goes on from its checkpoints too."
+            )
 
     def _prune(self) -> None:
         if not self._has_pruned:

@@ -12,7 +12,7 @@ import pickle
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from notebook_accel.errors import PayloadError
@@ -54,6 +54,8 @@ class Payload:
     """The parts themselves, of a small call."""
     unpacked: Unpacked | None = None
     """The call itself, for a rank in this process."""
+    names: Set[str] = frozenset()
+    """The names in the notebook's `__main__` of the functions and classes that it contains."""
 
     @property
     def fds(self) -> list[int]:
@@ -97,7 +99,7 @@ def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         from notebook_accel.launch.wire import unpicklable
 
         warnings.warn(unpicklable.describe_device_tensors(function, args, kwargs, pickler.device_bytes), stacklevel=4)
-    return write(pickler, notebook_state.capture())
+    return replace(write(pickler, notebook_state.capture()), names=frozenset(pickler.definitions))
 
 
 def write(pickler: CallPickler, state: notebook_state.State | None) -> Payload:
@@ -112,7 +114,15 @@ def write(pickler: CallPickler, state: notebook_state.State | None) -> Payload:
     """
     cells = {filename: (cell_names.name_of(filename), text) for filename, text in pickler.sources().items()}
     head = pickle.dumps((state, cells), protocol=5)
-    parts = [memoryview(head), pickled(pickler), *pickler.buffers]
+    return from_parts([memoryview(head), pickled(pickler), *pickler.buffers])
+
+
+def from_parts(parts: Sequence[memoryview]) -> Payload:
+    """Builds the payload that has these parts, as `parts_of` returns them.
+
+    Raises:
+        PayloadError: There is no room for it.
+    """
     layout = tuple(part.nbytes for part in parts)
     if sum(layout) <= _SMALL:
         return Payload(None, layout, [bytes(part) for part in parts])
@@ -124,6 +134,14 @@ def write(pickler: CallPickler, state: notebook_state.State | None) -> Payload:
             f"the call captures {size / 1e9:.1f} GB, and no memory file of that size could be written ({error}). "
             "Load large data inside the function or the cell, or free memory in the notebook."
         ) from error
+
+
+def parts_of(packed: Payload) -> list[bytes]:
+    """The parts of a payload, in the order of its layout."""
+    if packed.fd is None:
+        return list(map(bytes, packed.parts))
+    offsets = _offsets(packed.layout)[:-1]
+    return [_read(packed.fd, start, length) for start, length in zip(offsets, packed.layout, strict=True)]
 
 
 def sources(packed: Payload) -> dict[str, tuple[str, str]]:
@@ -237,6 +255,14 @@ def _write(parts: Sequence[memoryview]) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def _read(fd: int, start: int, length: int) -> bytes:
+    """Reads a part of a memory file."""
+    found = bytearray()
+    while len(found) < length:
+        found += os.pread(fd, min(length - len(found), _WRITE), start + len(found))
+    return bytes(found)
 
 
 def _map(fd: int, size: int) -> mmap.mmap:

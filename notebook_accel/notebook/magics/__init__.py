@@ -5,6 +5,7 @@
     configure.py     ─ `%accelerate` with options: changes settings, and saves them
     status.py        ─ `%accelerate` alone: shows devices, settings, and a preview of a launch
     job_commands.py  ─ `jobs`, `attach`
+    resume_command.py ─ `resume`
     rank_commands.py ─ `stop`, `restart`, `interrupt`, `logs`, `push`, `pull`, `stacks`, `debug`
 
 Start reading at `accelerate.py`.

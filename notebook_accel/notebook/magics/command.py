@@ -10,7 +10,7 @@ from notebook_accel.config import click_options, kinds
 from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand, MagicGroup
-from notebook_accel.notebook.magics import configure, job_commands, rank_commands, status
+from notebook_accel.notebook.magics import configure, job_commands, rank_commands, resume_command, status
 
 _OPTIONS: list[click.Parameter] = [
     click_options.option(
@@ -45,6 +45,7 @@ SUBCOMMANDS = (
     rank_commands.debug,
     job_commands.list_jobs,
     job_commands.attach_job,
+    resume_command.resume,
 )
 
 

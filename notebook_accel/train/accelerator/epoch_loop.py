@@ -10,6 +10,7 @@ was done, and when the first of them delivers a batch, the random generators are
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -98,6 +99,8 @@ class EpochLoop:
         contents = self._run.contents()
         resumable.check(contents, has_hooks=self._run.checkpoints.has_hooks, even_batches=self._run.even_batches)
         folder = Path(os.path.abspath(Path(self._settings.checkpoint_dir).expanduser()))
+        with contextlib.suppress(OSError):  # which the first checkpoint reports
+            folder.mkdir(parents=True, exist_ok=True)  # whoever resumes the job can tell that it is not unmounted
         connect = self._connector()
         found = self._resume(folder, contents)
         group = _group_for_shards(self._state, contents)

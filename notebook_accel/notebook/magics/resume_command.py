@@ -1,0 +1,75 @@
+"""`%accelerate resume`: continues a training from disk, its function included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from notebook_accel.errors import CheckpointError, ConfigurationError, JobLostError
+from notebook_accel.launch.driver.relaunch import starting, unfinished_jobs
+from notebook_accel.launch.driver.relaunch.unfinished_jobs import Checkpointed
+from notebook_accel.launch.driver.stored_code import definition_sources
+from notebook_accel.launch.job.text import title
+from notebook_accel.launch.journal import saved_launch
+from notebook_accel.launch.journal.saved_launch import SavedLaunch
+from notebook_accel.launch.show import front_end
+from notebook_accel.notebook.ipython.magic_commands import MagicCommand
+from notebook_accel.train.checkpoints import folders, seal
+
+
+def _ids(context: click.Context, param: click.Parameter, start: str) -> list[str]:
+    """The IDs of jobs, for the Tab key."""
+    del context, param
+    return [found for found in unfinished_jobs.unfinished_ids() if found.startswith(start)]
+
+
+@click.command("resume", cls=MagicCommand)
+@click.argument("job", required=False, metavar="[JOB]", shell_complete=_ids)
+@click.option("--saved-code", is_flag=True, help="Runs the functions and classes as they were launched.")
+@click.option("--current-code", is_flag=True, help="Runs the notebook's function, with the arguments of the launch.")
+def resume(job: str | None, saved_code: bool, current_code: bool) -> Any:
+    """Continues a job that saved checkpoints and ended unfinished; the last one of this notebook by default."""
+    if saved_code and current_code:
+        raise ConfigurationError("%accelerate resume: --saved-code contradicts --current-code: leave one of them out")
+    found = unfinished_jobs.find(job, front_end.current.origin())
+    saved = _read(found)
+    starting.check(saved, current_code=current_code)
+    if not (saved_code or current_code):
+        _refuse_changes(saved)
+    front_end.current.notice(f"{found}: {_where(saved)}")
+    return starting.start(saved, current_code=current_code)
+
+
+def _read(found: Checkpointed) -> SavedLaunch:
+    try:
+        return saved_launch.read(found.record)
+    except JobLostError as error:
+        raise JobLostError(
+            f"{found} can't be launched again: {error}. The same launch with checkpoint={found.folder!r} goes on from "
+            "its checkpoints too"
+        ) from None
+
+
+def _refuse_changes(saved: SavedLaunch) -> None:
+    changes = definition_sources.changes(saved.definitions)
+    if not changes:
+        return
+    front_end.current.write("stdout", changes + "\n")
+    raise ConfigurationError(
+        f"the notebook's code has changed since {title(saved.name)} was launched, as shown above. %accelerate resume "
+        "--saved-code continues with the code of the launch, and --current-code with the notebook's"
+    )
+
+
+def _where(saved: SavedLaunch) -> str:
+    """Where the training goes on, by the newest seal. The ranks compare the checksums of the files."""
+    folder = Path(saved.checkpoint_dir)
+    for _, path in reversed(folders.numbered(folder)):
+        try:
+            place = seal.place(path)
+        except CheckpointError:
+            continue
+        return f"goes on from {path}, in epoch {place.epoch}, after {place.step} steps"
+    return f"begins anew, since {folder} has no valid checkpoint yet"
