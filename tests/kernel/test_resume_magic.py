@@ -97,6 +97,7 @@ def whole(killed: Killed) -> str:
 
 
 def test_another_kernel_continues_the_job_with_its_function_and_the_same_bits(killed: Killed) -> None:
+    """Kills a kernel, and starts another, each of which imports torch."""
     killed.kill(killed.launch())
     cell = killed.notebook.check("found = %accelerate resume")
     assert f"goes on from {killed.folder / 'checkpoint_6'}, in epoch 0, after 6 steps" in cell.text
@@ -106,3 +107,58 @@ def test_another_kernel_continues_the_job_with_its_function_and_the_same_bits(ki
     cell = killed.notebook.run("%accelerate resume")
     assert "there is nothing to resume" in cell.error_text
     assert weights == whole(killed)
+
+
+def test_changed_code_is_shown_and_the_user_chooses(killed: Killed) -> None:
+    """Kills a kernel, and starts another, each of which imports torch."""
+    killed.kill(killed.launch(block=False))
+    changed = TRAIN.replace("steps += 1\n", "steps += 1\n            if inputs.numel(): raise ValueError('of now')\n")
+    killed.notebook.check(changed)
+    cell = killed.notebook.run("%accelerate resume")
+    assert cell.error == "ConfigurationError"
+    assert "--- train, as launched\n+++ train, as it is now\n" in cell.stdout
+    assert "\n+            if inputs.numel(): raise ValueError('of now')\n" in cell.stdout
+    assert "loss_of" not in cell.stdout.replace("accelerator.backward(loss_of(model(inputs)))", "")
+    assert not killed.notebook.launched()
+    cell = killed.notebook.check("job = %accelerate resume --current-code")
+    cell = killed.notebook.run("job.result()")
+    assert "ValueError: of now" in cell.error_text
+    killed.notebook.check("RATE = 7.0; first = jobs()[-1].id")
+    killed.notebook.check("job = %accelerate resume --saved-code {first}")
+    killed.notebook.check("found = job.result()")
+    assert killed.notebook.check("RATE").value == "7.0"
+    assert killed.notebook.check("[steps for steps, _ in found]").value == "[14, 14]"
+    weights = killed.notebook.check("[weights for _, weights in found]").value
+    assert weights == whole(killed)
+
+
+def test_a_detached_job_is_resumed_detached_once_it_no_longer_runs(killed: Killed) -> None:
+    """Kills a kernel and a detached job's process, and starts another kernel."""
+    killed.kill(f"job = {killed.launch(detach=True)}")
+    cell = killed.notebook.run("%accelerate resume")
+    assert cell.error == "ConfigurationError"
+    assert "still runs: %accelerate attach" in cell.error_text
+    (driver,) = [
+        each for each in killed.notebook.processes() if "driver.detached_main:main" in " ".join(each.cmdline())
+    ]
+    driver.kill()
+    driver.wait()
+    killed.notebook.check("job = %accelerate resume")
+    assert killed.notebook.check("[steps for steps, _ in job.result()]").value == "[14, 14]"
+    assert killed.notebook.check("jobs()[0].detached").value == "True"
+
+
+def test_a_job_without_a_checkpoint_begins_anew_and_one_whose_folder_is_gone_is_refused(killed: Killed) -> None:
+    """Kills a kernel, and starts another, each of which imports torch."""
+    cell = killed.notebook.begin(killed.launch(every=1000))
+    killed.notebook.read_until_ranks_wrote(cell, "waiting", 2)
+    killed.restart()
+    killed.folder.rename(killed.folder.with_name("moved"))
+    cell = killed.notebook.run("%accelerate resume")
+    assert f"there is no folder {killed.folder} for the checkpoints of train()" in cell.error_text
+    killed.folder.with_name("moved").rename(killed.folder)
+    cell = killed.notebook.run("%accelerate resume --current-code")
+    assert "this notebook does not define train: run its cell first" in cell.error_text
+    cell = killed.notebook.check("found = %accelerate resume")
+    assert killed.notebook.check("[steps for steps, _ in found]").value == "[20, 20]"
+    assert f"begins anew, since {killed.folder} has no valid checkpoint yet" in cell.text

@@ -25,7 +25,7 @@ from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DET
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.wire import payload, stored_arguments
+from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
 
 
@@ -143,10 +143,10 @@ def notebook_launcher(
     mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
     saved = None
     if settings.checkpoint_dir:
-        from notebook_accel.launch.driver.stored_code import saving
+        from notebook_accel.launch.driver.stored_code import stored_call
 
-        arguments = partial(stored_arguments.pack, *call[1:])
-        saved = saving.save(settings, packed, function, _name(function), mode, arguments)
+        arguments = partial(payload.pack_arguments, *call[1:])
+        saved = stored_call.save(settings, packed, function, _name(function), mode, arguments)
     return prepared.start(packed, _name(function), mode, saved)
 
 

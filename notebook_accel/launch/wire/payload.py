@@ -268,3 +268,35 @@ def _read(fd: int, start: int, length: int) -> bytes:
 def _map(fd: int, size: int) -> mmap.mmap:
     """Maps a file copy-on-write: a rank may write to its arrays, and others that map the same file do not see it."""
     return mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+@dataclass(frozen=True)
+class WithArguments:
+    """A function, and arguments for it that an earlier call was packed with.
+
+    They are unpickled on the ranks alone. In the notebook that would replace its variables: a pickled function has the
+    values of the global variables that it uses, and sets them.
+    """
+
+    function: Callable[..., Any]
+    arguments: Sequence[bytes]
+    """As `pack_arguments` returns them."""
+
+    @property
+    def __name__(self) -> str:
+        return self.function.__name__
+
+    def __call__(self) -> Any:
+        main = vars(sys.modules["__main__"])
+        own = dict(main)
+        (args, kwargs), definitions = load(self.arguments[0], self.arguments[1:])
+        main.update({**definitions, **own})  # what came with the function is newer
+        return self.function(*args, **kwargs)
+
+
+def pack_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[bytes]:
+    """Pickles arguments, and the definitions of the notebook that they need: the stream, then its buffers."""
+    pickler = CallPickler()
+    pickler.dump((tuple(args), dict(kwargs)))
+    pickler.dump(dict(pickler.definitions))
+    return [pickler.stream.getvalue(), *map(bytes, pickler.buffers)]

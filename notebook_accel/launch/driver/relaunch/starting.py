@@ -8,12 +8,11 @@ from typing import Any
 
 from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.launch.driver import launcher
-from notebook_accel.launch.driver.stored_code import saving
+from notebook_accel.launch.driver.stored_code import stored_call
 from notebook_accel.launch.job.text import title
 from notebook_accel.launch.journal.saved_launch import PYTHON, SavedLaunch
 from notebook_accel.launch.wire import cell_names, payload, pickling, stack_frames
-from notebook_accel.launch.wire.payload import Payload
-from notebook_accel.launch.wire.stored_arguments import WithArguments
+from notebook_accel.launch.wire.payload import Payload, WithArguments
 
 
 def check(saved: SavedLaunch, *, current_code: bool) -> None:
@@ -66,7 +65,7 @@ def start(saved: SavedLaunch, *, current_code: bool) -> Any:
         return prepared.start(packed, saved.name, saved.mode, replace(saved, config=config))
     function = pickling.find(saved.function)
     packed = payload.pack(WithArguments(function, saved.arguments), (), {})
-    again = saving.save(config, packed, function, saved.name, saved.mode, lambda: saved.arguments)
+    again = stored_call.save(config, packed, function, saved.name, saved.mode, lambda: saved.arguments)
     return prepared.start(packed, saved.name, saved.mode, again)
 
 

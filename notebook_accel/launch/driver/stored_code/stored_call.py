@@ -32,7 +32,7 @@ def save(
         function: Its function.
         name: The name of the function, for messages.
         mode: How the launch is made.
-        arguments: Pickles the arguments of the call, as `stored_arguments.pack`.
+        arguments: Pickles the arguments of the call, as `payload.pack_arguments`.
     """
     qualified = getattr(function, "__qualname__", "")
     total = sum(packed.layout)
