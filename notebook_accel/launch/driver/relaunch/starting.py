@@ -76,7 +76,8 @@ def _stored_call(saved: SavedLaunch) -> Payload:
     except Exception as error:
         packed.close()
         raise JobLostError(f"its stored function is damaged ({type(error).__name__}: {error})") from error
-    # For tracebacks. The names of the earlier kernel's cells could be those of other cells in this one.
-    stack_frames.cache_cell_sources({filename: text for filename, (_, text) in cells.items()})
-    cell_names.add({filename: f"{name} of an earlier kernel" for filename, (name, _) in cells.items()})
+    # For tracebacks. The names of an earlier kernel's cells could be those of other cells in this one.
+    earlier = {filename: cell for filename, cell in cells.items() if cell_names.name_of(filename) == filename}
+    stack_frames.cache_cell_sources({filename: text for filename, (_, text) in earlier.items()})
+    cell_names.add({filename: f"{name} of an earlier kernel" for filename, (name, _) in earlier.items()})
     return packed
