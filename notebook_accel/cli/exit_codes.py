@@ -4,3 +4,5 @@ USER_ERROR = 2
 """The user can correct it: an option, a file, a setting."""
 INTERRUPTED = 130
 """After Ctrl-C: 128 + SIGINT, the convention of shells."""
+DAMAGED = 1
+"""`checkpoints verify` has found one that is damaged."""

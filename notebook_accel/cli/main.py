@@ -22,6 +22,7 @@ COMMANDS = {
     "env": ("env.command", "Show information about this machine for a bug report."),
     "test": ("check.command.command", "Check that this machine can train on several ranks."),
     "estimate-memory": ("estimate.command.command", "Estimate the memory that training a model takes."),
+    "checkpoints": ("checkpoints.command", "List, verify, prune and convert the checkpoints of a training."),
     "merge-weights": ("merge.command", "Turn a sharded checkpoint into safetensors."),
     "lab": ("lab.command", "Open JupyterLab on the examples."),
 }

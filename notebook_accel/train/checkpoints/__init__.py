@@ -6,5 +6,5 @@ writes all).
 
 The loop over `Accelerator.epochs` saves while the training goes on: ranks agree on a point to save at
 (`point_agreement.py`), copy their parts there (`parts.py`), a thread writes them (`background.py`), and a file with
-their checksums seals them (`seal.py`).
+their checksums seals them (`seal.py`). `maintenance.py` lists and removes them, and `merging.py` makes weights of them.
 """

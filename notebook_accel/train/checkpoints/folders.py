@@ -124,9 +124,14 @@ def remove_oldest(folder: Path, keep: int, newest: Path) -> None:
     """Removes all but `keep` of the numbered checkpoints; `newest` is kept regardless of its number."""
     others = [path for _, path in numbered(folder) if path != newest]
     for path in others[: max(0, len(others) + 1 - keep)]:
-        doomed = hidden(path, "removed")  # so that a crash midway leaves no partial checkpoint
-        os.rename(path, doomed)
-        shutil.rmtree(doomed)
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Removes a checkpoint."""
+    doomed = hidden(path, "removed")  # so that a crash midway leaves no partial checkpoint
+    os.rename(path, doomed)
+    shutil.rmtree(doomed)
 
 
 def hidden(path: Path, what: str) -> Path:

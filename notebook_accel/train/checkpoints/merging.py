@@ -19,6 +19,8 @@ from notebook_accel.train.checkpoints.sharded import MODEL_FOLDER
 
 _INDEX = ".metadata"
 _PREFIX = "model."
+_MODEL = re.compile(r"pytorch_model_fsdp_(\d+)|(?:pytorch_)?model(?:_(\d+))?\.(?:safetensors|bin)")
+"""The folder or file with the weights of a model in a checkpoint."""
 
 
 def find(checkpoint: Path) -> Path:
@@ -72,3 +74,43 @@ def merge(checkpoint: Path, output: Path, max_shard_size: int | str, safe_serial
     state = read(find(checkpoint))
     weights.save_model(state, output, max_shard_size, safe_serialization)
     return len(state)
+
+
+def convert(checkpoint: Path, output: Path, max_shard_size: int | str) -> dict[Path, int]:
+    """Writes the weights of a checkpoint, sharded or not, as safetensors; of several models, each to its own folder.
+
+    Returns:
+        The number of tensors of each model, by the folder that it was written to.
+
+    Raises:
+        CheckpointError: The checkpoint has no weights, or they cannot be read.
+        ConfigurationError: The output is not valid.
+    """
+    weights.parse_size(max_shard_size)
+    models = sorted(
+        (int(match[1] or match[2] or 0), path)
+        for path in checkpoint.iterdir()
+        if (match := _MODEL.fullmatch(path.name)) and not (match[0].endswith(".bin") and _has_safe(path))
+    )
+    if not models:
+        raise CheckpointError(f"{checkpoint} has no weights of a model ({MODEL_FOLDER.format(index=0)}, or a file)")
+    written = {}
+    for index, path in models:
+        target = output if len(models) == 1 else output / f"{weights.SAFE_MODEL_NAME}_{index}"
+        state = read(path) if path.is_dir() else _read_file(path)
+        weights.save_model(state, target, max_shard_size)
+        written[target] = len(state)
+    return written
+
+
+def _has_safe(path: Path) -> bool:
+    """Whether the same weights are there as safetensors too."""
+    safe = path.name.replace(weights.MODEL_NAME, weights.SAFE_MODEL_NAME).replace(".bin", ".safetensors")
+    return path.with_name(safe).exists()
+
+
+def _read_file(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        return weights.read(path)
+    except Exception as error:  # whatever a damaged or hostile file makes of its reader
+        raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}") from error

@@ -1,0 +1,146 @@
+"""`notebook-accel checkpoints`: lists, verifies, prunes and converts the checkpoints of a training."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from notebook_accel.cli.exit_codes import DAMAGED
+from notebook_accel.errors import CheckpointError
+from notebook_accel.launch.job.text import duration, size
+from notebook_accel.train.checkpoints import maintenance, seal
+from notebook_accel.train.checkpoints.maintenance import Listed
+
+_FOLDER = click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+_JSON = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+_COLUMNS = ("checkpoint", "step", "epoch", "ranks", "age", "size", "valid")
+
+
+class _Group(click.Group):
+    """Lists the checkpoints of a folder that is given without a command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["list", *args])
+
+
+@click.group("checkpoints", cls=_Group, subcommand_metavar="[list|verify|prune|convert] FOLDER")
+def command() -> None:
+    """List, verify, prune and convert checkpoints that `checkpoint=` has saved to a folder.
+
+    Any number of ranks can go on from a checkpoint as it is. The exit code is 0; 1 if `verify` finds a damaged one; 2
+    for an error.
+    """
+
+
+@command.command("list")
+@_FOLDER
+@_JSON
+def list_all(folder: Path, as_json: bool) -> None:
+    """List the checkpoints in FOLDER, the oldest first. Their files are not read, but their sizes are compared."""
+    found = [maintenance.inspect(path) for path in maintenance.find(folder)]
+    if as_json:
+        _show_json([_fields(each) for each in found])
+    elif not found:
+        click.echo(f"{folder} has no checkpoints", err=True)
+    else:
+        _show_table([_COLUMNS, *map(_row, found)])
+
+
+@command.command()
+@_FOLDER
+@_JSON
+@click.pass_context
+def verify(context: click.Context, folder: Path, as_json: bool) -> None:
+    """Compare all files of the checkpoints in FOLDER, or of the checkpoint FOLDER, with their checksums."""
+    paths = maintenance.find(folder)
+    if not paths:
+        raise CheckpointError(f"{folder} has no checkpoints")
+    found = [maintenance.inspect(path, checksums=True) for path in paths]
+    if as_json:
+        _show_json([_fields(each) for each in found])
+    else:
+        for each in found:
+            click.echo(f"{each.path}: {each.problem or 'valid'}")
+    if any(each.problem for each in found):
+        context.exit(DAMAGED)
+
+
+@command.command()
+@_FOLDER
+@click.option("--keep", type=click.IntRange(min=1), required=True, help="How many are kept, the newest valid ones.")
+@click.option("--dry-run", "--dry_run", is_flag=True, help="Only show what would be removed.")
+@_JSON
+def prune(folder: Path, keep: int, dry_run: bool, as_json: bool) -> None:
+    """Remove all checkpoints in FOLDER but the newest ones whose checksums are right."""
+    kept, removed = maintenance.prune(folder, keep, dry_run=dry_run)
+    if as_json:
+        _show_json({"kept": list(map(str, kept)), "removed": list(map(str, removed)), "dry_run": dry_run})
+        return
+    for path in removed:
+        click.echo(f"{'would remove' if dry_run else 'removed'} {path}")
+    click.echo(f"kept {', '.join(path.name for path in kept)}")
+
+
+@command.command()
+@_FOLDER
+@click.argument("output", metavar="OUTPUT", type=click.Path(path_type=Path))
+@click.option(
+    "--max_shard_size", "--max-shard-size", default="10GB", show_default=True, help="The maximum size of one file."
+)
+@_JSON
+def convert(folder: Path, output: Path, max_shard_size: str, as_json: bool) -> None:
+    """Write the weights of a model as safetensors to the folder OUTPUT.
+
+    FOLDER is a checkpoint, also one that save_state wrote, or a folder of checkpoints, of which the newest valid one is
+    taken. The weights may be sharded. They have to fit into the memory of this machine; no GPU is used.
+    """
+    from notebook_accel.train.checkpoints import merging
+
+    sealed = maintenance.find(folder)
+    checkpoint = maintenance.newest_whole(folder) if sealed else folder
+    if sealed == [folder]:
+        seal.verify(folder)
+    written = merging.convert(checkpoint, output, max_shard_size)
+    if as_json:
+        models = [{"path": str(path), "tensors": count} for path, count in written.items()]
+        _show_json({"checkpoint": str(checkpoint), "models": models})
+        return
+    for path, count in written.items():
+        click.echo(f"wrote {count} tensors of {checkpoint} to {path}")
+
+
+def _fields(found: Listed) -> dict[str, Any]:
+    place = found.place
+    return {
+        "path": str(found.path),
+        "step": None if place is None else place.step,
+        "epoch": None if place is None else place.epoch,
+        "ranks": None if place is None else place.ranks,
+        "saved": found.saved,
+        "bytes": found.size,
+        "valid": not found.problem,
+        "problem": found.problem,
+    }
+
+
+def _row(found: Listed) -> tuple[str, ...]:
+    place = found.place
+    numbers = ("-", "-", "-") if place is None else (str(place.step), str(place.epoch), str(place.ranks))
+    age = duration(max(0.0, time.time() - found.saved))
+    return (found.path.name, *numbers, age, size(found.size), f"no: {found.problem}" if found.problem else "yes")
+
+
+def _show_table(rows: list[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _show_json(found: Any) -> None:
+    click.echo(json.dumps(found, indent=2))

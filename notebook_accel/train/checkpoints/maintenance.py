@@ -1,0 +1,108 @@
+"""Lists, checks and removes sealed checkpoints, while no training has them open. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from notebook_accel.errors import CheckpointError, ConfigurationError
+from notebook_accel.train.checkpoints import folders, seal
+from notebook_accel.train.checkpoints.seal import Place
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One checkpoint."""
+
+    path: Path
+    place: Place | None
+    """`None` if its seal cannot be read."""
+    saved: float
+    """When it was sealed, in seconds since the epoch."""
+    size: int
+    """The bytes of its files."""
+    problem: str
+    """Why training cannot go on from it; empty if it can, as far as was checked."""
+
+
+def find(folder: Path) -> list[Path]:
+    """The sealed checkpoints in a folder, by step; or the folder itself, if it is one.
+
+    Others, which `save_state` wrote, have no seal and are left out.
+
+    Raises:
+        ConfigurationError: There is no such folder.
+    """
+    if not folder.is_dir():
+        raise ConfigurationError(f"there is no folder {folder}")
+    if (folder / seal.NAME).is_file():
+        return [folder]
+    return [path for _, path in folders.numbered(folder) if (path / seal.NAME).is_file()]
+
+
+def inspect(path: Path, *, checksums: bool = False) -> Listed:
+    """Describes a checkpoint.
+
+    Args:
+        path: Its folder.
+        checksums: Whether to read all of its files, rather than only compare their sizes.
+    """
+    problem, place, saved, size = "", None, 0.0, 0
+    try:
+        saved = (path / seal.NAME).stat().st_mtime
+        size = sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+        place = seal.place(path)
+        seal.verify(path, checksums=checksums)
+    except (CheckpointError, OSError) as error:  # a training may remove it meanwhile
+        problem = str(error)
+    return Listed(path, place, saved, size, problem)
+
+
+def newest_whole(folder: Path) -> Path:
+    """The newest checkpoint whose files have their checksums.
+
+    Raises:
+        CheckpointError: There is none.
+        ConfigurationError: There is no such folder.
+    """
+    return _split(folder, 1)[0][0]
+
+
+def prune(folder: Path, keep: int, *, dry_run: bool = False) -> tuple[Sequence[Path], Sequence[Path]]:
+    """Removes all sealed checkpoints but the newest ones whose files have their checksums.
+
+    Args:
+        folder: The folder of the checkpoints.
+        keep: How many are kept.
+        dry_run: Whether to remove nothing.
+
+    Returns:
+        Those that are kept, and those that are removed; the newest first.
+
+    Raises:
+        CheckpointError: None of them is whole; then nothing is removed.
+        ConfigurationError: There is no such folder, or it is a checkpoint itself.
+    """
+    if (folder / seal.NAME).is_file():
+        raise ConfigurationError(f"{folder} is a checkpoint: give the folder that it lies in")
+    kept, others = _split(folder, keep)
+    for path in [] if dry_run else others:
+        folders.remove(path)
+    return kept, others
+
+
+def _split(folder: Path, keep: int) -> tuple[list[Path], list[Path]]:
+    """The newest checkpoints that are whole, so many of them, and all others."""
+    kept: list[Path] = []
+    others: list[Path] = []
+    problem = "none has been saved yet"
+    for path in reversed(find(folder)):
+        if len(kept) < keep:
+            problem = inspect(path, checksums=True).problem
+            (others if problem else kept).append(path)
+        else:
+            others.append(path)
+    if not kept:
+        raise CheckpointError(f"{folder} has no checkpoint that is whole: {problem}")
+    return kept, others
