@@ -23,6 +23,8 @@ COMMANDS = {
     "test": ("check.command.command", "Check that this machine can train on several ranks."),
     "estimate-memory": ("estimate.command.command", "Estimate the memory that training a model takes."),
     "checkpoints": ("checkpoints.command", "List, verify, prune and convert the checkpoints of a training."),
+    "jobs": ("recorded_jobs.list_jobs", "List the last jobs of all notebooks."),
+    "resume": ("recorded_jobs.resume", "Continue a notebook's job from its checkpoints."),
     "merge-weights": ("merge.command", "Turn a sharded checkpoint into safetensors."),
     "lab": ("lab.command", "Open JupyterLab on the examples."),
 }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,3 +165,24 @@ def test_a_job_without_a_checkpoint_begins_anew_and_one_whose_folder_is_gone_is_
     cell = killed.notebook.check("found = %accelerate resume")
     assert killed.notebook.check("[steps for steps, _ in found]").value == "[20, 20]"
     assert f"begins anew, since {killed.folder} has no valid checkpoint yet" in cell.text
+
+
+def test_a_terminal_continues_the_job_of_a_notebook(killed: Killed) -> None:
+    """Kills a kernel, and starts another; the command imports torch, and its ranks."""
+    killed.kill(killed.launch())
+    job_id = killed.notebook.value("jobs()[0].id")
+    assert f"%accelerate resume {job_id}" in killed.notebook.run("attach().result()").error_text
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        environ = {**os.environ, "NOTEBOOK_ACCEL_STATE": killed.notebook.state, "TMPDIR": killed.notebook.temporary}
+        command = [sys.executable, "-m", "notebook_accel", *words]
+        return subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=60)
+
+    assert json.loads(run("jobs", "--json").stdout)[0]["id"] == job_id
+    done = run("resume", job_id)
+    assert done.returncode == 0, done.stderr
+    assert f"goes on from {killed.folder / 'checkpoint_6'}" in done.stdout + done.stderr
+    assert (killed.folder / "checkpoint_20").is_dir()
+    again = run("resume", job_id)
+    assert again.returncode == 2
+    assert "there is nothing to resume" in again.stderr

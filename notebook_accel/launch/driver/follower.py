@@ -113,6 +113,8 @@ class Follower:
             text = f"{self.job.title} ended because " + (
                 "the process that ran it was killed" if self._tail.head.detached else "its kernel was restarted or died"
             )
+            if self._record.saved_launch.exists():
+                text += f". To continue it from its checkpoints, run %accelerate resume {self._record.id}"
             self.job.apply(None, JobEnded(Status.LOST.value, self._record.last_written(), text))
 
     def _show(self, shown: Output, *, all_of_it: bool = False) -> None:

@@ -31,6 +31,25 @@ def _ids(context: click.Context, param: click.Parameter, start: str) -> list[str
 @click.option("--current-code", is_flag=True, help="Runs the notebook's function, with the arguments of the launch.")
 def resume(job: str | None, saved_code: bool, current_code: bool) -> Any:
     """Continues a job that saved checkpoints and ended unfinished; the last one of this notebook by default."""
+    return continue_job(job, saved_code=saved_code, current_code=current_code)
+
+
+def continue_job(job: str | None, *, saved_code: bool = False, current_code: bool = False) -> Any:
+    """Launches a job again, as the magic does.
+
+    Args:
+        job: Its ID, or the beginning of it; `None` for the last one of this notebook that can be resumed.
+        saved_code: Whether to run its definitions as they were launched.
+        current_code: Whether to run those of the notebook.
+
+    Returns:
+        As `notebook_launcher`.
+
+    Raises:
+        ConfigurationError: There is no such job, it can't be resumed here, or it must be chosen which code is run.
+        JobLostError: Its function is not stored, or can't be read.
+        NotebookAccelError: As `notebook_launcher`.
+    """
     if saved_code and current_code:
         raise ConfigurationError("%accelerate resume: --saved-code contradicts --current-code: leave one of them out")
     found = unfinished_jobs.find(job, front_end.current.origin())

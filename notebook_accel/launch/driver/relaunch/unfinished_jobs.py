@@ -90,10 +90,10 @@ def _named(record: Record, every: Sequence[Checkpointed]) -> Checkpointed:
         raise ConfigurationError(
             f"job {record.id} saved no checkpoints, so there is nothing to resume: launch it again, with checkpoint="
         )
-    if found.summary.status is Status.DONE:
+    if found.summary.status.ended and found not in _unfinished(every):
         raise ConfigurationError(
-            f"{found} ended well, so there is nothing to resume. To train for more epochs, launch it again with the "
-            f"same folder, {found.folder}"
+            f"{found} ended well, or a later job with its folder, {found.folder}, did: there is nothing to resume. To "
+            "train for more epochs, launch it again with the same folder"
         )
     return found
 

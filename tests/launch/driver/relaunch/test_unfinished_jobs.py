@@ -77,9 +77,10 @@ def test_it_may_be_named_wherever_it_was_launched(begin: Begin) -> None:
 
 
 def test_a_training_that_a_later_job_finished_is_finished(begin: Begin) -> None:
-    begin(Status.FAILED)
+    first = begin(Status.FAILED)
     begin(Status.DONE)
     assert "there is nothing to resume" in refused()
+    assert "a later job with its folder, /a, did: there is nothing to resume" in refused(first)
 
 
 def test_nothing_to_resume_names_what_other_notebooks_have(begin: Begin) -> None:
@@ -102,6 +103,6 @@ def test_a_job_that_runs_is_not_resumed(begin: Begin) -> None:
 
 def test_a_named_job_must_have_checkpoints_and_be_unfinished(begin: Begin) -> None:
     done, plain = begin(Status.DONE), begin(Status.FAILED, "")
-    assert "ended well, so there is nothing to resume" in refused(done)
+    assert "ended well, or a later job with its folder, /a, did" in refused(done)
     assert "saved no checkpoints" in refused(plain)
     assert "no job begins with 'xyz'" in refused("xyz")

@@ -1,0 +1,37 @@
+"""`notebook-accel jobs` and `notebook-accel resume`: the jobs on this machine's disk, without a notebook."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from notebook_accel.launch.driver import attach
+from notebook_accel.launch.job.job import Job
+
+
+@click.command("jobs")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def list_jobs(as_json: bool) -> None:
+    """List the last jobs of all notebooks, the newest first."""
+    found = attach.jobs()
+    if as_json:
+        click.echo(json.dumps([{**asdict(each), "status": each.status.value} for each in found], indent=2))
+    else:
+        click.echo(repr(found))
+
+
+@click.command()
+@click.argument("job", metavar="JOB")
+def resume(job: str) -> None:
+    """Continue a notebook's job from its checkpoints, as it was launched.
+
+    JOB is an ID of `notebook-accel jobs`, or enough of its beginning to be unique. The job must have been launched with
+    `checkpoint=`, and have ended unfinished. A detached job goes on in the background; others end with this command.
+    """
+    from notebook_accel.notebook.magics import resume_command
+
+    launched = resume_command.continue_job(job)
+    if isinstance(launched, Job) and not launched.elsewhere:
+        launched.result()
