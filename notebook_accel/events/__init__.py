@@ -15,7 +15,7 @@ it there; a field that JSON does not have needs a row in `NESTED_FIELDS`. The st
 """
 
 from notebook_accel.events.base import Blobs, Event, Frame, Phase, as_float
-from notebook_accel.events.emit import emit, has_sink, input_answers, request_input, set_sink, training_step
+from notebook_accel.events.emit import emit, has_sink, input_answers, last_step_times, request_input, set_sink, training_step
 from notebook_accel.events.encoding import from_wire, is_sound, to_wire
 from notebook_accel.events.jobs import (
     AttemptStarted,
@@ -45,6 +45,7 @@ from notebook_accel.events.ranks import (
     Returned,
     Shown,
     Stacks,
+    StepTimes,
     ThreadStack,
     Written,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "Stacks",
     "StacksRequested",
     "Stalled",
+    "StepTimes",
     "StopRequested",
     "ThreadStack",
     "Written",
@@ -94,6 +96,7 @@ __all__ = [
     "has_sink",
     "input_answers",
     "is_sound",
+    "last_step_times",
     "request_input",
     "set_sink",
     "to_wire",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable
+from typing import Protocol
 
 from notebook_accel import rank_local
 from notebook_accel.events.base import Event
-from notebook_accel.events.ranks import InputRequested, Metrics
+from notebook_accel.events.ranks import InputRequested, Metrics, StepTimes
 from notebook_accel.events.requests import Answer
 
 MetricsSink = Callable[[dict[str, float], "int | None"], None]
@@ -25,6 +26,8 @@ A failure is reported with it. Loops set it at every step, so they do so themsel
 """
 PREEMPTED_BY = f"{__name__}.preempted_by"
 """The key of what ends the training on this rank, as text; set while it runs, and looked at after each step."""
+STEP_TIMES = f"{__name__}.step_times"
+"""The key of the clock of the rank's training steps, a `StepClock`, once there is one."""
 _SINK = f"{__name__}.sink"
 _ANSWERS = f"{__name__}.answers"
 
@@ -39,6 +42,24 @@ def set_sink(sink: Callable[[Event], None] | None, metrics: MetricsSink | None =
     if metrics is None and sink is not None:
         metrics = _as_events(sink)
     rank_local.space().update({_SINK: sink, METRICS_SINK: metrics})
+
+
+class StepClock(Protocol):
+    """Measures training steps, and emits `StepTimes` now and then."""
+
+    def times(self) -> StepTimes | None: ...
+
+    def restart(self) -> None: ...
+
+
+def last_step_times() -> list[Event]:
+    """What the steps of the call that ends here have taken, if it had any; the next call begins anew."""
+    clock: StepClock | None = rank_local.space().get(STEP_TIMES)
+    if clock is None:
+        return []
+    found = clock.times()
+    clock.restart()
+    return [] if found is None else [found]
 
 
 def _as_events(sink: Callable[[Event], None]) -> MetricsSink:

@@ -106,6 +106,36 @@ class Heartbeat(Event):
 
 
 @dataclass(frozen=True)
+class StepTimes(Event):
+    """What the rank's training steps have taken so far, all of them but the first."""
+
+    kind = "step times"
+    seconds: Mapping[str, float]
+    """By part of a step, over the steps that were measured."""
+    steps: int
+    """How many steps were done."""
+    measured: int
+    """How many of them were measured: all on a CPU, some on a GPU."""
+    samples: int = 0
+    """Samples in the measured steps; 0 if the size of a batch is not fixed."""
+    backwards: int = 0
+    """Backward passes in the measured steps."""
+    syncs: int = 0
+    """How many of these synchronized gradients between ranks."""
+    device: str = "cpu"
+    workers: int | None = None
+    """Worker processes of the loader; `None` without a prepared loader."""
+    threads: int = 1
+    """Threads that torch computes with."""
+    cores: int = 1
+    """CPU cores that the rank may use."""
+    local_ranks: int = 1
+    """Ranks on its node."""
+    core_wait: float = 0.0
+    """Seconds, over all steps, for which its main thread was ready to run and had no core."""
+
+
+@dataclass(frozen=True)
 class Raised:
     """One exception of a chain."""
 

@@ -24,6 +24,7 @@ from notebook_accel.events import (
     Returned,
     Shown,
     Signalled,
+    StepTimes,
 )
 from notebook_accel.launch.job.kept_displays import KeptDisplays
 from notebook_accel.launch.job.metric_history import Point, Series
@@ -53,6 +54,8 @@ class RankState:
     device_used: int | None = None
     """Memory that it held on its device then, in bytes."""
     device_total: int | None = None
+    step_times: StepTimes | None = None
+    """What its training steps have taken so far; `None` if nothing was measured."""
     bars: dict[int, Bar] = field(default_factory=dict)
     """Its progress bars, by their number, in the order in which they began."""
     metrics: dict[str, float] = field(default_factory=dict)
@@ -93,6 +96,8 @@ class RankState:
             self.displays.drop_lines(self.written - len(self.lines))
         elif isinstance(event, Heartbeat):
             self.resident, self.device_used, self.device_total = event.resident, event.device_used, event.device_total
+        elif isinstance(event, StepTimes):
+            self.step_times = event
         elif isinstance(event, History):
             series = self.history[event.name] = Series.from_event(event)
             assert series.last is not None
@@ -123,6 +128,8 @@ class RankState:
             yield Hello(self.pid, self.host)
         if self.resident or self.device_used is not None:
             yield Heartbeat(self.resident, self.device_used, self.device_total)
+        if self.step_times is not None:
+            yield self.step_times
         yield from self.bars.values()
         yield from (series.event(name) for name, series in self.history.items())
         yield from self._output()

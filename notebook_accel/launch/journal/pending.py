@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from notebook_accel.events import AttemptStarted, Bar, Event, Heartbeat, Line, LinesLeftOut, Shown
+from notebook_accel.events import AttemptStarted, Bar, Event, Heartbeat, Line, LinesLeftOut, Shown, StepTimes
 from notebook_accel.launch.job.kept_displays import reduced, size_of
 from notebook_accel.launch.journal.lines import encode
 
@@ -17,7 +17,7 @@ _MOST_DISPLAYED = 8 * 2**20
 
 
 class Pending:
-    """Events to write. It keeps only the latest state of each bar, the latest heartbeat, and the last of many lines."""
+    """Events to write. It keeps only the latest state of each bar, the latest heartbeat and step times, and the last of many lines."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -33,8 +33,8 @@ class Pending:
         self._count += 1
         if isinstance(event, Bar):
             self._events[rank, event.bar] = rank, event  # keeps the position of the first event, as the fold does
-        elif isinstance(event, Heartbeat):
-            self._events[rank, Heartbeat] = rank, event
+        elif isinstance(event, (Heartbeat, StepTimes)):
+            self._events[rank, type(event)] = rank, event
         elif isinstance(event, LinesLeftOut):
             self._dropped[rank] += event.count
         elif isinstance(event, Line):

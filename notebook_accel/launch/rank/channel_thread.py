@@ -184,6 +184,8 @@ class ChannelThread:
     def _send(self, event: Event, fds: Sequence[int]) -> None:
         if isinstance(event, (Returned, Failed, Exited, InputRequested)):
             self._send_together(self._coalescer.take_all(time.monotonic()))  # what comes next is shown with it
+        if isinstance(event, (Returned, Failed, Exited)):
+            self._send_together(events.last_step_times())
         if isinstance(event, (Returned, Failed)):
             self._wait_detector.reset()
         try:

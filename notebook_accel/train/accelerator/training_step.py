@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from notebook_accel.train.accelerator.base import AcceleratorBase
+from notebook_accel.train.anatomy import measured
 from notebook_accel.train.checkpoints import background
 from notebook_accel.train.data import uneven_inputs
 from notebook_accel.train.models import compiling
@@ -105,7 +106,12 @@ class Stepping(AcceleratorBase):
             loss = loss / steps
         if self.scaler is not None:
             loss = self.scaler.scale(loss)
-        loss.backward(**kwargs)  # type: ignore[no-untyped-call]
+        if self._clock is None:
+            loss.backward(**kwargs)  # type: ignore[no-untyped-call]
+        else:
+            synchronizes = self.strategy.synchronizes(self._models)
+            with measured.backward(self._clock, loss, synchronizes=synchronizes):
+                loss.backward(**kwargs)  # type: ignore[no-untyped-call]
         loop = self.gradient_state.loop
         if loop is not None:
             loop.trained = True

@@ -13,6 +13,8 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.anatomy import measured, step_clock
+from notebook_accel.train.anatomy.step_clock import LoaderFacts, StepClock
 from notebook_accel.train.data import device_transfer, resume
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.loader_progress import with_progress
@@ -87,7 +89,7 @@ class PreparedLoader(DataLoader[Any]):
         state = GradientState()
         state._add_dataloader(self)
         try:
-            batches = self._epoch(position)
+            batches = self._measured_epoch(position)
             yield from with_progress(self, batches if state.loop is None else state.loop.watched(self, batches))
             self._base_state = None
             self.progress.finish()
@@ -95,13 +97,24 @@ class PreparedLoader(DataLoader[Any]):
             state._remove_dataloader(self)
             self.skipped -= skipped
 
-    def _epoch(self, position: Position | None) -> Iterator[Any]:
+    def _measured_epoch(self, position: Position | None) -> Iterator[Any]:
+        """The batches of an epoch; in a launch, the clock of the rank's steps measures what each takes."""
+        clock = step_clock.current()
+        if clock is None:
+            return self._epoch(position, None)
+        rows = (self._total_batch_size or 0) // self.num_processes
+        workers = int(getattr(self.base_dataloader, "num_workers", 0))
+        return measured.batches(clock, LoaderFacts(rows, workers), self._epoch(position, clock))
+
+    def _epoch(self, position: Position | None, clock: StepClock | None) -> Iterator[Any]:
         if self.progress.is_over:  # the checkpoint was saved after the last batch, before the epoch was counted
             return
         current, batches = self._begin_epoch(position)
         if current is _NO_BATCH:
             return
         transfer = device_transfer.transfer_for(current, self.device, self.non_blocking)
+        if transfer is not None and clock is not None:
+            transfer = measured.MeasuredTransfer(transfer, clock)
         if transfer is None:
             for upcoming in batches:
                 yield current

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from notebook_accel.train.anatomy import step_clock
+from notebook_accel.train.anatomy.step_clock import OPTIMIZER
 from notebook_accel.train.ranks.gradient_state import GradientState
 
 
@@ -34,6 +36,7 @@ class AcceleratedOptimizer(Optimizer):
         self.scaler = scaler
         self.gradient_state = GradientState()
         self._skipped = self._has_stepped = False
+        self._clock = step_clock.current()
         if device_placement and optimizer.state:
             optimizer.load_state_dict(optimizer.state_dict())  # moves it to the devices of the parameters
         self._register_step_hook()
@@ -51,6 +54,7 @@ class AcceleratedOptimizer(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._skipped = self._has_stepped = False
+        self._clock = step_clock.current()
         self._register_step_hook()
 
     @property
@@ -100,6 +104,15 @@ class AcceleratedOptimizer(Optimizer):
         if not self._has_stepped:
             self._has_stepped = True
             self._check_gradients(closure)
+        clock = self._clock
+        if clock is None:
+            return self._step(closure)
+        clock.enter(OPTIMIZER)
+        loss = self._step(closure)
+        clock.end_step(self)
+        return loss
+
+    def _step(self, closure: Callable[[], float] | None) -> Any:
         if self.scaler is not None:
             return self._scaled_step(self.scaler, closure)
         return self.optimizer.step() if closure is None else self.optimizer.step(closure)

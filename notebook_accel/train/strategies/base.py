@@ -106,6 +106,14 @@ class Strategy(ABC):
     def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
         """Sets whether the next backward passes synchronize gradients between the ranks."""
 
+    def synchronizes(self, models: Sequence[nn.Module]) -> bool:
+        """Whether the next backward pass waits for the gradients of other ranks.
+
+        Args:
+            models: The prepared models, perhaps in compile wrappers.
+        """
+        return False
+
     def after_backward(self) -> None:  # noqa: B027  # most strategies do so in the backward pass
         """Synchronizes the gradients after a backward pass, if the backward pass itself has not done so."""
 

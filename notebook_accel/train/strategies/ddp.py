@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.models import compiling
 from notebook_accel.train.options.plugins import DDPCommunicationHookType as Hook
 from notebook_accel.train.options.plugins import DistributedDataParallelKwargs, DistributedType
 from notebook_accel.train.ranks.state import PartialState
@@ -66,6 +67,9 @@ class DataParallel(Strategy):
     def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
         if isinstance(model, DistributedDataParallel):
             model.require_backward_grad_sync = enabled
+
+    def synchronizes(self, models: Sequence[nn.Module]) -> bool:
+        return any(getattr(compiling.inner(model), "require_backward_grad_sync", False) for model in models)
 
     def sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
         return _syncing(model)

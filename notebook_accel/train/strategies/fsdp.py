@@ -39,6 +39,7 @@ class FullySharded(ShardedStrategy):
         self.plugin = settings.fsdp
         state.require_group()
         self.mesh = self._mesh()
+        self._synchronizes = state.num_processes > 1
 
     @property
     def distributed_type(self) -> DistributedType:
@@ -111,6 +112,13 @@ class FullySharded(ShardedStrategy):
         if dtype is None:
             return MixedPrecisionPolicy()
         return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, output_dtype=torch.float32)
+
+    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
+        super().set_gradient_sync(model, enabled)
+        self._synchronizes = enabled
+
+    def synchronizes(self, models: Sequence[nn.Module]) -> bool:
+        return self._synchronizes
 
     def is_prepared(self, model: nn.Module) -> bool:
         return isinstance(model, FSDPModule)

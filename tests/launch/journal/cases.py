@@ -82,6 +82,13 @@ _TOLD = (
     st.builds(events.Metrics, values=st.dictionaries(names, numbers), step=st.none() | st.integers(0, 9), at=numbers),
     st.builds(events.Line, stream=st.sampled_from(["stdout", "stderr"]), text=st.text(max_size=9)),
     st.builds(events.Heartbeat, resident=st.integers(0, 9), device_used=st.none() | st.integers(0, 9)),
+    st.builds(
+        events.StepTimes,
+        seconds=st.dictionaries(st.sampled_from(["data", "rest"]), numbers),
+        steps=st.integers(1, 9),
+        measured=st.integers(1, 9),
+        workers=st.none() | st.integers(0, 9),
+    ),
     st.builds(events.Hello, pid=st.integers(1, 9), host=st.just("host")),
     st.builds(events.PhaseChanged, phase=st.sampled_from(Phase), detail=st.sampled_from(["", "all_reduce"])),
     st.builds(events.Signalled, signal=st.sampled_from([2, 9, 15])),

@@ -1,0 +1,192 @@
+"""The clock of a rank's training steps: adds up, without a lock or an allocation, how long each part takes.
+
+At any moment the rank is in one part. Whoever enters another one calls `enter`, so the parts never overlap and always
+add up to the whole; what no part claims is the rest. A step ends with `step` of its optimizer.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from notebook_accel import events, rank_local
+from notebook_accel.events import StepTimes
+from notebook_accel.events.emit import STEP_TIMES
+
+PARTS = ("rest", "data", "copy", "forward", "backward", "sync", "optimizer")
+"""The parts of a step; what follows are their indices."""
+REST, DATA, COPY, FORWARD, BACKWARD, SYNC, OPTIMIZER = range(len(PARTS))
+
+REPORT_SECONDS = 1.0
+"""Seconds between two reports."""
+_KEY = f"{__name__}.clock"
+
+
+class LoaderFacts:
+    """What the clock knows of a loader whose batches are used."""
+
+    __slots__ = ("rows", "workers")
+
+    def __init__(self, rows: int, workers: int) -> None:
+        self.rows = rows
+        """The samples in one of this rank's batches; 0 if their number is not fixed."""
+        self.workers = workers
+        """Its worker processes."""
+
+
+class StepClock:
+    """Measures with the CPU's clock.
+
+    The first step is left out: it allocates memory, starts workers and compiles.
+    """
+
+    device = "cpu"
+
+    def __init__(self) -> None:
+        self.part = REST
+        self.loader: LoaderFacts | None = None
+        """The loader of the latest batch."""
+        self.model: Any = None
+        """The model whose forward pass runs: the outermost."""
+        self._threads = 1
+        self._cores = _cores()
+        self._local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        self.restart()
+
+    def restart(self) -> None:
+        """Forgets what was measured: another call begins."""
+        self.part = REST
+        self.backwards = self.syncs = self.rows = 0
+        self._sums = [0] * len(PARTS)
+        self._steps = -1
+        self._done: tuple[Any, ...] | None = None
+        self._optimizer = self._other = 0
+        self._since = time.perf_counter_ns()
+        self._due = self._since
+        self._core_wait = 0.0
+
+    def enter(self, part: int) -> None:
+        """Begins a part, which ends the one before."""
+        now = time.perf_counter_ns()
+        self._sums[self.part] += now - self._since
+        self._since = now
+        self.part = part
+
+    def count_backward(self, *, synchronizes: bool) -> None:
+        """Counts a backward pass over the latest batch."""
+        self.backwards += 1
+        self.syncs += synchronizes
+        if self.loader is not None:
+            self.rows += self.loader.rows
+
+    def end_step(self, optimizer: object) -> None:
+        """An optimizer has stepped, which ends the part, and the step if it is the one that the steps are counted by.
+
+        A loop with several optimizers counts by the first; by another once that one steps twice without the first.
+        """
+        self.enter(REST)
+        key = id(optimizer)
+        if key != self._optimizer:
+            if self._optimizer and key != self._other:
+                self._other = key
+                return
+            self._optimizer = key
+        self._other = 0
+        self._steps += 1
+        if self._steps:
+            self._complete()
+        else:
+            self._begin()
+        now = self._now()
+        if now >= self._due:
+            self._due = now + int(REPORT_SECONDS * 1e9)
+            self._report()
+
+    def _now(self) -> int:
+        return self._since  # which `enter` has just set
+
+    def _begin(self) -> None:
+        """The first step is over, and the measurement begins."""
+        self._sums[:] = [0] * len(PARTS)
+        self.backwards = self.syncs = self.rows = 0
+        self._core_wait = _waited_for_core()
+        self._threads = torch.get_num_threads()
+
+    def _complete(self) -> None:
+        """A step is over; what is reported is always a whole number of steps."""
+        self._done = (self._steps, self._steps, self.rows, self.backwards, self.syncs, *self._sums)
+
+    def _report(self) -> None:
+        found = self.times()
+        if found is not None:
+            events.emit(found)
+
+    def times(self) -> StepTimes | None:
+        """The sums so far; `None` before the second step has ended. Any thread may call it."""
+        if self._done is None:
+            return None
+        steps, measured, rows, backwards, syncs, *sums = self._done
+        return StepTimes(
+            {name: nanoseconds / 1e9 for name, nanoseconds in zip(PARTS, sums, strict=True)},
+            steps=steps,
+            measured=measured,
+            samples=rows,
+            backwards=backwards,
+            syncs=syncs,
+            device=self.device,
+            workers=None if self.loader is None else self.loader.workers,
+            threads=self._threads,
+            cores=self._cores,
+            local_ranks=self._local_ranks,
+            core_wait=max(0.0, _waited_for_core() - self._core_wait),
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return current, ()  # that of the rank that unpickles it
+
+
+def of_this_rank(device: torch.device) -> StepClock | None:
+    """The clock of this rank; `None` outside a launch, and on devices where only a wait would show the time.
+
+    Args:
+        device: The rank's device.
+    """
+    if not events.has_sink() or device.type not in ("cpu", "cuda"):
+        return None
+    space = rank_local.space()
+    found: StepClock | None = space.get(_KEY)
+    if found is None or found.device != device.type:
+        if device.type == "cuda":
+            from notebook_accel.train.anatomy.device_clock import DeviceClock  # which derives from the class above
+
+            found = DeviceClock(device)
+        else:
+            found = StepClock()
+        space[_KEY] = space[STEP_TIMES] = found
+    return found
+
+
+def current() -> StepClock | None:
+    """The clock of this rank, if it has one already."""
+    found: StepClock | None = rank_local.space().get(_KEY)
+    return found
+
+
+def _cores() -> int:
+    """The CPU cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        return os.cpu_count() or 1
+
+
+def _waited_for_core() -> float:
+    """Seconds for which the main thread was ready to run and had no core; 0 where the system does not count them."""
+    try:
+        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
