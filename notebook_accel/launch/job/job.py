@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import JobCancelledError
 from notebook_accel.events import JobEnded, JobStarted
-from notebook_accel.launch.job import metric_history
+from notebook_accel.launch.job import advice, anatomy, metric_history
 from notebook_accel.launch.job.job_state import JobState, Status
 
 if TYPE_CHECKING:
@@ -100,6 +100,26 @@ class Job(JobState):
         except ImportError:
             return rows
         return pd.DataFrame(rows, columns=None if rows else ["rank", "step", "seconds"])
+
+    @property
+    def anatomy(self) -> DataFrame | list[anatomy.Row]:
+        """What a training step takes so far, one row for each rank that trains with prepared objects.
+
+        `seconds` is the mean of a step, and `data`, `copy`, `forward`, `backward`, `sync`, `optimizer` and `rest` are
+        its parts; with `_share` after the name, as a fraction of the step. `samples_per_second` is missing if batches
+        have no fixed size. The first step is left out. A DataFrame if pandas is installed, otherwise a list of dicts.
+        """
+        rows = anatomy.rows((state.rank, state.step_times) for state in self._ranks)
+        try:
+            import pandas as pd
+        except ImportError:
+            return rows
+        return pd.DataFrame(rows, columns=anatomy.columns())
+
+    @property
+    def advice(self) -> list[str]:
+        """What would make the training faster: sentences with their evidence; empty if nothing seems wrong."""
+        return advice.advice({state.rank: state.step_times for state in self._ranks if state.step_times is not None})
 
     def show(self) -> None:
         """Shows the job below the current cell, updated while it runs; afterwards, in its last state."""
