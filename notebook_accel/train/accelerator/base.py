@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from notebook_accel.train.accelerator import arguments
-from notebook_accel.train.anatomy import step_clock
+from notebook_accel.train.anatomy import clocks
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.models.device_watch import DeviceWatch
 from notebook_accel.train.models.precision import Precision
@@ -130,7 +130,7 @@ class AcceleratorBase(RankAware):
         self.flag_tensor: torch.Tensor | None = None
         self._accumulation = Accumulation(self.strategy, self.gradient_state)
         self._watch = DeviceWatch()
-        self._clock = step_clock.of_this_rank(self.device)
+        self._clock = clocks.of_this_rank(self.device)
         self._first_backward = FirstBackward(self.strategy) if self.use_distributed else None
         """`None` after the second backward pass, and on a single rank."""
         self._tracker_group = TrackerGroup(log_with, self.logging_dir)

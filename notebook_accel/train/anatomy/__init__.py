@@ -1,6 +1,7 @@
 """What each training step spends its time on, measured while it runs.
 
-step_clock.py  ─ adds up the time of each part of a step, on the CPU's clock
+clocks.py       ─ which clock a device has
+step_clock.py   ─ adds up the time of each part of a step, on the CPU's clock
 device_clock.py ─ the same on a CUDA device, from events on its stream
-measured.py    ─ the places that mark where a part begins: loaders, models, the backward pass
+measured.py     ─ the places that mark where a part begins: loaders, models, the backward pass
 """

@@ -23,7 +23,6 @@ REST, DATA, COPY, FORWARD, BACKWARD, SYNC, OPTIMIZER = range(len(PARTS))
 
 REPORT_SECONDS = 1.0
 """Seconds between two reports."""
-_KEY = f"{__name__}.clock"
 
 
 class LoaderFacts:
@@ -149,30 +148,9 @@ class StepClock:
         return current, ()  # that of the rank that unpickles it
 
 
-def of_this_rank(device: torch.device) -> StepClock | None:
-    """The clock of this rank; `None` outside a launch, and on devices where only a wait would show the time.
-
-    Args:
-        device: The rank's device.
-    """
-    if not events.has_sink() or device.type not in ("cpu", "cuda"):
-        return None
-    space = rank_local.space()
-    found: StepClock | None = space.get(_KEY)
-    if found is None or found.device != device.type:
-        if device.type == "cuda":
-            from notebook_accel.train.anatomy.device_clock import DeviceClock  # which derives from the class above
-
-            found = DeviceClock(device)
-        else:
-            found = StepClock()
-        space[_KEY] = space[STEP_TIMES] = found
-    return found
-
-
 def current() -> StepClock | None:
     """The clock of this rank, if it has one already."""
-    found: StepClock | None = rank_local.space().get(_KEY)
+    found: StepClock | None = rank_local.space().get(STEP_TIMES)
     return found
 
 
