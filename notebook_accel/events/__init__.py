@@ -15,7 +15,15 @@ it there; a field that JSON does not have needs a row in `NESTED_FIELDS`. The st
 """
 
 from notebook_accel.events.base import Blobs, Event, Frame, Phase, as_float
-from notebook_accel.events.emit import emit, has_sink, input_answers, last_step_times, request_input, set_sink, training_step
+from notebook_accel.events.emit import (
+    emit,
+    has_sink,
+    input_answers,
+    last_step_times,
+    request_input,
+    set_sink,
+    training_step,
+)
 from notebook_accel.events.encoding import from_wire, is_sound, to_wire
 from notebook_accel.events.jobs import (
     AttemptStarted,

@@ -110,8 +110,7 @@ class Stepping(AcceleratorBase):
             loss.backward(**kwargs)  # type: ignore[no-untyped-call]
         else:
             synchronizes = self.strategy.synchronizes(self._models)
-            with measured.backward(self._clock, loss, synchronizes=synchronizes):
-                loss.backward(**kwargs)  # type: ignore[no-untyped-call]
+            measured.backward(self._clock, loss, synchronizes=synchronizes, **kwargs)
         loop = self.gradient_state.loop
         if loop is not None:
             loop.trained = True

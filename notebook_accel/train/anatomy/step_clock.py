@@ -49,8 +49,6 @@ class StepClock:
         self.part = REST
         self.loader: LoaderFacts | None = None
         """The loader of the latest batch."""
-        self.model: Any = None
-        """The model whose forward pass runs: the outermost."""
         self._threads = 1
         self._cores = _cores()
         self._local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

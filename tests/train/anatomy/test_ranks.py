@@ -43,7 +43,9 @@ class Network(nn.Module):
         return found
 
 
-def train(loading: float = 0.0, computing: tuple[float, float] = (0.02, 0.02), batches: int = 1, **options: Any) -> None:
+def train(
+    loading: float = 0.0, computing: tuple[float, float] = (0.02, 0.02), batches: int = 1, **options: Any
+) -> None:
     torch.set_num_threads(1)
     accelerator = Accelerator(**options)
     model = Network(computing[accelerator.process_index])

@@ -125,4 +125,4 @@ def test_a_prepared_model_can_be_copied_and_pickled_and_an_accelerator_too(sent:
 def test_outside_a_launch_nothing_is_measured() -> None:
     accelerator = train()
     assert STEP_TIMES not in rank_local.space()
-    assert not accelerator._models[0]._forward_hooks
+    assert accelerator._models[0]._compiled_call_impl is None
