@@ -131,8 +131,8 @@ def _short_steps(times: ByRank) -> Iterator[str]:
     if passes and computed / max(1.0, passes) < _SHORT_STEP and _share(times, "data") < _DATA:
         size = f" of {_count(round(rows), 'sample')}" if rows else ""
         yield (
-            f"a batch{size} computes for only {1000 * computed / max(1.0, passes):.1f} ms, most of which is the overhead "
-            "of each operation: a larger batch takes hardly longer"
+            f"a batch{size} computes for only {1000 * computed / max(1.0, passes):.1f} ms, most of which is "
+            "the overhead of each operation: a larger batch takes hardly longer"
         )
 
 

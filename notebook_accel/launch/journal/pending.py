@@ -17,7 +17,7 @@ _MOST_DISPLAYED = 8 * 2**20
 
 
 class Pending:
-    """Events to write. It keeps only the latest state of each bar, the latest heartbeat and step times, and the last of many lines."""
+    """Events to write: only the latest state of each bar, heartbeat and step times, and the last of many lines."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -186,6 +186,8 @@ def _note(job: Job) -> str:
             "click again to kill now."
         )
     explained = location.explain(job)
+    if not explained and (job.status.ended or len(job.ranks) < progress.COMPACT_FROM):
+        explained = " ".join(f"{sentence}." for sentence in job.advice[:1])
     if job.stalled and any(place.frames for place in job.stalled.places):
         explained += ". Expand a rank to see its Python stack."
     return explained[:1].upper() + explained[1:]

@@ -6,6 +6,7 @@ Between two events lies what the device did, and for how long it had nothing to 
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
 from typing import Any
@@ -80,7 +81,7 @@ class DeviceClock(StepClock):
         """Adds up the steps that the device has finished."""
         while self._unread and self._unread[0][0][-1][1].query():
             marks, rows, backwards, syncs = self._unread.popleft()
-            for (_, start), (part, end) in zip(marks, marks[1:], strict=False):
+            for (_, start), (part, end) in itertools.pairwise(marks):
                 self._sums[part] += int(start.elapsed_time(end) * 1e6)
             self._spare += [event for _, event in marks]
             self._measured += 1

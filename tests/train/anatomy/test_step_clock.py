@@ -41,7 +41,7 @@ class Recorded(nn.Module):
         return found
 
 
-def train(accumulation: int = 1, model: nn.Module | None = None, steps: int = STEPS) -> Accelerator:
+def train(accumulation: int = 1, model: nn.Module | None = None, steps: int = STEPS) -> tuple[Accelerator, nn.Module]:
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation)
     model = model or nn.Linear(512, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -54,7 +54,7 @@ def train(accumulation: int = 1, model: nn.Module | None = None, steps: int = ST
                 accelerator.backward(loss)
             optimizer.step()
             optimizer.zero_grad()
-    return accelerator
+    return accelerator, model
 
 
 def last() -> StepTimes:
@@ -106,8 +106,7 @@ def test_reports_are_few(sent: list[Event]) -> None:
 
 
 def test_an_evaluation_is_no_forward_part(sent: list[Event]) -> None:
-    accelerator = train(model=Recorded())
-    model = accelerator._models[0]
+    _, model = train(model=Recorded())
     clock = rank_local.space()[STEP_TIMES]
     with torch.no_grad():
         model(torch.randn(4, 512))
@@ -115,14 +114,12 @@ def test_an_evaluation_is_no_forward_part(sent: list[Event]) -> None:
 
 
 def test_a_prepared_model_can_be_copied_and_pickled_and_an_accelerator_too(sent: list[Event]) -> None:
-    accelerator = train()
-    model = accelerator._models[0]
+    accelerator, model = train()
     copy.deepcopy(model)(torch.randn(1, 512))
     pickle.loads(pickle.dumps(model))
     pickle.loads(pickle.dumps(accelerator))
 
 
 def test_outside_a_launch_nothing_is_measured() -> None:
-    accelerator = train()
+    train()
     assert STEP_TIMES not in rank_local.space()
-    assert accelerator._models[0]._compiled_call_impl is None
