@@ -75,7 +75,7 @@ def test_a_slow_loader_is_found() -> None:
     table = job.anatomy
     assert list(table["rank"]) == [0, 1]
     assert list(table["steps"]) == [STEPS - 1] * 2
-    assert all(table["data"] >= 0.03)
+    assert all(table["data"] > 0.025)
     assert all(table["samples_per_second"] > 0)
     assert "of the time waits for data: the loader has 0 workers" in job.advice[0]
 
