@@ -8,6 +8,7 @@ from . import launchers as launchers
 from . import local_sgd as local_sgd
 from . import logging as logging
 from . import optimizer as optimizer
+from . import parallelism_config as parallelism_config
 from . import scheduler as scheduler
 from . import state as state
 from . import tracking as tracking
@@ -69,6 +70,9 @@ from notebook_accel.train.models.batch_size import (
 )
 from notebook_accel.train.options.fsdp import (
     FullyShardedDataParallelPlugin,
+)
+from notebook_accel.train.options.parallelism import (
+    ParallelismConfig,
 )
 from notebook_accel.train.options.plugins import (
     AORecipeKwargs,
@@ -163,6 +167,7 @@ __all__ = [
     "LocalSGD",
     "LoggerType",
     "NotebookAccelError",
+    "ParallelismConfig",
     "PartialState",
     "PayloadError",
     "PrecisionType",

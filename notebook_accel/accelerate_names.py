@@ -26,7 +26,6 @@ ALL_REFUSED = [
     "commands.merge",
     "hooks",
     "inference",
-    "parallelism_config",
     "test_utils",
     "test_utils.training",
     "utils.ao",

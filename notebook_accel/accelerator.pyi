@@ -39,6 +39,9 @@ from notebook_accel.train.models.batch_size import (
 from notebook_accel.train.options.fsdp import (
     FullyShardedDataParallelPlugin,
 )
+from notebook_accel.train.options.parallelism import (
+    ParallelismConfig,
+)
 from notebook_accel.train.options.plugins import (
     AORecipeKwargs,
     AutocastKwargs,
@@ -113,6 +116,7 @@ __all__ = [
     "LoggerType",
     "MODEL_NAME",
     "PROFILE_PATTERN_NAME",
+    "ParallelismConfig",
     "PartialState",
     "PrecisionType",
     "ProfileKwargs",

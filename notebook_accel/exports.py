@@ -91,6 +91,8 @@ TABLE = (
     Row("train.options.fsdp", "utils.constants", "",
         "FSDP_AUTO_WRAP_POLICY FSDP_BACKWARD_PREFETCH FSDP_MODEL_NAME FSDP_SHARDING_STRATEGY FSDP_STATE_DICT_TYPE"),
     Row("train.options.fsdp", "utils.dataclasses", "FullyShardedDataParallelPlugin"),
+    Row("train.options.parallelism", "parallelism_config", "ParallelismConfig"),
+    Row("train.options.parallelism", "utils.dataclasses", "", "TorchContextParallelConfig TorchTensorParallelConfig"),
     Row("train.options.plugins", "utils.dataclasses",
         """AORecipeKwargs AutocastKwargs DDPCommunicationHookType DataLoaderConfiguration DistributedDataParallelKwargs
         DistributedType DynamoBackend GradScalerKwargs GradientAccumulationPlugin InitProcessGroupKwargs LoggerType
@@ -123,7 +125,7 @@ ALSO = {
     "accelerator": """AORecipeKwargs AcceleratedOptimizer AcceleratedScheduler AcceleratorState AutocastKwargs
         DataLoaderConfiguration DataLoaderDispatcher DistributedDataParallelKwargs DistributedType DynamoBackend
         FullyShardedDataParallelPlugin GeneralTracker GradScalerKwargs GradientAccumulationPlugin GradientState
-        InitProcessGroupKwargs KwargsHandler LoggerType MODEL_NAME PROFILE_PATTERN_NAME PartialState
+        InitProcessGroupKwargs KwargsHandler LoggerType MODEL_NAME PROFILE_PATTERN_NAME ParallelismConfig PartialState
         PrecisionType ProfileKwargs ProjectConfiguration RNGType SAFE_WEIGHTS_INDEX_NAME SAFE_WEIGHTS_NAME
         SAFE_WEIGHTS_PATTERN_NAME SCALER_NAME TorchDynamoPlugin WEIGHTS_INDEX_NAME WEIGHTS_NAME
         WEIGHTS_PATTERN_NAME convert_outputs_to_fp32 extract_model_from_parallel filter_trackers gather
@@ -141,6 +143,7 @@ ALSO = {
     "scheduler": "AcceleratorState GradientState",
     "state": "DistributedType DynamoBackend GradientAccumulationPlugin get_int_from_env parse_flag_from_env",
     "tracking": "LoggerType PartialState listify",
+    "utils": "ParallelismConfig",
     "utils.dataclasses": """FSDP_AUTO_WRAP_POLICY FSDP_BACKWARD_PREFETCH FSDP_SHARDING_STRATEGY compare_versions
         is_torch_version str_to_bool""",
     "utils.fsdp_utils": "FSDP_MODEL_NAME OPTIMIZER_NAME SAFE_WEIGHTS_NAME WEIGHTS_NAME",

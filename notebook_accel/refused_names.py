@@ -88,13 +88,10 @@ TABLE = (
         find_first_last_linear_layers has_ao_layers has_transformer_engine_layers setup_fp8_env torchao_required""",
     ),
     Refusal(
-        "parallelism in several dimensions",
-        "An Accelerator takes one plugin: fsdp_plugin=FullyShardedDataParallelPlugin(sharding_strategy='HYBRID_SHARD') "
-        "replicates over nodes and shards within each, and torch_tp_plugin=TorchTensorParallelPlugin(...) splits "
-        "layers and shards across the groups.",
+        "the inside of parallelism in several dimensions",
+        "Pass parallelism_config=ParallelismConfig(...) to the Accelerator, which has the mesh in torch_device_mesh.",
         """BETA_CP_AVAILABLE_PYTORCH_VERSION BETA_SP_AVAILABLE_DEEPSPEED_VERSION BETA_TP_AVAILABLE_PYTORCH_VERSION
-        BETA_TP_AVAILABLE_TRANSFORMERS_VERSION ParallelismConfig TorchContextParallelConfig TorchTensorParallelConfig
-        get_model_tp_size prepare_extend_env_parallelism_config""",
+        BETA_TP_AVAILABLE_TRANSFORMERS_VERSION get_model_tp_size prepare_extend_env_parallelism_config""",
     ),
     Refusal(
         "the inside of FSDP",

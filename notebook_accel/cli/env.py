@@ -24,8 +24,8 @@ from notebook_accel.launch.job.text import size
 _PACKAGES = ("torch", "numpy", "safetensors", "cloudpickle", "torchao", "torchdata", "torch_xla", "transformers",
              "accelerate", "lightning", "tqdm")  # fmt: skip
 _FRONT_ENDS = ("ipython", "ipykernel", "ipywidgets", "anywidget", "jupyterlab", "notebook", "jupyter_server")
-_VARIABLES = ("NOTEBOOK_ACCEL_", "ACCELERATE_", "FSDP_", "CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "OMP_",
-              "MKL_", "SLURM_JOB_", "KUBERNETES_PORT", "COLAB_", "KAGGLE_KERNEL_")  # fmt: skip
+_VARIABLES = ("NOTEBOOK_ACCEL_", "ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_", "CUDA_", "NCCL_", "GLOO_", "TORCH_",
+              "PYTORCH_", "OMP_", "MKL_", "SLURM_JOB_", "KUBERNETES_PORT", "COLAB_", "KAGGLE_KERNEL_")  # fmt: skip
 """Prefixes of environment variables that change a launch."""
 _SECRET_NAME = re.compile(
     r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|(^|_)(API)?(KEYS?|PWD|PASS|PAT|SAS)(_|$)", re.IGNORECASE

@@ -177,7 +177,7 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
     "downcast_bf16": (_UNSET_VALUES, "it is for TPUs; mixed_precision: bf16 is for GPUs and CPUs"),
     "deepspeed_config": (_UNSET_VALUES, "distributed_type: FSDP shards as its stage 3 does"),
     "megatron_lm_config": (_UNSET_VALUES, "use distributed_type: FSDP, or Accelerator(torch_tp_plugin=...)"),
-    "parallelism_config": (_UNSET_VALUES, "use distributed_type: FSDP, or Accelerator(torch_tp_plugin=...)"),
+    "parallelism_config": (_UNSET_VALUES, "use Accelerator(parallelism_config=ParallelismConfig(...))"),
     "mpirun_config": (
         _UNSET_VALUES,
         "ranks are started directly; give num_machines and main_process_ip for several machines",

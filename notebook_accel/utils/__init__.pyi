@@ -169,6 +169,11 @@ from notebook_accel.train.options.fsdp import (
     FSDP_STATE_DICT_TYPE,
     FullyShardedDataParallelPlugin,
 )
+from notebook_accel.train.options.parallelism import (
+    ParallelismConfig,
+    TorchContextParallelConfig,
+    TorchTensorParallelConfig,
+)
 from notebook_accel.train.options.plugins import (
     AORecipeKwargs,
     AutocastKwargs,
@@ -250,6 +255,7 @@ __all__ = [
     "MODEL_NAME",
     "OPTIMIZER_NAME",
     "PROFILE_PATTERN_NAME",
+    "ParallelismConfig",
     "PrecisionType",
     "ProfileKwargs",
     "ProjectConfiguration",
@@ -264,7 +270,9 @@ __all__ = [
     "SCHEDULER_NAME",
     "STR_OPERATION_TO_FUNC",
     "TensorInformation",
+    "TorchContextParallelConfig",
     "TorchDynamoPlugin",
+    "TorchTensorParallelConfig",
     "TorchTensorParallelPlugin",
     "WEIGHTS_INDEX_NAME",
     "WEIGHTS_NAME",

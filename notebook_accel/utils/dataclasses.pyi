@@ -13,6 +13,10 @@ from notebook_accel.train.options.fsdp import (
     FSDP_SHARDING_STRATEGY,
     FullyShardedDataParallelPlugin,
 )
+from notebook_accel.train.options.parallelism import (
+    TorchContextParallelConfig,
+    TorchTensorParallelConfig,
+)
 from notebook_accel.train.options.plugins import (
     AORecipeKwargs,
     AutocastKwargs,
@@ -59,7 +63,9 @@ __all__ = [
     "ProjectConfiguration",
     "RNGType",
     "TensorInformation",
+    "TorchContextParallelConfig",
     "TorchDynamoPlugin",
+    "TorchTensorParallelConfig",
     "TorchTensorParallelPlugin",
     "compare_versions",
     "is_torch_version",

@@ -5,7 +5,7 @@ from __future__ import annotations
 _SHARDING = "models are sharded with torch's FSDP2: use --use_fsdp and its --fsdp_… options"
 _TPU = "this command does not support TPUs: use notebook_launcher in a notebook, or torch_xla's own launcher"
 _FP8 = "fp8 uses torchao: use --mixed_precision fp8, and configure it in the script with AORecipeKwargs"
-_MESH = "configure parallelism in the script: pass Accelerator a torch_tp_plugin, or a FullyShardedDataParallelPlugin"
+_MESH = "configure parallelism in the script: Accelerator(parallelism_config=ParallelismConfig(...))"
 _CLOUD = "this command does not start cloud machines: run it on the machines themselves"
 
 _BY_NAME = {

@@ -60,7 +60,7 @@ class Accelerator(Stepping, Saving):
         dynamo_backend: Compiles models with `torch.compile` and this backend.
         dynamo_plugin: The same, with more options.
         deepspeed_plugins: Not available.
-        parallelism_config: Not available.
+        parallelism_config: Several dimensions together: replicas, shards, layers split over ranks.
 
     Raises:
         ConfigurationError: Arguments contradict each other, the device, or an existing Accelerator.

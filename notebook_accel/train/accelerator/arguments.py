@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import (
     AORecipeKwargs,
     AutocastKwargs,
@@ -20,6 +21,7 @@ from notebook_accel.train.options.plugins import (
     ProfileKwargs,
     ProjectConfiguration,
     TorchDynamoPlugin,
+    TorchTensorParallelPlugin,
 )
 from notebook_accel.train.ranks import environment
 
@@ -58,8 +60,19 @@ def refuse_unavailable(**plugins: Any) -> None:
         if value is not None:
             raise ConfigurationError(
                 f"{name} is not supported: choose from DDP (the default on several ranks), FSDP2 "
-                "(fsdp_plugin) and tensor parallel (torch_tp_plugin)"
+                "(fsdp_plugin), tensor parallel (torch_tp_plugin) and several dimensions (parallelism_config)"
             )
+
+
+def parallelism(config: ParallelismConfig | None, plugin: TorchTensorParallelPlugin | None) -> ParallelismConfig | None:
+    """The dimensions, as given, or otherwise of the environment if that says so; `None` for none."""
+    if config is not None and plugin is not None:
+        raise ConfigurationError(
+            "parallelism_config and torch_tp_plugin were both given: leave the plugin out, and pass its plan in "
+            "ParallelismConfig(tp_size=..., tp_handler=TorchTensorParallelConfig(plan=...))"
+        )
+    chosen = os.environ.get("ACCELERATE_USE_PARALLELISM_CONFIG", "false").lower() == "true"
+    return ParallelismConfig() if config is None and plugin is None and chosen else config
 
 
 def project(config: ProjectConfiguration | None, folder: str | os.PathLike[str] | None) -> ProjectConfiguration:

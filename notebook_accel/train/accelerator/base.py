@@ -11,12 +11,14 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.accelerator import arguments
 from notebook_accel.train.anatomy import clocks
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.models.device_watch import DeviceWatch
 from notebook_accel.train.models.precision import Precision
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
+from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import (
     AORecipeKwargs,
     AutocastKwargs,
@@ -77,12 +79,11 @@ class AcceleratorBase(RankAware):
         dynamo_backend: DynamoBackend | str | None = None,
         dynamo_plugin: TorchDynamoPlugin | None = None,
         deepspeed_plugins: Any = None,
-        parallelism_config: Any = None,
+        parallelism_config: ParallelismConfig | None = None,
     ) -> None:
         arguments.refuse_unavailable(
             deepspeed_plugin=deepspeed_plugin or deepspeed_plugins,
             megatron_lm_plugin=megatron_lm_plugin,
-            parallelism_config=parallelism_config,
         )
         handlers = arguments.Handlers(kwargs_handlers or ())
         self.project_configuration = arguments.project(project_config, project_dir)
@@ -96,6 +97,7 @@ class AcceleratorBase(RankAware):
                 dynamo_plugin=arguments.compiling(dynamo_plugin, dynamo_backend),
                 fsdp_plugin=fsdp_plugin,
                 torch_tp_plugin=torch_tp_plugin,
+                parallelism_config=arguments.parallelism(parallelism_config, torch_tp_plugin),
                 **({} if group_options is None else group_options.to_kwargs()),
             )
             self._precision = Precision(
@@ -105,6 +107,8 @@ class AcceleratorBase(RankAware):
                 scaler=handlers.get(GradScalerKwargs),
                 fp8=handlers.get(AORecipeKwargs),
             )
+            if self.parallelism_config is not None:
+                self.parallelism_config.fit(self.num_processes, has_fsdp_plugin=self.state.fsdp_plugin is not None)
             self.strategy = choose(
                 self.state.partial,
                 Settings(
@@ -112,6 +116,7 @@ class AcceleratorBase(RankAware):
                     ddp=handlers.get(DistributedDataParallelKwargs) or DistributedDataParallelKwargs(),
                     fsdp=self.state.fsdp_plugin,
                     tensor_parallel=self.state.torch_tp_plugin,
+                    parallelism=self.parallelism_config,
                 ),
             )
         self.state.distributed_type = self.strategy.distributed_type
@@ -179,12 +184,35 @@ class AcceleratorBase(RankAware):
 
     @property
     def deepspeed_plugin(self) -> None:
-        """Always `None`, as the next one; libraries that support either read them."""
+        """Always `None`; libraries that support DeepSpeed read it."""
         return
 
     @property
-    def parallelism_config(self) -> None:
-        return
+    def parallelism_config(self) -> ParallelismConfig | None:
+        """The dimensions in which the ranks work together, if they were given."""
+        return self.state.parallelism_config
+
+    @property
+    def tensor_parallel_rank(self) -> int:
+        """This rank's number among those that share each layer with it."""
+        return self._rank_along("tp")
+
+    @property
+    def data_parallel_rank(self) -> int:
+        """The number of this rank's replica."""
+        return self._rank_along("dp_replicate")
+
+    @property
+    def data_parallel_shard_rank(self) -> int:
+        """This rank's number among those that FSDP2 shards its replica over."""
+        return self._rank_along("dp_shard")
+
+    def _rank_along(self, dimension: str) -> int:
+        if self.parallelism_config is None:
+            raise ConfigurationError("there are no dimensions: pass parallelism_config=ParallelismConfig(...)")
+        mesh = self.torch_device_mesh
+        names = () if mesh is None else mesh.mesh_dim_names or ()
+        return mesh.get_local_rank(dimension) if mesh is not None and dimension in names else 0
 
     @property
     def torch_device_mesh(self) -> DeviceMesh | None:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from notebook_accel import rank_local
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
+from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import (
     DistributedType,
     DynamoBackend,
@@ -164,6 +165,7 @@ class AcceleratorState(RankAware):
     dynamo_plugin: TorchDynamoPlugin
     fsdp_plugin: FullyShardedDataParallelPlugin | None
     torch_tp_plugin: TorchTensorParallelPlugin | None
+    parallelism_config: ParallelismConfig | None
     distributed_type: DistributedType
     """That of `PartialState`, until an `Accelerator` has chosen a strategy, such as FSDP."""
 
@@ -174,6 +176,7 @@ class AcceleratorState(RankAware):
         dynamo_plugin: TorchDynamoPlugin | None = None,
         fsdp_plugin: FullyShardedDataParallelPlugin | None = None,
         torch_tp_plugin: TorchTensorParallelPlugin | None = None,
+        parallelism_config: ParallelismConfig | None = None,
         **kwargs: Any,
     ) -> AcceleratorState:
         if mixed_precision is not None:
@@ -185,6 +188,7 @@ class AcceleratorState(RankAware):
             "dynamo_plugin": dynamo_plugin,
             "fsdp_plugin": fsdp_plugin,
             "torch_tp_plugin": torch_tp_plugin,
+            "parallelism_config": parallelism_config,
         }
         state = cls.settled()
         if state is None or state.partial is not partial:
@@ -197,6 +201,7 @@ class AcceleratorState(RankAware):
             if fsdp_plugin is None and torch_tp_plugin is None and defaults.fsdp is not None:
                 state.fsdp_plugin = FullyShardedDataParallelPlugin.of_environment(defaults.fsdp)
             state.torch_tp_plugin = torch_tp_plugin
+            state.parallelism_config = parallelism_config
             state.distributed_type = partial.distributed_type
             rank_local.space()[_WHOLE] = state
         else:

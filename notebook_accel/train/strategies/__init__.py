@@ -32,11 +32,18 @@ class Row:
 
 TABLE = (
     Row("xla", "XlaReplicas", lambda state, settings: state.backend == "xla"),
+    Row("mesh_parallel", "MeshParallel", lambda state, settings: _has_other_dimensions(settings)),
     Row("tensor_parallel", "TensorParallel", lambda state, settings: settings.tensor_parallel is not None),
     Row("fsdp", "FullySharded", lambda state, settings: settings.fsdp is not None),
     Row("ddp", "DataParallel", lambda state, settings: state.use_distributed),
     Row("single", "SingleDevice", lambda state, settings: True),
 )
+
+
+def _has_other_dimensions(settings: Settings) -> bool:
+    """Whether there are dimensions besides that of replicas, for which DDP is used."""
+    config = settings.parallelism
+    return config is not None and config.total_size != config.dp_replicate_size
 
 
 def choose(state: PartialState, settings: Settings) -> Strategy:

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from notebook_accel.train.models import parallel_wrappers
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
+from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import (
     DistributedDataParallelKwargs,
     DistributedType,
@@ -38,6 +39,7 @@ class Settings:
     ddp: DistributedDataParallelKwargs = field(default_factory=DistributedDataParallelKwargs)
     fsdp: FullyShardedDataParallelPlugin | None = None
     tensor_parallel: TorchTensorParallelPlugin | None = None
+    parallelism: ParallelismConfig | None = None
 
 
 class Strategy(ABC):

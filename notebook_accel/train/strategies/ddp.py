@@ -38,6 +38,8 @@ class DataParallel(Strategy):
 
     def __init__(self, state: PartialState, settings: Settings) -> None:
         super().__init__(state, settings)
+        if settings.parallelism is not None:
+            self.mesh = settings.parallelism.get_device_mesh(state.device.type)
         if Hook.BF16 in (settings.ddp.comm_hook, settings.ddp.comm_wrapper) and state.backend != "nccl":
             raise ConfigurationError(
                 f"gradients can be compressed to bf16 only between GPUs with nccl, but these ranks use "

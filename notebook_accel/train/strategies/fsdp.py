@@ -52,6 +52,14 @@ class FullySharded(ShardedStrategy):
             return init_device_mesh(self.state.device.type, shape, mesh_dim_names=("replicate", "shard"))
         return init_device_mesh(self.state.device.type, (size,), mesh_dim_names=("shard",))
 
+    @property
+    def _shard_mesh(self) -> DeviceMesh | None:
+        """The mesh that models are sharded over; `None` for none."""
+        return self.mesh
+
+    def _split_layers(self, model: nn.Module) -> None:
+        """Splits layers over ranks, before the model is sharded."""
+
     def to_device(self, model: nn.Module) -> nn.Module:
         """Leaves the model where it is, since it may not fit on one device; it is moved to the devices in shards."""
         return model
@@ -68,12 +76,13 @@ class FullySharded(ShardedStrategy):
         if not on_meta and self.state.num_processes > 1:
             with torch.no_grad():
                 broadcast_initial_state(model)
+        self._split_layers(model)
         if self.plugin.activation_checkpointing:
             layers = wrapping.recompute(model, layers)
-        arguments = self._arguments()
-        for layer in layers:
-            fully_shard(layer, **arguments)
-        fully_shard(model, **arguments)
+        if (mesh := self._shard_mesh) is not None:
+            arguments = self._arguments()
+            for module in (*layers, model):
+                fully_shard(module, mesh=mesh, **arguments)
         if on_meta:
             wrapping.materialise(model, self._parameter_device(), self.plugin.param_init_fn)
 
@@ -82,7 +91,6 @@ class FullySharded(ShardedStrategy):
 
     def _arguments(self) -> dict[str, Any]:
         arguments: dict[str, Any] = {
-            "mesh": self.mesh,
             "reshard_after_forward": self.plugin.reshard_after_forward,
             "mp_policy": self._precision(),
             "offload_policy": self._offload(),

@@ -8,15 +8,16 @@ from contextlib import contextmanager
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
 
 
 def broadcast_initial_state(model: nn.Module) -> None:
-    """Copies the weights and buffers of rank 0 to all ranks."""
+    """Copies the weights and buffers of rank 0 to all ranks, except those that are split already."""
     for tensor in (*model.parameters(), *model.buffers()):
-        if not tensor.is_meta:
+        if not tensor.is_meta and not isinstance(tensor, DTensor):
             dist.broadcast(tensor.detach(), 0)
 
 

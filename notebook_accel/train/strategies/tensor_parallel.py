@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch.optim import Optimizer
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.plugins import DistributedType, TorchTensorParallelPlugin
 from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.strategies import layer_plans
 from notebook_accel.train.strategies.base import Settings
 from notebook_accel.train.strategies.parameters import broadcast_initial_state, optimizers_following
 from notebook_accel.train.strategies.sharded_states import ShardedStrategy
@@ -79,23 +79,12 @@ class TensorParallel(ShardedStrategy):
             for model in models:
                 with torch.no_grad():
                     broadcast_initial_state(model)
-                self._check_plan(model)
+                layer_plans.check([name for name, _ in model.named_modules()], self.plugin.plan or ())
                 parallelize_module(model, self.mesh["tp"], self.plugin.plan)
                 if self.mesh["dp"].size() > 1:
                     fully_shard(model, mesh=self.mesh["dp"])
-        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
-            if len({isinstance(parameter, DTensor) for parameter in group["params"]}) > 1:
-                group["foreach"] = False  # foreach kernels cannot mix DTensors with plain tensors
+        layer_plans.allow_different_meshes(optimizers)
         return list(models)
-
-    def _check_plan(self, model: nn.Module) -> None:
-        names = [name for name, _ in model.named_modules()]
-        for pattern in self.plugin.plan or ():
-            if not fnmatch.filter(names, pattern):
-                raise ConfigurationError(
-                    f"the tensor parallel plan names {pattern!r}, but the model has no such submodule; it has "
-                    f"{', '.join(name for name in names if name)}"
-                )
 
     def is_prepared(self, model: nn.Module) -> bool:
         return any(isinstance(parameter, DTensor) for parameter in model.parameters())

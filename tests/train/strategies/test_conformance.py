@@ -137,7 +137,14 @@ def test_every_strategy_trains_as_one_device_does(
 
 
 def test_the_table_ends_with_a_strategy_for_everyone() -> None:
-    assert [row.module for row in strategies.TABLE] == ["xla", "tensor_parallel", "fsdp", "ddp", "single"]
+    assert [row.module for row in strategies.TABLE] == [
+        "xla",
+        "mesh_parallel",
+        "tensor_parallel",
+        "fsdp",
+        "ddp",
+        "single",
+    ]
     here = [row for row in strategies.TABLE if row.module != "xla"]  # which needs torch_xla
     assert all(issubclass(row.load(), strategies.Strategy) for row in here)
 

@@ -1,0 +1,106 @@
+"""Several dimensions together, on one device mesh: replicas, FSDP2's shards, layers split over ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import parallelize_module
+from torch.optim import Optimizer
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
+from notebook_accel.train.options.parallelism import ParallelismConfig, part
+from notebook_accel.train.options.plugins import DistributedType
+from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.strategies import layer_plans
+from notebook_accel.train.strategies.base import Settings
+from notebook_accel.train.strategies.fsdp import FullySharded
+from notebook_accel.train.tensors.shards import whole
+
+
+class MeshParallel(FullySharded):
+    """Models on the mesh of a `ParallelismConfig`, of which at least one dimension is not that of replicas."""
+
+    mesh: DeviceMesh
+
+    def __init__(self, state: PartialState, settings: Settings) -> None:
+        assert settings.parallelism is not None
+        self.config: ParallelismConfig = settings.parallelism
+        if self.config.cp_enabled and state.device.type != "cuda":
+            raise ConfigurationError(
+                f"cp_size={self.config.cp_size} needs GPUs: torch has no ring attention for {state.device.type}"
+            )
+        plugin = settings.fsdp or FullyShardedDataParallelPlugin()
+        if plugin.hybrid:
+            raise ConfigurationError(
+                "sharding_strategy='HYBRID_SHARD' contradicts parallelism_config, which says over how many ranks to "
+                "shard: leave it out, and set dp_replicate_size and dp_shard_size"
+            )
+        super().__init__(state, replace(settings, fsdp=plugin))
+        names = self.mesh.mesh_dim_names or ()
+        self._has_shards = "dp_shard" in names or "cp" in names
+        self._data_mesh = part(self.mesh, "dp") if "dp_shard" in names or "dp_replicate" in names else None
+        # Each rank on its own, where all get the same samples.
+        self._own_group = dist.new_subgroups(1)[0] if self._data_mesh is None else None  # type: ignore[no-untyped-call]
+
+    @property
+    def distributed_type(self) -> DistributedType:
+        return DistributedType.FSDP if self._has_shards else self.state.distributed_type
+
+    @property
+    def data_ranks(self) -> tuple[int, int]:
+        return (0, 1) if self._data_mesh is None else (self._data_mesh.get_local_rank(), self._data_mesh.size())
+
+    @property
+    def data_group(self) -> Any:
+        return self._own_group if self._data_mesh is None else self._data_mesh.get_group()
+
+    def _mesh(self) -> DeviceMesh:
+        mesh = self.config.get_device_mesh(self.state.device.type)
+        assert mesh is not None
+        return mesh
+
+    @property
+    def _shard_mesh(self) -> DeviceMesh | None:
+        return part(self.mesh, *self.config.fsdp_dim_names) if self._has_shards else None
+
+    def to_device(self, model: nn.Module) -> nn.Module:
+        return super().to_device(model) if self._has_shards else model.to(self.state.device)
+
+    def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
+        prepared = super().prepare(models, optimizers)
+        layer_plans.allow_different_meshes(optimizers)
+        return prepared
+
+    def _split_layers(self, model: nn.Module) -> None:
+        handler = self.config.tp_handler
+        if handler is not None and not _is_split(model):
+            parallelize_module(model, self.mesh["tp"], layer_plans.of(model, handler.plan))
+
+    def is_prepared(self, model: nn.Module) -> bool:
+        return super().is_prepared(model) if self._has_shards else _is_split(model)
+
+    def clip_grad_norm_(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
+        # torch's function requires all gradients on one mesh, but those of layers outside the plan are on another.
+        by_mesh: dict[Any, list[torch.Tensor]] = {}
+        for parameter in parameters:
+            if parameter.grad is not None:
+                by_mesh.setdefault(getattr(parameter.grad, "device_mesh", None), []).append(parameter)
+        gradients = [[each.grad for each in held if each.grad is not None] for held in by_mesh.values()]
+        norms = [whole(nn.utils.get_total_norm(each, norm_type)) for each in gradients]
+        total = torch.linalg.vector_norm(torch.stack(norms), norm_type) if norms else torch.tensor(0.0)
+        for held in by_mesh.values():
+            nn.utils.clip_grads_with_norm_(held, max_norm, total)
+        return total
+
+
+def _is_split(model: nn.Module) -> bool:
+    """Whether layers are split already, such as by transformers' `from_pretrained(tp_plan=...)`."""
+    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
