@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
@@ -161,6 +161,29 @@ class Stepping(AcceleratorBase):
     def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
         """Computes in the low precision within the block; prepared models do so automatically."""
         return self._precision.autocast(autocast_handler)
+
+    def maybe_context_parallel(
+        self,
+        buffers: Sequence[torch.Tensor] | None = None,
+        buffer_seq_dims: Sequence[int] | None = None,
+        no_restore_buffers: Set[torch.Tensor] | None = None,
+    ) -> AbstractContextManager[None]:
+        """Within the block, ranks share each sequence, if there are several along `cp`; otherwise it does nothing.
+
+            with accelerator.maybe_context_parallel(buffers=[inputs, targets], buffer_seq_dims=[1, 1]):
+                accelerator.backward(loss_function(model(inputs), targets))
+                optimizer.step()
+
+        Args:
+            buffers: The tensors of a batch that have a dimension for the sequence, positions among them. In the block,
+                they hold this rank's part, in place.
+            buffer_seq_dims: That dimension of each.
+            no_restore_buffers: Those that need not hold the whole sequences again after the block.
+
+        Raises:
+            ConfigurationError: The sequences cannot be cut into equal parts.
+        """
+        return self.strategy.share_sequences(buffers or (), buffer_seq_dims or (), no_restore_buffers or set())
 
     # Collectives
 

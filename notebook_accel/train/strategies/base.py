@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -134,6 +134,12 @@ class Strategy(ABC):
     @abstractmethod
     def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
         """In the block, ranks that run out of batches take part in the others' collectives, so that no rank hangs."""
+
+    def share_sequences(
+        self, buffers: Sequence[torch.Tensor], dims: Sequence[int], no_restore: Set[torch.Tensor]
+    ) -> AbstractContextManager[None]:
+        """In the block, the buffers hold this rank's part of the sequences, if ranks share them."""
+        return nullcontext()
 
     # Saving
 

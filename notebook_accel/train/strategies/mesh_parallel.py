@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig, part
 from notebook_accel.train.options.plugins import DistributedType
 from notebook_accel.train.ranks.state import PartialState
-from notebook_accel.train.strategies import layer_plans
+from notebook_accel.train.strategies import context_parallel, layer_plans
 from notebook_accel.train.strategies.base import Settings
 from notebook_accel.train.strategies.fsdp import FullySharded
 from notebook_accel.train.tensors.shards import whole
@@ -33,10 +34,6 @@ class MeshParallel(FullySharded):
     def __init__(self, state: PartialState, settings: Settings) -> None:
         assert settings.parallelism is not None
         self.config: ParallelismConfig = settings.parallelism
-        if self.config.cp_enabled and state.device.type != "cuda":
-            raise ConfigurationError(
-                f"cp_size={self.config.cp_size} needs GPUs: torch has no ring attention for {state.device.type}"
-            )
         plugin = settings.fsdp or FullyShardedDataParallelPlugin()
         if plugin.hybrid:
             raise ConfigurationError(
@@ -83,6 +80,14 @@ class MeshParallel(FullySharded):
         handler = self.config.tp_handler
         if handler is not None and not _is_split(model):
             parallelize_module(model, self.mesh["tp"], layer_plans.of(model, handler.plan))
+
+    def share_sequences(
+        self, buffers: Sequence[torch.Tensor], dims: Sequence[int], no_restore: Set[torch.Tensor]
+    ) -> AbstractContextManager[None]:
+        handler = self.config.cp_handler
+        if handler is None:
+            return super().share_sequences(buffers, dims, no_restore)
+        return context_parallel.sharing(self.mesh["cp"], str(handler.cp_comm_strategy), buffers, dims, no_restore)
 
     def is_prepared(self, model: nn.Module) -> bool:
         return super().is_prepared(model) if self._has_shards else _is_split(model)
