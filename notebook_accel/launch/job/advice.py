@@ -140,7 +140,7 @@ def _slow_rest(times: ByRank) -> Iterator[str]:
     share = _share(times, "rest")
     if share >= _REST:
         yield (
-            f"{percent(share)} of the time is spent outside the loader, the model, the backward pass and the optimizer: "
+            f"{percent(share)} of the time is spent outside the loader, the model, backward and the optimizer: "
             "look for logging, .item(), evaluation or checkpoints at every step; job.stacks() shows the line"
         )
 
