@@ -77,7 +77,7 @@ def test_a_slow_loader_is_found() -> None:
     assert list(table["steps"]) == [STEPS - 1] * 2
     assert all(table["data"] > 0.025)
     assert all(table["samples_per_second"] > 0)
-    assert "of the time waits for data: the loader has 0 workers" in job.advice[0]
+    assert any("of the time waits for data: the loader has 0 workers" in each for each in job.advice)
 
 
 def test_a_slow_rank_is_found() -> None:
@@ -92,6 +92,7 @@ def test_gradients_that_are_synchronized_too_often_are_found() -> None:
     assert any(each.startswith("gradients are synchronized 3 times per update") for each in job.advice)
 
 
+@pytest.mark.clock
 def test_a_training_that_has_nothing_wrong_gets_no_advice() -> None:
     assert job_of(train, computing=(0.1, 0.1)).advice == []
 
@@ -102,9 +103,9 @@ def test_the_wait_for_gradients_is_measured_with_sharded_models_too() -> None:
     assert all(table["sync"] > 0)
 
 
-@pytest.mark.parametrize("share", ["data_share", "sync_share"])
-def test_the_shares_are_fractions_of_a_step(share: str) -> None:
+@pytest.mark.parametrize("name", ["data_share", "sync_share"])
+def test_the_shares_are_fractions_of_a_step(name: str) -> None:
     table = job_of(train).anatomy
-    shares = [name for name in table.columns if name.endswith("_share")]
-    assert share in shares
+    shares = [each for each in table.columns if each.rpartition("_")[2] == "share"]
+    assert name in shares
     assert table[shares].sum(axis=1).tolist() == pytest.approx([1, 1])
