@@ -17,7 +17,7 @@ class Refusal(NamedTuple):
     subject: str
     """What they belong to, as the end of "it belongs to …"."""
     advice: str
-    """Why it is not here, and what to use instead: one or two sentences."""
+    """Why it is not available, and what to use instead: one or two sentences."""
     names: str
     """Space-separated, from any of Accelerate's modules."""
 
@@ -25,9 +25,9 @@ class Refusal(NamedTuple):
 TABLE = (
     Refusal(
         "DeepSpeed",
-        "Accelerators do not train with DeepSpeed. FSDP2 also shards parameters, gradients and optimizer states: pass "
-        "fsdp_plugin=FullyShardedDataParallelPlugin() to the Accelerator, and torch's own optimizer and scheduler to "
-        "prepare.",
+        "notebook-accel does not support DeepSpeed. FSDP2 also shards parameters, gradients, and optimizer states: "
+        "pass fsdp_plugin=FullyShardedDataParallelPlugin() to the Accelerator, and torch's own optimizer and scheduler "
+        "to prepare.",
         """DeepSpeedEngineWrapper DeepSpeedOptimizerWrapper DeepSpeedPlugin DeepSpeedSchedulerWrapper
         DeepSpeedSequenceParallelConfig DummyOptim DummyScheduler GatheredParameters HfDeepSpeedConfig
         compile_regions_deepspeed deepspeed_required get_active_deepspeed_plugin map_pytorch_optim_to_deepspeed
@@ -35,8 +35,8 @@ TABLE = (
     ),
     Refusal(
         "Megatron-LM",
-        "Accelerators do not train with Megatron-LM. Split layers with torch_tp_plugin=TorchTensorParallelPlugin(...), "
-        "or shard the model with fsdp_plugin=FullyShardedDataParallelPlugin().",
+        "notebook-accel does not support Megatron-LM. Split layers with torch_tp_plugin=TorchTensorParallelPlugin(...)"
+        ", or shard the model with fsdp_plugin=FullyShardedDataParallelPlugin().",
         """AbstractTrainStep BertTrainStep GPTTrainStep MODEL_CONFIGS_TO_MEGATRON_PARSERS MegatronEngine
         MegatronLMDummyDataLoader MegatronLMDummyScheduler MegatronLMOptimizerWrapper MegatronLMPlugin
         MegatronLMSchedulerWrapper T5TrainStep add_model_config_to_megatron_parser
@@ -47,7 +47,7 @@ TABLE = (
     ),
     Refusal(
         "models on several devices of one process",
-        "Each rank has one device. To train a model that does not fit it, shard the model: "
+        "Each rank has one device. To train a model that does not fit on it, shard the model: "
         "Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(cpu_offload=True)). For inference, load the model with "
         "transformers' device_map='auto', which uses Accelerate.",
         """OffloadedWeightsLoader PrefixedDataset align_module_device check_device_map check_device_same
@@ -60,43 +60,44 @@ TABLE = (
     ),
     Refusal(
         "the hooks that move a model's weights before its forward pass",
-        "Prepared models have none. Use torch's register_forward_pre_hook and register_forward_hook for hooks of your "
-        "own, and FullyShardedDataParallelPlugin(cpu_offload=True) to keep weights on the CPU while they are not used.",
+        "Prepared models have no such hooks. For your own, use torch's register_forward_pre_hook and "
+        "register_forward_hook. Use FullyShardedDataParallelPlugin(cpu_offload=True) to keep weights on the CPU while "
+        "they are not in use.",
         """AlignDevicesHook CpuOffload LayerwiseCastingHook ModelHook SequentialHook UserCpuOffloadHook
         add_hook_to_module attach_align_device_hook attach_align_device_hook_on_blocks attach_execution_device_hook
         attach_layerwise_casting_hooks remove_hook_from_module remove_hook_from_submodules""",
     ),
     Refusal(
         "pipelines",
-        "Accelerators do not split models into pipelines. torch.distributed.pipelining works on the ranks of a launch; "
-        "or shard the model with FullyShardedDataParallelPlugin().",
+        "notebook-accel does not split models into pipelines. Use torch.distributed.pipelining on the ranks of a "
+        "launch, or shard the model with FullyShardedDataParallelPlugin().",
         """build_pipeline find_pippy_batch_size generate_device_map pippy_forward prepare_pippy""",
     ),
     Refusal(
         "quantization with bitsandbytes",
-        "Models are not quantized here. Load them quantized, for instance with transformers' BitsAndBytesConfig, and "
-        "prepare them as any other model.",
+        "notebook-accel does not quantize models. Load a quantized model, for example with transformers' "
+        "BitsAndBytesConfig, and prepare it like any other model.",
         """BnbQuantizationConfig CustomDtype get_keys_to_not_convert get_parameter_device
         get_quantized_model_device_map has_4bit_bnb_layers is_bitsandbytes_multi_backend_available
         load_and_quantize_model quantize_and_offload_8bit replace_with_bnb_layers""",
     ),
     Refusal(
-        "fp8 with other libraries than torchao",
+        "fp8 with libraries other than torchao",
         "mixed_precision='fp8' uses torchao: pass AORecipeKwargs in kwargs_handlers, or nothing.",
         """FP8BackendType FP8RecipeKwargs MSAMPRecipeKwargs TERecipeKwargs apply_fp8_autowrap contextual_fp8_autocast
         convert_model convert_model_to_fp8_ao filter_first_and_last_linear_layers filter_linear_layers
         find_first_last_linear_layers has_ao_layers has_transformer_engine_layers setup_fp8_env torchao_required""",
     ),
     Refusal(
-        "the inside of parallelism in several dimensions",
-        "Pass parallelism_config=ParallelismConfig(...) to the Accelerator, which has the mesh in torch_device_mesh.",
+        "the internals of parallelism in several dimensions",
+        "Pass parallelism_config=ParallelismConfig(...) to the Accelerator. Its torch_device_mesh is the mesh.",
         """BETA_CP_AVAILABLE_PYTORCH_VERSION BETA_SP_AVAILABLE_DEEPSPEED_VERSION BETA_TP_AVAILABLE_PYTORCH_VERSION
         BETA_TP_AVAILABLE_TRANSFORMERS_VERSION get_model_tp_size prepare_extend_env_parallelism_config""",
     ),
     Refusal(
-        "the inside of FSDP",
-        "prepare shards models and their optimizers; Accelerator.save_state and load_state write and read the shards, "
-        "get_state_dict and save_model the whole weights.",
+        "the internals of FSDP",
+        "prepare shards models and their optimizers; Accelerator.save_state and load_state write and read the "
+        "shards, and get_state_dict and save_model return and write the complete weights.",
         """FSDP2_PYTORCH_VERSION FSDP2_STATE_DICT_TYPE FSDP_PYTORCH_VERSION disable_fsdp_ram_efficient_loading
         enable_fsdp_ram_efficient_loading ensure_weights_retied fsdp2_apply_ac fsdp2_canonicalize_names
         fsdp2_load_full_state_dict fsdp2_prepare_auto_wrap_policy fsdp2_prepare_model
@@ -104,9 +105,9 @@ TABLE = (
         load_fsdp_model load_fsdp_optimizer save_fsdp_model save_fsdp_optimizer""",
     ),
     Refusal(
-        "the inside of checkpoints",
-        "Accelerator.save_state and load_state write and read all of a run; register_for_checkpointing adds objects of "
-        "your own.",
+        "the internals of checkpoints",
+        "Accelerator.save_state and load_state write and read the state of a run; register_for_checkpointing adds your "
+        "own objects.",
         "load_accelerator_state load_custom_state load_model save_accelerator_state save_custom_state",
     ),
     Refusal(
@@ -121,12 +122,12 @@ TABLE = (
     ),
     Refusal(
         "trackers of other services",
-        "Write one as a subclass of GeneralTracker, which takes a dozen lines, and pass it in log_with.",
+        "Write your own tracker, a subclass of GeneralTracker with about a dozen lines, and pass it in log_with.",
         "AimTracker ClearMLTracker DVCLiveTracker LOGGER_TYPE_TO_CLASS SwanLabTracker ",
     ),
     Refusal(
         "Amazon SageMaker",
-        "SageMaker's own launcher is not supported; its machines can be launched on like any others.",
+        "SageMaker's own launcher is not supported. You can launch on its machines as on any others.",
         """ComputeEnvironment SAGEMAKER_PARALLEL_EC2_INSTANCES SAGEMAKER_PYTHON_VERSION SAGEMAKER_PYTORCH_VERSION
         SAGEMAKER_TRANSFORMERS_VERSION SageMakerDistributedType""",
     ),
@@ -137,7 +138,7 @@ TABLE = (
     ),
     Refusal(
         "the tests of Accelerate",
-        "Import it from Accelerate, which may be installed beside this package.",
+        "Import it from Accelerate, which you can install alongside this package.",
         """AccelerateTestCase DEFAULT_LAUNCH_COMMAND MockingTestCase RegressionDataset RegressionModel TempDirTestCase
         are_the_same_tensors assert_exception capture_call_output device_count execute_subprocess_async
         get_launch_command get_torch_dist_unique_port memory_allocated_func path_in_accelerate_package
@@ -150,8 +151,8 @@ TABLE = (
         require_transformer_engine_mxfp8 require_wandb require_xpu run_first torch_device""",
     ),
     Refusal(
-        "the inside of Accelerate",
-        "It is a helper of Accelerate's own code. Copy what your code needs of it, or use what torch has.",
+        "the internals of Accelerate",
+        "It is an internal helper of Accelerate. Copy the part that you need, or use torch's equivalent.",
         """BaseEnum CPUInformation CUDA_DISTRIBUTED_TYPES CannotPadNestedTensorWarning ConvertOutputsToFp32
         DTENSOR_PYTORCH_VERSION DataLoaderAdapter ELASTIC_LOG_LINE_PREFIX_TEMPLATE_PYTORCH_VERSION EnumWithContains
         MITA_PROFILING_AVAILABLE_PYTORCH_VERSION SUPPORTED_PYTORCH_LAYERS_FOR_UPCASTING SharedDict TENSOR_INT_TO_DTYPE
