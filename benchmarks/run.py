@@ -79,7 +79,7 @@ def main() -> int:
     """Run those named on the command line, or all, and return 1 if one of them could not."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; by default all")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds; the results are labelled so")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds; the results are labeled so")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the results are written")
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(NAMES)
@@ -182,11 +182,11 @@ def draw(goals: Sequence[Goal]) -> str:
     for index, goal in enumerate(goals):
         top = index * row + 4
         share = goal.share()
-        colour = "#2e7d32" if goal.met else "#b3261e"
+        color = "#2e7d32" if goal.met else "#b3261e"
         text = f"{goal.benchmark}: {goal.what}".replace("&", "&amp;").replace("<", "&lt;")
         parts += [
             f'<text x="{left - 8}" y="{top + 11}" text-anchor="end">{text}</text>',
-            f'<rect x="{left}" y="{top}" width="{share * width / 2:.1f}" height="{row - 5}" fill="{colour}"/>',
+            f'<rect x="{left}" y="{top}" width="{share * width / 2:.1f}" height="{row - 5}" fill="{color}"/>',
             f'<text x="{left + share * width / 2 + 5:.1f}" y="{top + 11}">{goal.value:g} {goal.unit}</text>',
         ]
     middle = left + width / 2

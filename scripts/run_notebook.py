@@ -92,7 +92,7 @@ def print_outputs(cell: nbformat.NotebookNode) -> None:
 
 
 def text_of(output: dict[str, Any]) -> str:
-    """Return what an output says in plain text; colours stay where a terminal can show them."""
+    """Return what an output says in plain text; colors stay where a terminal can show them."""
     match output["output_type"]:
         case "stream":
             text = output["text"]

@@ -1,5 +1,5 @@
 import { interruptKernel, type Model, onKernelEnd } from "./host";
-import type { Acknowledgement, Delta, Patch } from "./messages";
+import type { Acknowledgment, Delta, Patch } from "./messages";
 import type { Keyframe } from "./model";
 import { Panel } from "./panel";
 import { Stopper } from "./stopper";
@@ -21,7 +21,7 @@ export default function widget() {
     });
     model.on("change:keyframe", () => store.replace(model.get("keyframe") as Keyframe));
     model.on("msg:custom", (content, buffers) => {
-      const message = content as Pick<Delta, "seq"> | Acknowledgement;
+      const message = content as Pick<Delta, "seq"> | Acknowledgment;
       if ("ack" in message) stopper.acknowledge(message.ack);
       else if (!store.apply({ ...message, patch: unpack(buffers) })) model.send({ cmd: "ready" });
     });

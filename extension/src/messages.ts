@@ -10,6 +10,6 @@ export type Json = string | number | boolean | null | Json[] | { [name: string]:
 export type Patch = { [name: string]: Json };
 
 /** The kernel has received a click on Stop, given by its number, or, if `ack` is 0, the panel's `ready`. */
-export interface Acknowledgement {
+export interface Acknowledgment {
   ack: number;
 }

@@ -58,7 +58,7 @@ describe("stop escalation", () => {
     expect(interrupts).toBe(0);
   });
 
-  it("takes the acknowledgement of the first click for that one alone", () => {
+  it("takes the acknowledgment of the first click for that one alone", () => {
     stopper.click();
     stopper.acknowledge(1);
     stopper.click();

@@ -39,7 +39,7 @@ def idle():
 """
 
 
-def test_displays_of_ranks_are_in_order_and_labelled(own_page: Page) -> None:
+def test_displays_of_ranks_are_in_order_and_labeled(own_page: Page) -> None:
     own_page.run(SHOW)
     cell = own_page.begin("notebook_launcher(show, num_processes=2)")
     expect(cell.output.get_by_text("step 3 of rank 1")).to_be_visible()

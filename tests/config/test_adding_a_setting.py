@@ -16,22 +16,22 @@ from notebook_accel import notebook_launcher
 from notebook_accel.config.settings import SETTINGS
 
 ROW = """
-    colour: Annotated[
+    color: Annotated[
         str,
         Setting(
             kind=kinds.choice("red", "green"),
-            help="The colour of the ranks.",
-            argument="colour",
-            variable="NOTEBOOK_ACCEL_COLOUR",
-            rank_variable="ACCELERATE_COLOUR",
-            magic=("--colour",),
-            key="colour",
+            help="The color of the ranks.",
+            argument="color",
+            variable="NOTEBOOK_ACCEL_COLOR",
+            rank_variable="ACCELERATE_COLOR",
+            magic=("--color",),
+            key="color",
             config=True,
             launch="Resources",
         ),
     ] = "green"
 """
-PARAMETER = "    colour: str | None = None,\n"
+PARAMETER = "    color: str | None = None,\n"
 CHOICES = "='blue' is unknown; choose one of 'red', 'green'"
 
 
@@ -49,7 +49,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         assert text.count(f"\n{before}") == 1
         (package / name).write_text(text.replace(f"\n{before}", f"\n{added.strip(chr(10))}\n{before}"))
     environ = {**os.environ, "PYTHONPATH": str(folder), "NOTEBOOK_ACCEL_CONFIG_FILE": str(folder / "config.yaml")}
-    command = [sys.executable, str(Path(__file__).with_name("colour.py"))]
+    command = [sys.executable, str(Path(__file__).with_name("color.py"))]
     done = subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     return {**json.loads(done.stdout.splitlines()[-1]), "path": str(folder / "config.yaml")}
@@ -57,13 +57,13 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_a_setting_goes_in_at_every_door_and_a_wrong_value_names_it(found: dict[str, Any]) -> None:
     assert found["doors"] == [
-        [["red"], f"colour{CHOICES}"],
-        [["red", "NOTEBOOK_ACCEL_COLOUR"], f"NOTEBOOK_ACCEL_COLOUR{CHOICES}"],
-        [["red", "ACCELERATE_COLOUR"], f"ACCELERATE_COLOUR{CHOICES}"],
-        [["red", f"colour in {found['path']}"], f"{found['path']}: colour{CHOICES}"],
-        [[["colour", "red", "%accelerate --colour"], {"colour": "red"}], f"--colour{CHOICES}"],
-        [[["red", "colour in the file"], 1], f"colour{CHOICES}"],
-        ["red", f"--colour{CHOICES}"],
+        [["red"], f"color{CHOICES}"],
+        [["red", "NOTEBOOK_ACCEL_COLOR"], f"NOTEBOOK_ACCEL_COLOR{CHOICES}"],
+        [["red", "ACCELERATE_COLOR"], f"ACCELERATE_COLOR{CHOICES}"],
+        [["red", f"color in {found['path']}"], f"{found['path']}: color{CHOICES}"],
+        [[["color", "red", "%accelerate --color"], {"color": "red"}], f"--color{CHOICES}"],
+        [[["red", "color in the file"], 1], f"color{CHOICES}"],
+        ["red", f"--color{CHOICES}"],
     ]
 
 
@@ -72,7 +72,7 @@ def test_a_setting_is_on_every_help_page(found: dict[str, Any]) -> None:
 
 
 def test_a_setting_and_its_values_are_completed(found: dict[str, Any]) -> None:
-    assert found["completions"] == [["--colour"], ["red"], ["red"], ["red"]]
+    assert found["completions"] == [["--color"], ["red"], ["red"], ["red"]]
 
 
 def test_arguments_are_parameters_with_the_same_defaults() -> None:

@@ -17,7 +17,7 @@ def look():
     accelerator = Accelerator()
     where = accelerator.num_processes, accelerator.device.type
     how = accelerator.mixed_precision, accelerator.gradient_accumulation_steps, accelerator.distributed_type.value
-    return *where, *how, os.environ.get("COLOUR")
+    return *where, *how, os.environ.get("COLOR")
 """
 
 
@@ -53,10 +53,10 @@ def answer(notebook: Notebook, message: str) -> dict[str, Any]:
 def test_what_it_sets_holds_for_launches_and_the_accelerators_on_their_ranks(notebook: Notebook) -> None:
     notebook.check(LOOK)
     how = "--mixed-precision bf16 --gradient-accumulation 4 --strategy fsdp"
-    said = notebook.check(f"%accelerate -n 2 --device cpu {how} --env COLOUR=red")
+    said = notebook.check(f"%accelerate -n 2 --device cpu {how} --env COLOR=red")
     assert said.stdout.startswith("a launch now: 2 ranks on CPU")
     assert notebook.value("notebook_launcher(look)") == [(2, "cpu", "bf16", 4, "FSDP", "red")] * 2
-    assert notebook.value("notebook_launcher(look, num_processes=1, mixed_precision='no', env={'COLOUR': 'blue'})") == [
+    assert notebook.value("notebook_launcher(look, num_processes=1, mixed_precision='no', env={'COLOR': 'blue'})") == [
         (1, "cpu", "no", 4, "FSDP", "blue")
     ]
     assert notebook.value("debug_launcher(look)")[0][:3] == (2, "cpu", "no")
@@ -87,7 +87,7 @@ def test_debug_mode_is_an_option_without_a_value(notebook: Notebook) -> None:
             "1000000 ranks (from %accelerate --num-processes) are more than",
         ),
         ("--mixed bf16", "ConfigurationError", "did you mean --mixed-precision?"),
-        ("--env COLOUR", "ConfigurationError", "--env NAME=VALUE"),
+        ("--env COLOR", "ConfigurationError", "--env NAME=VALUE"),
         ("-n 1 stop", "ConfigurationError", "%accelerate stop takes no options of %accelerate itself"),
         ("stauts", "ConfigurationError", "did you mean status?"),
         ("--gpus 98,99", "HardwareError", "GPU"),

@@ -101,7 +101,7 @@ Rich()"""
 
 
 @pytest.mark.versions
-def test_rich_values_and_displays_of_all_ranks_are_labelled_and_in_order(cells: Cells):
+def test_rich_values_and_displays_of_all_ranks_are_labeled_and_in_order(cells: Cells):
     cells("from IPython.display import HTML")
     body = """
 print("a")
@@ -713,7 +713,7 @@ def test_stacks_show_where_each_rank_is(cells: Cells):
 
 def test_what_live_ranks_do_not_take_on_is_said(cells: Cells):
     cells("dear = 1")
-    said = cells.notebook.check("%accelerate -n 3 --env COLOUR=red").stderr
+    said = cells.notebook.check("%accelerate -n 3 --env COLOR=red").stderr
     assert "the 2 ranks of %%accelerate keep the settings they were started with: num_processes=2, not 3; env." in said
     assert "`%accelerate restart` applies the new settings; these variables will be lost: dear" in said
     assert cells.notebook.check("%accelerate -n 2 --reset").stderr == ""

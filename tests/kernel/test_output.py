@@ -1,4 +1,4 @@
-"""What ranks write appears below the launching cell: labelled, whole, in order, all of it."""
+"""What ranks write appears below the launching cell: labeled, whole, in order, all of it."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def merging(notebook: Notebook) -> Iterator[Notebook]:
         notebook.merge_within(MERGE_WINDOW)
 
 
-def test_lines_are_labelled_by_rank(notebook: Notebook):
+def test_lines_are_labeled_by_rank(notebook: Notebook):
     notebook.check("def say(): print('I am', os.environ['RANK'])")
     cell = notebook.check("notebook_launcher(say, num_processes=3)")
     assert sorted(cell.lines) == ["[0] I am 0", "[1] I am 1", "[2] I am 2"]
@@ -257,7 +257,7 @@ def test_carriage_returns_show_what_was_drawn_last(notebook: Notebook):
     assert lines_by_rank(cell.stdout) == {0: ["99%", "done"], 1: ["99%", "done"]}
 
 
-def test_colours_arrive_as_they_are(notebook: Notebook):
+def test_colors_arrive_as_they_are(notebook: Notebook):
     notebook.check("def say(): print('\\x1b[31mred\\x1b[0m')")
     assert notebook.check("notebook_launcher(say, num_processes=1)").stdout == "\x1b[31mred\x1b[0m\n"
 

@@ -103,7 +103,7 @@ def test_a_description_and_a_postfix_arrive_although_nothing_follows(prepared: N
             bar = tqdm(total=10)
             bar.update(3)
             for n in range(1000):
-                bar.set_description(f"\\x1b[34mstep {{n}}\\x1b[0m")  # in colour
+                bar.set_description(f"\\x1b[34mstep {{n}}\\x1b[0m")  # in color
                 bar.set_postfix(n=n)
             while not os.path.exists({str(go_on)!r}):
                 time.sleep(0.01)

@@ -161,7 +161,7 @@ def test_launches_go_on_one_after_the_other(notebook: Notebook) -> None:
     ]  # fmt: skip
 
 
-def test_a_runtime_that_the_kernel_has_initialised_is_no_obstacle_on_the_cpu(notebook: Notebook) -> None:
+def test_a_runtime_that_the_kernel_has_initialized_is_no_obstacle_on_the_cpu(notebook: Notebook) -> None:
     notebook.check("import torch_xla; torch_xla.device()")
     assert notebook.value("notebook_launcher(me, num_processes=2)") == [0, 1]
 

@@ -371,8 +371,8 @@ def test_a_class_of_the_users_own_is_chosen_by_its_name(tmp_path: Path, caplog: 
     assert "registered" in get_available_trackers()
     assert filter_trackers(["registered"], tmp_path) == ["registered"]
     group = TrackerGroup("registered", tmp_path)
-    group.start("project", init_kwargs={"registered": {"colour": "red"}})
-    assert group.get("registered", unwrap=True) == ("project", tmp_path, {"colour": "red"})
+    group.start("project", init_kwargs={"registered": {"color": "red"}})
+    assert group.get("registered", unwrap=True) == ("project", tmp_path, {"color": "red"})
     with pytest.raises(ConfigurationError, match="log_with='registered' writes files, but has no folder"):
         filter_trackers(["registered"])
 

@@ -61,7 +61,7 @@ def _check(ranks: int) -> list[Finding]:
 
 
 def _show(finding: Finding) -> None:
-    mark, colour = _MARKS[finding.grade]
-    click.echo(f"{click.style(f'{mark:<5}', fg=colour)} {finding.name}: {finding.text}")
+    mark, color = _MARKS[finding.grade]
+    click.echo(f"{click.style(f'{mark:<5}', fg=color)} {finding.name}: {finding.text}")
     if finding.grade != "ok" and finding.advice:
         click.echo(f"      → {finding.advice}")

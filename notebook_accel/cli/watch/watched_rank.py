@@ -98,7 +98,7 @@ def _report_progress(channel: Channel) -> ChannelThread:
     rich.install()
     trainers.install()
     if os.isatty(0):
-        stdin.install("end of input", labelled=False)
+        stdin.install("end of input", labeled=False)
     return channel_thread
 
 

@@ -66,7 +66,7 @@ def notebook_launcher(
     """Runs `function(*args, **kwargs)` on several ranks, and returns what each of them returned.
 
     The function may be defined in a cell and may use anything that the notebook defines: it is pickled by value, and
-    each rank works on copies. Output appears below the cell, labelled by rank. The positional parameters are those of
+    each rank works on copies. Output appears below the cell, labeled by rank. The positional parameters are those of
     Hugging Face Accelerate's function of the same name. Arguments that are not given are taken from `%accelerate`,
     the environment or the configuration file; otherwise the defaults below apply.
 

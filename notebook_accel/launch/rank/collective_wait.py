@@ -3,7 +3,7 @@
 None of torch's functions is wrapped, so collectives cost nothing extra. Waits that no wrapper would see are detected
 too: those of DDP, of FSDP and of libraries, which all end in the same few files of torch.
 
-Only a single call that lasts is a wait; a loop of short collectives is not. The next sample recognises a call by a mark
+Only a single call that lasts is a wait; a loop of short collectives is not. The next sample recognizes a call by a mark
 on its frame, an attribute that only a debugger reads: holding the frame would hold its tensors. A call without a Python
 frame (`work.wait()`, and everything in a backward pass) is a wait while the process uses hardly any CPU time.
 

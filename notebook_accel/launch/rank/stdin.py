@@ -15,12 +15,12 @@ NOBODY = (
 _builtin_input = builtins.input
 
 
-def install(no_answer: str = NOBODY, *, labelled: bool = True) -> None:
+def install(no_answer: str = NOBODY, *, labeled: bool = True) -> None:
     """Replaces `input()`, also for pdb, by one that sends its prompt.
 
     Args:
         no_answer: The text of the `EOFError` where there is no answer.
-        labelled: Whether the prompt says which rank asks, if there are several.
+        labeled: Whether the prompt says which rank asks, if there are several.
     """
 
     def _input(prompt: object = "", /) -> str:
@@ -28,7 +28,7 @@ def install(no_answer: str = NOBODY, *, labelled: bool = True) -> None:
             return _builtin_input(prompt)
         sys.stdout.flush()
         sys.stderr.flush()
-        label = f"[{os.environ['RANK']}] " if labelled and int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
+        label = f"[{os.environ['RANK']}] " if labeled and int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
         answer = events.request_input("", f"{label}{prompt}")
         if answer is None:
             raise EOFError(no_answer)

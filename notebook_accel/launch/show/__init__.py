@@ -1,4 +1,4 @@
-"""The screen: the front end, a job's table in a terminal, and the ranks' output as labelled lines.
+"""The screen: the front end, a job's table in a terminal, and the ranks' output as labeled lines.
 
 Runs in the driver. Start reading at `front_end.py`.
 """

@@ -1,4 +1,4 @@
-"""The rich outputs of the ranks of one job: figures, tables and the like, labelled with the ranks that displayed them.
+"""The rich outputs of the ranks of one job: figures, tables and the like, labeled with the ranks that displayed them.
 
 What several ranks display alike is shown once, in one area. A rank that then displays something else in its place, by
 an update or after `clear_output`, gets an area of its own. An area is an output of the front end with a display ID, by

@@ -1,4 +1,4 @@
-"""Turns the bytes that ranks write into labelled lines, and merges equal lines of several ranks.
+"""Turns the bytes that ranks write into labeled lines, and merges equal lines of several ranks.
 
 A line waits briefly for the same line from other ranks. The lines of a rank are always shown in the order in which that
 rank wrote them. The lines of a table are merged together or not at all.

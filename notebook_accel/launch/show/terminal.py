@@ -20,7 +20,7 @@ from notebook_accel.launch.job.text import value
 _INTERVAL = 0.1
 """Seconds between two redraws."""
 _BAR_WIDTH = 24
-_COLOURS = {Phase.FAILED: "red", Phase.DONE: "green", Phase.STOPPED: "yellow"}
+_COLORS = {Phase.FAILED: "red", Phase.DONE: "green", Phase.STOPPED: "yellow"}
 _RUNNING = "blue"
 
 _showing: TerminalView | None = None
@@ -84,12 +84,12 @@ def _cells(state: RankState) -> list[RenderableType]:
     bar: RenderableType = ""
     done = progress.fraction(state, found)
     if done is not None:
-        colour = _COLOURS.get(state.phase, _RUNNING)
-        bar = ProgressBar(total=1, completed=done, width=_BAR_WIDTH, complete_style=colour, finished_style=colour)
+        color = _COLORS.get(state.phase, _RUNNING)
+        bar = ProgressBar(total=1, completed=done, width=_BAR_WIDTH, complete_style=color, finished_style=color)
     metrics = "  ".join(f"{name}={value(number)}" for name, number in state.metrics.items())
     return [
         f"rank {state.rank}",
-        Text(state.phase.value, style=_COLOURS.get(state.phase, "")),
+        Text(state.phase.value, style=_COLORS.get(state.phase, "")),
         bar,
         Text(reason) if reason else Text(progress.activity(state, found), no_wrap=True, overflow="ellipsis"),
         Text(metrics, no_wrap=True, overflow="ellipsis"),

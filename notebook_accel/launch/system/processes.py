@@ -12,7 +12,7 @@ from typing import IO, Any
 
 # The interpreter would put the working directory first: a user's `random.py` would then be imported by torch. This
 # package itself comes from where it was imported here, wherever that is on the path, and whatever other copy is before
-# it; its neighbours do not come along.
+# it; its neighbors do not come along.
 _BOOTSTRAP = """\
 import sys
 sys.path[:] = [folder for folder in sys.path if folder]

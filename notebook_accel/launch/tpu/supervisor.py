@@ -27,7 +27,7 @@ MODULES = (
     "torch_xla.distributed.parallel_loader",
     "torch_xla.distributed.xla_multiprocessing",
 )
-"""What the server imports beside torch. That initialises no device, and starts no thread."""
+"""What the server imports beside torch. That initializes no device, and starts no thread."""
 _ADVICE = {
     "max_workers must be greater than 0": "torch_xla finds no TPU chip on the PCI bus of this machine",
     "libtpu not found": 'libtpu is missing: pip install "notebook-accel[tpu]", and restart the kernel',

@@ -7,7 +7,7 @@ import re
 _FOR_TERMINALS = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]"
 )
-"""Colours, links and cursor movements (ECMA-48), control characters that draw nothing, and surrogates.
+"""Colors, links and cursor movements (ECMA-48), control characters that draw nothing, and surrogates.
 
 Surrogates stand for bytes that are not text; a text with one cannot be encoded, and so not be sent to a browser."""
 

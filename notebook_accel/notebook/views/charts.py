@@ -1,7 +1,7 @@
 """Draws a metric over the run: a line for the mean of the ranks, and a band from the minimum to the maximum.
 
 The picture is an SVG in an `<img>`, because the sanitizer for untrusted notebooks removes `<svg>` elements. It contains
-no text, because text in an `<img>` would not take the colours of the page.
+no text, because text in an `<img>` would not take the colors of the page.
 """
 
 from __future__ import annotations

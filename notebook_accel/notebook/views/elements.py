@@ -1,9 +1,9 @@
 """HTML elements for drawing a job.
 
 All styles are inline, and there are no scripts, classes or ids, so that the same HTML works in a live notebook, in a
-saved notebook that is not trusted, and in a page exported from it. Text inherits its colour, in light and dark themes;
-where we set the background, we also set the text colour, with a contrast of at least 4.5:1. No meaning is conveyed by
-colour alone.
+saved notebook that is not trusted, and in a page exported from it. Text inherits its color, in light and dark themes;
+where we set the background, we also set the text color, with a contrast of at least 4.5:1. No meaning is conveyed by
+color alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TEXT_LIMIT = 300
 EDGE = "#808080"
 BLUE, GREEN, RED, AMBER = "#2f81d0", "#2e8b57", "#b3261e", "#f2b84b"
 INK = {RED: "#ffffff", AMBER: "#1a1a1a"}
-"""The colour of text, by the colour of its background."""
+"""The color of text, by the color of its background."""
 
 
 def text(words: str, most: int = _TEXT_LIMIT) -> str:
@@ -31,17 +31,17 @@ def element(name: str, content: str, style: str = "", **attributes: str) -> str:
     return f"<{name}{given}>{content}</{name}>"
 
 
-def badge(words: str, colour: str) -> str:
+def badge(words: str, color: str) -> str:
     """A word that should stand out."""
-    style = f"background-color:{colour};color:{INK[colour]};padding:0 0.4em;border-radius:3px;font-weight:bold"
+    style = f"background-color:{color};color:{INK[color]};padding:0 0.4em;border-radius:3px;font-weight:bold"
     return element("span", text(words), style)
 
 
-def bar(fraction: float | None, colour: str = BLUE, height: str = "0.6em") -> str:
+def bar(fraction: float | None, color: str = BLUE, height: str = "0.6em") -> str:
     """A progress bar; as much empty space if the fraction is unknown."""
     if fraction is None:
         return element("div", "", f"height:{height};margin:3px 0 2px")
-    inner = element("div", "", f"width:{100 * min(1.0, max(0.0, fraction)):.1f}%;height:100%;background-color:{colour}")
+    inner = element("div", "", f"width:{100 * min(1.0, max(0.0, fraction)):.1f}%;height:100%;background-color:{color}")
     style = f"height:{height};border:1px solid {EDGE};border-radius:2px;overflow:hidden;box-sizing:border-box"
     return element("div", inner, f"{style};margin:3px 0 2px")
 

@@ -26,7 +26,7 @@ _NAME_LIMIT = 24
 _MOST_FAILED = 4
 _MOST_STACKS, _LONGEST_STACK = 8, 4000
 _ONE_LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
-_COLOURS = {Phase.FAILED: RED, Phase.DONE: GREEN}
+_COLORS = {Phase.FAILED: RED, Phase.DONE: GREEN}
 
 
 def draw(job: Job, *, fallback: bool = False) -> str:
@@ -201,7 +201,7 @@ def _progress(state: RankState, found: Overview) -> str:
     words = " · ".join([*parts, *([activity] if activity else [])])
     mark = found.mark(state)
     mark = f"{badge(mark, AMBER)} " if mark else ""
-    drawn = bar(found.fractions.get(state.rank), _COLOURS.get(state.phase, BLUE))
+    drawn = bar(found.fractions.get(state.rank), _COLORS.get(state.phase, BLUE))
     return drawn + element("div", f"{mark}{text(words)}&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words)
 
 
@@ -227,7 +227,7 @@ def _box(state: RankState, found: Overview) -> str:
         label = element("b", label)
     title = f"rank {state.rank}: {state.phase.value}, {progress.progress(state).text or 'no bar'}"
     drawn = element("div", f"{label} {amount}", _ONE_LINE)
-    drawn += bar(fraction, _COLOURS.get(state.phase, BLUE), "0.4em")
+    drawn += bar(fraction, _COLORS.get(state.phase, BLUE), "0.4em")
     style = "display:inline-block;vertical-align:top;width:6.5em;margin:0 6px 4px 0;overflow:hidden"
     return element("div", drawn, style, title=title + (f", {mark}" if mark else ""))
 

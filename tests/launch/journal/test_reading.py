@@ -62,7 +62,7 @@ def test_a_line_that_is_half_there_is_read_once_it_is_whole(record: Record) -> N
     "line",
     [
         b'{"kind":"dance","steps":3}',
-        b'{"rank":1,"kind":"line","stream":"stdout","text":"x","colour":"red"}',
+        b'{"rank":1,"kind":"line","stream":"stdout","text":"x","color":"red"}',
         b'{"rank":1}',
         b"[1, 2]",
         b"[" * 100_000,

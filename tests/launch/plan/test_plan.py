@@ -168,16 +168,16 @@ def test_a_setting_that_cannot_work_here_is_named_with_its_source() -> None:
         ({"num_processes": 2, "num_nodes": 2, "node_rank": 1, "label": "$rank/$local_rank"}, 3, "3/1 "),
     ],
 )
-def test_lines_are_labelled(given: dict[str, Any], rank: int | str, label: str) -> None:
+def test_lines_are_labeled(given: dict[str, Any], rank: int | str, label: str) -> None:
     assert make(machine(), **given).label(rank) == label
 
 
-def test_several_ranks_of_the_second_machine_are_labelled_with_their_places_there() -> None:
+def test_several_ranks_of_the_second_machine_are_labeled_with_their_places_there() -> None:
     made = make(machine(), num_processes=2, num_nodes=2, node_rank=1, label="$rank/$local_rank")
     assert made.label("2-3") == "2-3/0-1 "
 
 
-def test_ranks_of_a_cluster_are_labelled_with_their_places_on_each_machine() -> None:
+def test_ranks_of_a_cluster_are_labeled_with_their_places_on_each_machine() -> None:
     config = LaunchConfig(label="$rank/$local_rank", num_nodes=2, cluster="auto")
     made = Plan(
         config=config,

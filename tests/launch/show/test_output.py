@@ -329,13 +329,13 @@ class Screen:
         self.writes.append(("display", data["text/plain"]))
 
 
-def labelled(ranks: int | str) -> str:
+def labeled(ranks: int | str) -> str:
     return f"[{ranks}] "
 
 
-def test_lines_are_labelled_with_their_ranks() -> None:
+def test_lines_are_labeled_with_their_ranks() -> None:
     screen = Screen()
-    output = Output(range(3), labelled, screen)
+    output = Output(range(3), labeled, screen)
     for rank in range(3):
         assert output.feed(rank, "stdout", b"same\n", 0.0) == ["same"]
     output.feed(2, "stdout", b"alone\n", 0.0)
@@ -356,7 +356,7 @@ def test_runs_of_one_stream_are_written_at_once() -> None:
 
 def test_the_end_of_a_rank_shows_what_it_had_not_ended() -> None:
     screen = Screen()
-    output = Output([0, 1], labelled, screen)
+    output = Output([0, 1], labeled, screen)
     output.feed(0, "stderr", b"why", 0.0)
     output.feed(0, "stdout", b"so\nfar", 0.0)
     assert output.end(0, 0.0) == ["far", "why"]
@@ -369,7 +369,7 @@ def test_the_end_of_a_rank_shows_what_it_had_not_ended() -> None:
 
 def test_a_line_that_does_not_end_is_shown_in_its_time() -> None:
     screen = Screen()
-    output = Output([0], labelled, screen)
+    output = Output([0], labeled, screen)
     output.feed(0, "stdout", b"loading", 0.0)
     for tenth in range(10):
         assert screen.writes == []
@@ -380,7 +380,7 @@ def test_a_line_that_does_not_end_is_shown_in_its_time() -> None:
 
 def test_a_line_waits_for_its_end_while_the_launch_is_busy_with_others() -> None:
     screen = Screen()
-    output = Output([0], labelled, screen)
+    output = Output([0], labeled, screen)
     output.show(0.0)
     output.feed(0, "stdout", b"who", 0.1)
     output.show(0.1 + 10 * PARTIAL_WINDOW)
@@ -392,7 +392,7 @@ def test_a_line_waits_for_its_end_while_the_launch_is_busy_with_others() -> None
 
 def test_nothing_waits_at_the_end() -> None:
     screen = Screen()
-    output = Output([0, 1], labelled, screen)
+    output = Output([0, 1], labeled, screen)
     output.feed(0, "stdout", b"x\n", 0.0)
     output.show(0.0, all_of_it=True)
     assert screen.writes == [("stdout", "[0] x\n")]
@@ -414,7 +414,7 @@ def test_equal_lines_around_something_else_are_merged_whichever_rank_comes_first
     order: tuple[int, ...], drawn: str
 ) -> None:
     screen = Screen()
-    output = Output([0, 1], labelled, screen)
+    output = Output([0, 1], labeled, screen)
     steps = {rank: iter(("a", None, "c")) for rank in (0, 1)}
     for rank in order:
         step = next(steps[rank])
@@ -430,7 +430,7 @@ def test_equal_lines_around_something_else_are_merged_whichever_rank_comes_first
 
 def test_what_one_rank_alone_shows_waits_for_nobody() -> None:
     screen = Screen()
-    output = Output([0, 1, 2], labelled, screen)
+    output = Output([0, 1, 2], labeled, screen)
     output.display(1, shown(), 0.0)
     output.show(0.0)
     assert output.next_due == DISPLAY_WINDOW
@@ -445,7 +445,7 @@ def test_what_one_rank_alone_shows_waits_for_nobody() -> None:
 
 def test_displays_are_in_the_order_of_the_ranks_however_they_come() -> None:
     screen = Screen()
-    output = Output(range(3), labelled, screen)
+    output = Output(range(3), labeled, screen)
     for rank in (2, 0):
         output.display(rank, shown(f"figure {rank}"), 0.0)
         output.show(0.0)
@@ -459,7 +459,7 @@ def test_displays_are_in_the_order_of_the_ranks_however_they_come() -> None:
 
 def test_a_display_waits_for_others_no_longer_than_its_time() -> None:
     screen = Screen()
-    output = Output([0, 1], labelled, screen)
+    output = Output([0, 1], labeled, screen)
     output.display(1, shown("figure"), 0.0)
     output.show(0.9 * DISPLAY_WINDOW)
     assert screen.writes == []

@@ -77,7 +77,7 @@ def test_a_row_keeps_its_height_whatever_is_in_it() -> None:
     assert [row[:6] for row in drawn(job).splitlines()[-2:]] == ["rank 0", "rank 1"]
 
 
-def test_bars_have_the_colour_of_their_rank() -> None:
+def test_bars_have_the_color_of_their_rank() -> None:
     job = running(2)
     job.apply(1, Bar(bar=1, n=4, total=4))
     job.apply(1, Returned())

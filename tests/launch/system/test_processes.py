@@ -50,7 +50,7 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("engine", ["forkserver", "spawn"])
-def test_ranks_have_the_copy_that_has_launched_them_and_not_its_neighbours(
+def test_ranks_have_the_copy_that_has_launched_them_and_not_its_neighbors(
     tmp_path: Path, older: Path, engine: str
 ) -> None:
     """With an older copy first on the path; and the one in use last, in a folder with a `random` of its own."""

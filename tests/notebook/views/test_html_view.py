@@ -284,8 +284,8 @@ def test_a_brief_job_is_one_line() -> None:
     assert "\n" not in html_view.draw(job)["text/plain"]
 
 
-def luminance(colour: str) -> float:
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+def luminance(color: str) -> float:
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
@@ -297,14 +297,14 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize(("paper", "ink"), elements.INK.items())
-def test_words_on_a_colour_can_be_read(paper: str, ink: str) -> None:
+def test_words_on_a_color_can_be_read(paper: str, ink: str) -> None:
     assert contrast(paper, ink) >= 4.5
 
 
-@pytest.mark.parametrize("colour", [elements.BLUE, elements.GREEN, elements.EDGE])
+@pytest.mark.parametrize("color", [elements.BLUE, elements.GREEN, elements.EDGE])
 @pytest.mark.parametrize("theme", ["#ffffff", "#111111"])
-def test_bars_can_be_seen_in_light_and_dark(colour: str, theme: str) -> None:
-    assert contrast(colour, theme) >= 3
+def test_bars_can_be_seen_in_light_and_dark(color: str, theme: str) -> None:
+    assert contrast(color, theme) >= 3
 
 
 def test_nbconvert_shows_what_stays_in_a_notebook() -> None:

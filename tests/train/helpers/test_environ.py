@@ -31,17 +31,17 @@ def test_variables_are_read_with_a_default(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_variables_are_set_for_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLOUR", "red")
-    with environ.patch_environment(colour="blue", shape=4):
-        assert (os.environ["COLOUR"], os.environ["SHAPE"]) == ("blue", "4")
-    assert (os.environ["COLOUR"], "SHAPE" in os.environ) == ("red", False)
-    with pytest.raises(ZeroDivisionError), environ.patch_environment(colour="green"):
+    monkeypatch.setenv("COLOR", "red")
+    with environ.patch_environment(color="blue", shape=4):
+        assert (os.environ["COLOR"], os.environ["SHAPE"]) == ("blue", "4")
+    assert (os.environ["COLOR"], "SHAPE" in os.environ) == ("red", False)
+    with pytest.raises(ZeroDivisionError), environ.patch_environment(color="green"):
         _ = 1 / 0
-    assert (os.environ["COLOUR"], "SHAPE" in os.environ) == ("red", False)
+    assert (os.environ["COLOR"], "SHAPE" in os.environ) == ("red", False)
     with environ.clear_environment():
         assert not os.environ
         os.environ["SHAPE"] = "5"
-    assert (os.environ["COLOUR"], "SHAPE" in os.environ) == ("red", False)
+    assert (os.environ["COLOR"], "SHAPE" in os.environ) == ("red", False)
 
 
 def test_versions_are_compared_as_versions() -> None:

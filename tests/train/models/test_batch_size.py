@@ -136,7 +136,7 @@ def test_errors_about_memory_are_distinguished_from_others(error: Exception, red
     assert should_reduce_batch_size(error) is reduces
 
 
-def test_a_real_lack_of_memory_is_recognised() -> None:
+def test_a_real_lack_of_memory_is_recognized() -> None:
     @find_executable_batch_size(starting_batch_size=2, reduce_batch_size_fn=lambda: 1)
     def train(batch_size: int) -> int:
         return torch.empty(2**60 if batch_size > 1 else 8, dtype=torch.uint8).numel()

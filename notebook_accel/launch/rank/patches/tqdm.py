@@ -24,7 +24,8 @@ from notebook_accel.launch.wire.terminal_codes import plain
 
 _FRONT_ENDS = ("tqdm.notebook", "tqdm.rich", "tqdm.gui", "tqdm.tk")
 _FRONT_END_METHODS = (
-    "__init__", "__iter__", "update", "display", "close", "clear", "reset", "status_printer", "colour",
+    "__init__", "__iter__", "update", "display", "close", "clear", "reset", "status_printer",
+    "colour",  # codespell:ignore colour
     "set_description", "set_description_str", "cancel",
 )  # fmt: skip
 _FRONT_END_OPTIONS = ("display", "gui", "options", "progress", "grab", "tk_parent", "cancel_callback")

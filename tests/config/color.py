@@ -1,4 +1,4 @@
-"""Goes through every door of the setting `colour`, which `test_adding_a_setting.py` has added; prints what it found."""
+"""Goes through every door of the setting `color`, which `test_adding_a_setting.py` has added; prints what it found."""
 
 import json
 import os
@@ -26,31 +26,31 @@ SHELL = InteractiveShell.instance()
 
 
 def given_to_ranks() -> str | None:
-    return os.environ.get("ACCELERATE_COLOUR")
+    return os.environ.get("ACCELERATE_COLOR")
 
 
 def argument(value: str) -> Any:
-    return notebook_launcher(given_to_ranks, num_processes=1, device="cpu", colour=value)  # type: ignore[call-arg]
+    return notebook_launcher(given_to_ranks, num_processes=1, device="cpu", color=value)  # type: ignore[call-arg]
 
 
 def resolved() -> list[str]:
     config = resolve()
-    return [config.colour, str(config.sources["colour"])]  # type: ignore[attr-defined]
+    return [config.color, str(config.sources["color"])]  # type: ignore[attr-defined]
 
 
-def variable(value: str, name: str = "NOTEBOOK_ACCEL_COLOUR") -> Any:
+def variable(value: str, name: str = "NOTEBOOK_ACCEL_COLOR") -> Any:
     with patch.dict(os.environ, {name: value}):
         return resolved()
 
 
 def key(value: str) -> Any:
-    FILE.write_text(f"colour: {value}\n")
+    FILE.write_text(f"color: {value}\n")
     return resolved()
 
 
 def magic(value: str) -> Any:
-    accelerate.run(SHELL, f"--colour {value} --save")
-    shown = [row for row in status.collect().settings if row[0] == "colour"]
+    accelerate.run(SHELL, f"--color {value} --save")
+    shown = [row for row in status.collect().settings if row[0] == "color"]
     accelerate.run(SHELL, "--reset")
     return [*shown, file.read(FILE)]
 
@@ -59,30 +59,30 @@ def config(value: str) -> Any:
     def run(*words: str) -> str:
         return CliRunner().invoke(main, ["config", *words], catch_exceptions=False).output
 
-    run("--yes", "--num_processes", "1", "--colour", value)
-    rows = [line.split(None, 2)[1:] for line in run("show").splitlines() if line.startswith("colour")]
-    run("set", "colour=")
-    return [*rows, run("show").count("colour")]
+    run("--yes", "--num_processes", "1", "--color", value)
+    rows = [line.split(None, 2)[1:] for line in run("show").splitlines() if line.startswith("color")]
+    run("set", "color=")
+    return [*rows, run("show").count("color")]
 
 
 def launch(value: str) -> Any:
-    made = request.make("true", [], {"no_python": True, "colour": value}, base_layers(os.environ), detect(), {})
-    return made.environment["ACCELERATE_COLOUR"]
+    made = request.make("true", [], {"no_python": True, "color": value}, base_layers(os.environ), detect(), {})
+    return made.environment["ACCELERATE_COLOR"]
 
 
 def pages() -> list[bool]:
     texts = [CliRunner().invoke(main, [name, "--help"]).output for name in ("config", "launch")]
     return [
-        "--colour" in text and "The colour of the ranks." in text for text in (*texts, accelerate.page("%accelerate"))
+        "--color" in text and "The color of the ranks." in text for text in (*texts, accelerate.page("%accelerate"))
     ]
 
 
 def completions() -> list[list[str]]:
     shown = [
-        accelerate.complete("%accelerate", SHELL, words, start) for words, start in (([], "--col"), (["--colour"], "r"))
+        accelerate.complete("%accelerate", SHELL, words, start) for words, start in (([], "--col"), (["--color"], "r"))
     ]
     for name in ("config", "launch"):
-        found = ShellComplete(main, {}, "notebook-accel", "").get_completions([name, "--colour"], "r")
+        found = ShellComplete(main, {}, "notebook-accel", "").get_completions([name, "--color"], "r")
         shown.append([each.value for each in found])
     return shown
 
@@ -96,7 +96,7 @@ def attempt(door: Callable[[str], Any], value: str) -> Any:
 
 
 if __name__ == "__main__":
-    doors = (argument, variable, partial(variable, name="ACCELERATE_COLOUR"), key, magic, config, launch)
+    doors = (argument, variable, partial(variable, name="ACCELERATE_COLOR"), key, magic, config, launch)
     found = [[attempt(door, value) for value in ("red", "blue")] for door in doors]
     FILE.write_text("")
     print("\n" + json.dumps({"doors": found, "pages": pages(), "completions": completions()}))
