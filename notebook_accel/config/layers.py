@@ -96,8 +96,8 @@ def check_together(config: LaunchConfig) -> None:
     nodes, several = config.num_nodes, config.num_nodes > 1
     if several and config.port == 0:
         raise ConfigurationError(
-            f"use_port=0{config.cite('port')} stands for any free port, which the other machines can't know: with "
-            f"num_nodes={nodes}{config.cite('num_nodes')} give one that is free on the first machine"
+            f"use_port=0{config.cite('port')} means any free port, which the other machines can't know: with "
+            f"num_nodes={nodes}{config.cite('num_nodes')}, give a port that is free on the first machine"
         )
     if config.node_rank >= nodes:
         raise ConfigurationError(

@@ -102,7 +102,7 @@ def test_an_exception_that_repeats_at_the_same_step_ends_the_job(notebook: Noteb
     assert cell.error == "RankError"
     assert "ValueError: always here" in cell.error_text
     assert cell.text.count("starting again") == 1
-    assert re.search(r"same exception was raised at the same step, \d+, as in the attempt before", cell.text)
+    assert re.search(r"same exception was raised at the same step, \d+, as in the previous attempt", cell.text)
 
 
 def test_settings_of_the_notebook_reach_the_ranks(notebook: Notebook, tmp_path: Path) -> None:

@@ -188,8 +188,7 @@ def _private_folder() -> str:
         found = tempfile.mkdtemp(prefix="notebook-accel-")
     except OSError as error:
         raise ConfigurationError(
-            f"the ranks can't be shown, which needs a temporary folder: {error}. Set TMPDIR to a folder that can be "
-            "written, or add --quiet."
+            f"showing the ranks needs a temporary folder: {error}. Set TMPDIR to a writable folder, or add --quiet."
         ) from None
     if len(found) > _LONGEST_PATH:
         os.rmdir(found)

@@ -119,8 +119,8 @@ class Launch:
             before, earlier = rank_error.repeatable(self.job.ranks), before
             if before is not None and before == earlier:
                 front_end.current.notice(
-                    f"the same exception was raised at the same step, {before[0]}, as in the attempt before, so there "
-                    "is no other"
+                    f"the same exception was raised at the same step, {before[0]}, as in the previous attempt, so the "
+                    "job is not started again"
                 )
                 self._conclude(attempt)
                 return

@@ -132,8 +132,8 @@ class Journal:
             with contextlib.suppress(OSError):
                 record.saved_launch.unlink()
             front_end.current.notice(
-                f"%accelerate resume will not find {self._job.title}, since its function can't be stored: {error}. "
-                "The same launch with the same folder goes on from its checkpoints too."
+                f"%accelerate resume will not find {self._job.title}, because its function can't be stored: {error}. "
+                "To continue from its checkpoints, run the same launch with the same folder."
             )
 
     def _prune(self) -> None:
@@ -195,7 +195,7 @@ class Journal:
             warned = True
             front_end.current.notice(
                 f"{self._job.title} keeps running, but is not recorded, so attach() won't find it later: {error}. "
-                f"{records.VARIABLE} names another folder."
+                f"To use another folder, set {records.VARIABLE}."
             )
 
 

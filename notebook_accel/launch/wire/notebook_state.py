@@ -191,7 +191,7 @@ def _working_directory() -> str:
         return os.getcwd()
     except FileNotFoundError:
         raise ConfigurationError(
-            "the notebook's working directory is gone, and ranks can't start there: os.chdir() to another first"
+            "the notebook's working directory no longer exists, so ranks can't start there: call os.chdir() first"
         ) from None
 
 

@@ -176,7 +176,7 @@ class Accelerator(Stepping, Saving):
         followed = [each for each in self._optimizers if own in (each, each.optimizer)]
         if not followed and self.step_scheduler_with_optimizer:
             raise ConfigurationError(
-                "a scheduler was prepared without its optimizer, so it could not tell when the optimizer steps: "
+                "a scheduler was prepared without its optimizer, so it can't know when the optimizer steps: "
                 "prepare both in one call, or the optimizer first"
             )
         prepared = AcceleratedScheduler(

@@ -137,8 +137,8 @@ class EpochLoop:
             return None
         if not self._settings.checkpoint_resume and not self._settings.attempt:
             raise ConfigurationError(
-                f"{folder} has the checkpoints of an earlier run, such as {found.name}, but resume=False does not go "
-                "on from them: name another folder, remove this one, or leave resume out"
+                f"{folder} has the checkpoints of an earlier run, such as {found.name}, but resume=False does not "
+                "continue from them: name another folder, remove this one, or leave resume out"
             )
         place = seal.place(found)
         self._run.set_step(self._run.checkpoints.load(contents, found))
@@ -252,8 +252,10 @@ class EpochLoop:
             raise PreemptedError(f"{ended}, and no checkpoint could be written")
         if newest.name != background.name(self._step):
             ended += ", whose checkpoint could not be written"
-            raise PreemptedError(f"{ended}. Make the same launch again to go on from the one before, {newest}")
-        raise PreemptedError(f"{ended}. {newest} has its state: make the same launch again to go on from there")
+            raise PreemptedError(
+                f"{ended}. To continue from the previous checkpoint, {newest}, make the same launch again"
+            )
+        raise PreemptedError(f"{ended}. {newest} has its state: to continue from there, make the same launch again")
 
     def _catch_sigterm(self) -> Callable[[], None]:
         """Has SIGTERM end the training after a step; returns what undoes that."""

@@ -91,7 +91,7 @@ class LocalSGD:
 def _refuse(accelerator: Accelerator, model: torch.nn.Module) -> None:
     if hasattr(model, "set_requires_gradient_sync"):
         raise NotImplementedError(
-            f"LocalSGD averages the weights of ranks that each hold all of them; under "
-            f"{accelerator.distributed_type.value} a rank holds a part. Use DDP, or leave LocalSGD out."
+            f"LocalSGD averages weights, so each rank must hold all of them, but under "
+            f"{accelerator.distributed_type.value} a rank holds only a part. Use DDP, or leave LocalSGD out."
         )
     raise ConfigurationError("LocalSGD needs the prepared model: pass what accelerator.prepare(model) returned")

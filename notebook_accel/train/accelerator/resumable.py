@@ -28,7 +28,7 @@ def check(contents: Contents, *, has_hooks: bool, even_batches: bool) -> None:
     """
     if not contents.models and not contents.optimizers:
         raise ConfigurationError(
-            "accelerator.epochs() saves what was prepared, but nothing is yet: call "
+            "accelerator.epochs() saves prepared objects, but nothing has been prepared: call "
             "prepare(model, optimizer, loader) before the loop"
         )
     for part in contents.common():

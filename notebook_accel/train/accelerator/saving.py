@@ -90,8 +90,8 @@ class Saving(AcceleratorBase):
             return iter(range(count))
         if self._has_looped:
             raise ConfigurationError(
-                "checkpoint= saves a single loop over accelerator.epochs(), since a second one could not tell its "
-                "checkpoints from those of the first: use range() for one of them, or make them one loop"
+                "checkpoint= saves a single loop over accelerator.epochs(), because the checkpoints of two loops "
+                "could not be told apart: use range() for one of them, or make them one loop"
             )
         self._has_looped, self._misses_loop = True, False
         run = Run(self._contents, self._checkpoints, self._set_step, self.even_batches)

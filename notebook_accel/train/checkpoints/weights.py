@@ -117,8 +117,8 @@ def _indexed(index: Path) -> list[str]:
     for name in names:
         if Path(name).name != name:  # someone else's index could otherwise name any file of this machine
             raise ConfigurationError(
-                f"{index} names {name!r}, which is not in its folder. The files of a model lie beside their index: "
-                "move the file there and change its name in the index, if you trust who wrote it."
+                f"{index} names {name!r}, which is not in its folder. The files of a model must be next to their "
+                "index: if you trust the author, move the file there and change its name in the index."
             )
     return names
 
@@ -173,7 +173,7 @@ def fill(
     ]
     if strict and (missing or unexpected):
         raise ConfigurationError(
-            f"the weights in {source} are not this model's: "
+            f"the weights in {source} do not match this model: "
             + "; ".join(
                 f"{what} {_some(names)}"
                 for what, names in (("missing", missing), ("not in the model", unexpected))

@@ -84,7 +84,9 @@ def receive(set_remainder: Callable[[int], None]) -> Iterator[Any]:
     while True:
         kind, remainder, parts, described, size = _broadcast_header()
         if kind == RoundKind.FAILED:
-            raise RuntimeError("rank 0, which reads for all ranks, could not read the next batch: see its error")
+            raise RuntimeError(
+                "rank 0, which reads for all ranks, could not read the next batch: see the error of rank 0"
+            )
         if kind == RoundKind.END:
             return
         if described:

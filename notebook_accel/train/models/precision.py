@@ -128,8 +128,8 @@ def _autocast(device_type: str, dtype: torch.dtype, options: AutocastKwargs) -> 
 def _check(mode: str, device: torch.device) -> None:
     if mode in ("fp16", "fp8") and device.type == "cpu":
         raise ConfigurationError(
-            f"mixed_precision={mode!r} needs a GPU, but this rank runs on the CPU: use 'bf16', which a CPU can do too, "
-            "or 'no'"
+            f"mixed_precision={mode!r} needs a GPU, but this rank runs on the CPU: use 'bf16', which also works on "
+            "a CPU, or 'no'"
         )
     if mode in ("fp16", "fp8") and device.type == "xla":
         raise ConfigurationError(

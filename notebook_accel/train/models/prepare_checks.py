@@ -50,8 +50,8 @@ def refuse_unrelated_optimizers(
         if len(foreign) == len(own):
             raise ConfigurationError(
                 f"none of the parameters of the {kind} belongs to a prepared model, so it would train nothing. It was "
-                "made from another model (a copy, or the one before a cell was run again), or before its model was "
-                "sharded: make it from the model, and prepare both in one call."
+                "created from another model (a copy, or the model from before a cell was run again), or before its "
+                "model was sharded: create it from the model, and prepare both in one call."
             )
         drifting = [str(tuple(parameter.shape)) for parameter in foreign if parameter.requires_grad]
         if drifting and several_ranks:

@@ -61,7 +61,7 @@ def read(environ: Mapping[str, str] | None = None) -> Environment:
     missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if size > 1 and not environ.get(name)]
     if missing:
         raise ConfigurationError(
-            f"WORLD_SIZE={size} says that there are other ranks, but {' and '.join(missing)} is not set, so this one "
+            f"WORLD_SIZE={size} means that there are other ranks, but {' and '.join(missing)} is not set, so this one "
             "cannot find them: start it with notebook_launcher or torchrun, or unset WORLD_SIZE"
         )
     precision = environ.get("ACCELERATE_MIXED_PRECISION") or "no"

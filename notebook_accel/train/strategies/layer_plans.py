@@ -42,8 +42,8 @@ def of(model: nn.Module, given: Mapping[str, Any] | None) -> dict[str, ParallelS
     found = {name: _style(name, style) for name, style in own.items() if fnmatch.filter(names, name)}
     if not found:
         raise ConfigurationError(
-            f"tensor parallel needs a plan, and {type(model).__name__} has none (_tp_plan): pass "
-            "tp_handler=TorchTensorParallelConfig(plan={'layers.*.up': 'colwise', 'layers.*.down': 'rowwise'}), by "
+            f"tensor parallelism needs a plan, and {type(model).__name__} has none (_tp_plan): pass "
+            "tp_handler=TorchTensorParallelConfig(plan={'layers.*.up': 'colwise', 'layers.*.down': 'rowwise'}), with "
             "the names of the model's submodules"
         )
     return found

@@ -125,7 +125,7 @@ def test_an_agent_that_comes_too_late_ends_at_once() -> None:
 
 def test_an_agent_of_another_start_is_not_let_in() -> None:
     error = error_of(Local({"node": "a"}, {"node": "b", "name": "bob", "secret": os.urandom(32).hex()}))
-    assert error.startswith("bob has reached another program at 127.0.0.1:"), error
+    assert error.startswith("bob reached a program at 127.0.0.1:"), error
     assert "do not share a secret. Launch again." in error
 
 

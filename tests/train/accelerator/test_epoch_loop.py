@@ -47,7 +47,7 @@ def test_what_is_prepared_and_can_be_resumed_needs_no_word(folder: Path, capsys:
 
 
 def test_an_epoch_before_prepare_is_refused(folder: Path) -> None:
-    with pytest.raises(ConfigurationError, match="nothing is yet: call prepare"):
+    with pytest.raises(ConfigurationError, match="nothing has been prepared: call prepare"):
         next(Accelerator(cpu=True).epochs(1))
 
 

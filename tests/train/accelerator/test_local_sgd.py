@@ -86,7 +86,10 @@ def refused(fsdp: bool) -> None:
 
 @pytest.mark.parametrize(
     ("fsdp", "cause", "message"),
-    [(True, NotImplementedError, "under FSDP a rank holds a part"), (False, ConfigurationError, "the prepared model")],
+    [
+        (True, NotImplementedError, "under FSDP a rank holds only a part"),
+        (False, ConfigurationError, "the prepared model"),
+    ],
 )
 def test_models_that_cannot_be_averaged_are_refused(
     fsdp: bool, cause: type[Exception], message: str, ranks: Ranks

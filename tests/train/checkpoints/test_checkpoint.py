@@ -372,7 +372,7 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     Setup(Accelerator(cpu=True), count=1).accelerator.save_state(tmp_path)
     accelerator = Accelerator(cpu=True)
     accelerator.prepare(nn.Linear(4, 4))
-    with pytest.raises(ConfigurationError, match="are not this model's: missing"):
+    with pytest.raises(ConfigurationError, match="do not match this model: missing"):
         accelerator.load_state(tmp_path)
     accelerator.load_state(tmp_path, strict=False)
 

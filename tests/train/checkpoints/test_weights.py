@@ -152,7 +152,7 @@ def test_weights_of_another_model_are_reported_or_refused(tmp_path: Path) -> Non
     assert missing == ["2.running_mean", "2.running_var", "2.num_batches_tracked"]
     assert unexpected == ["1.bias", "1.weight", "2.bias", "2.weight", "3.bias", "3.weight"]
     with pytest.raises(
-        ConfigurationError, match=r"are not this model's: missing '2\.running_mean'.*not in the model '1"
+        ConfigurationError, match=r"do not match this model: missing '2\.running_mean'.*not in the model '1"
     ):
         weights.load_checkpoint_in_model(fewer, tmp_path, strict=True)
 

@@ -80,12 +80,12 @@ def _connect(name: str, host: str, port: int, secret: bytes) -> FrameConnection:
         return connection.call(host, port, secret)
     except connection.AuthenticationError as error:
         raise ClusterError(
-            f"{name} has reached another program at {host}:{port} than the launch that started this agent: the two do "
+            f"{name} reached a program at {host}:{port} that is not the launch that started this agent: the two do "
             "not share a secret. Launch again."
         ) from error
     except (OSError, EOFError) as error:
         raise ClusterError(
             f"{name} can't reach the notebook's machine at {host}:{port}: {str(error) or 'it hung up'}. Agents connect "
-            "to the notebook, so a firewall or NAT between must let them: run the notebook on a machine that the "
-            "cluster can reach."
+            "to the notebook, so a firewall or NAT between them must allow this: run the notebook on a machine that "
+            "the cluster can reach."
         ) from error

@@ -24,7 +24,7 @@ def check(saved: SavedLaunch, *, current_code: bool) -> None:
     name = title(saved.name)
     if current_code and not saved.function:
         raise ConfigurationError(
-            f"{name} was not launched as a function of the notebook by its name: to run it with the code of now, "
+            f"{name} was not launched as a named function of the notebook: to run it with the current code, "
             f"launch it again with checkpoint={saved.checkpoint_dir!r}"
         )
     if current_code and not callable(pickling.find(saved.function)):
@@ -38,7 +38,8 @@ def check(saved: SavedLaunch, *, current_code: bool) -> None:
         )
     if not current_code and not os.path.isdir(saved.folder):
         raise ConfigurationError(
-            f"{name} was launched in {saved.folder}, which is gone: create that folder, or choose --current-code"
+            f"{name} was launched in {saved.folder}, which no longer exists: create that folder, or choose "
+            "--current-code"
         )
     if not saved.config.cluster and not os.path.isdir(saved.checkpoint_dir):
         raise ConfigurationError(

@@ -92,7 +92,7 @@ def _named(record: Record, every: Sequence[Checkpointed]) -> Checkpointed:
         )
     if found.summary.status.ended and found not in _unfinished(every):
         raise ConfigurationError(
-            f"{found} ended well, or a later job with its folder, {found.folder}, did: there is nothing to resume. To "
+            f"{found} succeeded, or a later job with its folder, {found.folder}, did: there is nothing to resume. To "
             "train for more epochs, launch it again with the same folder"
         )
     return found

@@ -49,9 +49,9 @@ def save(
         return saved  # it runs in this process, and is not pickled
     if total > MOST_BYTES:
         front_end.current.notice(
-            f"{title(name)} is sent with {size(total)} of data, and at most {size(MOST_BYTES)} are stored with a job: "
-            "after a restart of the kernel, %accelerate resume can't launch it again, but the same launch with the "
-            "same folder goes on too. Large data is best loaded inside the function."
+            f"{title(name)} uses {size(total)} of data, but at most {size(MOST_BYTES)} is stored with a job, so "
+            "%accelerate resume can't launch it again after a restart of the kernel. To continue, run the same launch "
+            "with the same folder. To avoid this, load large data inside the function."
         )
         return saved
     return replace(saved, parts=payload.parts_of(packed), arguments=arguments())

@@ -47,7 +47,7 @@ def check(ports: set[int]) -> None:
             host, port = each.getsockname()[:2]
             if port in ports and host.startswith("127.") and not _listens(each) and not owners.is_own(each):
                 raise RuntimeError(
-                    "among this rank's connections to other ranks is one that no process of this user has open: the "
+                    "one of this rank's connections to other ranks does not belong to a process of this user: the "
                     "connection was closed because a rank has ended, or another user's process has connected"
                 )
 

@@ -30,9 +30,9 @@ def test_a_job_whose_folders_are_there_can_be_launched(saved: SavedLaunch, curre
     ("changes", "current_code", "said"),
     [
         ({"checkpoint_dir": "/gone"}, False, "there is no folder /gone for the checkpoints of train"),
-        ({"folder": "/gone"}, False, "was launched in /gone, which is gone"),
+        ({"folder": "/gone"}, False, "was launched in /gone, which no longer exists"),
         ({"python": "3.9"}, False, "was stored by Python 3.9"),
-        ({"function": ""}, True, "was not launched as a function of the notebook by its name"),
+        ({"function": ""}, True, "was not launched as a named function of the notebook"),
         ({"function": "no_such"}, True, "this notebook does not define no_such"),
     ],
 )

@@ -103,6 +103,6 @@ def test_a_job_that_runs_is_not_resumed(begin: Begin) -> None:
 
 def test_a_named_job_must_have_checkpoints_and_be_unfinished(begin: Begin) -> None:
     done, plain = begin(Status.DONE), begin(Status.FAILED, "")
-    assert "ended well, or a later job with its folder, /a, did" in refused(done)
+    assert "succeeded, or a later job with its folder, /a, did" in refused(done)
     assert "saved no checkpoints" in refused(plain)
     assert "no job begins with 'xyz'" in refused("xyz")

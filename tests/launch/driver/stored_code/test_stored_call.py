@@ -51,7 +51,7 @@ def test_a_call_that_is_too_large_is_not_stored_and_the_launch_says_so(
     assert not saved.parts
     assert not saved.arguments
     (notice,) = notices
-    assert "len() is sent with 2 MB of data, and at most 1 MB are stored with a job" in notice
+    assert "len() uses 2 MB of data, but at most 1 MB is stored with a job" in notice
 
 
 def test_only_a_function_that_the_notebook_has_by_its_name_is_named(notices: list[str]) -> None:
