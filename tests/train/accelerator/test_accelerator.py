@@ -295,7 +295,7 @@ def changed_model() -> Any:
     ("make", "message"),
     [
         (stranger, "none of the parameters of the AdamW belongs to a prepared model"),
-        (changed_model, "make it from the model, and prepare both in one call"),
+        (changed_model, "create it from the model, and prepare both in one call"),
         (lambda: Accelerator().prepare(list(parts()[:2])), "a list that holds a Linear, which would stay unprepared"),
         (lambda: Accelerator().prepare({"a": parts()[1]}), "pass its elements one by one"),
         (lonely_scheduler, "a scheduler was prepared without its optimizer"),

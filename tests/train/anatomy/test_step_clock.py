@@ -63,6 +63,7 @@ def last() -> StepTimes:
     return found
 
 
+@pytest.mark.clock
 def test_the_parts_agree_with_torchs_profiler(sent: list[Event]) -> None:
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         train(model=Recorded())

@@ -60,5 +60,5 @@ def join_with_a_stranger() -> None:
 
 
 def test_each_new_group_of_a_rank_is_checked() -> None:
-    with pytest.raises(RankError, match="no process of this user has open"):
+    with pytest.raises(RankError, match="does not belong to a process of this user"):
         debug_launcher(join_with_a_stranger)
