@@ -2,59 +2,86 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
+from typing import TypeAlias
 
 import pytest
 from torch.distributed import HashStore
 
 from notebook_accel.train.checkpoints.point_agreement import PointAgreement
 
+Requests: TypeAlias = Callable[[int, int], str]
+"""Why a rank requests an agreement at a point; empty if it does not."""
+
 
 class Walk(threading.Thread):
-    """A rank that passes points, each when it is let, and notes those that were agreed, and why."""
+    """A rank that passes points, and notes those that were agreed, and why."""
 
-    def __init__(
-        self, rank: int, size: int, store: HashStore, points: int, requests: dict[int, str], pace: threading.Barrier
-    ) -> None:
+    def __init__(self, rank: int, size: int, store: HashStore, requests: Requests, pace: Pace) -> None:
         super().__init__(daemon=True)
         self.agreement = PointAgreement(rank, size, lambda: store)
-        self.points = points
+        self.rank = rank
         self.requests = requests
         self.pace = pace
         self.agreed: list[tuple[int, str]] = []
         self.foreseen: list[int] = []
 
     def run(self) -> None:
-        for point in range(1, self.points + 1):
+        for point in itertools.count(1):
             self.agreement.advance()
             if self.agreement.reason:
                 self.agreed.append((point, self.agreement.reason))
                 self.agreement.settle()
             elif self.agreement.is_next:
                 self.foreseen.append(point)
-            if point in self.requests:
-                self.agreement.request(self.requests[point])
-            if point % 50 == 0:  # ranks that train together are never far apart
-                self.pace.wait(60)
+            if reason := self.requests(self.rank, point):
+                self.agreement.request(reason)
+            if self.pace.ends_at(point):
+                break
         self.agreement.close()
 
 
-def walked(size: int, points: int, requests: Callable[[int], dict[int, str]]) -> list[Walk]:
+class Pace:
+    """Ranks that train together are never far apart: they meet every 50 points. The walk ends at one of these.
+
+    Args:
+        size: The number of ranks.
+        points: How many points there are; `None` for as many as it takes until each rank has agreed on `agreements`.
+    """
+
+    def __init__(self, size: int, points: int | None, agreements: int = 0) -> None:
+        self.points = points
+        self.agreements = agreements
+        self.walks: list[Walk] = []
+        self.barrier = threading.Barrier(size, self.decide)
+        self.over = False
+
+    def decide(self) -> None:
+        self.over = self.points is None and all(len(each.agreed) >= self.agreements for each in self.walks)
+
+    def ends_at(self, point: int) -> bool:
+        if point % 50 == 0:
+            self.barrier.wait(60)
+        return self.over or point == self.points
+
+
+def walked(size: int, requests: Requests, points: int | None = None, agreements: int = 0) -> list[Walk]:
     store = HashStore()
-    pace = threading.Barrier(size)
-    found = [Walk(rank, size, store, points, requests(rank), pace) for rank in range(size)]
-    for each in found:
+    pace = Pace(size, points, agreements)
+    pace.walks = [Walk(rank, size, store, requests, pace) for rank in range(size)]
+    for each in pace.walks:
         each.start()
-    for each in found:
+    for each in pace.walks:
         each.join(60)
         assert not each.is_alive(), "a rank waits for ever"
-    return found
+    return pace.walks
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_all_ranks_agree_on_the_same_point(size: int) -> None:
-    walks = walked(size, 20_000, lambda rank: {10: "by the last"} if rank == size - 1 else {})
+    walks = walked(size, lambda rank, point: "by the last" if (rank, point) == (size - 1, 10) else "", agreements=1)
     assert len(walks[0].agreed) == 1
     assert {tuple(each.agreed) for each in walks} == {tuple(walks[0].agreed)}
     for each in walks:
@@ -62,14 +89,14 @@ def test_all_ranks_agree_on_the_same_point(size: int) -> None:
 
 
 def test_the_first_reason_counts_and_points_are_agreed_one_after_the_other() -> None:
-    walks = walked(3, 30_000, lambda rank: dict.fromkeys(range(10 + rank, 20_000, 1000), "now and then"))
-    assert len(walks[0].agreed) > 2
+    walks = walked(3, lambda rank, point: "now and then" if point % 1000 == 10 + rank else "", agreements=3)
+    assert len(walks[0].agreed) >= 3
     assert {tuple(each.agreed) for each in walks} == {tuple(walks[0].agreed)}
 
 
 def test_no_rank_waits_for_a_point_that_is_never_reached() -> None:
     for points in range(1, 8):
-        walks = walked(2, points, lambda rank, last=points: {last: "too late"} if rank else {})  # type: ignore[misc]
+        walks = walked(2, lambda rank, point, last=points: "too late" if rank and point == last else "", points)  # type: ignore[misc]
         assert [each.agreed for each in walks] == [[], []]
 
 
