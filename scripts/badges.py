@@ -22,7 +22,7 @@ BADGES = """\
 [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab}/github/{name}/blob/main/{example})
 [![launch Binder](https://mybinder.org/badge_logo.svg)]({binder}/v2/gh/{name}/main?labpath={quoted})
 
-On Colab, first run `%pip install "notebook-accel[notebook] @ git+https://github.com/{name}"` in a cell.
+On Colab, first run `%pip install "notebook-accel @ git+https://github.com/{name}"` in a cell.
 """
 
 

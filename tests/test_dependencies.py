@@ -17,8 +17,8 @@ WITH_IPYKERNEL = {"ipython", "traitlets"}
 """Imported where a kernel runs: its own package brings them."""
 IF_THERE = {"comet-ml", "mlflow", "numpy", "pandas", "torchao", "torchdata", "trackio", "transformers", "wandb"}
 """Used where they are installed; who asks for what needs one of them is told its name."""
-ONLY_FOR_SHOW = {"ipywidgets"}
-"""anywidget imports it: the extra names it for its least version."""
+NOT_IMPORTED = {"ipykernel", "ipywidgets"}
+"""The kernel itself, and what anywidget imports: named for their least versions."""
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
@@ -54,12 +54,9 @@ def normal(name: str) -> str:
 
 
 def test_what_is_imported_is_declared_and_nothing_else() -> None:
-    always = imported() - IF_THERE - WITH_IPYKERNEL - declared("notebook") - declared("tpu") - declared("cluster") | {
-        "torch"
-    }
-    assert declared() == always
+    always = imported() - IF_THERE - WITH_IPYKERNEL - declared("tpu") - declared("cluster") | {"torch"}
+    assert declared() == always | NOT_IMPORTED
     assert declared("cluster") == {"ray"} <= imported()
-    assert declared("notebook") - imported() == {"ipykernel", *ONLY_FOR_SHOW}
 
 
 def test_a_launcher_is_imported_without_what_takes_long() -> None:

@@ -51,7 +51,7 @@ def command(folder: Path, options: tuple[str, ...]) -> None:
     if str(folder).startswith("-"):
         folder, options = Path(_DEFAULT), (str(folder), *options)
     if find_spec("jupyterlab") is None:
-        raise ConfigurationError('JupyterLab is not installed: pip install jupyterlab "notebook-accel[notebook]"')
+        raise ConfigurationError("JupyterLab is not installed: pip install jupyterlab")
     for name in copy(folder):
         click.echo(f"copied {folder / name}", err=True)
     os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder.resolve()}", *options])

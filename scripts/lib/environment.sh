@@ -72,7 +72,7 @@ pip_install() {
     local pip=("$python" -m pip --disable-pip-version-check --quiet install)
     { has_uv "$python" || "${pip[@]}" --constraint constraints.txt uv; } && "$python" scripts/lib/uv.py "${@:2}" && return
     say "WARNING: uv has not installed it, for the reason above; pip does, which takes five times as long"
-    "${pip[@]}" "${@:2}"
+    "${pip[@]}" --upgrade 'pip>=25.1' && "${pip[@]}" "${@:2}" # older ones know no --group
 }
 
 has_uv() { "$1" -m uv --version >/dev/null 2>&1; }

@@ -262,4 +262,4 @@ def test_without_anywidget_there_is_html(without_anywidget: Notebook, go_on: Pat
 def test_to_ask_for_the_panel_without_anywidget_is_an_error_that_names_what_to_install(without_anywidget: Notebook):
     said = without_anywidget.run("set_view('widget')").traceback
     assert "the view 'widget' needs anywidget" in said
-    assert "pip install 'notebook-accel[notebook]'" in said
+    assert "pip install anywidget" in said

@@ -82,5 +82,5 @@ def _check(name: Any, source: str) -> None:
     if name == "widget" and util.find_spec("anywidget") is None:
         raise ConfigurationError(
             f"{source}: the view 'widget' needs anywidget, which is not installed; run "
-            "`pip install 'notebook-accel[notebook]'` and restart the kernel, or choose 'html'"
+            "`pip install anywidget` and restart the kernel, or choose 'html'"
         )
