@@ -21,7 +21,12 @@ SEEN_BY = {
     "train": ("tests/train", "tests/cli"),
 }
 """The tests that a folder of the package is seen by."""
-ALWAYS = ("tests/test_public.py", "tests/test_dependencies.py", "tests/test_accelerate_names.py")
+ALWAYS = (
+    "tests/test_public.py",
+    "tests/test_dependencies.py",
+    "tests/test_accelerate_names.py",
+    "tests/test_faults.py",
+)
 """What any change of the package is seen by."""
 ELSEWHERE = {
     f"{PACKAGE}/launch/": "scripts/test-cluster, scripts/test-hosts",
