@@ -55,6 +55,7 @@ def _attach_to_shell() -> None:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is None:
+        _attach_to_marimo()
         return
     if getattr(shell, "kernel", None) is not None:
         load_ipython_extension(shell)
@@ -62,6 +63,14 @@ def _attach_to_shell() -> None:
     from notebook_accel import notebook
 
     notebook.attach(shell)
+
+
+def _attach_to_marimo() -> None:
+    if "marimo" not in sys.modules:
+        return
+    from notebook_accel.notebook import marimo_front_end
+
+    marimo_front_end.attach()
 
 
 accelerate_names.install()

@@ -15,7 +15,18 @@ import notebook_accel
 PACKAGE = Path(notebook_accel.__file__).parent
 WITH_IPYKERNEL = {"ipython", "traitlets"}
 """Imported where a kernel runs: its own package brings them."""
-IF_THERE = {"comet-ml", "mlflow", "numpy", "pandas", "torchao", "torchdata", "trackio", "transformers", "wandb"}
+IF_THERE = {
+    "comet-ml",
+    "marimo",
+    "mlflow",
+    "numpy",
+    "pandas",
+    "torchao",
+    "torchdata",
+    "trackio",
+    "transformers",
+    "wandb",
+}
 """Used where they are installed; who asks for what needs one of them is told its name."""
 NOT_IMPORTED = {"ipykernel", "ipywidgets"}
 """The kernel itself, and what anywidget imports: named for their least versions."""

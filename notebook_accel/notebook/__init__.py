@@ -4,8 +4,9 @@
     cells/   ─ `%%accelerate`: cells on persistent ranks
     ipython/ ─ the front end for IPython: output, cell numbers, tracebacks, completion, preloading
     views/   ─ how a job is drawn below its cell; the table of views is in views/__init__.py
+    marimo_front_end.py ─ the front end for marimo, in place of ipython/
 
-Imports run downwards: magics, cells, ipython, views.
+Imports run downwards: magics, cells, ipython and marimo_front_end, views.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = [("lab", kernels.NEWEST), *OTHERS]
 
     def order(item: pytest.Item) -> tuple[int, bool, bool]:
-        if not isinstance(item, pytest.Function) or item.path.parent != _HERE:
+        if not isinstance(item, pytest.Function) or item.path.parent != _HERE or not hasattr(item, "callspec"):
             return -1, False, False
         place = str(item.callspec.params["front_end"]), str(item.callspec.params["kernel"])
         return places.index(place), "own_page" in item.fixturenames, item.path.stem == _ENDS_KERNELS

@@ -1,6 +1,7 @@
 """Draws a job below its cell. A view reads the job and has no state of its own about it.
 
     widget.py          the view `widget`, in the browser; panel.py is its ipywidget
+    marimo_view.py     the panel in marimo
     panel_state.py     makes the state that the widget sends, of the types in panel_model.py
     merge_patch.py     computes the changes of the state, so that only those are sent
     widget_support.py  detects whether the front end draws widgets

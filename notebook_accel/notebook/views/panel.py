@@ -56,6 +56,10 @@ class Panel(anywidget.AnyWidget):
         self.send({"seq": self._seq}, buffers=[content])
         return len(content)
 
+    def request_keyframe(self) -> None:
+        """Has the next update send the full state, as if a browser had asked for it."""
+        self._keyframe_requested = True
+
     @property
     def keyframe_requested(self) -> bool:
         """Whether a browser is waiting for the full state."""

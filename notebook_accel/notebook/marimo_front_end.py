@@ -1,0 +1,44 @@
+"""marimo as the front end of launches: the panel in the cell's output, the ranks' output in its console."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show.front_end import Terminal, View
+
+
+class Marimo(Terminal):
+    """Shows jobs as panels: marimo draws anywidget's widgets by itself."""
+
+    def choose_view(self) -> Callable[[Job], View]:
+        from notebook_accel.notebook.views.marimo_view import MarimoView
+
+        return MarimoView
+
+    def show(self, job: Job) -> View:
+        return self.choose_view()(job)
+
+    def request_input(self, text: str, prompt: str) -> str | None:
+        self.write("stdout", text)
+        return input(prompt)
+
+    def origin(self) -> str:
+        import marimo
+
+        return str(marimo.notebook_location() or "")
+
+
+def is_running() -> bool:
+    """Whether this code runs in a cell of a marimo notebook that is open in a browser."""
+    marimo: Any = sys.modules.get("marimo")
+    return marimo is not None and bool(marimo.running_in_notebook())
+
+
+def attach() -> None:
+    """Makes marimo the front end of this process, if this is a marimo notebook."""
+    if is_running():
+        front_end.use(Marimo())

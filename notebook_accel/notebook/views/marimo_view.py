@@ -1,0 +1,50 @@
+"""The view in marimo: the panel is the cell's output, and stays there."""
+
+from __future__ import annotations
+
+import marimo
+
+from notebook_accel.launch.job.job import Job
+from notebook_accel.notebook.views.pacing import Pacer
+from notebook_accel.notebook.views.panel import Panel
+from notebook_accel.notebook.views.panel_state import StateMaker
+from notebook_accel.notebook.views.urgent_changes import UrgentChanges
+
+_INTERVAL = 0.1
+_SHARE = 0.02
+_WHOLE_SECONDS = 2.0
+"""Seconds between two full states: a browser that has missed a change can't request one while a cell runs."""
+
+
+class MarimoView:
+    """Shows the panel, which marimo draws as it does any widget of anywidget."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._maker = StateMaker(job)
+        self._urgent = UrgentChanges(job)
+        self._pacer = Pacer(_INTERVAL, _SHARE)
+        self._whole_pacer = Pacer(_WHOLE_SECONDS)
+        self._panel = Panel(self._maker.whole(), self._stop, lambda: None)
+        marimo.output.append(self._panel)
+
+    def refresh(self) -> None:
+        self._maker.update_metrics()
+        if self._pacer.is_due() or self._panel.keyframe_requested or self._urgent.any:
+            self._urgent.mark_shown()
+            with self._pacer:
+                self._update()
+
+    def finish(self) -> None:
+        self._panel.request_keyframe()
+        self._update()
+
+    def _update(self) -> None:
+        if self._whole_pacer.is_due():
+            with self._whole_pacer:
+                self._panel.request_keyframe()
+        self._panel.update(self._maker.make())
+
+    def _stop(self, click: int) -> None:
+        if click > self._job.stopping:
+            self._job.cancel()
