@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
@@ -32,7 +33,7 @@ NOT_IMPORTED = {"ipykernel", "ipywidgets"}
 """The kernel itself, and what anywidget imports: named for their least versions."""
 
 
-def imports(tree: ast.Module) -> Iterator[str]:
+def imports(tree: ast.AST) -> Iterator[str]:
     """The top packages of all imports that run, wherever in a file they are."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -41,10 +42,11 @@ def imports(tree: ast.Module) -> Iterator[str]:
             yield from (each.name.partition(".")[0] for each in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module.partition(".")[0]
-        else:
-            yield from imports(node)  # type: ignore[arg-type]
+        elif not isinstance(node, ast.expr):  # which holds no statement
+            yield from imports(node)
 
 
+@cache
 def imported() -> set[str]:
     """The distributions that the package's files import from."""
     found = {name for file in PACKAGE.rglob("*.py") for name in imports(ast.parse(file.read_text()))}
