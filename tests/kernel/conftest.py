@@ -23,7 +23,9 @@ def join():
     return dist.get_rank()
 """
 STOPPED_WITHIN = 4.0
-"""Seconds after which nothing of a launch may be left."""
+"""Seconds after which a cell must have ended that has ranks stopped: less than the grace that ranks have."""
+GONE_WITHIN = 20.0
+"""Seconds after which nothing of a launch may be left, on a machine with other work."""
 
 failed = pytest.StashKey[bool]()
 """Whether a test, or a fixture of it, has failed."""
@@ -40,12 +42,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def nothing_is_left(notebook: Notebook) -> None:
     """Waits until no rank is left, and nothing that a rank has started."""
     try:
-        wait_until(lambda: not notebook.launched(), STOPPED_WITHIN)
+        wait_until(lambda: not notebook.launched(), GONE_WITHIN)
     except TimeoutError:
         raise AssertionError(f"left behind: {notebook.launched()}") from None
 
 
-def end(notebook: Notebook, within: float = STOPPED_WITHIN) -> None:
+def end(notebook: Notebook, within: float = GONE_WITHIN) -> None:
     """Ends a kernel, and sees that all that came from it goes too, within so many seconds."""
     notebook.close()
     try:

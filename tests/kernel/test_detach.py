@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.kernel.conftest import STOPPED_WITHIN, end
+from tests.kernel.conftest import GONE_WITHIN, end
 from tests.kernel.test_attach import PLAIN, SETUP
 from tests.live_notebook import Notebook, wait_until
 
@@ -23,7 +23,7 @@ def plain() -> Iterator[Notebook]:
     found = Notebook(env=PLAIN)
     found.check(SETUP)
     yield found
-    wait_until(lambda: not found.launched(), STOPPED_WITHIN)
+    wait_until(lambda: not found.launched(), GONE_WITHIN)
     end(found)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.kernel.conftest import STOPPED_WITHIN, nothing_is_left
+from tests.kernel.conftest import GONE_WITHIN, STOPPED_WITHIN, nothing_is_left
 from tests.live_notebook import Notebook, wait_until
 
 pytestmark = pytest.mark.early
@@ -34,7 +34,7 @@ def files(notebook: Notebook) -> set[str]:
 def assert_clean_and_ready(notebook: Notebook, before: set[str]) -> None:
     """Nothing is left of a launch, in memory or on disk, and another one works."""
     nothing_is_left(notebook)
-    wait_until(lambda: files(notebook) <= before, STOPPED_WITHIN, lambda: f"left: {files(notebook) - before}")
+    wait_until(lambda: files(notebook) <= before, GONE_WITHIN, lambda: f"left: {files(notebook) - before}")
     assert notebook.value("notebook_launcher(join, num_processes=2)") == [0, 1]
 
 
@@ -209,7 +209,7 @@ def test_an_interrupt_stops_the_flood_of_output_at_once(notebook: Notebook):
     cell = notebook.begin("notebook_launcher(flood, num_processes=2)")
     notebook.read_until(cell, "xxx")
     notebook.interrupt()
-    assert notebook.finish(cell, timeout=10).error == "KeyboardInterrupt"
+    assert notebook.finish(cell, timeout=30).error == "KeyboardInterrupt"
     assert_clean_and_ready(notebook, before)
 
 
@@ -260,7 +260,7 @@ def test_an_interrupt_while_the_server_starts(open_notebook: Callable[..., Noteb
     notebook.interrupt()
     for each in held:
         each.resume()
-    assert notebook.finish(cell, timeout=10).error == "KeyboardInterrupt"
+    assert notebook.finish(cell, timeout=30).error == "KeyboardInterrupt"
     notebook.check(LIGHT)
     assert_clean_and_ready(notebook, before)
 
@@ -301,8 +301,8 @@ def test_no_rank_outlives_a_kernel_that_is_restarted_or_shut_down(open_notebook:
         notebook.read_until_ranks_wrote(cell, "ready", 2)
         running = notebook.pids()
         end_it()
-        wait_until(lambda gone=running: not gone & notebook.pids(), STOPPED_WITHIN, "processes are left")
-        wait_until(lambda: files(notebook) <= before, STOPPED_WITHIN, lambda: f"left: {files(notebook) - before}")
+        wait_until(lambda gone=running: not gone & notebook.pids(), GONE_WITHIN, "processes are left")
+        wait_until(lambda: files(notebook) <= before, GONE_WITHIN, lambda: f"left: {files(notebook) - before}")
         if notebook.manager.has_kernel:
             notebook.check(LIGHT)
             assert_clean_and_ready(notebook, before)
@@ -321,7 +321,7 @@ def test_no_rank_outlives_a_kernel_that_is_killed(open_notebook: Callable[..., N
     cell = notebook.begin("notebook_launcher(work, num_processes=2)")
     notebook.read_until_ranks_wrote(cell, "ready", 2)
     os.kill(notebook.pid, signal.SIGKILL)
-    wait_until(lambda: notebook.pids() <= set(pool), STOPPED_WITHIN, "processes are left")
+    wait_until(lambda: notebook.pids() <= set(pool), GONE_WITHIN, "processes are left")
     for pid in pool:
         with contextlib.suppress(ProcessLookupError):  # a worker of a pool notices sooner or later
             os.kill(pid, signal.SIGKILL)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import psutil
 import pytest
 
-from tests.kernel.conftest import STOPPED_WITHIN, Shared, nothing_is_left, share
+from tests.kernel.conftest import GONE_WITHIN, nothing_is_left
 from tests.live_notebook import Cell, Notebook, wait_until
 
 pytestmark = pytest.mark.early
@@ -34,20 +34,17 @@ def train():
 """
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Shared]:
-    yield from share()
-
-
 def test_ranks_train_after_work_on_all_threads_of_the_kernel(notebook: Notebook):
     notebook.check(TRAIN)
     notebook.check("""
+    threads = torch.get_num_threads()
     torch.set_num_threads(max(2, os.cpu_count()))
-    x = torch.randn(3000, 3000)
+    x = torch.randn(1000, 1000)
     total = (x @ x).sum()
-    (np.ones((2000, 2000)) @ np.ones((2000, 2000))).sum()
+    (np.ones((1000, 1000)) @ np.ones((1000, 1000))).sum()
     """)
-    first, second = notebook.value("notebook_launcher(train, num_processes=2)", timeout=30)
+    first, second = notebook.value("notebook_launcher(train, num_processes=2)")
+    notebook.check("torch.set_num_threads(threads)")
     assert first[0]
     assert second[0]
     assert first[1] == second[1], "the ranks have not the same weights"
@@ -86,8 +83,8 @@ def test_a_launch_works_after_the_server_was_killed(notebook: Notebook):
                 process.kill()
         return not alive and all(map(has_ended, killed))
 
-    wait_until(all_are_dead, STOPPED_WITHIN)
-    assert notebook.value("notebook_launcher(join, num_processes=2)", timeout=20) == [0, 1]
+    wait_until(all_are_dead, GONE_WITHIN)
+    assert notebook.value("notebook_launcher(join, num_processes=2)") == [0, 1]
 
 
 def has_ended(process: psutil.Process) -> bool:
@@ -102,11 +99,11 @@ def test_killing_the_server_during_a_launch_ends_it_with_an_error(notebook: Note
     cell = start_waiting(notebook)
     rank = notebook.launched()[0]
     rank.parent().kill()
-    notebook.finish(cell, timeout=10)
+    notebook.finish(cell)
     assert cell.error == "LaunchError", cell
     assert "the process that starts the ranks has ended" in cell.error_text
     nothing_is_left(notebook)
-    assert notebook.value("notebook_launcher(join, num_processes=2)", timeout=20) == [0, 1]
+    assert notebook.value("notebook_launcher(join, num_processes=2)") == [0, 1]
 
 
 def test_killing_the_store_of_a_launch_does_not_harm_the_next(notebook: Notebook):
@@ -127,8 +124,8 @@ def start_waiting(notebook: Notebook) -> Cell:
     return notebook.read_until_ranks_wrote(cell, "ready", 2)
 
 
-def test_a_hundred_launches_in_a_row_leave_nothing(notebook: Notebook):
-    """A hundred launches."""
+def test_many_launches_in_a_row_leave_nothing(notebook: Notebook):
+    """Forty launches."""
     notebook.check("""
     import gc, psutil
 
@@ -141,19 +138,23 @@ def test_a_hundred_launches_in_a_row_leave_nothing(notebook: Notebook):
         notebook_launcher(join, num_processes=2)
     before = held()
     """)
-    notebook.check("""
-    results = [notebook_launcher(join, num_processes=2) for _ in range(100)]
+    notebook.check(
+        """
+    results = [notebook_launcher(join, num_processes=2) for _ in range(40)]
     after = held()
-    """)
+    """,
+        timeout=110,
+    )
     assert notebook.value("all(result == [0, 1] for result in results)")
     fds, threads, memory = notebook.value("[b - a for a, b in zip(before, after)]")
-    assert fds <= 0
-    assert threads <= 0
-    assert memory < 20, "MB"
-    # The kernel, its server, the store and two spares.
-    wait_until(lambda: len(notebook.processes()) <= 5, STOPPED_WITHIN)
-    # One for each launch would make a hundred of them.
-    wait_until(lambda: max(process.num_fds() for process in notebook.servers()) < 20, STOPPED_WITHIN)
+    # A server that preloads more may have replaced another: a thread waits for its end.
+    assert fds <= 2
+    assert threads <= 1
+    assert memory < 8, "MB"
+    # The keeper, its server, the store and its guard, and two spares.
+    wait_until(lambda: len(notebook.processes()) <= 6, GONE_WITHIN, lambda: f"left: {notebook.processes()}")
+    # One for each launch would make forty of them.
+    wait_until(lambda: max(process.num_fds() for process in notebook.servers()) < 20, GONE_WITHIN)
 
 
 def test_ranks_that_return_right_after_they_have_met_do_so_every_time(notebook: Notebook):
@@ -163,7 +164,7 @@ def test_ranks_that_return_right_after_they_have_met_do_so_every_time(notebook: 
         dist.init_process_group("gloo")
         return dist.get_rank()
     """)
-    assert notebook.value("[notebook_launcher(meet, num_processes=3) for _ in range(40)] == [[0, 1, 2]] * 40")
+    assert notebook.value("[notebook_launcher(meet, num_processes=3) for _ in range(20)] == [[0, 1, 2]] * 20")
 
 
 def test_several_threads_launch_at_once(notebook: Notebook):
@@ -192,7 +193,7 @@ def test_a_launch_in_a_rank_works(notebook: Notebook):
     def outer():
         return notebook_launcher(inner, num_processes=2)
     """)
-    assert notebook.value("notebook_launcher(outer, num_processes=1)", timeout=30) == [[("0", "2"), ("1", "2")]]
+    assert notebook.value("notebook_launcher(outer, num_processes=1)") == [[("0", "2"), ("1", "2")]]
 
 
 def test_a_launch_works_beside_a_pool_that_the_kernel_has_forked(notebook: Notebook):
