@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -64,6 +65,30 @@ def test_an_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     said = execute(name, tmp_path, timeout=120)
     assert [words for words in SAID[name] if words not in said] == []
     assert "Warning" not in said
+
+
+def launch(*arguments: str | Path, cwd: Path) -> list[str]:
+    """Runs `notebook-accel launch`; returns the lines that it prints."""
+    command = [sys.executable, "-m", "notebook_accel", "launch", "--cpu", *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_script_learns_on_two_ranks_as_the_file_says(tmp_path: Path) -> None:
+    """Three processes import torch, two of them FSDP, and it trains."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("num_processes: 2\ndistributed_type: FSDP\nmixed_precision: bf16\n")
+    out = tmp_path / "out"
+    lines = launch("--config_file", settings, EXAMPLES / "train.py", "--epochs", "2", "--save", out, cwd=tmp_path)
+    assert lines[-1].startswith("epoch 2: ")
+    assert float(lines[-1].split()[2].rstrip("%")) > 70
+    assert (out / "model.safetensors").is_file()
+
+
+def test_the_example_with_persistent_ranks_runs_on_ranks_that_run_all_of_it(tmp_path: Path) -> None:
+    """Two ranks train a model, and compile nothing, but import torch and scikit-learn."""
+    assert launch("--num_processes=2", EXAMPLES / "02_cells_on_every_rank.ipynb", cwd=tmp_path)[-2:] == ["True", "True"]
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda file: file.stem)

@@ -14,8 +14,6 @@ import pytest
 
 pytestmark = pytest.mark.early
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
-
 
 def launch(*arguments: str | Path, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -69,39 +67,14 @@ def test_the_first_rank_that_fails_gives_the_exit_code(tmp_path: Path) -> None:
     assert done.stderr == "error: rank 1 of 2 ended with exit code 7; see its output above\n"
 
 
-def test_the_example_learns_on_two_ranks_as_the_file_says(tmp_path: Path) -> None:
-    """Four processes import torch, two of them FSDP, and it trains."""
-    settings = tmp_path / "settings.yaml"
-    settings.write_text("num_processes: 2\ndistributed_type: FSDP\nmixed_precision: bf16\n")
-    out = tmp_path / "out"
-    done = launch("--config_file", settings, "--cpu", EXAMPLES / "train.py", "--epochs", "2", "--save", out)
-    assert done.returncode == 0, done.stderr
-    last = done.stdout.splitlines()[-1]
-    assert last.startswith("epoch 2: ")
-    assert float(last.split()[2].rstrip("%")) > 70
-    assert (out / "model.safetensors").is_file()
-
-
-def test_debugging_compares_the_shapes_of_plain_torch_too(tmp_path: Path) -> None:
-    """Four processes import torch."""
-    script = tmp_path / "differs.py"
-    script.write_text(
-        "import torch, torch.distributed as dist\n"
-        "dist.init_process_group('gloo')\n"
-        "dist.all_reduce(torch.ones(2 + dist.get_rank()))\n"
-    )
-    done = launch("--num_processes", "2", "--debug", script)
-    assert done.returncode == 1
-    assert "TensorShape=[3]" in done.stderr
-
-
-def test_debugging_names_the_lines_at_which_ranks_part(tmp_path: Path) -> None:
-    """Four processes import torch."""
+def test_debugging_compares_the_shapes_of_plain_torch_and_names_the_lines_at_which_ranks_part(tmp_path: Path) -> None:
+    """Three processes import torch."""
     script = tmp_path / "parts.py"
     script.write_text(
-        "import torch\n"
-        "from notebook_accel import Accelerator\n"
+        "import torch, torch.distributed as dist; from notebook_accel import Accelerator\n"
         "accelerator = Accelerator()\n"
+        "try: dist.all_reduce(torch.ones(2 + dist.get_rank()))\n"
+        "except RuntimeError as error: print(error)\n"
         "accelerator.prepare(torch.nn.Linear(2, 1))\n"
         "if accelerator.is_main_process:\n"
         "    accelerator.gather(torch.ones(2))\n"
@@ -109,8 +82,9 @@ def test_debugging_names_the_lines_at_which_ranks_part(tmp_path: Path) -> None:
     )
     done = launch("--num_processes", "2", "--cpu", "--debug", script.name, cwd=tmp_path)
     assert done.returncode == 1
-    assert "rank 0: gather at parts.py line 6 in <module>: accelerator.gather(torch.ones(2))\n" in done.stderr
-    assert "rank 1: wait_for_everyone at parts.py line 7 in <module>: accelerator.wait_for_everyone()\n" in done.stderr
+    assert "TensorShape=[3]" in done.stdout
+    assert "rank 0: gather at parts.py line 7 in <module>: accelerator.gather(torch.ones(2))\n" in done.stderr
+    assert "rank 1: wait_for_everyone at parts.py line 8 in <module>: accelerator.wait_for_everyone()\n" in done.stderr
 
 
 def notebook(*sources: str) -> str:
@@ -160,13 +134,6 @@ def test_a_cell_for_persistent_ranks_finds_what_it_would_find_there(tmp_path: Pa
     )
     done = launch("--num_processes=2", "--cpu", tmp_path / "a.ipynb")
     assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["([[1]], True)"] * 2 + ["1.0"] * 2 + ["[1]"])
-
-
-def test_the_example_with_persistent_ranks_runs_on_ranks_that_run_all_of_it(tmp_path: Path) -> None:
-    """Two ranks train a model, and compile nothing, but import torch and scikit-learn."""
-    done = launch("--num_processes=2", "--cpu", EXAMPLES / "02_cells_on_every_rank.ipynb", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-2:] == ["True", "True"]
 
 
 def test_a_notebook_on_one_rank_starts_its_own(tmp_path: Path) -> None:
