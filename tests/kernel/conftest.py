@@ -47,6 +47,22 @@ def nothing_is_left(notebook: Notebook) -> None:
         raise AssertionError(f"left behind: {notebook.launched()}") from None
 
 
+def wait_for_preloading(notebook: Notebook) -> None:
+    """Waits for a server that has imported what trainings need: ranks before it would each import that, for seconds."""
+    notebook.check("notebook_launcher(int, num_processes=1)")  # there is a server: after this cell it preloads
+    notebook.check("""
+    import select, sys
+    from notebook_accel.launch import engines
+
+    while (successor := engines.default().next) is not None:
+        select.select([successor.control], [], [], 1.0)
+        engines.default().preload(())
+    """)
+    assert notebook.value(
+        "notebook_launcher(lambda: 'notebook_accel.train.accelerator.accelerator' in sys.modules, num_processes=1)"
+    ) == [True]
+
+
 def end(notebook: Notebook, within: float = GONE_WITHIN) -> None:
     """Ends a kernel, and sees that all that came from it goes too, within so many seconds."""
     notebook.close()
@@ -74,8 +90,7 @@ class Shared:
         if self._notebook is None:
             self._notebook = Notebook()
             self._notebook.check(PRELUDE)
-            # The first launch waits for the server, which no test should.
-            self._notebook.check("notebook_launcher(int, num_processes=1)")
+            wait_for_preloading(self._notebook)  # which no test should wait for
         return self._notebook
 
     def drop(self) -> None:

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.kernel.conftest import wait_for_preloading
 from tests.live_notebook import Notebook, wait_until
 
 TRAIN = """
 def train(waits_at=None, fails_at=None):
+    import time, torch
+
     set_seed(5)
     accelerator = Accelerator()
     model = torch.nn.Linear(3, 1)
@@ -43,6 +46,8 @@ def launch(folder, *arguments, **options):
 
 SLOW = """
 def slowly(train=train):
+    import time, torch
+
     step = torch.optim.AdamW.step
     def slow(self, *args, **kwargs):
         print("begun", flush=True)
@@ -80,20 +85,19 @@ def test_the_next_launch_goes_on_where_a_killed_rank_was(notebook: Notebook, tmp
 
 
 def test_another_kernel_goes_on_where_a_kernel_was_killed(
-    open_notebook: Callable[..., Notebook], tmp_path: Path, whole: str
+    open_notebook: Callable[..., Notebook], tmp_path: Path, whole: str, notebook: Notebook
 ) -> None:
-    """Starts two kernels of its own, each of which imports torch."""
-    first = open_notebook()
-    first.check("from notebook_accel import *; import torch, time\n" + TRAIN)
-    cell = first.begin(f"launch({str(tmp_path)!r}, 8)")
-    first.read_until_ranks_wrote(cell, "waiting", 2)
+    """Starts a kernel of its own, whose server imports torch."""
+    other = open_notebook()
+    other.check("from notebook_accel import *\n" + TRAIN)
+    wait_for_preloading(other)
+    cell = other.begin(f"launch({str(tmp_path)!r}, 8)")
+    other.read_until_ranks_wrote(cell, "waiting", 2)
     wait_until(lambda: (tmp_path / "checkpoint_6").is_dir())
-    os.kill(first.pid, signal.SIGKILL)
-    second = open_notebook()
-    second.check("from notebook_accel import *; import torch, time\n" + TRAIN)
-    second.check(f"found = launch({str(tmp_path)!r})")
-    assert second.check("[steps for steps, _ in found]").value == "[14, 14]"
-    assert second.check("[weights for _, weights in found]").value == whole
+    os.kill(other.pid, signal.SIGKILL)
+    notebook.check(f"found = launch({str(tmp_path)!r})")
+    assert notebook.check("[steps for steps, _ in found]").value == "[14, 14]"
+    assert notebook.check("[weights for _, weights in found]").value == whole
 
 
 def test_an_exception_that_repeats_at_the_same_step_ends_the_job(notebook: Notebook, tmp_path: Path) -> None:
@@ -136,9 +140,10 @@ def test_sigterm_to_one_rank_ends_all_with_a_checkpoint_to_go_on_from(
 def test_sigterm_to_the_kernel_ends_it_after_a_checkpoint(
     open_notebook: Callable[..., Notebook], tmp_path: Path, whole: str, notebook: Notebook
 ) -> None:
-    """Starts a kernel of its own, which imports torch."""
+    """Starts a kernel of its own, whose server imports torch."""
     other = open_notebook()
-    other.check("from notebook_accel import *; import torch, time\n" + TRAIN + SLOW)
+    other.check("from notebook_accel import *\n" + TRAIN + SLOW)
+    wait_for_preloading(other)
     cell = other.begin(f"launch({str(tmp_path)!r})")
     other.read_until_ranks_wrote(cell, "begun", 2)
     os.kill(other.pid, signal.SIGTERM)
