@@ -47,7 +47,7 @@ def test_an_error_names_the_rank_and_its_machine(cluster: Cluster, notebook: Not
     assert f"rank 3 of 4 (on {cluster.machines[1]}) raised ValueError: so it goes" in cell.error_text
     assert 'raise ValueError("so it goes")' in cell.error_text
     assert "Ranks 0-2 were stopped." in cell.error_text
-    assert cell.seconds < 8
+    assert cell.seconds < 20
 
 
 def test_a_killed_rank_is_named_before_those_that_miss_it(cluster: Cluster, notebook: Notebook):
@@ -82,7 +82,7 @@ def test_a_crash_shows_where_it_was(notebook: Notebook):
 def test_an_interrupt_ends_the_ranks_and_what_they_have_started(notebook: Notebook):
     cell, left = started(notebook)
     notebook.interrupt()
-    notebook.finish(cell, timeout=10)
+    notebook.finish(cell, timeout=30)
     assert cell.error == "KeyboardInterrupt"
     wait_until(lambda: not any(map(is_alive, left)))
 

@@ -1,6 +1,6 @@
+import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -109,13 +109,13 @@ for fd in os.listdir("/proc/self/fd"):
 
 
 def test_looking_at_the_hardware_neither_imports_torch_nor_opens_a_device() -> None:
-    began = time.monotonic()
+    before = os.times()
     ran = subprocess.run([sys.executable, "-c", ONE_THAT_LOOKS], capture_output=True, text=True, check=True)
-    seconds = time.monotonic() - began
+    seconds = os.times().children_user - before.children_user  # of a core, whatever else the machine does
     _, imported, *files = ran.stdout.splitlines()
     assert imported == "['psutil']"
     assert not [path for path in files if path.startswith("/dev/nvidia")]
-    assert seconds < 5, "importing torch takes 2 s on a free machine; all this takes 0.3 s"
+    assert seconds < 1.5, "importing torch takes 2 s; all this takes 0.3 s"
 
 
 @pytest.mark.smoke

@@ -159,7 +159,7 @@ def test_jobs_that_run_are_shown_and_attached_to(notebook: Notebook, tmp_path: P
     assert f"{name}  " in str(notebook.check("%accelerate jobs").value)
     assert name in complete(notebook, "%accelerate attach ")
     (tmp_path / "done").touch()
-    assert notebook.value(f"again = %accelerate attach {name}\nagain is job, again.result(30)") == (
+    assert notebook.value(f"again = %accelerate attach {name}\nagain is job, again.result(60)") == (
         True,
         ["waited"] * 2,
     )

@@ -165,9 +165,9 @@ def test_a_killed_group_is_started_again(notebook: Notebook):
 
 def test_launch_share_one_timeout(notebook: Notebook):
     notebook.check("def slow_failure():\n    time.sleep(0.3)\n    raise ValueError")
-    cell = notebook.run("notebook_launcher(slow_failure, num_processes=2, max_restarts=20, timeout=1)")
+    cell = notebook.run("notebook_launcher(slow_failure, num_processes=2, max_restarts=200, timeout=1)")
     assert cell.error == "RankTimeoutError"
-    assert cell.seconds < 4
+    assert cell.seconds < 20
 
 
 # Signs of life
@@ -193,7 +193,7 @@ def test_the_monitor_interval_is_that_of_the_signs_of_life(notebook: Notebook, t
     wait_until(lambda: notebook.value("known()")[0] > before[0] + 2**25)
     assert notebook.value("known()")[1] == before[1]
     (tmp_path / "done").touch()
-    assert notebook.value("often.result(5), seldom.result(5)") == (None, None)
+    assert notebook.value("often.result(60), seldom.result(5)") == (None, None)
 
 
 # The peer in a rank

@@ -67,7 +67,7 @@ def test_a_running_job_is_shown_again_and_followed(notebook: Notebook, go: Path)
     go.touch()
     for text in ("[0] rank 0 went on", "[1] rank 1 went on", "work() on 2 ranks: done"):
         notebook.read_until(again, text, timeout=PATIENCE)
-    assert notebook.value("same is job, job.result(10)") == (True, [0, 10])
+    assert notebook.value("same is job, job.result(60)") == (True, [0, 10])
     assert len(again.lines) == 4
 
 

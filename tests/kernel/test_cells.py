@@ -33,11 +33,11 @@ class Cells:
     def lines(self, body: str, options: str = "") -> list[str]:
         return self(body, options).lines
 
-    def interrupt(self, body: str, when: str = "ready", within: float = 4.0) -> Cell:
+    def interrupt(self, body: str, when: str = "ready") -> Cell:
         """Interrupts a cell once it says so."""
         found = self.notebook.read_until(self.notebook.begin(cell(body)), when)
         self.notebook.interrupt()
-        return self.notebook.finish(found, timeout=within)
+        return self.notebook.finish(found)
 
 
 def cell(body: str, options: str = "") -> str:
@@ -145,8 +145,8 @@ def test_what_is_displayed_in_between_keeps_its_place(cells: Cells, late: int):
     for rank in (1 - late, late):
         step(rank, "begin", f"job.ranks[{rank}].detail == 'has displayed'")
         step(rank, "go on", f"job.ranks[{rank}].written == 2")
-    cells.notebook.check("job.result(20)")
-    cells.notebook.read_until(found, "[0-1] c", timeout=10)
+    cells.notebook.check("job.result(60)")
+    cells.notebook.read_until(found, "[0-1] c")
     assert [each["text/html"] for each in found.bundles] == ["<i>b</i>"]
     assert found.lines == ["[0-1] a", "[0-1] c"]
 
@@ -188,7 +188,7 @@ def test_a_value_that_the_notebook_cannot_unpickle_is_an_error_of_the_cell(cells
     assert "notebook_accel/" not in failed
     cells.notebook.check(cell("Odd()", "--no-block --as odd"))
     cells.notebook.check("job = _")
-    assert cells.notebook.value("job.wait(20), job.status.value") == (True, "failed")
+    assert cells.notebook.value("job.wait(60), job.status.value") == (True, "failed")
     assert cells.lines("1") == ["[0-1] 1"]
 
 
@@ -198,7 +198,7 @@ def test_a_cell_can_leave_the_notebook_free(cells: Cells):
     cells.notebook.check("job = _")
     assert "still runs on these ranks" in cells.fails("1").error_text
     cells.notebook.check("open('go', 'w').close()")
-    assert cells.notebook.value("job.result(10)") == ["went", "went"]
+    assert cells.notebook.value("job.result(60)") == ["went", "went"]
     assert cells.notebook.value("later") == ["went", "went"]
 
 
@@ -216,7 +216,7 @@ def test_a_cell_that_shows_a_panel_can_be_attached_to(cells: Cells):
     assert cells.notebook.value("jobs()[0].name == job.name, jobs()[0].status.value") == (True, "running")
     again = cells.notebook.check("same = attach()")
     cells.notebook.read_until(again, "[0-1] step 2")
-    assert cells.notebook.value("same is job, job.cancel(), job.wait(20)") == (True, True, True)
+    assert cells.notebook.value("same is job, job.cancel(), job.wait(60)") == (True, True, True)
     cells.notebook.read_until(again, "on 2 ranks: cancelled")
     assert "In[" in cells.notebook.check("str(jobs()[0])").value
     assert "cancelled" in cells.notebook.check("attach(job.id)").displays[0]
@@ -388,7 +388,7 @@ def test_a_variable_that_was_still_loading_as_its_cell_was_given_up_is_sent_agai
     (tmp_path / "broken").touch()
     cells.notebook.check(cell("slow", "--no-block"))
     wait_until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
-    cells.notebook.check("job = _\njob.cancel(), job.cancel(), job.wait(20)")
+    cells.notebook.check("job = _\njob.cancel(), job.cancel(), job.wait(60)")
     assert "still busy with a cell that was stopped" in cells.fails("1").error_text
     (tmp_path / "go").touch()
     wait_until(lambda: cells.notebook.run(cell("1")).error is None)
@@ -577,7 +577,7 @@ def test_one_that_fails_frees_the_others_from_a_collective(cells: Cells):
     found = cells.fails("if rank == 0: raise ValueError('oh')\ndist.barrier()")
     assert "rank 0 of 2 raised ValueError: oh" in found.error_text
     assert "Rank 1 was stopped." in found.error_text
-    assert found.seconds < 6
+    assert found.seconds < 20
     assert cells.lines("t = torch.tensor(kept)\ndist.all_reduce(t)\nint(t)") == ["[0-1] 1"]
 
 
@@ -691,7 +691,7 @@ def test_ranks_that_run_a_cell_in_the_background_can_be_stopped(cells: Cells):
     cells.notebook.check(cell("time.sleep(600)", "--no-block"))
     cells.notebook.check("job = _")
     cells.notebook.check("%accelerate stop")
-    assert cells.notebook.run("job.result(20)").error == "JobCancelledError"
+    assert cells.notebook.run("job.result(60)").error == "JobCancelledError"
 
 
 @pytest.mark.versions
@@ -776,7 +776,7 @@ def test_a_rank_can_ask_the_user(cells: Cells):
     cells.notebook.finish(found)
     assert found.lines == ["[0] 'nothing'", "[1] 'go on'"]
     cells.notebook.check(cell("input()", "--no-block"))
-    assert "there is nobody to ask" in cells.notebook.run("_.result(20)").error_text
+    assert "there is nobody to ask" in cells.notebook.run("_.result(60)").error_text
 
 
 @pytest.mark.versions

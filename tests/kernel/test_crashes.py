@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.kernel.conftest import STOPPED_WITHIN, nothing_is_left
+from tests.kernel.conftest import GONE_WITHIN, STOPPED_WITHIN, nothing_is_left
 from tests.live_notebook import Notebook
 
 OURS = re.compile(r"notebook_accel/|IPython/|ipykernel/|<frozen runpy>")
@@ -297,7 +297,7 @@ def test_the_error_tells_what_happened_where_and_why(prepared: Notebook, crash: 
     assert len(message.splitlines()) < 60
     expected = "NoneType" if crash.cause is None else crash.cause
     assert prepared.value("type(error.__cause__).__name__") == expected
-    assert cell.seconds < STOPPED_WITHIN
+    assert cell.seconds < GONE_WITHIN
     nothing_is_left(prepared)
 
 
@@ -361,6 +361,7 @@ def test_an_error_while_returning_is_told_as_such(prepared: Notebook):
     assert not OURS.search(cell.traceback)
 
 
+@pytest.mark.clock
 def test_the_other_ranks_are_stopped_although_they_ignore_signals(prepared: Notebook):
     prepared.check("""
     def stubborn():
@@ -420,6 +421,7 @@ TIMEOUTS = {
 }
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize("name", TIMEOUTS)
 def test_a_hang_ends_at_the_timeout_and_shows_where_each_rank_was(prepared: Notebook, name: str):
     body, shown = TIMEOUTS[name]

@@ -158,7 +158,7 @@ if rank() == 1:
 
 def test_a_launch_that_does_not_block_displays_below_its_cell(kernel: Notebook) -> None:
     cell = launch(kernel, 'display(HTML("<b>later</b>"))', "num_processes=2, block=False")
-    kernel.check("_.result(20)")
+    kernel.check("_.result(60)")
     assert shown(cell) == ["[0-1]", "<b>later</b>"]
 
 
@@ -183,7 +183,7 @@ handle.update(HTML("<b>full</b>"))
 """
     expected = ["[0-1] before", "[0]", "<b>0</b>", "[1]", "<b>1</b>", "[0-1]", "<b>full</b>", "[0-1] after"]
     first = launch(kernel, body, "num_processes=2, detach=True")
-    kernel.check("job = _\njob.wait(20)")
+    kernel.check("job = _\njob.wait(60)")
     kernel.read_until(first, "show() on 2 ranks: done")
     assert shown(first) == expected
     again = kernel.check("attach(job.id).wait(20)")

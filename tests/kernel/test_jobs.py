@@ -126,10 +126,10 @@ def test_a_second_cancel_kills(free: Notebook):
     """)
     cell = free.check("job = notebook_launcher(stubborn, num_processes=2, block=False)")
     for rank in range(2):
-        free.read_until(cell, f"[{rank}] {rank} ready", timeout=10)
+        free.read_until(cell, f"[{rank}] {rank} ready")
     free.check("job.cancel()")
     for rank in range(2):
-        free.read_until(cell, f"[{rank}] {rank} not now", timeout=10)
+        free.read_until(cell, f"[{rank}] {rank} not now")
     assert free.value("job.cancel(), job.wait(2), job.status.value") == (True, True, "cancelled")
 
 
@@ -151,8 +151,8 @@ def test_a_job_tells_of_its_ranks(free: Notebook, tmp_path: Path):
 
     job = notebook_launcher(tell, num_processes=2, block=False)
     """)
-    free.read_until(cell, "pid of 1", timeout=10)
-    free.read_until(cell, "pid of 0", timeout=10)
+    free.read_until(cell, "pid of 1")
+    free.read_until(cell, "pid of 0")
     pids = [int(re.search(rf"pid of {rank}: (\d+)", cell.stdout)[1]) for rank in (0, 1)]
     assert free.value("job.status.value, [state.phase.value for state in job.ranks]") == ("running", ["running"] * 2)
     assert free.value("[state.pid for state in job.ranks]") == pids
@@ -196,7 +196,7 @@ def test_interrupting_a_wait_leaves_the_job_alone(free: Notebook, tmp_path: Path
     cell = free.begin("print('waiting', flush=True)\njob.result()")
     free.read_until(cell, "waiting")
     free.interrupt()
-    assert free.finish(cell, timeout=5).error == "KeyboardInterrupt"
+    assert free.finish(cell).error == "KeyboardInterrupt"
     (tmp_path / "go").touch()
     assert free.value("job.result()") == [0, 10]
 

@@ -230,10 +230,10 @@ def test_a_job_outlives_the_change_of_servers(notebook: Notebook, tmp_path: Path
     wait_until(lambda: preloaded(notebook, "matplotlib.pyplot"))
     notebook.check('after = notebook_launcher(wait_for, ("after",), num_processes=2, block=False)')
     (tmp_path / "before").touch()
-    assert notebook.value("before.result(10)") == ["before", "before"]
+    assert notebook.value("before.result(60)") == ["before", "before"]
     assert notebook.value("notebook_launcher(join, num_processes=2), after.wait(0.3)") == ([0, 1], False)
     (tmp_path / "after").touch()
-    assert notebook.value("after.result(10)") == ["after", "after"]
+    assert notebook.value("after.result(60)") == ["after", "after"]
 
 
 def test_what_ranks_leave_behind_is_ended_after_a_change_of_servers_too(notebook: Notebook):

@@ -251,7 +251,7 @@ def test_large_captured_arrays_are_shared_by_the_ranks(notebook: Notebook):
         return array[0].item(), part[0].item()
     """)
     cell = notebook.check("used = notebook_launcher(use, num_processes=2)")
-    assert cell.seconds < 5
+    assert cell.seconds < 20
     for total, growth in notebook.value("used"):
         assert total == 75_000_010
         assert growth < 60, "MB for each rank, of 400"

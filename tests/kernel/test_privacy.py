@@ -22,7 +22,7 @@ def running(notebook: Notebook, tmp_path: Path):
     job = notebook_launcher(lambda: (wait(), big.sum()), num_processes=2, block=False)
     """)
     wait_for_both = "import time\nwhile sum(len(state.lines) for state in job.ranks) < 2: time.sleep(0.01)"
-    notebook.check(wait_for_both, timeout=10)
+    notebook.check(wait_for_both)
     yield notebook
     (tmp_path / "done").touch()
     assert notebook.value("job.wait(10)")

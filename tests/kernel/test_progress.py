@@ -109,7 +109,7 @@ def test_a_description_and_a_postfix_arrive_although_nothing_follows(prepared: N
                 time.sleep(0.01)
     """)
     cell = prepared.begin("notebook_launcher(work, num_processes=2)")
-    prepared.read_until(cell, "seldom 2/3 › step 999 3/10", timeout=10)
+    prepared.read_until(cell, "seldom 2/3 › step 999 3/10")
     assert "n=999" in cell.text
     go_on.touch()
     prepared.finish(cell)
@@ -275,11 +275,11 @@ def test_a_job_is_shown_again_while_it_runs_and_afterwards(prepared: Notebook, t
                 time.sleep(0.01)
     """)
     first = prepared.check("job = notebook_launcher(work, num_processes=2, block=False)")
-    prepared.read_until(first, "2/3", timeout=10)
+    prepared.read_until(first, "2/3")
     second = prepared.check("job.show()")
     go_on.touch()
     for cell in (first, second):
-        prepared.read_until(cell, "work() on 2 ranks: done", timeout=10)
+        prepared.read_until(cell, "work() on 2 ranks: done")
     assert prepared.check("job.show()").bundles == second.bundles
 
 
@@ -297,7 +297,7 @@ def test_what_is_written_between_two_cells_stands_below_the_cell_that_it_comes_f
     first = prepared.check("threading.Timer(0.3, contextvars.copy_context().run, (write,)).start()")
     wait_until(written.exists)
     second = prepared.check("print('next')")
-    prepared.read_until(first, "between", timeout=10)
+    prepared.read_until(first, "between")
     assert second.stdout == "next\n"
 
 

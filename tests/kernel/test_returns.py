@@ -53,7 +53,7 @@ def test_a_hundred_megabytes_come_back(notebook: Notebook):
     notebook.check("def big(): return torch.ones(25_000_000), np.full(3, 7)")
     cell = notebook.check("results = notebook_launcher(big, num_processes=2)")
     assert notebook.value("[r[0].sum().item() for r in results], results[1][1].tolist()") == ([25e6, 25e6], [7, 7, 7])
-    assert cell.seconds < 5
+    assert cell.seconds < 20
     notebook.check("del results")
 
 
