@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import notebook_accel
-from tests.live_notebook import Notebook
+from tests.live_notebook import UNTRAINED, Notebook
 
 PACKAGE = Path(notebook_accel.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -191,7 +191,7 @@ def test_what_looks_at_a_clock_stands_where_it_is_run_by_itself() -> None:
 def test_kernel_and_ranks_hold_only_what_is_theirs() -> None:
     notebook = Notebook()
     try:
-        notebook.check("import sys\nfrom notebook_accel import notebook_launcher")
+        notebook.check(f"{UNTRAINED}import sys\nfrom notebook_accel import notebook_launcher")
         held = notebook.value(
             "ranks = notebook_launcher(lambda: ' '.join(sys.modules), num_processes=2, device='cpu')\n"
             "(' '.join(sys.modules), *ranks)"

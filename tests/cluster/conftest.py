@@ -16,7 +16,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.kernel.conftest import end, nothing_is_left
-from tests.live_notebook import Notebook
+from tests.live_notebook import UNTRAINED, Notebook
 
 _HERE = Path(__file__).parent
 _OWN_CLUSTERS = {"test_hosts.py": "namespaces", "ssh": "ssh"}
@@ -24,9 +24,11 @@ _OWN_CLUSTERS = {"test_hosts.py": "namespaces", "ssh": "ssh"}
 _BOUND = 110.0
 """Seconds for the first launch, which waits for the agents."""
 
-PRELUDE = """
+PRELUDE = f"""{UNTRAINED}
 from notebook_accel import *
 import os, signal, subprocess, sys, time
+"""
+PRELUDE += """
 
 def wait():
     print("waiting", flush=True)

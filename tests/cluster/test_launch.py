@@ -89,7 +89,9 @@ def test_the_users_own_modules_and_folder_are_there_as_they_are_now(notebook: No
 
 
 def test_what_ranks_will_need_is_imported_on_the_machines_beforehand(notebook: Notebook):
-    call = "notebook_launcher(lambda: 'notebook_accel.train.accelerator.accelerator' in sys.modules)"
+    call = "notebook_launcher(lambda: 'yaml' in sys.modules)"
+    assert not any(notebook.value(call))
+    notebook.check("import yaml")
     wait_until(lambda: all(notebook.value(call)), 60)
 
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.kernel.conftest import GONE_WITHIN, STOPPED_WITHIN, nothing_is_left
-from tests.live_notebook import Notebook, wait_until
+from tests.live_notebook import UNTRAINED, Notebook, wait_until
 
 pytestmark = pytest.mark.early
 
@@ -240,6 +240,7 @@ def test_an_interrupt_while_the_server_starts(open_notebook: Callable[..., Noteb
     notebook = open_notebook()
     before = files(notebook)
     cell = notebook.begin(f"""
+    {UNTRAINED}
     from notebook_accel import *
     import os, time
     while not os.path.exists({str(go)!r}):
@@ -267,9 +268,11 @@ def test_an_interrupt_while_the_server_starts(open_notebook: Callable[..., Noteb
 
 
 # Without torch in the kernel, which starts sooner.
-LIGHT = """
+LIGHT = f"""{UNTRAINED}
 from notebook_accel import *
 import os, signal, subprocess, time
+"""
+LIGHT += """
 
 def join():
     import torch.distributed as dist

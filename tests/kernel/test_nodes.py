@@ -10,14 +10,16 @@ import pytest
 
 from tests.free_ports import free_port
 from tests.kernel.conftest import end, nothing_is_left
-from tests.live_notebook import Cell, Notebook, wait_until
+from tests.live_notebook import UNTRAINED, Cell, Notebook, wait_until
 
 pytestmark = pytest.mark.early
 
 # Without torch in the kernels, which start sooner.
-PRELUDE = """
+PRELUDE = f"""{UNTRAINED}
 from notebook_accel import *
 import os
+"""
+PRELUDE += """
 
 def add():
     import torch

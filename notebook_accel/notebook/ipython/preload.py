@@ -50,16 +50,15 @@ class Preloader:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._examined: set[str] = set()
-        self._wanted = list(TRAINING)
 
     def update(self) -> None:
         """Makes the fork server, and those of clusters, import new packages."""
+        wanted = [] if self._examined else list(TRAINING)
         new = [name for name in list(sys.modules) if name not in self._examined]
         self._examined.update(new)
-        self._wanted += [name for name in new if self._is_installed(name, sys.modules.get(name))]
-        self._engine.preload(self._wanted)
-        engines.preload_on_clusters(self._wanted)
-        self._wanted = []
+        wanted += [name for name in new if self._is_installed(name, sys.modules.get(name))]
+        self._engine.preload(wanted)
+        engines.preload_on_clusters(wanted)
 
     def _is_installed(self, name: str, module: ModuleType | None) -> bool:
         """Whether a module is installed. The user's own files are not preloaded, since each launch reads them again."""
