@@ -51,7 +51,7 @@ def slowly(train=train):
     step = torch.optim.AdamW.step
     def slow(self, *args, **kwargs):
         print("begun", flush=True)
-        time.sleep(0.1)
+        time.sleep(0.3)
         return step(self, *args, **kwargs)
     torch.optim.AdamW.step = slow
     return train()

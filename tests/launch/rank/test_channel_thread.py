@@ -122,7 +122,7 @@ def test_it_answers_for_stacks_and_hands_on_what_else_is_requested(started: Othe
     assert started.handed.get() is None
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("when", ["before the start", "after the start"])
 def test_a_question_ends_and_the_script_goes_on_alone_when_the_other_end_is_gone(other: Other, when: str) -> None:
     if when == "before the start":

@@ -278,7 +278,7 @@ def test_a_blob_of_numbers_arrives_as_its_bytes(ends: tuple[Channel, Channel]) -
     assert take(right, 1)[0].blobs == [struct.pack("3d", 1, 2, 3)]
 
 
-@pytest.mark.timeout(5)
+@pytest.mark.timeout(60)
 def test_nothing_to_read_is_no_end(ends: tuple[Channel, Channel]) -> None:
     left, right = ends
     assert not right.has_data()

@@ -362,7 +362,7 @@ x = X()""",
 }
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("source", ENDLESS.values(), ids=ENDLESS)
 def test_looking_for_the_culprit_ends(source: str) -> None:
     assert "train() can't be sent to the ranks: it uses `" in explain(f"{source}\ndef train(): return x")
