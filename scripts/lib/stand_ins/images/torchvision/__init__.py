@@ -1,0 +1,1 @@
+"""Stands in for the package torchvision: the transforms of four classes."""
