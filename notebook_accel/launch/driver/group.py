@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.events import Cleared, Event, Exited, Failed, Heartbeat, Hello, Returned, Shown, Written
+from notebook_accel.events import Blobs, Cleared, Event, Exited, Failed, Heartbeat, Hello, Returned, Shown, Written
 from notebook_accel.launch.engines.contract import Engine, GroupSpec
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 
 _EXIT_TIMEOUT = 2.0
 """How many seconds ranks have to exit by themselves and run their exit handlers."""
+_INTERRUPT_TIMEOUT = 0.2
+"""Seconds to wait for a rank to end a call of `ask` that was interrupted."""
 _OUTPUT = (Written, Shown, Cleared)
 _MAX_UNREAD = 16 * 2**20
 """Bytes of output that are read between two calls: a thread of a rank may write for ever."""
@@ -46,6 +49,8 @@ class RankGroup:
         self._unread_bytes = 0
         self._members: Collection[int] = ()
         """The ranks of the current call."""
+        self._answers: dict[int, Blobs] | None = None
+        """What ranks have returned since `ask` began; `None` at other times."""
         self._handler: Callable[[int, Event], object] | None = None
         self._oom_kills_before = _oom_kills()
         self._ports = spec.rendezvous.ports
@@ -68,6 +73,8 @@ class RankGroup:
             self.busy.discard(rank)
         elif isinstance(event, (Returned, Failed)):
             self.busy.discard(rank)
+            if self._answers is not None and isinstance(event, Returned):
+                self._answers[rank] = event.value
         if self._handler is not None and (rank in self._members or isinstance(event, Exited)):
             self._handler(rank, event)
         elif isinstance(event, _OUTPUT):
@@ -102,6 +109,30 @@ class RankGroup:
             self._handler = None
             for rank in others:
                 self.ranks.resume(rank)
+
+    @property
+    def is_called(self) -> bool:
+        """Whether a call runs."""
+        return self._handler is not None
+
+    def ask(self, rank: int, payload: Payload, seconds: float) -> Blobs | None:
+        """Calls a function on an idle rank, aside from jobs. What the rank writes is shown by its next call.
+
+        Returns:
+            The pickled value; `None` if the call failed, or was interrupted after so many seconds.
+        """
+        self.busy.add(rank)
+        self._answers = {}
+        self.ranks.call([rank], payload)
+        self.loop.unthrottle()
+        for step in (signal.SIGINT, None):
+            deadline = time.monotonic() + (seconds if step else _INTERRUPT_TIMEOUT)
+            while rank in self.busy and (left := deadline - time.monotonic()) > 0:
+                self.loop.run_once(left)
+            if step and rank in self.busy:
+                self.ranks.signal(rank, step)
+        answers, self._answers = self._answers, None
+        return answers.get(rank)
 
     def catch_up(self) -> None:
         """Handles late answers and exits of ranks since the last call ended.

@@ -2,7 +2,7 @@
 
 In the kernel:
 
-    run.py           ─ the cell magic: runs one cell on the ranks, and shows its value
+    cell_magic.py    ─ the cell magic: runs one cell on the ranks, and shows its value
     cell_options.py  ─ the options on its line; rank_selection.py: the syntax for selecting ranks
     session.py       ─ this notebook's ranks: started when first needed, restarted, stopped
     persistent.py    ─ one group of ranks: runs one call at a time, and recovers after a failed call
@@ -17,9 +17,12 @@ On both sides:
     fingerprints.py  ─ tells whether a variable's content has changed since it was sent
     fingerprint_pickler.py ─ reads a variable for its fingerprint
 
+`every_cell/` makes IPython run each cell in this way, without `%%accelerate`.
+
 In a rank, on_rank/:
 
     worker.py        ─ functions that the kernel calls on a rank
     shell.py         ─ the IPython shell that runs the cells
+    names.py         ─ completes and explains names
     debugger.py      ─ pdb, with the notebook as its terminal
 """

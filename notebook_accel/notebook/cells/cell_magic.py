@@ -8,8 +8,9 @@ import keyword
 import re
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from IPython.core.autocall import IPyAutocall
 from IPython.core.macro import Macro
 
 from notebook_accel.errors import RankError, RankFailure
@@ -41,8 +42,27 @@ _MAGIC = "%%accelerate"
 _FIRST_WORD = re.compile(r"[^\W\d]\w*")
 
 
-def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
+class CellCode(NamedTuple):
+    """The code of a cell, or of a part of one."""
+
+    source: str
+    """The code with IPython syntax translated to Python, line for line."""
+    text: str
+    """The cell as the user wrote it."""
+    filename: str
+    """Its file name in tracebacks."""
+    number: int = 0
+    """The number under which the ranks keep its text and its value, in `In` and `Out`; 0 if they don't."""
+
+
+def accelerate(shell: InteractiveShell, line: str, body: str, first: str = "") -> Job | None:
     """Runs a cell on the ranks.
+
+    Args:
+        shell: The notebook's shell.
+        line: The options.
+        body: The lines below.
+        first: The first line of the cell as the user wrote it, by default `%%accelerate` with its options.
 
     Raises:
         ConfigurationError: An option can't work.
@@ -54,8 +74,16 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
     arguments: CellArguments | None = magic_commands.run(command, _MAGIC, line)
     if arguments is None:  # after --help
         return None
+    text = (first or f"{_MAGIC} {line}").rstrip() + "\n" + body
+    source = f"# {_MAGIC}\n{python_of(shell, body)}"  # so that line numbers match the text
+    return run_code(shell, arguments, CellCode(source, text, shell.compile.cache(text, number_of_current(shell))))
+
+
+def run_code(shell: InteractiveShell, arguments: CellArguments, code: CellCode) -> Job | None:
+    """Runs code on the ranks; raises what `accelerate` does."""
+    source, text, filename, _ = code
+    _check_code(code)
     session = sessions.current(shell)
-    source, text, filename = _compile_names(shell, line, body)
     ranks = session.ready(arguments.size)
     members = arguments.members(ranks)
     ranks.ensure_ready(members)
@@ -68,6 +96,7 @@ def accelerate(shell: InteractiveShell, line: str, body: str) -> Job | None:
         if arguments.show
         else frozenset(list(members)[:1]),
         wants_value=arguments.name is not None,
+        number=code.number,
     )
     read = {name: _place(filename, text, number) for name, number in free_names.read_names(ast.parse(source)).items()}
     packed, sent = ranks.pack((worker.run_cell, (tuple(cell),), {}), read, members)
@@ -172,23 +201,15 @@ def show(members: Sequence[int], replies: Sequence[Reply], label: Any) -> None:
         front_end.current.write("stdout", f"{head}{separator}{text}\n")
 
 
-def _compile_names(shell: InteractiveShell, line: str, body: str) -> tuple[str, str, str]:
-    """Returns the cell as Python, its original text, and its file name in tracebacks.
-
-    Raises:
-        RankError: The cell is not valid Python, which is found here before it is sent to the ranks.
-    """
-    text = f"{_MAGIC} {line}".rstrip() + "\n" + body
-    filename = shell.compile.cache(text, number_of_current(shell))
-    source = f"# {_MAGIC}\n{_python(shell, body)}"  # so that line numbers match the text
+def _check_code(code: CellCode) -> None:
+    """Raises a `RankError` if the code is not valid Python, before it is sent to the ranks."""
     try:
-        compile(source, filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        compile(code.source, code.filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     except SyntaxError as error:
-        raise _not_python(error, filename, text) from error
-    return source, text, filename
+        raise _not_python(error, code.filename, code.text) from error
 
 
-def _python(shell: Any, body: str) -> str:
+def python_of(shell: Any, body: str) -> str:
     """Translates a cell's body to Python, keeping its line numbers."""
     code = body.lstrip("\n")
     blank = body[: len(body) - len(code)]  # which IPython would strip
@@ -200,11 +221,13 @@ def _python(shell: Any, body: str) -> str:
 
 
 def _may_be_magic(shell: Any, line: str) -> bool:
-    """Whether IPython may treat a single line of valid Python, such as `ls -l`, as something else."""
+    """Whether IPython may treat a single line of valid Python, such as `ls -l` or `exit`, as something else."""
     word = _FIRST_WORD.match(line)
     if word is None or keyword.iskeyword(word[0]):
         return False
-    return bool(shell.autocall or shell.find_magic(word[0]) or isinstance(shell.user_ns.get(word[0]), Macro))
+    return bool(
+        shell.autocall or shell.find_magic(word[0]) or isinstance(shell.user_ns.get(word[0]), (Macro, IPyAutocall))
+    )
 
 
 def _not_python(error: SyntaxError, filename: str, text: str) -> RankError:

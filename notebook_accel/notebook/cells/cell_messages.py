@@ -27,6 +27,8 @@ class Cell(NamedTuple):
     """The ranks whose figures, tables and other rich values are shown."""
     wants_value: bool = False
     """Whether to send the value of its last expression to the notebook."""
+    number: int = 0
+    """The number under which the rank keeps its text and its value, in `In` and `Out`; 0 if it doesn't."""
 
 
 @dataclass(frozen=True)

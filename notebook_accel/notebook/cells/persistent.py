@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ from notebook_accel.launch.plan import environment, plan
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
-from notebook_accel.launch.wire import notebook_state
+from notebook_accel.launch.wire import notebook_state, payload
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells.cell_messages import Variable
 from notebook_accel.notebook.cells.on_rank import worker
@@ -241,12 +242,35 @@ class PersistentRanks:
 
     def names_lost(self, ranks: Collection[int] | None = None) -> str:
         """The end of a sentence: the variables that are lost if these ranks end, by default all. Empty without any."""
+        names = self.own_names(ranks)
+        return f"; these variables will be lost: {names}" if names else ""
+
+    def own_names(self, ranks: Collection[int] | None = None) -> str:
+        """The first of the variables that these ranks have bound, by default all; empty if there are none."""
         ranks = self.members if ranks is None else ranks
         names = list(dict.fromkeys(name for rank in ranks for name in reversed(self.variables.known[rank].own())))
-        if not names:
-            return ""
-        shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-        return f"; these variables will be lost: {shown}"
+        return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+    def ask(self, function: Callable[..., Any], *args: Any, members: Iterable[int], seconds: float) -> Any:
+        """Calls a function of this package on the first of these ranks that is free; returns what it returns.
+
+        Returns `None` if none of them is free, or if the call fails or takes longer than so many seconds. For the Tab
+        key, which must not wait.
+        """
+        if self.running is not None or self.lost or self._group.is_called:
+            return None
+        try:
+            self._group.catch_up()
+            rank = next((each for each in members if each not in self.dead and each not in self._group.busy), None)
+            if rank is None:
+                return None
+            packed, _ = self.variables.pack((function, args, {}), {}, ())
+            with contextlib.closing(packed), contextlib.closing(StopRequests()) as ignored, catch_sigint(ignored):
+                value = self._group.ask(rank, packed, seconds)
+        except LaunchError as error:
+            self.lost = str(error)
+            return None
+        return None if value is None else payload.unpack_value(value)
 
     # Between two calls
 

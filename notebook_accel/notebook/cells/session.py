@@ -32,6 +32,10 @@ class Session:
         self.ranks: PersistentRanks | None = None
         self._requested_size: int | None = None
         """The number of ranks in the last `-n` of a cell."""
+        self.ran_on_ranks = False
+        """Whether the current cell runs nothing in the notebook that could change its variables."""
+        self.lost = ""
+        """The names of variables that were lost with the ranks that were stopped last."""
         shell.events.register("post_run_cell", self._after_cell)
 
     @property
@@ -55,7 +59,9 @@ class Session:
             self._check_free("start another number of ranks")
             self._plan(size)  # before anything is lost
             ranks = f"{size} rank{'' if size == 1 else 's'}"
-            front_end.current.notice(f"starting {ranks} instead of {self.ranks.size}; the old variables are lost")
+            names = self.ranks.own_names()
+            lost = f"the old variables are lost: {names}" if names else "the old variables are lost"
+            front_end.current.notice(f"starting {ranks} instead of {self.ranks.size}; {lost}")
             self.stop()
         if self.ranks is None:
             wanted = size or self._requested_size
@@ -82,6 +88,7 @@ class Session:
         """Ends the ranks, even if they are busy."""
         ranks, self.ranks = self.ranks, None
         if ranks is not None:
+            self.lost = ranks.own_names()
             ranks.stop()
 
     def describe(self) -> list[str]:
@@ -133,10 +140,11 @@ class Session:
         return name.startswith("_") or (name in hidden and hidden[name] is value)
 
     def _after_cell(self, result: Any) -> None:
+        ran_on_ranks, self.ran_on_ranks = self.ran_on_ranks, False
         if self.ranks is not None:
             self.ranks.variables.forget()
             source = result.info.raw_cell or ""
-            if not source.lstrip().startswith("%%accelerate"):  # which runs nothing in the notebook
+            if not (ran_on_ranks or source.lstrip().startswith(("%%accelerate", "%%rank"))):
                 self.ranks.variables.touch(source)
 
 

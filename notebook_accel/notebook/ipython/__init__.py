@@ -4,6 +4,7 @@
     cell_location.py ─ sends a thread's output below the cell that started it
     cell_numbers.py  ─ maps file names in tracebacks to cells such as `In[3]`
     tracebacks.py    ─ shortens errors, without the launcher's own frames
+    here_cells.py    ─ `%%here`: runs a cell in the kernel
     magic_commands.py ─ click commands as magics: parsed, explained and completed; completion.py: the Tab key
     preload.py       ─ tells the fork server what the notebook has imported
 

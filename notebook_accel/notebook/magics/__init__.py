@@ -1,4 +1,4 @@
-"""The magics `%accelerate` and `%%accelerate`: settings, status, jobs, and subcommands for persistent ranks.
+"""The magics `%accelerate`, `%%accelerate` and `%%rank`: settings, status, jobs, and subcommands for persistent ranks.
 
     accelerate.py    ─ registers the magics, and imports the next file when one is used
     command.py       ─ `%accelerate` as a click command: its options, and the table of its subcommands
@@ -6,6 +6,7 @@
     status.py        ─ `%accelerate` alone: shows devices, settings, and a preview of a launch
     job_commands.py  ─ `jobs`, `attach`
     resume_command.py ─ `resume`
+    cells_command.py ─ `cells`: runs each cell on the ranks
     rank_commands.py ─ `stop`, `restart`, `interrupt`, `logs`, `push`, `pull`, `stacks`, `debug`
 
 Start reading at `accelerate.py`.

@@ -1,12 +1,13 @@
-"""`%accelerate` and `%%accelerate`: registers the magics, and runs, completes and explains their lines."""
+"""`%accelerate`, `%%accelerate` and `%%rank`: registers the magics, and runs, completes and explains their lines."""
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from notebook_accel.errors import NotebookAccelError
-from notebook_accel.notebook.ipython import completion, tracebacks
+from notebook_accel.errors import ConfigurationError, NotebookAccelError
+from notebook_accel.notebook.ipython import completion, here_cells, tracebacks
 
 if TYPE_CHECKING:
     import click
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 NAME = "accelerate"
 _LINE, _CELL = f"%{NAME}", f"%%{NAME}"
+_RANK = "rank"
+_EVERY_CELL = "notebook_accel.notebook.cells.every_cell.mode"
 
 
 def register(shell: InteractiveShell) -> None:
@@ -27,12 +30,18 @@ def register(shell: InteractiveShell) -> None:
         """Runs a cell on every rank of a persistent group."""
         return run_cell(shell, line, body)
 
+    def rank_cell(line: str, body: str) -> Any:
+        """Runs a cell on some of the ranks: `%%rank 0`, or `%%rank 0,2-3`; then, the options of `%%accelerate`."""
+        return run_cell(shell, _rank_options(line), body, f"%%{_RANK} {line}")
+
     # IPython's help calls these, so that a page is made when it is shown.
     accelerate.getdoc = partial(page, _LINE)  # type: ignore[attr-defined]
     accelerate_cell.getdoc = partial(page, _CELL)  # type: ignore[attr-defined]
     ipython: Any = shell  # its type stubs lack many of its methods
     ipython.register_magic_function(accelerate, "line", NAME)
     ipython.register_magic_function(accelerate_cell, "cell", NAME)
+    ipython.register_magic_function(rank_cell, "cell", _RANK)
+    here_cells.register(shell)
     completion.register(shell, COMPLETERS)
 
 
@@ -40,6 +49,10 @@ def unregister(shell: InteractiveShell) -> None:
     """Removes the magics and their completion."""
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop(NAME, None)
+    shell.magics_manager.magics["cell"].pop(_RANK, None)
+    here_cells.unregister(shell)
+    if _EVERY_CELL in sys.modules:
+        sys.modules[_EVERY_CELL].current(shell).turn_off()
     completion.unregister(shell, COMPLETERS)
 
 
@@ -69,8 +82,20 @@ def run(shell: InteractiveShell, line: str) -> Any:
         raise
 
 
-def run_cell(shell: InteractiveShell, line: str, body: str) -> Any:
-    """Runs a cell `%%accelerate …`.
+def _rank_options(line: str) -> str:
+    """The options of `%%accelerate` for the words after `%%rank`."""
+    ranks, *others = line.split()[:2] or [""]
+    if not ranks or ranks.startswith("-") or (others and not others[0].startswith(("-", "#"))):
+        error = ConfigurationError(
+            f"%%{_RANK} {line}".rstrip() + ": write the ranks first, as in %%rank 0 or %%rank 0,2-3"
+        )
+        tracebacks.shorten(error)
+        raise error
+    return f"--ranks {line}"
+
+
+def run_cell(shell: InteractiveShell, line: str, body: str, first: str = "") -> Any:
+    """Runs a cell `%%accelerate …`, or one with another first line.
 
     Raises:
         NotebookAccelError: The cell can't run, or failed on a rank.
@@ -78,7 +103,7 @@ def run_cell(shell: InteractiveShell, line: str, body: str) -> Any:
     from notebook_accel.notebook.cells import cell_magic as magic
 
     try:
-        return magic.accelerate(shell, line, body)
+        return magic.accelerate(shell, line, body, first)
     except NotebookAccelError as error:
         tracebacks.shorten(error)
         raise

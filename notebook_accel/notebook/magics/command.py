@@ -10,7 +10,7 @@ from notebook_accel.config import click_options, kinds
 from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand, MagicGroup
-from notebook_accel.notebook.magics import configure, job_commands, rank_commands, resume_command, status
+from notebook_accel.notebook.magics import cells_command, configure, job_commands, rank_commands, resume_command, status
 
 _OPTIONS: list[click.Parameter] = [
     click_options.option(
@@ -35,6 +35,7 @@ def show_status() -> None:
 
 SUBCOMMANDS = (
     show_status,
+    cells_command.cells,
     rank_commands.stop,
     rank_commands.restart,
     rank_commands.interrupt,

@@ -10,6 +10,7 @@ import click
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.cells import session as sessions
+from notebook_accel.notebook.cells.every_cell import mode
 from notebook_accel.notebook.cells.on_rank import worker
 from notebook_accel.notebook.cells.rank_selection import parse_ranks
 from notebook_accel.notebook.ipython.magic_commands import CodeCommand, MagicCommand
@@ -53,7 +54,9 @@ def stop(shell: InteractiveShell) -> None:
     session = sessions.current(shell)
     count = session.running().size
     session.stop()
-    _write(f"{count} ranks have ended; the next %%accelerate cell starts new ones")
+    every_cell = mode.existing()
+    which = "cell" if every_cell is not None and every_cell.options is not None else "%%accelerate cell"
+    _write(f"{count} ranks have ended; the next {which} starts new ones")
 
 
 @click.command("restart", cls=MagicCommand)

@@ -74,9 +74,11 @@ def collect() -> Overview:
 def _live() -> list[str]:
     """Lines for the running jobs and the persistent ranks."""
     from notebook_accel.notebook.cells import session
+    from notebook_accel.notebook.cells.every_cell import mode
 
-    active = session.existing()
-    return [*job_commands.running(), *(active.describe() if active is not None else ())]
+    active, every_cell = session.existing(), mode.existing()
+    where = [every_cell.describe()] if every_cell is not None and every_cell.options is not None else []
+    return [*job_commands.running(), *where, *(active.describe() if active is not None else ())]
 
 
 def _devices(found: Hardware) -> list[list[str]]:

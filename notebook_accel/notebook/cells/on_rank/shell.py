@@ -44,9 +44,24 @@ class _Hook(DisplayHook):
         assert isinstance(shell, RankShell)
         if self.exec_result is not None:
             self.exec_result.result = result
-        shell.user_ns["_"] = result
+        self._store(shell, result)
         shell.value = result
         shell.bundle, shell.metadata = shell.formatter.format(result)
+
+    def _store(self, shell: RankShell, result: Any) -> None:
+        if not shell.keeps_values:
+            self._ = result
+            shell.push({"_": result}, interactive=False)  # type: ignore[no-untyped-call]
+            return
+        self.do_full_cache = False  # IPython would store it under a number of its own
+        self.update_user_ns(result)  # type: ignore[no-untyped-call]
+        values: dict[int, Any] = shell.user_ns["_oh"]
+        if result is not values:
+            values[shell.execution_count] = result
+            shell.push({f"_{shell.execution_count}": result}, interactive=False)  # type: ignore[no-untyped-call]
+        for oldest in list(values)[: -self.cache_size]:
+            del values[oldest]
+            shell.user_ns.pop(f"_{oldest}", None)
 
     def flush(self) -> None:
         """Does nothing: there is no cache of values."""
@@ -57,6 +72,8 @@ class RankShell(DisplayShell):
 
     compiler_class = Type(_Compiler)
     displayhook_class = Type(_Hook)
+    keeps_values = False
+    """Whether the value of the cell is kept in `Out`."""
     value: Any = None
     bundle: Mapping[str, Any]
     metadata: Mapping[str, Any]
@@ -73,6 +90,7 @@ class RankShell(DisplayShell):
         types = self.formatter.format_types if is_shown else ["text/plain"]
         if self.formatter.active_types != types:  # setting them takes a tenth of the time of an empty cell
             self.formatter.active_types = types
+        self._number(cell)
         assert isinstance(self.compile, _Compiler)
         self.compile.cell = cell
         result: Any = self.run_cell(cell.source, store_history=False)  # type: ignore[no-untyped-call]
@@ -83,6 +101,15 @@ class RankShell(DisplayShell):
             raise error
         if cell.text.rstrip().endswith(";"):
             self.value, self.bundle = None, {}
+
+    def _number(self, cell: Cell) -> None:
+        """Keeps the cell under its number in the notebook, as `In[3]`, and its value as `Out[3]`."""
+        self.keeps_values = cell.number > 0
+        if self.keeps_values:
+            self.execution_count = cell.number
+            texts: list[str] = self.user_ns["In"]
+            texts += [""] * (cell.number + 1 - len(texts))
+            texts[cell.number] = cell.text
 
     def transform_cell(self, raw_cell: str) -> str:
         """Returns a notebook's cell unchanged, since the notebook has already transformed it."""
