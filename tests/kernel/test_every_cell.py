@@ -153,6 +153,14 @@ def test_what_a_front_end_runs_unseen_stays_in_the_kernel(cells: Notebook):
     assert reply(cells, message)["user_expressions"]["found"]["data"]["text/plain"] == "'kernel'"
 
 
+def test_a_cell_on_the_ranks_does_not_count_as_a_change_of_the_notebooks_variables(cells: Notebook):
+    cells.check("%%here\nhuge = list(range(3_000_000))")
+    for _ in range(2):
+        assert "%accelerate push" not in cells.check("len(huge)").text
+    cells.check("%%here\nhuge.append(0)")
+    assert "%accelerate push" in cells.check("len(huge)").text
+
+
 def test_cells_without_statements_do_nothing(cells: Notebook):
     before = cells_so_far(cells)
     assert cells.check("# only a comment\n\n").text == cells.check("").text == ""
@@ -293,6 +301,7 @@ def test_names_of_the_ranks_are_completed_before_those_of_the_kernel(cells: Note
     assert any("column_a" in match for match in completed(cells, "table['col"))
     assert any(match.endswith("upper") for match in completed(cells, "layer_in_kernel.upp"))
     assert not any(match.endswith("append") for match in completed(cells, "%%here\nplace.app"))
+    assert {"%accelerate", "%autoawait"} <= set(completed(cells, "%a"))
     cells.check("%accelerate cells off")
     assert "layer_on_ranks" not in completed(cells, "x = layer_")
 
@@ -316,11 +325,17 @@ def test_a_rank_that_is_busy_or_dead_does_not_hold_up_the_tab_key(cells: Noteboo
     completed(cells, "slow_object.")
     assert time.monotonic() - began < 3
     assert lines(cells, "world_size") == ["[0-1] 2"]
-    job = cells.check("%%accelerate --no-block\ntime.sleep(60)")
+    cells.check("%%accelerate --no-block --ranks 0\nimport time\ntime.sleep(60)")
     assert "place" in completed(cells, "x = plac")
+    assert "slow_object" not in completed(cells, "slow_ob")  # rank 1 is not asked while a thread reads the ranks
     cells.check("%accelerate interrupt")
     assert "slow_object" in completed(cells, "slow_ob")
     pids = cells.check("import os\nprint(os.getpid())").lines
     os.kill(int(pids[0].split()[1]), signal.SIGKILL)
+    fails(cells, "rank")
+    assert "slow_object" in completed(cells, "slow_ob")  # of rank 1
+    os.kill(int(pids[1].split()[1]), signal.SIGKILL)
+    fails(cells, "%%rank 1\nrank")
     assert "place" in completed(cells, "x = plac")
-    assert job.error is None
+    cells.check("%accelerate restart")
+    assert lines(cells, "world_size") == ["[0-1] 2"]

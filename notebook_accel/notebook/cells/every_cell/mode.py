@@ -60,11 +60,7 @@ class EveryCell:
         """IPython's information on the cell whose code it is about to pass to `visit`."""
         self._outer: bool | None = None
         """Whether the code that the current cell has IPython run, as `%rerun` does, runs on the ranks too."""
-        self._events = {
-            "pre_execute": self._forget,
-            "pre_run_cell": self._begin,
-            "post_run_cell": self._end,
-        }
+        self._events = {"pre_run_cell": self._begin, "post_run_cell": self._end}
 
     def turn_on(self, size: int | None, options: CellsOptions) -> PersistentRanks:
         """Starts the ranks if need be; the next cell runs on them.
@@ -105,14 +101,12 @@ class EveryCell:
 
     # What IPython calls
 
-    def _forget(self) -> None:
-        """A cell begins; this is all that IPython announces of one that a front end runs unseen, in the kernel."""
-        self._begun = None
-
     def _begin(self, info: Any) -> None:
+        """A cell begins, but not one that a front end runs unseen."""
         self._begun = info
 
     def _end(self, result: Any) -> None:
+        self._begun = None  # a cell may end before `visit` is called
         if result.info.store_history:
             self._outer = None
 
