@@ -133,7 +133,7 @@ def test_options_hold_for_each_cell(cells: Notebook):
 def test_lines_of_this_package_run_in_the_kernel_in_their_place(cells: Notebook):
     cells.check("there = 5 + rank\n\n%accelerate pull there\nthere = 6\nthere")
     assert here(cells, "there") == 5
-    found = cells.check("place\nprint('first')\njobs = %accelerate jobs\n@staticmethod\ndef later(): return 2\nlater()")
+    found = cells.check("print('first')\nplace\njobs = %accelerate jobs\n@staticmethod\ndef later(): return 2\nlater()")
     assert found.lines == ["[0-1] first", "[0-1] 2"]
     assert here(cells, "type(jobs).__name__") == "Jobs"
     assert fails(cells, "there = 6\nif there:\n    %accelerate stop").error_text.startswith(
@@ -290,20 +290,24 @@ def test_the_ranks_keep_their_names_when_cells_run_in_the_kernel_again(cells: No
 @pytest.mark.versions
 def test_names_of_the_ranks_are_completed_before_those_of_the_kernel(cells: Notebook):
     """Takes long since IPython loads jedi for its first completion."""
-    cells.check("import torch\nlayer_on_ranks = torch.nn.Linear(2, 2)\nplace = [rank]\ntable = {'column_a': 1}")
+    cells.check("import torch\nlayer_on_ranks = torch.nn.Linear(2, 2)\ntable = {'column_a': 1}")
     cells.check("%%here\nlayer_in_kernel = 'text'")
     assert {"layer_on_ranks", "layer_in_kernel"} <= set(completed(cells, "x = layer_"))
     assert any(match.endswith("weight") for match in completed(cells, "layer_on_ranks.wei"))
     assert any(match.endswith("is_floating_point") for match in completed(cells, "layer_on_ranks.weight.is_fl"))
-    names = completed(cells, "place.")
-    assert any(match.endswith("append") for match in names)  # a list, as on the ranks
-    assert not any(match.endswith("upper") for match in names)  # a text, as in the kernel
     assert any("column_a" in match for match in completed(cells, "table['col"))
     assert any(match.endswith("upper") for match in completed(cells, "layer_in_kernel.upp"))
-    assert not any(match.endswith("append") for match in completed(cells, "%%here\nplace.app"))
     assert {"%accelerate", "%autoawait"} <= set(completed(cells, "%a"))
     cells.check("%accelerate cells off")
     assert "layer_on_ranks" not in completed(cells, "x = layer_")
+
+
+def test_attributes_are_those_of_the_ranks(cells: Notebook):
+    cells.check("place = [rank]")
+    names = completed(cells, "place.")
+    assert any(match.endswith("append") for match in names)  # a list, as on the ranks
+    assert not any(match.endswith("upper") for match in names)  # a text, as in the kernel
+    assert not any(match.endswith("append") for match in completed(cells, "%%here\nplace.app"))
 
 
 @pytest.mark.versions
@@ -327,10 +331,10 @@ def test_a_rank_that_is_busy_or_dead_does_not_hold_up_the_tab_key(cells: Noteboo
     assert lines(cells, "world_size") == ["[0-1] 2"]
     cells.check("%%accelerate --no-block --ranks 0\nimport time\ntime.sleep(60)")
     assert "place" in completed(cells, "x = plac")
-    assert "slow_object" not in completed(cells, "slow_ob")  # rank 1 is not asked while a thread reads the ranks
+    assert "slow_object" not in completed(cells, "slow_ob")
     cells.check("%accelerate interrupt")
     assert "slow_object" in completed(cells, "slow_ob")
-    pids = cells.check("import os\nprint(os.getpid())").lines
+    pids = sorted(lines(cells, "import os\nprint(os.getpid())"))
     os.kill(int(pids[0].split()[1]), signal.SIGKILL)
     fails(cells, "rank")
     assert "slow_object" in completed(cells, "slow_ob")  # of rank 1

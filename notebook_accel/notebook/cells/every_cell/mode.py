@@ -70,7 +70,9 @@ class EveryCell:
             LaunchError: The ranks can't be started; nothing has changed.
         """
         ranks = sessions.current(self.shell).ready(size)
-        ranks.ensure_ready(_arguments(options).members(ranks))
+        members = _arguments(options).members(ranks)
+        ranks.ensure_ready(members)
+        self._names.prepare(ranks, members)
         if self.options is None:
             self.shell.ast_transformers.append(self)
             for name, function in self._events.items():

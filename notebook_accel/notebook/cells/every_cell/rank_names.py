@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.notebook.cells.on_rank import names
@@ -40,6 +40,10 @@ class RankNames:
         self._shell: Any = shell
         self._ranks = ranks
         self._matcher: Any = None
+
+    def prepare(self, ranks: PersistentRanks, members: Sequence[int]) -> None:
+        """Has the ranks import what completion needs, which takes longer than a completion may."""
+        ranks.call_on_ranks(names.complete, "x", 1, members=members)
 
     def install(self) -> None:
         """Asks the ranks from now on."""
