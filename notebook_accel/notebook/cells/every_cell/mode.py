@@ -16,6 +16,7 @@ from notebook_accel.notebook.cells.every_cell import cell_parts
 from notebook_accel.notebook.cells.every_cell.cell_parts import CellPart
 from notebook_accel.notebook.cells.every_cell.rank_names import RankNames
 from notebook_accel.notebook.cells.persistent import PersistentRanks
+from notebook_accel.notebook.cells.rank_selection import parse_ranks
 from notebook_accel.notebook.ipython import tracebacks
 from notebook_accel.notebook.ipython.cell_numbers import number_of_current
 from notebook_accel.notebook.ipython.here_cells import runs_here
@@ -34,9 +35,12 @@ class CellsOptions:
     ranks: str | None = None
     show: str | None = None
 
+    def given(self) -> list[tuple[str, str]]:
+        """The options that are set, each with its text."""
+        return [(name, text) for name, text in (("--ranks", self.ranks), ("--show", self.show)) if text is not None]
+
     def __str__(self) -> str:
-        given = [("--ranks", self.ranks), ("--show", self.show)]
-        return "".join(f" {name} {value}" for name, value in given if value is not None)
+        return "".join(f" {name} {text}" for name, text in self.given())
 
 
 class _Waiting(NamedTuple):
@@ -69,6 +73,9 @@ class EveryCell:
             ConfigurationError: An option can't work; nothing has changed.
             LaunchError: The ranks can't be started; nothing has changed.
         """
+        if size is not None:  # before ranks of another number are lost
+            for option, text in options.given():
+                parse_ranks(option, text, size)
         ranks = sessions.current(self.shell).ready(size)
         members = _arguments(options).members(ranks)
         ranks.ensure_ready(members)
@@ -85,7 +92,7 @@ class EveryCell:
         """Runs the next cell in the kernel."""
         if self.options is None:
             return
-        self.options = None
+        self.options = self._outer = None
         self.shell.ast_transformers.remove(self)
         for name, function in self._events.items():
             self.shell.events.unregister(name, function)
