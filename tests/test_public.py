@@ -21,6 +21,7 @@ KEYWORD_ONLY = {
     "env": None,
     "timeout": None,
     "stall_after": 60.0,
+    "min_processes": None,
     "checkpoint": None,
     "every": "5 min",
     "keep": 3,

@@ -42,6 +42,7 @@ _OVERRIDES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("cluster", bool, ("gpus", "node_rank", "master_addr", "port", "join_timeout", "rdzv_backend", "run_id")),
     ("cluster", lambda address: not address, ("insecure",)),
     ("cluster", lambda address: bool(ssh_hosts.of(address)), ("num_nodes",)),
+    ("max_restarts", lambda count: not count, ("min_processes",)),
     ("strategy", lambda strategy: strategy != "fsdp", ("fsdp", "notices")),
     ("checkpoint_dir", lambda folder: not folder, CHECKPOINTING),
     ("dynamo_backend", lambda backend: backend == "no", ("dynamo",)),
@@ -130,11 +131,33 @@ def check_together(config: LaunchConfig) -> None:
                 f"{config.spell(name)}{config.cite(name)} would have no effect, since no checkpoints are saved: leave "
                 f"it out, or give {config.spell('checkpoint_dir')}, the folder to save them to"
             )
+    _check_min_processes(config)
     if config.dynamo and config.dynamo_backend == "no":
         raise ConfigurationError(
             f"{', '.join(config.dynamo)}{config.cite('dynamo')} would have no effect, since nothing is compiled: leave "
             "them out, or choose a dynamo_backend such as inductor"
         )
+
+
+def _check_min_processes(config: LaunchConfig) -> None:
+    least = config.min_processes
+    if least is None:
+        return
+    named = f"{config.spell('min_processes', least)}{config.cite('min_processes')}"
+    if not config.max_restarts:
+        raise ConfigurationError(
+            f"{named} has no effect without restarts: give {config.spell('max_restarts')} too, or leave it out"
+        )
+    if config.num_processes is not None and least > config.num_processes * _counted_nodes(config):
+        raise ConfigurationError(
+            f"{named} is more than the {config.num_processes * _counted_nodes(config)} ranks of "
+            f"num_processes{config.cite('num_processes')}"
+        )
+
+
+def _counted_nodes(config: LaunchConfig) -> int:
+    """The machines that `num_processes` has to be multiplied by, to count all ranks."""
+    return 1 if config.cluster else config.num_nodes
 
 
 def check_precision(config: LaunchConfig, device: str | None) -> None:

@@ -172,6 +172,15 @@ class LaunchConfig:
         variable="NOTEBOOK_ACCEL_MAX_RESTARTS",
         key="max_restarts", launch="Distributed",
     )] = 0
+    min_processes: Annotated[int | None, Setting(
+        kinds.integer(1),
+        "The fewest ranks that a restart may go on with, if devices, memory or machines have gone. Default: all.",
+        argument="min_processes",
+        variable="NOTEBOOK_ACCEL_MIN_PROCESSES",
+        magic=("--min-processes",),
+        key="min_processes", launch="Distributed",
+    )] = None
+    """Counts ranks as `num_processes` does."""
     heartbeat: Annotated[float, Setting(kinds.seconds, argument="monitor_interval")] = 0.1
     """Seconds between two heartbeats of a rank."""
     label: Annotated[str | None, Setting(kinds.label, argument="log_line_prefix_template")] = None

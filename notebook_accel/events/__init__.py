@@ -36,6 +36,7 @@ from notebook_accel.events.jobs import (
     Signalled,
     Stalled,
     StopRequested,
+    TrainingStarted,
 )
 from notebook_accel.events.ranks import (
     Bar,
@@ -97,6 +98,7 @@ __all__ = [
     "StepTimes",
     "StopRequested",
     "ThreadStack",
+    "TrainingStarted",
     "Written",
     "as_float",
     "emit",

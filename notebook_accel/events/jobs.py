@@ -41,6 +41,19 @@ class AttemptStarted(Event):
     kind = "attempt"
     attempt: int
     """0 for the first."""
+    size: int = 0
+    """The number of ranks that this driver runs; 0 if it is that of `JobStarted`."""
+    reached: int | None = None
+    """How many steps the previous attempt had done, if it is known."""
+
+
+@dataclass(frozen=True)
+class TrainingStarted(Event):
+    """The loop over `Accelerator.epochs` starts. A rank emits it, and the driver records it for the job."""
+
+    kind = "training"
+    step: int
+    """How many steps are done: 0, or those of the checkpoint that the training resumes from."""
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,8 @@ class Heartbeat(Event):
     """Memory held on the rank's device, in bytes; `None` without a device, or if it is not in use yet."""
     device_total: int | None = None
     """All memory of that device, in bytes."""
+    step: int | None = None
+    """How many steps the training has done; `None` if it cannot be resumed."""
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,7 @@ def test_an_argument_is_taken(given: dict[str, Any], field: str, value: object) 
         ({**TWO_MACHINES, "rdzv_conf": {"timeout": 0}}, "rdzv_conf", "above 0"),
         ({**TWO_MACHINES, "rdzv_conf": "timeout=20"}, "rdzv_conf", "'timeout'"),
         ({"max_restarts": -1}, "max_restarts=-1", "at least 0"),
+        ({"min_processes": 0}, "min_processes=0", "at least 1"),
         ({"max_restarts": 1.0}, "max_restarts", "whole number"),
         *[({"monitor_interval": bad}, "monitor_interval", "above 0") for bad in (0, -1, math.nan, math.inf, "1", True)],
         *[

@@ -86,6 +86,14 @@ def test_what_one_place_says_later_is_laid_over_what_it_said_before() -> None:
         ({"device": "cpu", "mixed_precision": "fp16"}, ["mixed_precision='fp16' (from mixed_precision in the file)"]),
         ({"fsdp": {"fsdp_offload_params": True}}, ["fsdp_offload_params", "choose strategy 'fsdp'"]),
         ({"dynamo": {"dynamo_mode": "max-autotune"}}, ["dynamo_mode", "inductor"]),
+        (
+            {"min_processes": 2},
+            ["min_processes=2 (from min_processes in the file) has no effect without restarts: give max_restarts"],
+        ),
+        (
+            {"min_processes": 5, "max_restarts": 1, "num_processes": 2, "num_nodes": 2},
+            ["more than the 4 ranks of num_processes (from num_processes in the file)"],
+        ),
     ],
     ids=str,
 )

@@ -109,6 +109,50 @@ def test_an_exception_that_repeats_at_the_same_step_ends_the_job(notebook: Noteb
     assert re.search(r"same exception was raised at the same step, \d+, as in the previous attempt", cell.text)
 
 
+SHRINK = """
+def shrink(folder):
+    set_seed(5)
+    accelerator = Accelerator()
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(40, 3)), batch_size=1)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for epoch in accelerator.epochs(1):
+        for (inputs,) in loader:
+            accelerator.backward(model(inputs).square().sum())
+            optimizer.step()
+            optimizer.zero_grad()
+            if loader.progress.done == 8 and accelerator.process_index == 1:
+                while not os.path.exists(folder + "/checkpoint_6"):
+                    time.sleep(0.01)
+                raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+    return accelerator.num_processes
+
+def launch(folder, **options):
+    return notebook_launcher(
+        shrink, (folder,), num_processes=2, device="cpu", checkpoint=folder, every=6, max_restarts=2, **options
+    )
+"""
+
+
+def test_a_restart_goes_on_with_the_ranks_that_are_left_and_the_panel_says_so(
+    notebook: Notebook, tmp_path: Path
+) -> None:
+    notebook.check("import os\n" + SHRINK)
+    cell = notebook.check(f"launch({str(tmp_path)!r}, min_processes=1)")
+    assert cell.value == "[1]"
+    assert "uncorrectable ECC error encountered; starting again with 1 of 2 ranks (attempt 2 of 3)" in cell.text
+    shown = "restarted at step 6 of 8 with 1 of 2 ranks: 2 steps repeated"
+    assert shown in cell.bundles[-1]["text/html"]
+    assert shown in cell.bundles[-1]["text/plain"]
+    cell = notebook.check("attach().show()")
+    assert shown in cell.bundles[-1]["text/html"]
+    assert (tmp_path / "checkpoint_30").is_dir()  # 6 steps on 2 ranks are 12 of the 40 batches of one
+    cell = notebook.run(f"launch({str(tmp_path / 'other')!r}, min_processes=2)")
+    assert "uncorrectable ECC error" in cell.error_text
+    assert "only 1 of 2 ranks can start, which is fewer than min_processes=2, so the job is not started" in cell.text
+
+
 def test_settings_of_the_notebook_reach_the_ranks(notebook: Notebook, tmp_path: Path) -> None:
     notebook.check(TRAIN)
     notebook.check(f"%accelerate -n 2 --device cpu --checkpoint-dir {tmp_path} --checkpoint-every 4")

@@ -25,12 +25,13 @@ class Rendezvous:
     """The network interface on which the ranks reach each other, if it is known."""
 
 
-def rendezvous(config: LaunchConfig, conf: str | None) -> Rendezvous:
+def rendezvous(config: LaunchConfig, conf: str | None, size: int) -> Rendezvous:
     """Returns the rendezvous for the settings.
 
     Args:
         config: The settings.
         conf: More options for torch's launcher, from `--rdzv_conf`.
+        size: The number of ranks on each machine.
 
     Raises:
         ConfigurationError: The ranks cannot meet there.
@@ -44,7 +45,7 @@ def rendezvous(config: LaunchConfig, conf: str | None) -> Rendezvous:
         raise ConfigurationError(
             f"--num_machines {config.num_nodes} needs --main_process_ip: the address of the machine with rank 0"
         )
-    return _several_machines(config, conf, port or DEFAULT_PORT)
+    return _several_machines(config, conf, port or DEFAULT_PORT, size)
 
 
 def _one_machine(port: int | None) -> Rendezvous:
@@ -54,7 +55,7 @@ def _one_machine(port: int | None) -> Rendezvous:
     return Rendezvous((f"--rdzv-backend={ONE_NODE}", f"--rdzv-endpoint={LOOPBACK_HOST}:{port or 0}"), loopback)
 
 
-def _several_machines(config: LaunchConfig, more: str | None, port: int) -> Rendezvous:
+def _several_machines(config: LaunchConfig, more: str | None, port: int, size: int) -> Rendezvous:
     nodes, address, by_name = config.num_nodes, config.master_addr, config.rdzv_backend == "c10d"
     if "node_rank" not in config.sources and not by_name:
         raise ConfigurationError(
@@ -70,7 +71,8 @@ def _several_machines(config: LaunchConfig, more: str | None, port: int) -> Rend
         if config.node_rank == 0:
             _refuse_taken("", port)
         where = (f"--node-rank={config.node_rank}", f"--master-addr={address}", f"--master-port={port}")
-    options = [f"--nnodes={nodes}", *where, *([f"--rdzv-conf={','.join(conf)}"] if conf else [])]
+    fewest = "" if config.min_processes is None or not by_name else f"{-(-config.min_processes // size)}:"
+    options = [f"--nnodes={fewest}{nodes}", *where, *([f"--rdzv-conf={','.join(conf)}"] if conf else [])]
     return Rendezvous(tuple(options), network_interfaces.of(own))
 
 

@@ -88,7 +88,7 @@ def make(
     binding, binding_notice = _cpu_binding(planned)
     arguments_of_torch = interface = None
     if planned.world_size > 1 or binding or config.max_restarts or options.get("tee"):
-        meeting = rendezvous(config, options.get("rdzv_conf"))
+        meeting = rendezvous(config, options.get("rdzv_conf"), planned.size)
         interface = meeting.interface
         arguments_of_torch = (
             f"--nproc-per-node={planned.size}",
@@ -96,7 +96,7 @@ def make(
             *_torch_options(options, config),
             *binding,
         )
-    notices = [*planned.notice.splitlines(), binding_notice]
+    notices = [*planned.notice.splitlines(), binding_notice, _fewest_ranks(config)]
     if config.num_nodes > 1 and config.rdzv_backend == "c10d" and "machine_rank" in options:
         notices.append("machine_rank has no effect with rdzv_backend c10d, which numbers the machines itself")
     added, ports = of_launch(planned, environ, interface), Ports()
@@ -117,6 +117,19 @@ def _torch_options(options: Mapping[str, Any], config: LaunchConfig) -> list[str
     values = {**options, "max_restarts": config.max_restarts or None}
     names = ("max_restarts", "monitor_interval", "tee", "log_dir", "role")
     return [f"--{name.replace('_', '-')}={values[name]}" for name in names if values.get(name) is not None]
+
+
+def _fewest_ranks(config: LaunchConfig) -> str:
+    """A notice if `min_processes` has no effect: torch's launcher can leave out machines, but no ranks of one."""
+    if config.min_processes is None or (config.num_nodes > 1 and config.rdzv_backend == "c10d"):
+        return ""
+    why = (
+        "min_processes leaves out whole machines here, and needs several of them with --rdzv_backend c10d; "
+        "notebook_launcher can also restart with fewer ranks on one machine"
+    )
+    if config.sources["min_processes"].layer == COMMAND_LINE:
+        raise ConfigurationError(f"--{why}")
+    return f"{why}: it has no effect"
 
 
 def _cpu_binding(planned: Plan) -> tuple[tuple[str, ...], str]:

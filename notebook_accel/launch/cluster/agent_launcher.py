@@ -75,7 +75,7 @@ def fitting(request: NodeRequest, nodes: Sequence[NodeInfo]) -> list[NodeInfo]:
     Raises:
         ClusterError: There are too few.
     """
-    found = [node for node in nodes if node.cpus >= request.cpus and node.gpus >= request.gpus]
+    found = [node for node in nodes if request.fits(node)]
     if len(found) < request.count:
         raise ClusterError(contract.not_enough_nodes(request, nodes))
     return found

@@ -25,6 +25,7 @@ from notebook_accel.events import (
     Shown,
     Stacks,
     StopRequested,
+    TrainingStarted,
     Written,
 )
 from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
@@ -168,6 +169,8 @@ class CallRunner:
             self._lines.display(rank, event)
         elif isinstance(event, InputRequested):
             self._on_input_requested(rank, event)
+        elif isinstance(event, TrainingStarted):
+            self._job.apply(None, event)
         else:
             self._apply(rank, _with_cell_name(event))
             self._shutdown.on_event(rank, event)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from notebook_accel.errors import LaunchError, NotebookAccelError
+from notebook_accel.errors import HardwareError, LaunchError, NotebookAccelError
 from notebook_accel.events import AttemptStarted, Returned
 from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
 from notebook_accel.launch.driver.call_runner import CallRunner
@@ -19,8 +19,9 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.writing import Journal
-from notebook_accel.launch.plan import environment
+from notebook_accel.launch.plan import environment, remaining
 from notebook_accel.launch.plan.plan import Plan
+from notebook_accel.launch.plan.remaining import Remaining
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
@@ -77,6 +78,9 @@ class Launch:
         self.job.runner.show = lambda: front_end.current.show(self.job)
         self._engine = engine
         self._plan = planned
+        """The plan of the current attempt."""
+        shrinks = planned.config.min_processes is not None
+        self._remaining = Remaining(planned, engine, environ) if shrinks else None
         self._environ = {**environ, **environment.of_time_limit(planned.config)}
         self._payload = packed
 
@@ -101,7 +105,7 @@ class Launch:
             self.requests.close()
 
     def _run_attempts(self, view: front_end.View) -> None:
-        config = self._plan.config
+        first, config = self._plan, self._plan.config
         deadline = None if config.timeout is None else time.monotonic() + config.timeout
         before = None
         for number in range(config.max_restarts + 1):
@@ -125,7 +129,18 @@ class Launch:
                 self._conclude(attempt)
                 return
             why = str(self._error(attempt)).split("\n", 1)[0]
-            front_end.current.notice(f"{why}; starting again (attempt {number + 2} of {config.max_restarts + 1})")
+            fewer = ""
+            if self._remaining is not None:
+                try:
+                    self._plan = self._remaining.plan_after(self.job, oom_killed=attempt.oom_killed)
+                except HardwareError as error:
+                    front_end.current.notice(f"{error}, so the job is not started again")
+                    self._conclude(attempt)
+                    return
+                fewer = remaining.describe_change(first, self._plan)
+            front_end.current.notice(
+                f"{why}; starting again{fewer} (attempt {number + 2} of {config.max_restarts + 1})"
+            )
 
     def _attempt(self, number: int, view: front_end.View, deadline: float | None) -> AttemptOutcome:
         rendezvous = open_rendezvous(self._plan.config, number)
@@ -135,7 +150,7 @@ class Launch:
             heartbeat=self._plan.config.heartbeat,
             node_request=self._plan.node_request,
         )
-        self.job.apply(None, AttemptStarted(number))
+        self.job.apply(None, AttemptStarted(number, self._plan.size, self.job.step))
         group = RankGroup(self._engine, spec)
         try:
             output = Output([state.rank for state in self.job.ranks], self._plan.label, front_end.current)

@@ -52,6 +52,7 @@ def notebook_launcher(
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
     stall_after: float | None = unset(60.0),
+    min_processes: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     every: int | str = unset("5 min"),
     keep: int = unset(3),
@@ -96,6 +97,8 @@ def notebook_launcher(
         timeout: Seconds after which the ranks are ended; the error shows where each of them was.
         stall_after: Seconds without progress, while ranks wait for others, after which the job shows where each rank
             is; `None` for never.
+        min_processes: The fewest ranks that a restart may continue with if devices, memory or machines of a cluster are
+            gone; by default, a restart needs all of them. Needs `max_restarts`.
         checkpoint: A folder. An `Accelerator` on the ranks saves the run's state there, in the loop over its
             `epochs()`, and the same launch with the same folder goes on where the last checkpoint was saved.
         every: From one checkpoint to the next: a number of optimizer steps, or a time such as `"5 min"` or `"30 s"`.

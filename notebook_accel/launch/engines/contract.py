@@ -83,6 +83,12 @@ class NodeRequest:
     """CPUs that the ranks of one node need."""
     gpus: int = 0
     """GPUs that the ranks of one node need."""
+    excluded: tuple[str, ...] = ()
+    """Hosts that must not be used, since they were lost."""
+
+    def fits(self, node: NodeInfo) -> bool:
+        """Whether a node may be used, and has the resources."""
+        return node.cpus >= self.cpus and node.gpus >= self.gpus and node.host not in self.excluded
 
     def __str__(self) -> str:
         """The resources of each node, as messages name them."""

@@ -12,7 +12,7 @@ from notebook_accel.launch.job.text import blocks, duration, percent, size, spar
 from notebook_accel.rank_spans import spans
 
 if TYPE_CHECKING:
-    from notebook_accel.launch.job.job_state import JobState
+    from notebook_accel.launch.job.job_state import JobState, Restart
 
 _WIDTH = 20
 _SPARK_WIDTH = 24
@@ -20,14 +20,15 @@ _GRID_COLUMNS = 8
 _MAX_FAILED = 4
 _MAX_STACKS = 8
 _MAX_METRICS = 8
+_MAX_RESTARTS = 3
 
 
 def describe(job: JobState, *, metrics: bool = True) -> str:
     """The job on one line, then a line for each metric and each rank, or a grid if there are many ranks."""
     if progress.is_brief(job):
-        return "\n".join([headline(job), *job.notice.splitlines()])
+        return "\n".join([headline(job), *notices(job)])
     first, *others = heading(job, metrics=metrics)
-    lines = [first, *job.notice.splitlines(), *others]
+    lines = [first, *notices(job), *others]
     if len(job.ranks) < progress.COMPACT_FROM:
         lines += _rows(job, progress.failed_first(job))
     else:
@@ -38,6 +39,26 @@ def describe(job: JobState, *, metrics: bool = True) -> str:
     for ranks, stack in location.stalled_stacks(job)[:_MAX_STACKS]:
         lines += [f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}:", *stack.splitlines()]
     return "\n".join(lines)
+
+
+def notices(job: JobState) -> list[str]:
+    """Choices that were made for the user, then how the job was restarted, one per line."""
+    found = [text for restart in job.restarts if (text := _restart(job, restart))]
+    left_out = len(found) - _MAX_RESTARTS
+    earlier = [f"{left_out} earlier restart{'s' if left_out > 1 else ''}"] if left_out > 0 else []
+    return [*job.notice.splitlines(), *earlier, *found[-_MAX_RESTARTS:]]
+
+
+def _restart(job: JobState, restart: Restart) -> str:
+    """`restarted at step 120 of 140 with 3 of 4 ranks: 20 steps repeated`; empty if there is nothing to say."""
+    ranks = f" with {restart.size} of {job.first_size} ranks" if restart.size != job.first_size else ""
+    if restart.step is None:
+        return f"restarted{ranks}" if ranks else ""
+    if restart.reached is None:
+        return f"restarted at step {restart.step}{ranks}"
+    repeated = max(0, restart.reached - restart.step)
+    steps = f"{repeated or 'no'} step{'' if repeated == 1 else 's'} repeated"
+    return f"restarted at step {restart.step} of {restart.reached}{ranks}: {steps}"
 
 
 def heading(job: JobState, *, metrics: bool = True) -> list[str]:

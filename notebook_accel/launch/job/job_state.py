@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from notebook_accel.events import (
     AttemptStarted,
@@ -16,9 +16,25 @@ from notebook_accel.events import (
     PhaseChanged,
     Stalled,
     StopRequested,
+    TrainingStarted,
 )
 from notebook_accel.launch.job import text
 from notebook_accel.launch.job.rank_state import RankState
+
+
+@dataclass(frozen=True)
+class Restart:
+    """How one further attempt began."""
+
+    attempt: int
+    """Its number, from 0 for the first attempt."""
+    size: int
+    """The number of its ranks."""
+    reached: int | None
+    """How many steps the attempt before it had done, if that is known."""
+    step: int | None = None
+    """The step that it resumed from; `None` if its training has not started, or saves no checkpoints."""
+
 
 Listener = Callable[["int | None", Event], object]
 
@@ -67,12 +83,16 @@ class JobState:
         self.ended: float | None = None
         self.outcome: JobEnded | None = None
         self.attempt = 0
+        self.began: int | None = None
+        """The step that the training of this attempt started at; `None` until it starts, and without `epochs`."""
+        self.restarts: list[Restart] = []
+        """How each attempt but the first began."""
         self.status = Status.STARTING
         self.stopping = 0
         """How often it was requested to stop. The second request kills its ranks."""
         self.stalled: Stalled | None = None
         """The location of each rank while the job is stalled, or if it ended while stalled; otherwise `None`."""
-        self._ranks = self._fresh_ranks()
+        self._ranks = [RankState(start.first + index) for index in range(start.size)]
 
     @property
     def title(self) -> str:
@@ -83,6 +103,16 @@ class JobState:
     def ranks(self) -> list[RankState]:
         """The current state of each rank."""
         return self._ranks
+
+    @property
+    def first_size(self) -> int:
+        """The number of ranks of the first attempt."""
+        return self._start.size
+
+    @property
+    def step(self) -> int | None:
+        """How many steps its training has done in this attempt; `None` if that is not known."""
+        return max((state.step for state in self._ranks if state.step is not None), default=None)
 
     @property
     def seconds(self) -> float:
@@ -96,10 +126,12 @@ class JobState:
         elif isinstance(event, JobStarted):
             self._reset(event)
         elif isinstance(event, AttemptStarted):
-            self.attempt = event.attempt
-            self.status = Status.RUNNING
-            self._ranks = self._fresh_ranks()
-            self.stalled = None
+            self._begin_attempt(event)
+        elif isinstance(event, TrainingStarted):
+            if self.began is None:
+                self.began = event.step
+                if self.restarts:
+                    self.restarts[-1] = replace(self.restarts[-1], step=event.step)
         elif isinstance(event, Stalled):
             self.stalled = event if event.places else None
         elif isinstance(event, StopRequested):
@@ -115,7 +147,7 @@ class JobState:
         """The shortest sequence of events whose fold equals this state."""
         yield None, replace(self._start, at=self.started)
         if self.status is not Status.STARTING:
-            yield None, AttemptStarted(self.attempt)
+            yield from ((None, event) for event in self._attempts())
         for rank, state in enumerate(self._ranks):
             yield from ((rank, event) for event in state.events())
         if self.stalled is not None:
@@ -129,11 +161,34 @@ class JobState:
         """Calls `listener(rank, event)` for each event from now on, after the event was applied."""
         self._listeners.append(listener)
 
+    def _begin_attempt(self, event: AttemptStarted) -> None:
+        size = event.size or self._start.size
+        self.attempt = event.attempt
+        if event.attempt:
+            self.restarts.append(Restart(event.attempt, size, event.reached))
+        else:
+            self.restarts.clear()
+        self.began = None
+        self.status = Status.RUNNING
+        self.world_size = self._start.world_size + size - self._start.size
+        self.local_size = self._start.local_size or self._start.size
+        if self.local_size == self._start.size:  # they are all on this node
+            self.local_size = size
+        self._ranks = [RankState(self._start.first + index) for index in range(size)]
+        self.stalled = None
+
+    def _attempts(self) -> Iterator[AttemptStarted | TrainingStarted]:
+        if not self.restarts:
+            yield AttemptStarted(self.attempt)
+        for restart in self.restarts:
+            yield AttemptStarted(restart.attempt, restart.size, restart.reached)
+            if restart.step is not None and restart is not self.restarts[-1]:
+                yield TrainingStarted(restart.step)
+        if self.began is not None:
+            yield TrainingStarted(self.began)
+
     def _lose_ranks(self) -> None:
         """Marks the ranks that still ran as stopped: ranks end with the process that launched them."""
         for state in self._ranks:
             if not state.phase.ended:
                 state.apply(PhaseChanged(Phase.STOPPED))
-
-    def _fresh_ranks(self) -> list[RankState]:
-        return [RankState(self._start.first + index) for index in range(self._start.size)]

@@ -54,6 +54,8 @@ class RankState:
     device_used: int | None = None
     """Memory that it held on its device then, in bytes."""
     device_total: int | None = None
+    step: int | None = None
+    """How many steps its training has done, if it can be resumed."""
     step_times: StepTimes | None = None
     """What its training steps have taken so far; `None` if nothing was measured."""
     bars: dict[int, Bar] = field(default_factory=dict)
@@ -96,6 +98,7 @@ class RankState:
             self.displays.drop_lines(self.written - len(self.lines))
         elif isinstance(event, Heartbeat):
             self.resident, self.device_used, self.device_total = event.resident, event.device_used, event.device_total
+            self.step = event.step
         elif isinstance(event, StepTimes):
             self.step_times = event
         elif isinstance(event, History):
@@ -110,6 +113,7 @@ class RankState:
         elif isinstance(event, Failed):
             phase = Phase.STOPPED if self.interrupted and _ended_by_interrupt(event) else Phase.FAILED
             self.failed, self.phase, self.detail = event, phase, ""
+            self.step = self.step if event.step is None else event.step
         elif isinstance(event, LinesLeftOut):
             self.written += event.count
             self.displays.drop_lines(self.written - len(self.lines))
@@ -126,8 +130,8 @@ class RankState:
         """The shortest sequence of events whose fold equals this state."""
         if self.pid is not None:
             yield Hello(self.pid, self.host)
-        if self.resident or self.device_used is not None:
-            yield Heartbeat(self.resident, self.device_used, self.device_total)
+        if self.resident or self.device_used is not None or self.step is not None:
+            yield Heartbeat(self.resident, self.device_used, self.device_total, self.step)
         if self.step_times is not None:
             yield self.step_times
         yield from self.bars.values()

@@ -96,8 +96,7 @@ def request(config: LaunchConfig, device: str, size: int, nodes: Sequence[NodeIn
     needed = (
         NodeRequest(config.num_nodes, cpus=1, gpus=each) if device == "cuda" else NodeRequest(config.num_nodes, each)
     )
-    fit = [one for one in nodes if one.cpus >= needed.cpus and one.gpus >= needed.gpus]
-    if len(fit) < needed.count:
+    if sum(needed.fits(one) for one in nodes) < needed.count:
         raise HardwareError(not_enough_nodes(needed, nodes))
     return needed
 

@@ -106,7 +106,8 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
     config = cluster_nodes.with_all_hosts(config)
     nodes = engine.nodes(config.num_nodes)
     if nodes is not None:
-        return _make_on_nodes(config, engine.name, nodes)
+        return _with_enough_ranks(_make_on_nodes(config, engine.name, nodes))
+    _check_can_shrink(config, devices.kind(config, hardware))
     if config.insecure:
         raise ConfigurationError(f"insecure=True{config.cite('insecure')} has no effect without cluster=")
     if config.num_nodes > 1 and config.rdzv_backend != "static":
@@ -117,7 +118,7 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
     planned = _make_here(config, hardware, engine.name, engine.max_ranks)
     if engine.isolated:
         capacity.check(planned.size, engine.name, config.cite("num_processes"))
-    return planned.noting(_NO_AFFINITY if config.cpu_affinity else "")
+    return _with_enough_ranks(planned).noting(_NO_AFFINITY if config.cpu_affinity else "")
 
 
 def make_for_torchrun(config: LaunchConfig, hardware: Hardware) -> Plan:
@@ -143,6 +144,32 @@ def make_for_torchrun(config: LaunchConfig, hardware: Hardware) -> Plan:
     ]
     unheard = f"{' and '.join(left)}: ignored here, since only launches from Python use it" if left else ""
     return planned.noting(unheard)
+
+
+def _check_can_shrink(config: LaunchConfig, device: str) -> None:
+    """Refuses `min_processes` where a restart can't have fewer ranks."""
+    if config.min_processes is None:
+        return
+    named = f"{config.spell('min_processes', config.min_processes)}{config.cite('min_processes')}"
+    if config.num_nodes > 1:
+        raise ConfigurationError(
+            f"{named} does not work with num_nodes={config.num_nodes}{config.cite('num_nodes')}, since each machine "
+            "restarts its own ranks: use cluster=, whose machines one launch starts, or leave it out"
+        )
+    if device not in ("cpu", "cuda"):
+        raise ConfigurationError(
+            f"{named} does not work on device={device!r}: its ranks can't be fewer after a restart. Leave it out."
+        )
+
+
+def _with_enough_ranks(planned: Plan) -> Plan:
+    config = planned.config
+    if config.min_processes is not None and planned.size < config.min_processes:
+        raise ConfigurationError(
+            f"{config.spell('min_processes', config.min_processes)}{config.cite('min_processes')} is more than the "
+            f"{planned.size} ranks that this launch starts: leave it out, or make it smaller"
+        )
+    return planned
 
 
 def _make_here(config: LaunchConfig, hardware: Hardware, engine: str, max_ranks: int | None = None) -> Plan:

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from notebook_accel.events import Event, Heartbeat
+from notebook_accel.events import Event, Heartbeat, training_step
 
 _STEP = 2**20
 """The smallest difference, in bytes, that is reported."""
@@ -27,7 +27,7 @@ class Memory:
         self._device_due = 0.0
 
     def sample(self, now: float) -> list[Event]:
-        """An event if a sample is due, and the memory has changed by a MiB since the last event.
+        """An event if a sample is due, and the memory has changed by a MiB since the last event, or the step at all.
 
         The memory of the device may be a second old, since reading it takes 0.1 ms.
         """
@@ -37,7 +37,7 @@ class Memory:
         if now >= self._device_due:
             self._device_due = now + _DEVICE_INTERVAL
             self._device = _on_device()
-        found = Heartbeat(_resident(), *self._device)
+        found = Heartbeat(_resident(), *self._device, training_step())
         if not has_changed(self._last, found):
             return []
         self._last = found
@@ -46,6 +46,8 @@ class Memory:
 
 def has_changed(before: Heartbeat, now: Heartbeat) -> bool:
     """Whether the difference is large enough to be sent."""
+    if now.step != before.step:
+        return True
     host = abs(now.resident - before.resident)
     return host >= _STEP or abs((now.device_used or 0) - (before.device_used or 0)) >= _STEP
 

@@ -72,8 +72,8 @@ def _head(job: Job, found: Overview, dated: bool) -> str:
 
 
 def _choices(job: Job) -> str:
-    """The choices that were made for the user."""
-    return "".join(element("div", text(line), "font-size:90%") for line in job.notice.splitlines())
+    """The choices that were made for the user, and how the job was restarted."""
+    return "".join(element("div", text(line), "font-size:90%") for line in describe.notices(job))
 
 
 def _total(job: Job, found: Overview) -> str:

@@ -154,7 +154,7 @@ def _head(job: Job, found: Overview) -> Head:
         "elapsed": f"{clock(job.seconds)} elapsed",
         "time_left": clock(found.remaining) if live and found.remaining is not None else "",
         "done": _thousandths(found.median if found.fractions else None),
-        "choices": job.notice,
+        "choices": "\n".join(describe.notices(job)),
         "summary": " · ".join(words),
         "note": _note(job),
         "layout": "rows" if count < progress.COMPACT_FROM else "grid",

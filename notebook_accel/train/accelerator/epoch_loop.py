@@ -30,7 +30,8 @@ from torch.utils.data import IterableDataset
 from notebook_accel import rank_local
 from notebook_accel.config import durations
 from notebook_accel.errors import ConfigurationError, PreemptedError
-from notebook_accel.events.emit import PREEMPTED_BY, TRAINING_STEP
+from notebook_accel.events import TrainingStarted
+from notebook_accel.events.emit import PREEMPTED_BY, TRAINING_STEP, emit
 from notebook_accel.train.accelerator import resumable
 from notebook_accel.train.checkpoints import background, seal
 from notebook_accel.train.checkpoints.background import BackgroundSaver, report
@@ -111,6 +112,8 @@ class EpochLoop:
         self._schedule()
         self._gradients.loop = self
         self._space |= {TRAINING_STEP: self._step, PREEMPTED_BY: ""}
+        if self._state.is_main_process:
+            emit(TrainingStarted(self._step))
         restore_handler = self._catch_sigterm()
         try:
             for epoch in range(self._epoch, self._count):

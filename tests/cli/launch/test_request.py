@@ -98,6 +98,13 @@ def test_launch_of_one_rank_need_the_launcher(train: str) -> None:
                 "--rdzv-conf=timeout=9,is_host=false",
             ),
         ),
+        (
+            {"rdzv_backend": "c10d", "main_process_port": 4000, "max_restarts": 3, "min_processes": 3},
+            (
+                *("--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:4000", "--local-addr=10.0.0.2"),
+                *("--rdzv-conf=is_host=false", "--max-restarts=3"),
+            ),
+        ),
     ],
 )
 def test_machines_share_the_processes(
@@ -335,3 +342,11 @@ def test_the_command_line_may_spread_the_files_ranks_over_machines(train: str, m
     assert (made.plan.size, made.plan.world_size) == (2, 4)
     with pytest.raises(ConfigurationError, match="3 is not a multiple of --num_machines 2"):
         make(train, below={"num_processes": 3}, **given)
+
+
+def test_ranks_of_one_machine_cannot_be_left_out(train: str) -> None:
+    with pytest.raises(ConfigurationError, match="--min_processes leaves out whole machines here"):
+        make(train, num_processes=2, max_restarts=1, min_processes=1)
+    (notice,) = make(train, below={"min_processes": 1, "max_restarts": 1}, num_processes=2).notices
+    assert notice.startswith("min_processes leaves out whole machines here")
+    assert notice.endswith("it has no effect")

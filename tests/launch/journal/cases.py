@@ -81,7 +81,12 @@ _TOLD = (
     ),
     st.builds(events.Metrics, values=st.dictionaries(names, numbers), step=st.none() | st.integers(0, 9), at=numbers),
     st.builds(events.Line, stream=st.sampled_from(["stdout", "stderr"]), text=st.text(max_size=9)),
-    st.builds(events.Heartbeat, resident=st.integers(0, 9), device_used=st.none() | st.integers(0, 9)),
+    st.builds(
+        events.Heartbeat,
+        resident=st.integers(0, 9),
+        device_used=st.none() | st.integers(0, 9),
+        step=st.none() | st.integers(0, 9),
+    ),
     st.builds(
         events.StepTimes,
         seconds=st.dictionaries(st.sampled_from(["data", "rest"]), numbers),
@@ -111,7 +116,13 @@ of_a_rank = st.tuples(st.integers(0, SIZE - 1), st.one_of(*_TOLD).map(arrived))
 _PLACES = ([], [events.Location(0, Phase.WAITING, "all_reduce", "In[5] line 12", [])])
 of_the_job = st.tuples(
     st.none(),
-    st.builds(events.AttemptStarted, attempt=st.integers(0, 3))
+    st.builds(
+        events.AttemptStarted,
+        attempt=st.integers(0, 3),
+        size=st.sampled_from([0, SIZE]),
+        reached=st.none() | st.integers(0, 9),
+    )
+    | st.builds(events.TrainingStarted, step=st.integers(0, 9))
     | st.builds(events.StopRequested, times=st.integers(1, 2))
     | st.builds(events.Stalled, places=st.sampled_from(_PLACES), since=numbers),
 )

@@ -77,7 +77,8 @@ class Relay:
         if header["op"] == "start":
             self._spec = header
             self._running.update(range(header["size"]))
-            self._find(NodeRequest(**header["node_request"]), self)
+            wanted = {**header["node_request"], "excluded": tuple(header["node_request"]["excluded"])}
+            self._find(NodeRequest(**wanted), self)
         elif header["op"] == "payload":
             self._send(header, [_content(message.fds[0])])
         elif header["op"] == "signal" and not self._started:

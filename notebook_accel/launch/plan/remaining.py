@@ -1,0 +1,160 @@
+"""Plans the next attempt of a launch with the ranks that are left, after GPUs, memory or machines have gone.
+
+A rank is left out of the next attempt if
+
+- its GPU is no longer there, or refused it;
+- the system killed it for lack of memory;
+- it failed by itself before its first step, in this attempt and in the one before;
+- its machine, one of a cluster, was lost. Each machine has equally many ranks, so others may go with it.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from notebook_accel import hardware
+from notebook_accel.config import LaunchConfig
+from notebook_accel.errors import HardwareError
+from notebook_accel.hardware import Hardware
+from notebook_accel.launch.engines.contract import Engine
+from notebook_accel.launch.job.job_state import JobState
+from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.plan import plan
+from notebook_accel.launch.plan.plan import Plan
+
+_GPU_REFUSES = (
+    "busy or unavailable",
+    "uncorrectable ECC error",
+    "no CUDA-capable device is detected",
+    "no ROCm-capable device is detected",
+    "No CUDA GPUs are available",
+    "No HIP GPUs are available",
+    "invalid device ordinal",
+    "GPU is lost",
+    "GPU has fallen off the bus",
+    "hardware stack error",
+)
+"""What CUDA and ROCm say of a GPU that can't be used. Other errors come from the program."""
+Detect = Callable[[Mapping[str, str]], Hardware]
+
+
+class Remaining:
+    """The ranks that are left of a launch, from attempt to attempt.
+
+    Args:
+        planned: The plan of the first attempt.
+        engine: Starts the ranks.
+        environ: The environment in which the hardware was detected.
+        detect: Detects the hardware.
+    """
+
+    def __init__(
+        self, planned: Plan, engine: Engine, environ: Mapping[str, str], detect: Detect = hardware.detect
+    ) -> None:
+        assert planned.config.min_processes is not None
+        self._first = planned
+        self._least = planned.config.min_processes
+        self._engine = engine
+        self._environ = environ
+        self._detect = detect
+        self._slots = list(range(planned.size))
+        """The ranks of the first attempt that are left, by their numbers there."""
+        self._uuids = _uuids(planned.config, planned.size, detect(environ)) if planned.device == "cuda" else ()
+        """The GPU of each rank of the first attempt."""
+        self._failed_at_start: set[int] = set()
+        """The slots that failed by themselves in the last attempt, before its first step."""
+        self._lost_hosts: tuple[str, ...] = ()
+
+    def plan_after(self, job: JobState, *, oom_killed: bool) -> Plan:
+        """The plan of the next attempt.
+
+        Args:
+            job: The state at the end of an attempt that has failed.
+            oom_killed: Whether the system killed a process for lack of memory meanwhile.
+
+        Raises:
+            HardwareError: Fewer ranks are left than `min_processes`.
+        """
+        if self._first.node_request is not None:
+            return self._on_nodes(job)
+        self._leave_out(job, oom_killed)
+        return self._make_here()
+
+    # On this machine
+
+    def _leave_out(self, job: JobState, oom_killed: bool) -> None:
+        by_themselves = {index for index, state in enumerate(job.ranks) if _failed_by_itself(state)}
+        gone = {index for index in by_themselves if _gpu_refused(job.ranks[index])}
+        if oom_killed:
+            gone |= {index for index in by_themselves if _was_killed(job.ranks[index])}
+        at_start = {self._slots[index] for index in by_themselves if job.step in (None, job.began)}
+        # If all ranks fail alike, it is the program, not what one of them runs on.
+        again = set() if len(by_themselves) == len(self._slots) else at_start & self._failed_at_start
+        self._failed_at_start = at_start
+        self._slots = [slot for index, slot in enumerate(self._slots) if index not in gone and slot not in again]
+
+    def _make_here(self) -> Plan:
+        config, found = self._first.config, self._detect(self._environ)
+        gpus = None
+        if self._first.device == "cuda":
+            there = {gpu.uuid: index for index, gpu in enumerate(found.gpus)}
+            slots = [slot for slot in self._slots if self._uuids[slot] in there]
+            gpus = _in_turn([there[self._uuids[slot]] for slot in slots])
+            size = len(slots)
+        else:
+            size = len(self._slots)
+        self._check(size)
+        return plan.make(replace(config, gpus=gpus, num_processes=size), found, self._engine)
+
+    def _check(self, size: int) -> None:
+        if size < self._least:
+            left = f"only {size} of {self._first.size} ranks can start" if size else "no rank can start"
+            raise HardwareError(f"{left}, which is fewer than min_processes={self._least}")
+
+    # On a cluster
+
+    def _on_nodes(self, job: JobState) -> Plan:
+        lost = {state.host for state in job.ranks if state.exited is not None and state.exited.lost and state.host}
+        self._lost_hosts = tuple(dict.fromkeys((*self._lost_hosts, *sorted(lost))))
+        assert self._first.node_request is not None
+        request = replace(self._first.node_request, excluded=self._lost_hosts)
+        there = self._engine.nodes(2**31) or []  # a survey of a moment ago would still have the lost ones
+        count = min(request.count, sum(request.fits(node) for node in there))
+        size = count * self._first.local_size
+        self._check(size)
+        config = replace(self._first.config, num_nodes=count, num_processes=size)
+        return replace(self._first, config=config, size=size, node_request=replace(request, count=count))
+
+
+def describe_change(before: Plan, after: Plan) -> str:
+    """`with 3 of 4 ranks`, for messages; empty if the number of ranks stays."""
+    return "" if after.size == before.size else f" with {after.size} of {before.size} ranks"
+
+
+def _failed_by_itself(state: RankState) -> bool:
+    """Whether a rank is a cause of the failure, rather than ended because of another."""
+    if state.failed is not None:
+        return not state.failed.from_peer and not state.stopped
+    return state.exited is not None and state.returned is None and not state.stopped
+
+
+def _was_killed(state: RankState) -> bool:
+    return state.exited is not None and state.exited.signal == signal.SIGKILL
+
+
+def _gpu_refused(state: RankState) -> bool:
+    return state.failed is not None and any(
+        words in raised.text for raised in state.failed.chain for words in _GPU_REFUSES
+    )
+
+
+def _uuids(config: LaunchConfig, size: int, found: Hardware) -> tuple[str, ...]:
+    return tuple(found.gpus[index].uuid for index in config.gpus or range(size))
+
+
+def _in_turn(gpus: list[int]) -> tuple[int, ...]:
+    """As many entries as ranks, in the order in which ranks share GPUs."""
+    distinct = list(dict.fromkeys(gpus))
+    return tuple(distinct[index % len(distinct)] for index in range(len(gpus)))
