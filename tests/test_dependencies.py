@@ -31,6 +31,8 @@ IF_THERE = {
 """Used where they are installed; who asks for what needs one of them is told its name."""
 NOT_IMPORTED = {"ipykernel", "ipywidgets"}
 """The kernel itself, and what anywidget imports: named for their least versions."""
+REGISTERED_WITH_FSSPEC = {"gcsfs", "s3fs"}
+"""fsspec imports them for `gs://` and `s3://`."""
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
@@ -67,9 +69,11 @@ def normal(name: str) -> str:
 
 
 def test_what_is_imported_is_declared_and_nothing_else() -> None:
-    always = imported() - IF_THERE - WITH_IPYKERNEL - declared("tpu") - declared("cluster") | {"torch"}
+    of_extras = declared("tpu") | declared("cluster") | declared("remote")
+    always = imported() - IF_THERE - WITH_IPYKERNEL - of_extras | {"torch"}
     assert declared() == always | NOT_IMPORTED
     assert declared("cluster") == {"ray"} <= imported()
+    assert declared("remote") - imported() == REGISTERED_WITH_FSSPEC
 
 
 def test_a_launcher_is_imported_without_what_takes_long() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,17 @@ from notebook_accel.errors import CheckpointError
 from notebook_accel.launch.job.text import duration, size
 from notebook_accel.train.checkpoints import maintenance, seal
 from notebook_accel.train.checkpoints.maintenance import Listed
+from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath, parse
 
-_FOLDER = click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+
+class _Folder(click.Path):
+    """A path, or the address of a remote folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return parse(value)
+
+
+_FOLDER = click.argument("folder", metavar="FOLDER", type=_Folder())
 _JSON = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 _COLUMNS = ("checkpoint", "step", "epoch", "ranks", "age", "size", "valid")
 
@@ -41,7 +51,7 @@ def command() -> None:
 @command.command("list")
 @_FOLDER
 @_JSON
-def list_all(folder: Path, as_json: bool) -> None:
+def list_all(folder: AnyPath, as_json: bool) -> None:
     """List the checkpoints in FOLDER, the oldest first. Their files are not read, but their sizes are compared."""
     found = [maintenance.inspect(path) for path in maintenance.find(folder)]
     if as_json:
@@ -56,7 +66,7 @@ def list_all(folder: Path, as_json: bool) -> None:
 @_FOLDER
 @_JSON
 @click.pass_context
-def verify(context: click.Context, folder: Path, as_json: bool) -> None:
+def verify(context: click.Context, folder: AnyPath, as_json: bool) -> None:
     """Compare all files of the checkpoints in FOLDER, or of the checkpoint FOLDER, with their checksums."""
     paths = maintenance.find(folder)
     if not paths:
@@ -76,7 +86,7 @@ def verify(context: click.Context, folder: Path, as_json: bool) -> None:
 @click.option("--keep", type=click.IntRange(min=1), required=True, help="How many are kept, the newest valid ones.")
 @click.option("--dry-run", "--dry_run", is_flag=True, help="Only show what would be removed.")
 @_JSON
-def prune(folder: Path, keep: int, dry_run: bool, as_json: bool) -> None:
+def prune(folder: AnyPath, keep: int, dry_run: bool, as_json: bool) -> None:
     """Remove all checkpoints in FOLDER but the newest ones whose checksums are right."""
     kept, removed = maintenance.prune(folder, keep, dry_run=dry_run)
     if as_json:
@@ -94,7 +104,7 @@ def prune(folder: Path, keep: int, dry_run: bool, as_json: bool) -> None:
     "--max_shard_size", "--max-shard-size", default="10GB", show_default=True, help="The maximum size of one file."
 )
 @_JSON
-def convert(folder: Path, output: Path, max_shard_size: str, as_json: bool) -> None:
+def convert(folder: AnyPath, output: Path, max_shard_size: str, as_json: bool) -> None:
     """Write the weights of a model as safetensors to the folder OUTPUT.
 
     FOLDER is a checkpoint, also one that save_state wrote, or a folder of checkpoints, of which the newest valid one is
@@ -106,7 +116,12 @@ def convert(folder: Path, output: Path, max_shard_size: str, as_json: bool) -> N
     checkpoint = maintenance.newest_whole(folder) if sealed else folder
     if sealed == [folder]:
         seal.verify(folder)
-    written = merging.convert(checkpoint, output, max_shard_size)
+    if isinstance(checkpoint, RemotePath):
+        with tempfile.TemporaryDirectory() as copy:
+            checkpoint.download_all(Path(copy))
+            written = merging.convert(Path(copy), output, max_shard_size)
+    else:
+        written = merging.convert(checkpoint, output, max_shard_size)
     if as_json:
         models = [{"path": str(path), "tensors": count} for path, count in written.items()]
         _show_json({"checkpoint": str(checkpoint), "models": models})

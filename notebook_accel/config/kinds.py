@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from notebook_accel.config import durations, ssh_hosts
+from notebook_accel.config import durations, remote_folders, ssh_hosts
 from notebook_accel.errors import ConfigurationError, closest
 
 LABEL_FIELDS = ("role_name", "rank", "local_rank")
@@ -134,12 +134,8 @@ def _check_duration(name: str, value: Any) -> str:
 def _check_folder(name: str, value: Any) -> str:
     if not isinstance(value, (str, os.PathLike)) or "\0" in str(value):
         raise ConfigurationError(f"{name} must be a folder, not {value!r:.80}")
-    if "://" in str(value):
-        raise ConfigurationError(
-            f"{name}={str(value)!r}: checkpoints are written to a folder of the ranks' file system; mount the remote "
-            "one, and give the folder where it is mounted"
-        )
-    return os.fspath(value)
+    folder = os.fspath(value)
+    return remote_folders.check(name, folder) if remote_folders.is_remote(folder) else folder
 
 
 def _check_port(name: str, value: Any) -> int:
@@ -282,7 +278,7 @@ interval = Kind(_check_interval, _read_number, placeholder="STEPS|TIME")
 duration = Kind(_check_duration, placeholder="TIME")
 """A time with its unit."""
 folder = Kind(_check_folder, placeholder="FOLDER")
-"""A folder's path; empty for none."""
+"""A folder's path, or the address of a remote one; empty for none."""
 rendezvous = replace(_RENDEZVOUS, check=lambda name, value: _RENDEZVOUS.check(name, value or "static"))
 """How nodes find each other."""
 port = Kind(_check_port, placeholder="N")

@@ -17,8 +17,10 @@ from notebook_accel import debug_launcher
 from notebook_accel.cli.main import main
 from notebook_accel.errors import NotebookAccelError
 from notebook_accel.train.checkpoints import seal
+from notebook_accel.train.checkpoints.remote.path import RemotePath
 from notebook_accel.train.checkpoints.seal import Place
 from tests.cli.test_others import save_shards
+from tests.train.checkpoints import object_store
 
 
 @pytest.fixture
@@ -177,3 +179,26 @@ def test_shards_are_converted(tmp_path: Path) -> None:
     found = load_file(out / "model.safetensors")
     assert set(found) == set(expected)
     assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_a_remote_folder_works_like_a_local_one(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OBJECT_STORE", "")
+    object_store.register(tmp_path / "store")
+    for path in folder.glob("*/*"):
+        RemotePath(f"bucket://run/{path.relative_to(folder)}").upload(path)
+    remote = "bucket://run"
+    assert [(each["path"], each["step"]) for each in run_json(remote)] == [
+        (f"{remote}/checkpoint_{step}", step) for step in (9, 10, 100)
+    ]
+    weights = RemotePath(f"{remote}/checkpoint_100/model.safetensors")
+    damage(folder / "checkpoint_100")
+    weights.upload(folder / "checkpoint_100" / "model.safetensors")
+    assert run("verify", remote, code=1).stdout.splitlines()[-1] == (
+        f"{remote}/checkpoint_100: {weights} has changed since it was saved: its checksum is another"
+    )
+    run("convert", remote, tmp_path / "weights")
+    assert load_file(tmp_path / "weights" / "model.safetensors")["weight"].tolist() == [10.0] * 3
+    assert run_json("prune", remote, "--keep", "1")["removed"] == [f"{remote}/checkpoint_100", f"{remote}/checkpoint_9"]
+    assert [each["step"] for each in run_json(remote)] == [10]
+    assert "there is no folder bucket://other" in refused("bucket://other")
+    assert "fsspec knows no file system" in refused("buckett://run")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from notebook_accel.config import durations
+from notebook_accel.config import durations, remote_folders
 from notebook_accel.config.environment_variables import from_environment
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError
@@ -50,10 +52,30 @@ def test_anything_else_is_refused(every: Any) -> None:
         resolve({"checkpoint": "runs", "every": every})
 
 
-def test_a_folder_may_be_a_path_but_not_an_address() -> None:
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("s3://bucket/runs", 'needs the package s3fs: run pip install "notebook-accel[remote]"'),
+        ("abfs://box/runs", "needs the package adlfs: run pip install adlfs"),
+        ("memory://runs", "memory:// is gone when its process ends"),
+        ("sftpp://host/runs", "fsspec knows no file system sftpp://; did you mean"),
+    ],
+)
+def test_an_address_that_cannot_be_used_says_what_to_install(
+    address: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    missing = {"s3fs", "adlfs"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else find(name))
+    with pytest.raises(ConfigurationError, match=re.escape(f"checkpoint='{address}'") + ".*" + re.escape(message)):
+        resolve({"checkpoint": address})
+
+
+def test_a_folder_may_be_a_path_or_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve({"checkpoint": Path("runs", "digits")}).checkpoint_dir == "runs/digits"
-    with pytest.raises(ConfigurationError, match="mount the remote"):
-        resolve({"checkpoint": "s3://bucket/runs"})
+    assert resolve({"checkpoint": "file:///runs/digits"}).checkpoint_dir == "/runs/digits"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    assert resolve({"checkpoint": "gs://bucket/digits"}).checkpoint_dir == "gs://bucket/digits"
     with pytest.raises(ConfigurationError, match="must be a folder"):
         resolve({"checkpoint": 5})
 
@@ -62,3 +84,8 @@ def test_a_folder_may_be_a_path_but_not_an_address() -> None:
 def test_how_to_save_has_no_effect_without_where(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="would have no effect, since no checkpoints are saved"):
         resolve(options)
+
+
+def test_an_address_is_the_same_in_every_working_directory() -> None:
+    assert remote_folders.absolute("gs://bucket/digits") == "gs://bucket/digits"
+    assert remote_folders.absolute("digits") == str(Path.cwd() / "digits")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,6 +16,7 @@ from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
 from notebook_accel.train.checkpoints import folders, seal
+from notebook_accel.train.checkpoints.remote.path import parse
 
 
 def _ids(context: click.Context, param: click.Parameter, start: str) -> list[str]:
@@ -84,7 +84,7 @@ def _refuse_changes(saved: SavedLaunch) -> None:
 
 def _where(saved: SavedLaunch) -> str:
     """Where the training goes on, by the newest seal. The ranks compare the checksums of the files."""
-    folder = Path(saved.checkpoint_dir)
+    folder = parse(saved.checkpoint_dir)
     for _, path in reversed(folders.numbered(folder)):
         try:
             place = seal.place(path)

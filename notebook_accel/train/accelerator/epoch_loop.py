@@ -28,17 +28,19 @@ from torch._C._distributed_c10d import Store
 from torch.utils.data import IterableDataset
 
 from notebook_accel import rank_local
-from notebook_accel.config import durations
+from notebook_accel.config import durations, remote_folders
 from notebook_accel.errors import ConfigurationError, PreemptedError
 from notebook_accel.events import TrainingStarted
 from notebook_accel.events.emit import PREEMPTED_BY, TRAINING_STEP, emit
 from notebook_accel.train.accelerator import resumable
+from notebook_accel.train.accelerator.point_agreement import PointAgreement
 from notebook_accel.train.checkpoints import background, seal
 from notebook_accel.train.checkpoints.background import BackgroundSaver, report
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.checkpoints.contents import Contents, SaveOptions, read_random_states
 from notebook_accel.train.checkpoints.parts import copied
-from notebook_accel.train.checkpoints.point_agreement import PointAgreement
+from notebook_accel.train.checkpoints.remote import path as remote_path
+from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
 from notebook_accel.train.checkpoints.seal import Place
 from notebook_accel.train.data.dispatching_loader import DataLoaderDispatcher
 from notebook_accel.train.data.loader import PreparedLoader
@@ -99,9 +101,10 @@ class EpochLoop:
         """Yields the epochs that are left, and saves checkpoints meanwhile."""
         contents = self._run.contents()
         resumable.check(contents, has_hooks=self._run.checkpoints.has_hooks, even_batches=self._run.even_batches)
-        folder = Path(os.path.abspath(Path(self._settings.checkpoint_dir).expanduser()))
-        with contextlib.suppress(OSError):  # which the first checkpoint reports
-            folder.mkdir(parents=True, exist_ok=True)  # whoever resumes the job can tell that it is not unmounted
+        folder = remote_path.parse(remote_folders.absolute(self._settings.checkpoint_dir))
+        if isinstance(folder, Path):
+            with contextlib.suppress(OSError):  # which the first checkpoint reports
+                folder.mkdir(parents=True, exist_ok=True)  # whoever resumes the job can tell that it is not unmounted
         connect = self._connector()
         found = self._resume(folder, contents)
         group = _group_for_shards(self._state, contents)
@@ -126,13 +129,14 @@ class EpochLoop:
         finally:
             # After an error, nothing is waited for: it may be that of another rank, which will not answer.
             self._agreement.abandon()
+            background.remove_copies(folder)
             self._gradients.loop = None
             self._space.pop(PREEMPTED_BY, None)
             restore_handler()
 
     # Going on
 
-    def _resume(self, folder: Path, contents: Contents) -> Path | None:
+    def _resume(self, folder: AnyPath, contents: Contents) -> AnyPath | None:
         """Loads the newest checkpoint, and returns it; `None` if there is none."""
         found = background.newest(folder)
         if found is None:
@@ -143,12 +147,14 @@ class EpochLoop:
                 f"{folder} has the checkpoints of an earlier run, such as {found.name}, but resume=False does not "
                 "continue from them: name another folder, remove this one, or leave resume out"
             )
-        place = seal.place(found)
-        self._run.set_step(self._run.checkpoints.load(contents, found))
+        local = background.local_copy(found)
+        place = seal.place(local)
+        self._run.set_step(self._run.checkpoints.load(contents, local))
         self._epoch, self._step = self._saved = place.epoch, place.step
         for loader in contents.loaders:
-            loader.progress.position = _position(loader, found, self._state)
-        name = Path(self._settings.checkpoint_dir) / found.name  # as the user wrote the folder
+            loader.progress.position = _position(loader, local, self._state)
+        # As the user wrote the folder.
+        name = found if isinstance(found, RemotePath) else Path(self._settings.checkpoint_dir) / found.name
         where = f"in epoch {place.epoch}" if place.epoch < self._count else "where the training was finished"
         ranks = "" if place.ranks == self._state.num_processes else f", which {place.ranks} ranks saved"
         report(f"resuming from {name}{ranks}: {where}, after {place.step} steps")

@@ -4,7 +4,8 @@ Start reading at `checkpoint.py` (`save_state`, `load_state`), then `contents.py
 rank holds are in `weights.py`; sharded ones in `sharded.py` (each rank writes its part) and `gathered.py` (rank 0
 writes all).
 
-The loop over `Accelerator.epochs` saves while the training goes on: ranks agree on a point to save at
-(`point_agreement.py`), copy their parts there (`parts.py`), a thread writes them (`background.py`), and a file with
-their checksums seals them (`seal.py`). `maintenance.py` lists and removes them, and `merging.py` makes weights of them.
+The loop over `Accelerator.epochs` saves while the training goes on: ranks copy their parts (`parts.py`), a thread
+writes them (`background.py`), and a file with their checksums seals them (`seal.py`). Those of remote folders
+(`remote/`) are uploaded and downloaded (`transfer.py`). `maintenance.py` lists and removes them, and `merging.py` makes
+weights of them.
 """

@@ -46,6 +46,19 @@ class AllRanks:
             raise CheckpointError(f"rank {failed} could not {task}: {texts[failed]}")
         return result  # type: ignore[no-any-return]
 
+    def collect(self, task: str, action: Callable[[], str]) -> list[str]:
+        """Runs an action on every rank, and returns the result of each.
+
+        Raises:
+            CheckpointError: It failed on another rank; if it failed on this one, its own exception is raised.
+        """
+        result = self.run(task, action)
+        return [text or "" for text in self._gather(task, result)]
+
+    def run_on_first(self, task: str, action: Callable[[], None]) -> None:
+        """Runs an action on rank 0; the others wait."""
+        self.run(task, lambda: action() if self._is_first else None)
+
     def run_on_each_disk(self, task: str, action: Callable[[], None]) -> None:
         """Runs an action on rank 0, then on the first rank of each other node, which does nothing on a shared disk."""
         others = self._is_first_on_node and not self._is_first

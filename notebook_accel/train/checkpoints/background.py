@@ -13,10 +13,11 @@ from pathlib import Path
 from torch._C._distributed_c10d import Store
 
 from notebook_accel.errors import CheckpointError
-from notebook_accel.train.checkpoints import folders, seal
+from notebook_accel.train.checkpoints import folders, seal, transfer
 from notebook_accel.train.checkpoints.all_ranks import AllRanks, Gather
 from notebook_accel.train.checkpoints.checkpoint import save_folder
 from notebook_accel.train.checkpoints.parts import Part
+from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
 from notebook_accel.train.checkpoints.seal import Place
 from notebook_accel.train.ranks import environment
 from notebook_accel.train.ranks.state import PartialState
@@ -35,7 +36,7 @@ class BackgroundSaver:
         newest: The checkpoint that the training goes on from.
     """
 
-    def __init__(self, folder: Path, keep: int, store: Store | None, newest: Path | None) -> None:
+    def __init__(self, folder: AnyPath, keep: int, store: Store | None, newest: AnyPath | None) -> None:
         self.folder = folder
         self.newest = newest
         """The last checkpoint that is whole, as far as this rank has seen."""
@@ -69,7 +70,10 @@ class BackgroundSaver:
                 part.write(folder)
 
         try:
-            save_folder(self._ranks, target, write, self._keep, lambda folder: seal.write(folder, place))
+            if isinstance(target, RemotePath):
+                transfer.save(self._ranks, target, write, self._keep, place)
+            else:
+                save_folder(self._ranks, target, write, self._keep, lambda folder: seal.write(folder, place))
         except Exception as error:
             last = "there is none yet" if self.newest is None else f"the last one is {self.newest}"
             report(
@@ -85,11 +89,13 @@ def name(step: int) -> str:
     return f"checkpoint_{step}"
 
 
-def newest(folder: Path) -> Path | None:
+def newest(folder: AnyPath) -> AnyPath | None:
     """The newest checkpoint that is whole on every rank's disk, or `None`; all ranks call it.
 
     One with another content than was saved is reported, and the one before it is taken.
     """
+    if isinstance(folder, RemotePath):
+        return _newest_remote(folder)
     state = PartialState()
     ranks = AllRanks()
     ranks.run_on_each_node("tidy the folder of the checkpoints", lambda: folders.tidy(folder))
@@ -99,10 +105,43 @@ def newest(folder: Path) -> Path | None:
         try:
             ranks.run_on_each_node(f"read {path}", lambda path=path: seal.verify(path))  # type: ignore[misc]
         except CheckpointError as error:
-            report(f"WARNING: {path.name} is damaged, and the checkpoint before it is taken, if there is one: {error}")
+            _report_damage(path, error)
         else:
             return path
     return None
+
+
+def _newest_remote(folder: RemotePath) -> RemotePath | None:
+    """Like `newest`; each node has downloaded the checkpoint then."""
+    state = PartialState()
+    ranks = AllRanks()
+    ranks.run_on_each_node("remove old copies", lambda: transfer.remove_copies(folder))
+    here = ranks.run(f"list {folder}", lambda: transfer.sealed(folder) if state.is_main_process else [])
+    names = state.exchange.all_gather_objects(here)[0] if state.use_distributed else here
+    for path in reversed([folder / each for each in names]):
+        ranks.run_on_each_node(f"download {path}", lambda path=path: transfer.fetch(path))  # type: ignore[misc]
+        try:
+            ranks.run_on_each_node(f"read {path}", lambda path=path: seal.verify(transfer.copy_of(path)))  # type: ignore[misc]
+        except CheckpointError as error:
+            _report_damage(path, error)
+        else:
+            return path
+    return None
+
+
+def local_copy(checkpoint: AnyPath) -> Path:
+    """The folder of this node that has the files of the newest checkpoint."""
+    return transfer.copy_of(checkpoint) if isinstance(checkpoint, RemotePath) else checkpoint
+
+
+def remove_copies(folder: AnyPath) -> None:
+    """Removes local copies of remote checkpoints."""
+    if isinstance(folder, RemotePath) and PartialState().is_local_main_process:
+        transfer.remove_copies(folder)
+
+
+def _report_damage(path: AnyPath, error: CheckpointError) -> None:
+    report(f"WARNING: {path.name} is damaged, and the checkpoint before it is taken, if there is one: {error}")
 
 
 def report(text: str) -> None:

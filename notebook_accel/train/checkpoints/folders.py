@@ -15,8 +15,10 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, overload
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
 
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)")
 OWN_FILES = re.compile(
@@ -112,7 +114,13 @@ def tidy(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def numbered(folder: Path) -> list[tuple[int, Path]]:
+@overload
+def numbered(folder: Path) -> list[tuple[int, Path]]: ...
+@overload
+def numbered(folder: RemotePath) -> list[tuple[int, RemotePath]]: ...
+@overload
+def numbered(folder: AnyPath) -> list[tuple[int, AnyPath]]: ...
+def numbered(folder: Any) -> Any:
     """The numbered checkpoints in a folder, in order."""
     if not folder.is_dir():
         return []

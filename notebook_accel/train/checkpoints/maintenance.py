@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from notebook_accel.errors import CheckpointError, ConfigurationError
 from notebook_accel.train.checkpoints import folders, seal
+from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
 from notebook_accel.train.checkpoints.seal import Place
 
 
@@ -15,7 +15,7 @@ from notebook_accel.train.checkpoints.seal import Place
 class Listed:
     """One checkpoint."""
 
-    path: Path
+    path: AnyPath
     place: Place | None
     """`None` if its seal cannot be read."""
     saved: float
@@ -26,7 +26,7 @@ class Listed:
     """Why training cannot go on from it; empty if it can, as far as was checked."""
 
 
-def find(folder: Path) -> list[Path]:
+def find(folder: AnyPath) -> list[AnyPath]:
     """The sealed checkpoints in a folder, by step; or the folder itself, if it is one.
 
     Others, which `save_state` wrote, have no seal and are left out.
@@ -41,7 +41,7 @@ def find(folder: Path) -> list[Path]:
     return [path for _, path in folders.numbered(folder) if (path / seal.NAME).is_file()]
 
 
-def inspect(path: Path, *, checksums: bool = False) -> Listed:
+def inspect(path: AnyPath, *, checksums: bool = False) -> Listed:
     """Describes a checkpoint.
 
     Args:
@@ -51,7 +51,7 @@ def inspect(path: Path, *, checksums: bool = False) -> Listed:
     problem, place, saved, size = "", None, 0.0, 0
     try:
         saved = (path / seal.NAME).stat().st_mtime
-        size = sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+        size = _size(path)
         place = seal.place(path)
         seal.verify(path, checksums=checksums)
     except (CheckpointError, OSError) as error:  # a training may remove it meanwhile
@@ -59,7 +59,7 @@ def inspect(path: Path, *, checksums: bool = False) -> Listed:
     return Listed(path, place, saved, size, problem)
 
 
-def newest_whole(folder: Path) -> Path:
+def newest_whole(folder: AnyPath) -> AnyPath:
     """The newest checkpoint whose files have their checksums.
 
     Raises:
@@ -69,7 +69,7 @@ def newest_whole(folder: Path) -> Path:
     return _split(folder, 1)[0][0]
 
 
-def prune(folder: Path, keep: int, *, dry_run: bool = False) -> tuple[Sequence[Path], Sequence[Path]]:
+def prune(folder: AnyPath, keep: int, *, dry_run: bool = False) -> tuple[Sequence[AnyPath], Sequence[AnyPath]]:
     """Removes all sealed checkpoints but the newest ones whose files have their checksums.
 
     Args:
@@ -88,14 +88,14 @@ def prune(folder: Path, keep: int, *, dry_run: bool = False) -> tuple[Sequence[P
         raise ConfigurationError(f"{folder} is a checkpoint: give the folder that it lies in")
     kept, others = _split(folder, keep)
     for path in [] if dry_run else others:
-        folders.remove(path)
+        _remove(path)
     return kept, others
 
 
-def _split(folder: Path, keep: int) -> tuple[list[Path], list[Path]]:
+def _split(folder: AnyPath, keep: int) -> tuple[list[AnyPath], list[AnyPath]]:
     """The newest checkpoints that are whole, so many of them, and all others."""
-    kept: list[Path] = []
-    others: list[Path] = []
+    kept: list[AnyPath] = []
+    others: list[AnyPath] = []
     problem = "none has been saved yet"
     for path in reversed(find(folder)):
         if len(kept) < keep:
@@ -106,3 +106,16 @@ def _split(folder: Path, keep: int) -> tuple[list[Path], list[Path]]:
     if not kept:
         raise CheckpointError(f"{folder} has no checkpoint that is whole: {problem}")
     return kept, others
+
+
+def _size(path: AnyPath) -> int:
+    if isinstance(path, RemotePath):
+        return sum(path.sizes().values())
+    return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+
+
+def _remove(path: AnyPath) -> None:
+    if isinstance(path, RemotePath):
+        path.remove(seal.NAME)
+    else:
+        folders.remove(path)

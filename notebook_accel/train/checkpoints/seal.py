@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from notebook_accel.errors import CheckpointError
+from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
 
 NAME = "checkpoint.json"
 _CHUNK = 1 << 20
@@ -30,12 +31,21 @@ class Place:
 
 def write(folder: Path, place: Place) -> None:
     """Seals a checkpoint's folder, whose files are complete."""
-    files = {name: _mark(folder / name) for name in _names(folder)}
-    content = {**asdict(place), "files": files}
-    (folder / NAME).write_text(json.dumps({**content, "checksum": _checksum(content)}, indent=1), encoding="utf-8")
+    (folder / NAME).write_text(text(place, {name: mark(folder / name) for name in names(folder)}), encoding="utf-8")
 
 
-def verify(folder: Path, *, checksums: bool = True) -> None:
+def text(place: Place, files: Mapping[str, Sequence[int]]) -> str:
+    """The content of a seal.
+
+    Args:
+        place: The checkpoint's place in the training.
+        files: The `mark` of each file.
+    """
+    content = {**asdict(place), "files": {name: list(each) for name, each in files.items()}}
+    return json.dumps({**content, "checksum": _checksum(content)}, indent=1)
+
+
+def verify(folder: AnyPath, *, checksums: bool = True) -> None:
     """Compares a checkpoint's files with their checksums.
 
     Args:
@@ -46,7 +56,7 @@ def verify(folder: Path, *, checksums: bool = True) -> None:
         CheckpointError: A file is missing, or has other content, or the seal is not readable.
     """
     files = _content(folder)["files"]
-    for name in _names(folder):
+    for name in names(folder):
         try:
             # A file without a checksum is the user's own.
             is_same = name not in files or _matches(folder / name, files.pop(name), checksums)
@@ -58,7 +68,7 @@ def verify(folder: Path, *, checksums: bool = True) -> None:
         raise CheckpointError(f"{folder} lacks {', '.join(sorted(files))}")
 
 
-def place(folder: Path) -> Place:
+def place(folder: AnyPath) -> Place:
     """The place of a checkpoint in the training.
 
     Raises:
@@ -68,7 +78,7 @@ def place(folder: Path) -> Place:
     return Place(content["epoch"], content["step"], content["ranks"])
 
 
-def _content(folder: Path) -> dict[str, Any]:
+def _content(folder: AnyPath) -> dict[str, Any]:
     path = folder / NAME
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -88,8 +98,11 @@ def _checksum(content: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
-def _names(folder: Path) -> Iterator[str]:
-    """The files of a folder, by their paths in it."""
+def names(folder: AnyPath) -> Iterator[str]:
+    """The files of a folder without its seal, by their paths in it."""
+    if isinstance(folder, RemotePath):
+        yield from (name for name in folder.sizes() if name != NAME)
+        return
     for root, _, names in os.walk(folder):
         for name in names:
             path = Path(root, name).relative_to(folder)
@@ -97,11 +110,11 @@ def _names(folder: Path) -> Iterator[str]:
                 yield path.as_posix()
 
 
-def _matches(path: Path, mark: tuple[int, int], checksums: bool) -> bool:
-    return _mark(path) == mark if checksums else path.stat().st_size == mark[0]
+def _matches(path: AnyPath, expected: tuple[int, int], checksums: bool) -> bool:
+    return mark(path) == expected if checksums else path.stat().st_size == expected[0]
 
 
-def _mark(path: Path) -> tuple[int, int]:
+def mark(path: AnyPath) -> tuple[int, int]:
     """The size of a file, and its checksum."""
     size, checksum = 0, 0
     with path.open("rb") as file:

@@ -25,7 +25,9 @@ from tests.train.conftest import launch
 STEPS_PER_EPOCH = 4
 
 
-def train(folder: Path, epochs: int, every: str = "2", on_step: Callable[[int], None] = lambda _: None) -> list[float]:
+def train(
+    folder: Path | str, epochs: int, every: str = "2", on_step: Callable[[int], None] = lambda _: None
+) -> list[float]:
     """Trains on this process; returns the weights."""
     os.environ |= {"NOTEBOOK_ACCEL_CHECKPOINT_DIR": str(folder), "NOTEBOOK_ACCEL_CHECKPOINT_EVERY": every}
     set_seed(0)

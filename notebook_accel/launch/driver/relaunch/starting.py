@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
+from notebook_accel.config import remote_folders
 from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.launch.driver import launcher
 from notebook_accel.launch.driver.stored_code import stored_call
@@ -41,7 +42,8 @@ def check(saved: SavedLaunch, *, current_code: bool) -> None:
             f"{name} was launched in {saved.folder}, which no longer exists: create that folder, or choose "
             "--current-code"
         )
-    if not saved.config.cluster and not os.path.isdir(saved.checkpoint_dir):
+    is_elsewhere = bool(saved.config.cluster) or remote_folders.is_remote(saved.checkpoint_dir)
+    if not is_elsewhere and not os.path.isdir(saved.checkpoint_dir):
         raise ConfigurationError(
             f"there is no folder {saved.checkpoint_dir} for the checkpoints of {name}. If it is on another disk, mount "
             "that first. If the job ended before its training began, launch it again"

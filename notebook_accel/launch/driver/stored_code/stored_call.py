@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from notebook_accel.config import LaunchConfig
+from notebook_accel.config import LaunchConfig, remote_folders
 from notebook_accel.launch.driver.stored_code import definition_sources
 from notebook_accel.launch.job.text import size, title
 from notebook_accel.launch.journal.saved_launch import MOST_BYTES, SavedLaunch
@@ -38,7 +38,7 @@ def save(
     total = sum(packed.layout)
     saved = SavedLaunch(
         config,
-        checkpoint_dir=os.path.abspath(os.path.expanduser(config.checkpoint_dir)),
+        checkpoint_dir=remote_folders.absolute(config.checkpoint_dir),
         name=name,
         mode=mode,
         function=qualified if pickling.find(qualified) is function else "",

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import pytest
 from torch.distributed import HashStore
 
-from notebook_accel.train.checkpoints.point_agreement import PointAgreement
+from notebook_accel.train.accelerator.point_agreement import PointAgreement
 
 Requests: TypeAlias = Callable[[int, int], str]
 """Why a rank requests an agreement at a point; empty if it does not."""

@@ -1,0 +1,63 @@
+"""Folders that are addresses, such as `s3://bucket/run`: which ones work, and what to install for them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+from notebook_accel.errors import ConfigurationError, did_you_mean
+
+_EXTRA = {"s3fs", "gcsfs"}
+"""The packages that `notebook-accel[remote]` installs."""
+_LOCAL = ("file", "local")
+_NO_STORE = ("memory", "data")
+"""Protocols of fsspec whose files only this process has."""
+
+
+def is_remote(folder: str) -> bool:
+    """Whether this is an address, rather than a path of the file system."""
+    return "://" in folder
+
+
+def absolute(folder: str) -> str:
+    """The folder, such that it has the same meaning in another working directory."""
+    return folder if is_remote(folder) else os.path.abspath(os.path.expanduser(folder))
+
+
+def check(name: str, address: str) -> str:
+    """Checks an address, without connecting.
+
+    Args:
+        name: The setting, for messages.
+        address: What the user gave.
+
+    Returns:
+        The address, or the path that it stands for.
+
+    Raises:
+        ConfigurationError: No file system is known for it, or its package is not installed.
+    """
+    protocol, _, path = address.partition("://")
+    if protocol in _LOCAL:
+        return path
+    if protocol in _NO_STORE:
+        raise ConfigurationError(f"{name}={address!r}: {protocol}:// is gone when its process ends; name a folder")
+    if importlib.util.find_spec("fsspec") is None:
+        raise ConfigurationError(
+            f'{name}={address!r} needs the package fsspec: run pip install "notebook-accel[remote]"'
+        )
+    from fsspec.registry import known_implementations, registry
+
+    if protocol in registry:
+        return address
+    if protocol not in known_implementations:
+        known = [*known_implementations, *registry]
+        raise ConfigurationError(
+            f"{name}={address!r}: fsspec knows no file system {protocol}://{did_you_mean(protocol, known)}. Name a "
+            "folder, or install the package that provides this one"
+        )
+    package = str(known_implementations[protocol]["class"]).partition(".")[0]
+    if importlib.util.find_spec(package) is None:
+        wanted = '"notebook-accel[remote]"' if package in _EXTRA else package
+        raise ConfigurationError(f"{name}={address!r} needs the package {package}: run pip install {wanted}")
+    return address
