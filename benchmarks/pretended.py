@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,10 @@ from notebook_accel.events import (
     Frame,
     Heartbeat,
     Hello,
-    Metrics,
     Phase,
     PhaseChanged,
     Raised,
+    Reports,
     Returned,
     Written,
 )
@@ -126,9 +126,9 @@ class Rank:
         self._say(event)
         self._began = None
 
-    def _tell(self, events: Sequence[Event]) -> None:
-        self.told += sum(isinstance(event, Metrics) for event in events)
+    def _tell(self, events: Iterable[Event]) -> None:
         for event in events:
+            self.told += event.count if isinstance(event, Reports) else 0
             self._say(event)
 
     def _say(self, event: Event) -> None:

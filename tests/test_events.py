@@ -38,6 +38,7 @@ FIELDS: dict[Any, Any] = {
     "str | None": st.none() | text,
     "Sequence[int | None]": st.lists(st.none() | st.integers(), max_size=4),
     "Sequence[float]": st.lists(finite, max_size=4),
+    "Sequence[Sequence[str]]": st.lists(st.lists(text, max_size=3), max_size=3),
     "Sequence[int]": st.lists(st.integers(), max_size=4),
     "Frame | None": st.none() | frames,
     "Sequence[ThreadStack]": st.lists(threads, max_size=3),

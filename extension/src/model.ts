@@ -24,6 +24,9 @@ export type Done = number;
 /** `[x, mean, low, high]` at a point of a chart, in thousandths of its width and height. */
 export type Point = [number, number, number, number];
 
+/** `[x, kind]` of values at a point of a chart that are not finite: 0 for NaN, 1 for infinity, -1 for minus infinity. */
+export type Mark = [number, number];
+
 /** The job as a whole. */
 export interface Head {
   name: string;
@@ -95,10 +98,16 @@ export interface Rank {
 
 /** A metric over the run. */
 export interface Metric {
+  /** The last value, as it was reported; with several ranks, the mean of their values at the last step. */
   now: string;
-  /** The minimum and maximum over the ranks; empty if they are equal. */
+  /** The minimum and maximum over the ranks at that step; empty if they are equal. */
   range: string;
-  points: Point[];
+  /** The step of the last value; the first, best, least, and greatest value, each with its step; values not finite. */
+  facts: string[];
+  /** The line, broken where no value is finite. */
+  segments: Point[][];
+  /** Where a value is not finite. */
+  marks: Mark[];
 }
 
 /** Everything that the panel draws. */

@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
+import type { Mark, Point } from "../src/model";
 import { Panel } from "../src/panel";
 import type { Store } from "../src/store";
 import { aRank, aStopper, aStore, drawn, find } from "./examples";
@@ -191,10 +192,18 @@ describe("the button", () => {
 });
 
 describe("charts", () => {
+  const metric = (segments: Point[][], range = "0.4 to 0.6", marks: Mark[] = [], facts: string[] = []) => ({
+    now: "0.5",
+    range,
+    facts,
+    segments,
+    marks,
+  });
+
   it("stand below the ranks, and tell where the metrics are that have none", async () => {
     const store = aStore(2);
     const panel = show(store);
-    const loss = { now: "0.5", range: "", points: [[0, 500, 500, 500]] };
+    const loss = metric([[[0, 500, 500, 500]]], "");
     store.apply({ seq: 1, patch: { metrics: { loss } } });
     await drawn();
     expect(find(panel, ".na-charts").textContent).toBe("loss0.5");
@@ -205,16 +214,14 @@ describe("charts", () => {
     expect(find(panel, ".na-ranks").compareDocumentPosition(find(panel, ".na-charts")) & below).toBe(below);
   });
 
-  const metric = (points: [number, number, number, number][]) => ({ now: "0.5", range: "0.4 to 0.6", points });
-
   it("have the mean as a line and the ranks as a band", async () => {
     const store = aStore(2);
     const panel = show(store);
-    const points: [number, number, number, number][] = [
+    const points: Point[] = [
       [0, 900, 800, 1000],
       [1000, 100, 0, 200],
     ];
-    store.apply({ seq: 1, patch: { metrics: { loss: metric(points) } } });
+    store.apply({ seq: 1, patch: { metrics: { loss: metric([points]) } } });
     await drawn();
     const chart = find(panel, '.na-chart[data-metric="loss"]');
     expect(find(chart, "polyline").getAttribute("points")).toBe("0,100 1000,900");
@@ -224,8 +231,35 @@ describe("charts", () => {
 
   it("draw a single point as a level line", async () => {
     const store = aStore(1);
-    store.apply({ seq: 1, patch: { metrics: { loss: metric([[0, 0, 0, 0]]) } } });
+    store.apply({ seq: 1, patch: { metrics: { loss: metric([[[0, 0, 0, 0]]]) } } });
     expect(find(show(store), "polyline").getAttribute("points")).toBe("0,1000 1000,1000");
+  });
+
+  it("are broken and marked where a value is not finite, and say so", async () => {
+    const store = aStore(2);
+    const panel = show(store);
+    const segments: Point[][] = [
+      [
+        [0, 900, 800, 1000],
+        [200, 100, 0, 200],
+      ],
+      [[1000, 0, 0, 0]],
+    ];
+    const marks: Mark[] = [
+      [500, 0],
+      [600, 1],
+      [700, -1],
+    ];
+    const facts = ["most 50 at step 12", "1 NaN and 2 infinite, first at step 30"];
+    store.apply({ seq: 1, patch: { metrics: { loss: metric(segments, "", marks, facts) } } });
+    await drawn();
+    const drawnPoints = (selector: string) =>
+      [...panel.querySelectorAll(selector)].map((line) => line.getAttribute("points"));
+    expect(drawnPoints(".na-mean")).toEqual(["0,100 200,900", "992,1000 1000,1000"]);
+    expect(drawnPoints(".na-nan")).toEqual(["500,0 500,1000"]);
+    expect(drawnPoints(".na-unusual:not(.na-nan)")).toEqual(["600,0 600,200", "700,800 700,1000"]);
+    expect(texts(panel, ".na-fact")).toEqual(facts);
+    expect(find(panel, "svg").getAttribute("aria-label")).toBe(`loss: 0.5, ${facts.join(", ")}`);
   });
 });
 

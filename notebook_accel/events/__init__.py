@@ -4,6 +4,7 @@ Each event is a frozen dataclass. The sockets, the journal, a job's state and th
 
     base.py     ─ `Event`, and the types that events share
     ranks.py    ─ what a rank reports: output, bars, metrics, phases, its result
+    reports.py  ─ many reports of metrics, packed
     jobs.py     ─ what the driver records about a job, or about a rank from outside
     requests.py ─ what is sent to a rank
     encoding.py ─ events as JSON objects with binary blobs, and back
@@ -27,7 +28,6 @@ from notebook_accel.events.emit import (
 from notebook_accel.events.encoding import from_wire, is_sound, to_wire
 from notebook_accel.events.jobs import (
     AttemptStarted,
-    History,
     JobEnded,
     JobStarted,
     LinesLeftOut,
@@ -58,6 +58,7 @@ from notebook_accel.events.ranks import (
     ThreadStack,
     Written,
 )
+from notebook_accel.events.reports import Report, Reports
 from notebook_accel.events.requests import Answer, Call, Disconnect, Interrupt, Preempt, StacksRequested
 
 __all__ = [
@@ -74,7 +75,6 @@ __all__ = [
     "Frame",
     "Heartbeat",
     "Hello",
-    "History",
     "InputRequested",
     "Interrupt",
     "JobEnded",
@@ -89,6 +89,8 @@ __all__ = [
     "Preempt",
     "Raised",
     "RankExited",
+    "Report",
+    "Reports",
     "Returned",
     "Shown",
     "Signalled",

@@ -8,19 +8,26 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from notebook_accel.errors import StreamError
-from notebook_accel.events import jobs, ranks, requests
+from notebook_accel.events import jobs, ranks, reports, requests
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
 from notebook_accel.events.jobs import Location, Stalled
 from notebook_accel.events.ranks import Failed, PhaseChanged, Raised, Returned, Shown, Stacks, ThreadStack, Written
+from notebook_accel.events.reports import Reports
 
 EVENTS: dict[str, type[Event]] = {
     found.kind: found
-    for module in (ranks, jobs, requests)
+    for module in (ranks, reports, jobs, requests)
     for found in vars(module).values()
     if isinstance(found, type) and issubclass(found, Event) and found is not Event
 }
 """Every event class, by its `kind`."""
-BLOB_FIELDS: dict[type[Event], str] = {Failed: "exception", Returned: "value", Shown: "bundle", Written: "data"}
+BLOB_FIELDS: dict[type[Event], str] = {
+    Failed: "exception",
+    Reports: "columns",
+    Returned: "value",
+    Shown: "bundle",
+    Written: "data",
+}
 """The field of an event that travels as binary blobs, beside the JSON object."""
 _HEADER_FIELDS = {
     cls: tuple(item.name for item in fields(cls) if item.name != BLOB_FIELDS.get(cls)) for cls in EVENTS.values()

@@ -118,23 +118,6 @@ class LinesLeftOut(Event):
 
 
 @dataclass(frozen=True)
-class History(Event):
-    """The stored points of one metric of a rank: in a compacted journal it replaces the rank's `Metrics` events."""
-
-    kind = "history"
-    name: str
-    stride: int
-    """One of this many points is stored."""
-    count: int
-    """The number of points that were reported."""
-    steps: Sequence[int | None]
-    """The steps of the stored points, then of the very last point; `times` and `values` are in the same order."""
-    times: Sequence[float]
-    """Seconds since the epoch."""
-    values: Sequence[float]
-
-
-@dataclass(frozen=True)
 class JobEnded(Event):
     """The job ended. The last event of its journal."""
 

@@ -60,7 +60,7 @@ class Bar(Event):
 
 @dataclass(frozen=True)
 class Metrics(Event):
-    """Numbers that the user logged."""
+    """Numbers that the user logged at once. Ranks send several together, as `Reports`."""
 
     kind = "metrics"
     values: Mapping[str, float]

@@ -35,3 +35,25 @@ def test_rows_follow_the_ranks_while_the_cell_runs(page: Page) -> None:
         page.open_gate(f"epoch {epoch}")
     cell.wait_for_end()
     cell.wait_for("done")
+
+
+SPIKE = """
+def spike():
+    import math
+    for step in range(1000):
+        loss = math.nan if 600 <= step < 640 else 50.0 if step == 300 else 10 / (1 + step / 100)
+        report({"loss": loss, "accuracy": step / 1000}, step=step)
+    wait_for("end")
+"""
+
+
+def test_a_chart_marks_nan_and_states_a_spike(page: Page) -> None:
+    page.run(SPIKE)
+    cell = page.begin("notebook_launcher(spike, num_processes=2)")
+    chart = cell.panel.locator('.na-chart[data-metric="loss"]')
+    for fact in ("last at step 999", "most 50 at step 300", "80 NaN, first at step 600"):
+        expect(chart).to_contain_text(fact, timeout=60_000)  # ranks start late on a busy machine
+    expect(chart.locator(".na-nan").first).to_be_attached()
+    page.screenshot("spike")
+    page.open_gate("end")
+    cell.wait_for_end()

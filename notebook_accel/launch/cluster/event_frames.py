@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from notebook_accel.events import Bar, Event, Exited, Hello, to_wire
+from notebook_accel.events import Bar, Event, Exited, Hello, Reports, to_wire
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.wire import stream
 
@@ -34,6 +34,8 @@ class EventFrames:
         """The frame of an event of a rank, given by its number in the group."""
         if isinstance(event, Hello):
             event = replace(event, host=self.label)
+        elif isinstance(event, Reports):
+            event = replace(event, clock_ahead=self.ahead)
         header, blobs = to_wire(event)
         if not isinstance(event, Bar) and isinstance(
             header.get("at"), (int, float)

@@ -18,9 +18,9 @@ from notebook_accel.events import (
     Exited,
     Failed,
     InputRequested,
-    Metrics,
     Phase,
     PhaseChanged,
+    Reports,
     Returned,
     Shown,
     Stacks,
@@ -156,7 +156,7 @@ class CallRunner:
     # What the event loop calls
 
     def _on_event(self, rank: int, event: Event) -> None:
-        if isinstance(event, (Bar, Metrics)):
+        if isinstance(event, (Bar, Reports)):
             self._apply(rank, event)
         elif isinstance(event, Written):
             self._lines.add(rank, event)

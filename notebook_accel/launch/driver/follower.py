@@ -15,6 +15,7 @@ from notebook_accel.launch.journal import outcome
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.reading import Tail, empty_job
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.report_file import ReportFile
 from notebook_accel.launch.journal.stack_requests import stack_requester
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
@@ -37,6 +38,7 @@ class Follower:
             JobLostError: The journal can't be read.
         """
         self.job = empty_job()
+        self.job.report_log.follow(ReportFile(record.reports))
         self._record = record
         self._tail = Tail(record)
         self._lines: list[tuple[int, Line | Shown | Cleared]] = []

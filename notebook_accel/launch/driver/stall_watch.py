@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from notebook_accel.events import Bar, Event, Line, Metrics, Phase, PhaseChanged, Stalled
+from notebook_accel.events import Bar, Event, Line, Phase, PhaseChanged, Reports, Stalled
 from notebook_accel.launch.job import location
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
@@ -84,7 +84,7 @@ def _is_progress(event: Event, state: RankState) -> bool:
         return before is None or _reading(before) != _reading(event)  # tqdm also redraws bars that have not moved
     if isinstance(event, PhaseChanged):
         return event.phase is not Phase.WAITING
-    return isinstance(event, (Metrics, Line))
+    return isinstance(event, (Reports, Line))
 
 
 def _reading(bar: Bar) -> tuple[object, ...]:

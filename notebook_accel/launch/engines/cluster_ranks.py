@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.events import Bar, Event, Exited, Metrics, from_wire, to_wire
+from notebook_accel.events import Bar, Event, Exited, Reports, from_wire, to_wire
 from notebook_accel.launch.engines.contract import GroupSpec, Listener
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
@@ -140,7 +140,7 @@ class ClusterRanks:
         for blob in message.blobs:
             for header, blobs in decoder.feed(blob):
                 event = from_wire(header, blobs)
-                is_progress &= isinstance(event, (Bar, Metrics))
+                is_progress &= isinstance(event, (Bar, Reports))
                 if isinstance(event, Exited):
                     self._running.discard(rank)
                     # The clock of another node is known to a tenth of a second.

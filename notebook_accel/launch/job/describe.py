@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from notebook_accel.events import Phase
 from notebook_accel.launch.job import location, progress
+from notebook_accel.launch.job.metrics.metric_text import metric_spark, metric_text
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import blocks, duration, percent, size, spark, value
+from notebook_accel.launch.job.text import blocks, duration, percent, size, value
 from notebook_accel.rank_spans import spans
 
 if TYPE_CHECKING:
@@ -95,18 +96,12 @@ def memory(state: RankState) -> str:
     return ", ".join(found)
 
 
-def between(job: JobState, name: str) -> str:
-    """A metric's latest value: the mean over ranks, and their range."""
-    mean, low, high = progress.latest(job, name)
-    return value(mean) + (f" ({value(low)} to {value(high)} over ranks)" if low < high else "")
-
-
 def _metrics(job: JobState) -> list[str]:
     lines = []
     names = progress.metric_names(job)
     for name in names[:_MAX_METRICS]:
-        bins = progress.metric(job, name, _SPARK_WIDTH)
-        lines.append(f"{name}  {spark([each.mean for each in bins])}  {between(job, name)}")
+        drawing = progress.metric(job, name, _SPARK_WIDTH)
+        lines.append(f"{name}  {metric_spark(drawing)}  {metric_text(drawing).line}")
     left_out = progress.left_out(names, _MAX_METRICS)
     if left_out:
         lines.append(left_out)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import JobCancelledError
 from notebook_accel.events import JobEnded, JobStarted
-from notebook_accel.launch.job import advice, anatomy, metric_history
+from notebook_accel.launch.job import advice, anatomy
 from notebook_accel.launch.job.job_state import JobState, Status
+from notebook_accel.launch.job.metrics import report_log
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -89,17 +90,16 @@ class Job(JobState):
 
     @property
     def metrics(self) -> DataFrame | list[dict[str, float | int | None]]:
-        """The metrics logged so far, one row each time that a rank logged: `rank`, `step`, `seconds`, and the values.
+        """Every report so far, one row each: `rank`, `step`, `seconds` since the job began, and the values by name.
 
-        A DataFrame if pandas is installed, otherwise a list of dicts. For each metric and rank, 512 points spread over
-        the run are kept, and the last.
+        The rows are ordered by rank, and those of a rank in the order in which it reported. If the job was started
+        again after a failure, the column `attempt` tells the attempts apart, from 0. A DataFrame if pandas is
+        installed, otherwise a list of dicts.
+
+        Raises:
+            JobLostError: The reports were too many for memory, and their file is gone.
         """
-        rows = metric_history.rows(((state.rank, state.history) for state in self._ranks), self.started)
-        try:
-            import pandas as pd
-        except ImportError:
-            return rows
-        return pd.DataFrame(rows, columns=None if rows else ["rank", "step", "seconds"])
+        return report_log.table(self.report_log.read(), self._start.first, self.started)
 
     @property
     def anatomy(self) -> DataFrame | list[anatomy.Row]:

@@ -12,13 +12,19 @@ from notebook_accel.events import (
     Event,
     JobEnded,
     JobStarted,
+    Metrics,
     Phase,
     PhaseChanged,
+    Report,
+    Reports,
     Stalled,
     StopRequested,
     TrainingStarted,
+    as_float,
 )
 from notebook_accel.launch.job import text
+from notebook_accel.launch.job.metrics.job_charts import JobCharts
+from notebook_accel.launch.job.metrics.report_log import ReportLog
 from notebook_accel.launch.job.rank_state import RankState
 
 
@@ -60,6 +66,8 @@ class JobState:
 
     def __init__(self, start: JobStarted) -> None:
         self._listeners: list[Listener] = []
+        self.report_log = ReportLog()
+        """Every report, of all attempts."""
         self._reset(start)
 
     def _reset(self, start: JobStarted) -> None:
@@ -92,7 +100,8 @@ class JobState:
         """How often it was requested to stop. The second request kills its ranks."""
         self.stalled: Stalled | None = None
         """The location of each rank while the job is stalled, or if it ended while stalled; otherwise `None`."""
-        self._ranks = [RankState(start.first + index) for index in range(start.size)]
+        self.report_log.clear()
+        self._start_ranks(start.size)
 
     @property
     def title(self) -> str:
@@ -121,7 +130,12 @@ class JobState:
 
     def apply(self, rank: int | None, event: Event) -> None:
         """Applies an event of one rank, by its index in this job, or of the whole job (`None`)."""
-        if rank is not None:
+        if isinstance(event, Metrics):
+            values = {name: as_float(value) for name, value in event.values.items()}
+            (event,) = Reports.pack([Report(values, event.step, event.at)])
+        if rank is not None and isinstance(event, Reports):
+            self._apply_reports(rank, event)
+        elif rank is not None:
             self._ranks[rank].apply(event)
         elif isinstance(event, JobStarted):
             self._reset(event)
@@ -144,7 +158,7 @@ class JobState:
             listener(rank, event)
 
     def events(self) -> Iterator[tuple[int | None, Event]]:
-        """The shortest sequence of events whose fold equals this state."""
+        """The shortest sequence of events whose fold equals this state, without the reports, which `report_log` has."""
         yield None, replace(self._start, at=self.started)
         if self.status is not Status.STARTING:
             yield from ((None, event) for event in self._attempts())
@@ -174,7 +188,7 @@ class JobState:
         self.local_size = self._start.local_size or self._start.size
         if self.local_size == self._start.size:  # they are all on this node
             self.local_size = size
-        self._ranks = [RankState(self._start.first + index) for index in range(size)]
+        self._start_ranks(size)
         self.stalled = None
 
     def _attempts(self) -> Iterator[AttemptStarted | TrainingStarted]:
@@ -192,3 +206,17 @@ class JobState:
         for state in self._ranks:
             if not state.phase.ended:
                 state.apply(PhaseChanged(Phase.STOPPED))
+
+    def _apply_reports(self, rank: int, reports: Reports) -> None:
+        attempt = self.attempt if reports.attempt is None else reports.attempt
+        self.report_log.add(rank, replace(reports, attempt=attempt))
+        if attempt == self.attempt:
+            rows = list(reports.rows())
+            for row in rows:
+                self._ranks[rank].metrics.update(row.values)
+            self.charts.add(rank, rows)
+
+    def _start_ranks(self, size: int) -> None:
+        self._ranks = [RankState(self._start.first + index) for index in range(size)]
+        self.charts = JobCharts()
+        """The charts of the metrics of this attempt."""

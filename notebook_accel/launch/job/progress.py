@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Bar, Phase
-from notebook_accel.launch.job.metric_history import Spread, spread
+from notebook_accel.launch.job.metrics.job_charts import Drawing
 from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT, RankState
 from notebook_accel.launch.job.text import count, rate
 from notebook_accel.launch.wire.terminal_codes import plain
@@ -216,7 +216,7 @@ def why_failed(state: RankState) -> str:
 
 def metric_names(job: JobState) -> list[str]:
     """The metrics of any rank, in the order in which they came."""
-    return list({name: None for state in job.ranks for name in list(state.history)})
+    return job.charts.names
 
 
 def left_out(names: Sequence[str], shown: int) -> str:
@@ -225,15 +225,10 @@ def left_out(names: Sequence[str], shown: int) -> str:
     return f"and {count} more; job.metrics has them all" if count > 0 else ""
 
 
-def metric(job: JobState, name: str, bins: int) -> list[Spread]:
-    """A metric over the run, merged over ranks, in at most `bins` positions."""
-    return spread([state.history[name].points(bins) for state in job.ranks if name in state.history], bins)
-
-
-def latest(job: JobState, name: str) -> tuple[float, float, float]:
-    """The mean, minimum and maximum of the ranks' latest values."""
-    values = [state.metrics[name] for state in job.ranks if name in state.metrics]
-    return sum(values) / len(values), min(values), max(values)
+def metric(job: JobState, name: str, bins: int) -> Drawing:
+    """A metric over the run, merged over ranks, in at most `bins` bins."""
+    running = () if job.status.ended else [index for index, state in enumerate(job.ranks) if not state.phase.ended]
+    return job.charts.drawn(name, running, bins)
 
 
 def is_brief(job: JobState) -> bool:

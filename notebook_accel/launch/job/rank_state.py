@@ -15,10 +15,8 @@ from notebook_accel.events import (
     Failed,
     Heartbeat,
     Hello,
-    History,
     Line,
     LinesLeftOut,
-    Metrics,
     Phase,
     PhaseChanged,
     Returned,
@@ -27,7 +25,6 @@ from notebook_accel.events import (
     StepTimes,
 )
 from notebook_accel.launch.job.kept_displays import KeptDisplays
-from notebook_accel.launch.job.metric_history import Point, Series
 
 WAITS_FOR_INPUT = "waits for your input"
 """The detail of a rank at `input()`, or in the debugger."""
@@ -61,8 +58,7 @@ class RankState:
     bars: dict[int, Bar] = field(default_factory=dict)
     """Its progress bars, by their number, in the order in which they began."""
     metrics: dict[str, float] = field(default_factory=dict)
-    """The latest value of each."""
-    history: dict[str, Series] = field(default_factory=dict)
+    """The latest value of each. `JobState` sets them."""
     lines: deque[Line] = field(default_factory=deque)
     line_characters: int = 0
     """The characters of `lines` together."""
@@ -90,8 +86,6 @@ class RankState:
             self.phase, self.detail = event.phase, event.detail
         elif isinstance(event, Bar):
             self._keep_bar(event)
-        elif isinstance(event, Metrics):
-            self._keep_metrics(event)
         elif isinstance(event, Line):
             self._keep_line(event)
             self.written += 1
@@ -101,10 +95,6 @@ class RankState:
             self.step = event.step
         elif isinstance(event, StepTimes):
             self.step_times = event
-        elif isinstance(event, History):
-            series = self.history[event.name] = Series.from_event(event)
-            assert series.last is not None
-            self.metrics[event.name] = series.last.value
         elif isinstance(event, Signalled):
             if event.signal == signal.SIGINT:
                 self.interrupted = True
@@ -135,7 +125,6 @@ class RankState:
         if self.step_times is not None:
             yield self.step_times
         yield from self.bars.values()
-        yield from (series.event(name) for name, series in self.history.items())
         yield from self._output()
         if self.interrupted:
             yield Signalled(signal.SIGINT)
@@ -170,13 +159,6 @@ class RankState:
             closed = [number for number, each in self.bars.items() if each.closed]
             for number in closed[:-MAX_CLOSED_BARS]:
                 del self.bars[number]
-
-    def _keep_metrics(self, metrics: Metrics) -> None:
-        self.metrics.update(metrics.values)
-        for name, value in metrics.values.items():
-            if name not in self.history:
-                self.history[name] = Series()
-            self.history[name].add(Point(metrics.step, metrics.at, value))
 
 
 def _ended_by_interrupt(failed: Failed) -> bool:

@@ -12,6 +12,7 @@ from notebook_accel.events import Event, JobEnded, JobStarted
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.lines import Head, decode
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.report_file import ReportFile, ReportTail
 
 RankEvent = tuple[int | None, Event]
 _TAIL_BYTES = 2**20
@@ -31,10 +32,24 @@ class Tail:
         self._torn = b""
         self._size = 0
         """The number of ranks."""
+        self._reports = ReportTail(record.reports)
         self._file, self.head = self._open()
 
     def read(self) -> Iterator[RankEvent]:
-        """Yields the events that were added since the last call; a torn line waits until it is whole."""
+        """Yields the events that were added since the last call; a torn line waits until it is whole.
+
+        Reports come from a file of their own. Those that are in it now follow events of the journal that is read
+        afterwards: so the attempt that they belong to has begun.
+        """
+        end = self._reports.size()
+        for rank, event in self._read_journal():
+            if isinstance(event, JobEnded):
+                end = self._reports.size()
+            yield rank, event
+        if end:
+            yield from (entry for entry in self._reports.read(end) if entry[0] < self._size)
+
+    def _read_journal(self) -> Iterator[RankEvent]:
         yield from self._read()
         while self._is_replaced():
             yield from self._read()  # what was written before the file was replaced
@@ -45,6 +60,8 @@ class Tail:
             if self.head.generation == before.generation + 1:
                 for _ in range(self.head.kept):  # they replace events that were read before
                     next(replacing, None)
+            else:
+                self._reports = ReportTail(self._record.reports)  # the first event resets the job
             yield from replacing
 
     def close(self) -> None:
@@ -88,6 +105,7 @@ def replay(record: Record) -> Job:
         JobLostError: The journal can't be read.
     """
     job = empty_job()
+    job.report_log.follow(ReportFile(record.reports))
     with contextlib.closing(Tail(record)) as tail:
         for rank, event in tail.read():
             job.apply(rank, event)

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,8 @@ _UNWRITTEN = "ended-"
 _UNRECORDED = "how the job ended could not be recorded, because its journal could not be written (the disk was full?)"
 _NAME = re.compile(r"[0-9a-f]{12}-[0-9a-f]{6}")
 _OTHERS = 0o077
+_in_use: set[Path] = set()
+"""Folders of ended jobs that this process still reads."""
 
 
 def folder() -> Path:
@@ -48,6 +51,11 @@ class Record:
     @property
     def journal(self) -> Path:
         return self.path / "journal.jsonl"
+
+    @property
+    def reports(self) -> Path:
+        """Every report of its ranks."""
+        return self.path / "reports"
 
     @property
     def results(self) -> Path:
@@ -176,12 +184,19 @@ def create(job_id: str, at: float) -> Record:
 
 
 def prune() -> None:
-    """Removes the oldest jobs, so that with one more there are `MAX_JOBS`."""
+    """Removes the oldest jobs, so that with one more there are `MAX_JOBS`, except those that this process uses."""
     parent = folder()
     for name in _names(parent)[: -(MAX_JOBS - 1)]:
         old = Record(parent / name)
-        if not old.may_run():
+        if old.path not in _in_use and not old.may_run():
             old.remove()
+
+
+def keep_for(record: Record, job: object) -> None:
+    """Lets `prune` keep a folder as long as this process has the job, which reads its reports there."""
+    if record.path not in _in_use:
+        _in_use.add(record.path)
+        weakref.finalize(job, _in_use.discard, record.path)
 
 
 def all_records() -> list[Record]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
 import time
+import weakref
 from dataclasses import replace
+from pathlib import Path
 
 from notebook_accel.events import Event, JobEnded
 from notebook_accel.launch.job.job import Job
@@ -15,6 +19,7 @@ from notebook_accel.launch.journal.lines import Head, encode
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.pending import Pending
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.report_file import ReportFile
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.stack_requests import StackRequestHandler
 from notebook_accel.launch.show import front_end
@@ -27,6 +32,8 @@ WRITE_SHARE = 0.01
 """The share of time that writing may take."""
 LONGEST = 4 * 2**20
 """Bytes from which on a journal is compacted: its events are replaced by the fewest that fold to the same state."""
+MOST_UNRECORDED = 64 * 2**20
+"""Bytes of reports that stay in memory if there is no journal; more are written to a temporary file."""
 GROWTH = 4
 """The factor by which a journal grows after a compaction before the next one, if it is long itself."""
 
@@ -47,6 +54,9 @@ class Journal:
         )
         self._saved = saved
         self._record: Record | None = None
+        self._reports: ReportFile | None = None
+        self._unrecorded: ReportFile | None = None
+        """The file of the reports if there is no journal."""
         self._pending = Pending()
         self._size = 0
         self._limit = LONGEST
@@ -68,12 +78,13 @@ class Journal:
         """
         self._prune()
         self._record = records.create(self._job.id, self._job.started)
+        self._reports = ReportFile(self._record.reports)
         try:
             self._record.mark_running()
             self._rewrite(self._beginning() if self._has_every_event and not self._failed else self._snapshot())
         except OSError:
             self._record.remove()
-            self._record = None
+            self._record = self._reports = None
             raise
         self._save_launch(self._record)
         return self._record
@@ -96,6 +107,8 @@ class Journal:
 
     def _on_event(self, rank: int | None, event: Event) -> None:
         last = isinstance(event, JobEnded)
+        if last and self._job.report_log.has_unsaved:
+            self._write(last=True)  # before the end, since whoever follows the job reads nothing after it
         if last or not self._failed:
             self._pending.add(rank, event)
         if isinstance(event, JobEnded):
@@ -108,6 +121,7 @@ class Journal:
 
     def _write(self, *, last: bool = False) -> None:
         if self._failed and not last:
+            self._spill_reports()
             return
         try:
             if self._record is None:
@@ -116,10 +130,30 @@ class Journal:
                 self._rewrite(self._snapshot())  # the disk may have room again: write everything, or nothing
             else:
                 self._append()
+            self._save_reports()
         except OSError as error:
             self._fail(error)
         else:
             self._failed = False
+
+    def _save_reports(self) -> None:
+        log = self._job.report_log
+        if log.has_unsaved and self._reports is not None and self._record is not None:
+            log.save(self._reports)
+            if log.needs_store:
+                records.keep_for(self._record, self._job)
+
+    def _spill_reports(self) -> None:
+        """Without a journal, moves reports that are too many for memory to a file that is removed with the job."""
+        log = self._job.report_log
+        if log.size < MOST_UNRECORDED:
+            return
+        with contextlib.suppress(OSError):
+            if self._unrecorded is None:
+                folder = tempfile.mkdtemp(prefix="notebook-accel-")
+                weakref.finalize(self._job, shutil.rmtree, folder, ignore_errors=True)
+                self._unrecorded = ReportFile(Path(folder, "reports"))
+            log.save(self._unrecorded)
 
     def _save_launch(self, record: Record) -> None:
         """Stores what is needed to launch the job again."""

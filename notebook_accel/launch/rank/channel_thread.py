@@ -9,7 +9,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from notebook_accel import events
 from notebook_accel.errors import StreamError
@@ -22,6 +22,7 @@ from notebook_accel.events import (
     InputRequested,
     Metrics,
     PhaseChanged,
+    Reports,
     Returned,
     Stacks,
     StacksRequested,
@@ -193,15 +194,35 @@ class ChannelThread:
         except StreamError as error:
             self._send_instead(event, error)
 
-    def _send_together(self, events: Sequence[Event]) -> None:
-        """Sends events without binary parts, many in a frame."""
-        for at in range(0, len(events), _MOST_EVENTS):
-            batch = events[at : at + _MOST_EVENTS]
-            try:
-                self._channel.send_together([to_wire(event)[0] for event in batch])
-            except StreamError:
-                for event in batch:
-                    self._send(event, ())
+    def _send_together(self, events: Iterable[Event]) -> None:
+        """Sends events, those without binary parts many in a frame."""
+        batch: list[Event] = []
+        for event in events:
+            if isinstance(event, Reports):
+                self._send_reports(event)
+                continue
+            batch.append(event)
+            if len(batch) == _MOST_EVENTS:
+                self._send_batch(batch)
+                batch = []
+        self._send_batch(batch)
+
+    def _send_reports(self, reports: Reports) -> None:
+        try:
+            self._channel.send(*to_wire(reports))
+        except StreamError as error:
+            if reports.count == 1:
+                self._send_instead(reports, error)
+            else:  # a name is too long: only its own report is left out
+                for row in reports.rows():
+                    self._send_reports(next(Reports.pack([row])))
+
+    def _send_batch(self, batch: Sequence[Event]) -> None:
+        try:
+            self._channel.send_together([to_wire(event)[0] for event in batch])
+        except StreamError:
+            for event in batch:
+                self._send(event, ())
 
     def _send_instead(self, event: Event, error: StreamError) -> None:
         """Replaces a message that is too long, so that neither the driver nor the user's code waits for it forever."""

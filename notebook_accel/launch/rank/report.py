@@ -23,11 +23,11 @@ def report(
     call only checks its values and remembers them, so that a function runs alike with and without a launcher.
 
     Each value is a number, or an array or tensor with one element; reading a tensor on a device waits for that device.
-    A loop may report at every step: above 80 reports a second, some are left out, but never a name's latest value.
+    A loop may report at every step: a report takes less than a microsecond, never waits, and none is left out.
 
     Args:
         values: Metrics whose names are not Python identifiers: `report({"val/loss": 0.3})`.
-        step: The training step, which charts show from left to right. By default, they show the time.
+        step: The training step, by which charts compare ranks. Without it, they count each rank's reports.
         named: Metrics by name.
 
     Returns:

@@ -14,7 +14,7 @@ from notebook_accel.events import (
     Exited,
     Failed,
     InputRequested,
-    Metrics,
+    Reports,
     Returned,
     Shown,
     Written,
@@ -157,7 +157,7 @@ class RankStreams:
             self._arrive(event.mark)
         else:
             self._on_event(event, message.fds)
-        return isinstance(event, (Bar, Metrics))
+        return isinstance(event, (Bar, Reports))
 
     def _drain(self) -> None:
         """Reads everything that is in the pipes now, but not what is written meanwhile."""

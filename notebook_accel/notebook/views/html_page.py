@@ -9,10 +9,11 @@ from notebook_accel.events import Phase
 from notebook_accel.launch.job import describe, location, progress
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.metric_history import Spread
+from notebook_accel.launch.job.metrics.job_charts import Drawing
+from notebook_accel.launch.job.metrics.metric_text import metric_spark, metric_text
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import duration, percent, shortened, spark, value
+from notebook_accel.launch.job.text import duration, percent, shortened, value
 from notebook_accel.notebook.views import charts
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, table, text
 from notebook_accel.rank_spans import spans
@@ -99,30 +100,28 @@ def _metrics(job: Job) -> str:
     drawn = []
     names = progress.metric_names(job)
     for name in names[:_MOST_METRICS]:
-        points = progress.metric(job, name, _SPARK_WIDTH if live else _CHART_POINTS)
-        drawn.append(_spark(job, name, [each.mean for each in points]) if live else _chart(job, name, points))
+        drawing = progress.metric(job, name, _SPARK_WIDTH if live else _CHART_POINTS)
+        drawn.append(_spark(drawing) if live else _chart(drawing))
     left_out = progress.left_out(names, _MOST_METRICS)
     if left_out:
         drawn.append(element("div", left_out))
     return element("div", "".join(drawn), "margin:6px 0") if drawn else ""
 
 
-def _spark(job: Job, name: str, means: list[float]) -> str:
-    line = element("span", spark(means), "font-family:monospace;white-space:pre")
-    words = text(describe.between(job, name))
-    return element("div", f"{text(name)} {line} {words}", _ONE_LINE)
+def _spark(drawing: Drawing) -> str:
+    line = element("span", metric_spark(drawing), "font-family:monospace;white-space:pre")
+    words = metric_text(drawing).line
+    return element("div", f"{text(drawing.name)} {line} {text(words)}", _ONE_LINE, title=words)
 
 
-def _chart(job: Job, name: str, points: list[Spread]) -> str:
-    mean, low, high = progress.latest(job, name)
-    words = f"{value(points[0].mean)} → {value(mean)}" if len(points) > 1 else value(mean)
-    over = f"{value(low)} to {value(high)} over ranks" if low < high else ""
+def _chart(drawing: Drawing) -> str:
+    name, found = drawing.name, metric_text(drawing)
     drawn = element("div", element("b", text(name)), _ONE_LINE, title=name)
-    if points:  # empty if none of the values can be drawn
-        size = f'width="{charts.WIDTH}" height="{charts.HEIGHT}"'
-        alternative = text(f"{name}: {words}{', ' if over else ''}{over}")
-        drawn += element("div", f'<img src="{charts.source(points)}" {size} alt="{alternative}">')
-    drawn += element("div", text(words)) + (element("div", text(over), "font-size:90%") if over else "")
+    size = f'width="{charts.WIDTH}" height="{charts.HEIGHT}"'
+    drawn += element("div", f'<img src="{charts.source(drawing)}" {size} alt="{text(f"{name}: {found.line}")}">')
+    drawn += element("div", element("b", text(found.now)))
+    for fact in [*([found.range] if found.range else []), *found.facts]:
+        drawn += element("div", text(fact), "font-size:90%")
     return element("div", drawn, _CHART_STYLE)
 
 

@@ -16,6 +16,9 @@ Done: TypeAlias = int
 Point: TypeAlias = tuple[int, int, int, int]
 """`[x, mean, low, high]` at a point of a chart, in thousandths of its width and height."""
 
+Mark: TypeAlias = tuple[int, int]
+"""`[x, kind]` of values at a point of a chart that are not finite: 0 for NaN, 1 for infinity, -1 for minus infinity."""
+
 
 class Head(TypedDict):
     """The job as a whole."""
@@ -93,9 +96,15 @@ class Metric(TypedDict):
     """A metric over the run."""
 
     now: str
+    """The last value, as it was reported; with several ranks, the mean of their values at the last step."""
     range: str
-    """The minimum and maximum over the ranks; empty if they are equal."""
-    points: list[Point]
+    """The minimum and maximum over the ranks at that step; empty if they are equal."""
+    facts: list[str]
+    """The step of the last value; the first, best, least, and greatest value, each with its step; values not finite."""
+    segments: list[list[Point]]
+    """The line, broken where no value is finite."""
+    marks: list[Mark]
+    """Where a value is not finite."""
 
 
 class State(TypedDict):

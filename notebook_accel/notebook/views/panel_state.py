@@ -6,15 +6,18 @@ from notebook_accel import events
 from notebook_accel.launch.driver.stop_policy import GRACE
 from notebook_accel.launch.job import describe, location, progress
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.metrics.metric_text import metric_text
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import clock, percent, rate, shortened, size, value
 from notebook_accel.launch.wire.terminal_codes import plain
+from notebook_accel.notebook.views import charts
 from notebook_accel.notebook.views.pacing import Pacer
 from notebook_accel.notebook.views.panel_model import Bar, Head, Metric, Rank, State
 from notebook_accel.rank_spans import spans
 
 _CHART_POINTS = 60
+_MARKS = {"nan": 0, "inf": 1, "-inf": -1}
 _MOST_METRICS = 12
 _MOST_BARS = 8
 _MOST_LINES = 50
@@ -223,30 +226,26 @@ def _innermost(stack: str, most: int) -> str:
 
 
 def _metric(job: Job, name: str) -> Metric:
-    points = progress.metric(job, name, _CHART_POINTS)
-    mean, low, high = progress.latest(job, name)
-    left, width = _extent([point.x for point in points])
-    bottom, height = _extent([edge for point in points for edge in (point.low, point.high)])
+    drawing = progress.metric(job, name, _CHART_POINTS)
+    scale, found = charts.Scale(drawing), metric_text(drawing)
     return {
-        "now": value(mean),
-        "range": f"{value(low)} to {value(high)}" if low < high else "",
-        "points": [
-            (
-                round(1000 * (point.x - left) / width),
-                round(1000 * (point.mean - bottom) / height),
-                round(1000 * (point.low - bottom) / height),
-                round(1000 * (point.high - bottom) / height),
-            )
-            for point in points
+        "now": found.now,
+        "range": found.range,
+        "facts": found.facts,
+        "segments": [
+            [
+                (
+                    round(1000 * scale.x(point.x)),
+                    round(1000 * scale.y(point.mean)),
+                    round(1000 * scale.y(point.low)),
+                    round(1000 * scale.y(point.high)),
+                )
+                for point in segment
+            ]
+            for segment in drawing.segments
         ],
+        "marks": [(round(1000 * scale.x(mark.x)), _MARKS[mark.kind]) for mark in drawing.marks],
     }
-
-
-def _extent(values: list[float]) -> tuple[float, float]:
-    """The lowest value and the range of the values; equal values are placed in the middle."""
-    low, high = min(values, default=0.0), max(values, default=0.0)
-    width = abs(low) or 1.0
-    return (low, high - low) if low < high else (low - width / 2, width)
 
 
 def _thousandths(fraction: float | None) -> int:

@@ -60,7 +60,8 @@ class WidgetView:
         if self._finished:
             return
         self._finished = True
-        self._panel.update(self._maker.make())
+        # In full, with every metric: on a page that was loaded again, the panel stays as it is now.
+        self._panel.update(self._maker.whole())
         self._widget_shown = False
         self._show()
         # If the panel closed before a browser has answered, the kernel would log an answer without a receiver.

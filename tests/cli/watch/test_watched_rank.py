@@ -26,11 +26,11 @@ from notebook_accel.events import (
     Failed,
     Heartbeat,
     InputRequested,
-    Metrics,
     Notice,
     Phase,
     PhaseChanged,
     Raised,
+    Reports,
     Returned,
     from_wire,
     to_wire,
@@ -79,9 +79,9 @@ def test_a_terminal_shows_each_rank_and_answers_it_and_begins_anew_with_each_att
     assert "[0] really? yes" in shown
     assert re.search(r"^\[0\] answer yes$", shown, re.MULTILINE)
     assert re.search(r"^\[(1|0-1)\] terminal False False$", shown, re.MULTILINE)
-    *_, head, metrics, first, second = shown.strip().splitlines()
-    assert head.startswith("train.py on 2 ranks: done, attempt 2, "), shown
-    assert metrics.startswith("loss ")
+    end = shown[shown.rindex("train.py on 2 ranks: done, attempt 2, ") :].strip()
+    assert re.search(r"^loss .*0.2, last at report 5, ", end, re.MULTILINE)
+    *_, first, second = end.splitlines()
     assert re.match(r"rank 0 +done +━+ +steps of 1 5/5 .*loss=0.2 ", first)
     assert re.match(r"rank 1 +done +━+ +steps of 1 5/5 .*loss=0.2 ", second)
     assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l")  # the cursor is back
@@ -173,12 +173,12 @@ def test_a_watched_script_sends_its_progress_and_its_end_and_its_children_send_n
         )
         channel = Channel(listener.accept()[0])
     assert (code, written, errors) == (3, "", "")
-    greeting, *sent = [message.header for message in channel.messages()]
+    (greeting, _), *sent = [(message.header, message.blobs) for message in channel.messages()]
     channel.close()
     assert (greeting["rank"], greeting["local_rank"], greeting["streams"]) == (1, 0, [])
-    *heard, end = [event for event in map(from_wire, sent) if not isinstance(event, Heartbeat)]
+    *heard, end = [event for event in (from_wire(*each) for each in sent) if not isinstance(event, Heartbeat)]
     assert [event for event in heard if isinstance(event, PhaseChanged)] == [PhaseChanged(Phase.RUNNING)]
-    assert [event.values for event in heard if isinstance(event, Metrics)] == [{"parent": 1.0}]
+    assert [row.values for event in heard if isinstance(event, Reports) for row in event.rows()] == [{"parent": 1.0}]
     assert isinstance(end, Exited)
     assert end.code == 3
 

@@ -20,9 +20,10 @@ from notebook_accel.events import (
     Hello,
     Line,
     Location,
-    Metrics,
     Phase,
     PhaseChanged,
+    Report,
+    Reports,
     Returned,
     Stalled,
     ThreadStack,
@@ -37,6 +38,7 @@ from notebook_accel.launch.rank.collective_wait import WAIT_THRESHOLD, WaitDetec
 from notebook_accel.launch.show.front_end import Terminal
 from notebook_accel.launch.wire import collective_in_stack, stack_frames
 
+(REPORTED,) = Reports.pack([Report({"loss": 1.0}, None, 1.0)])
 INSTALLED = sysconfig.get_paths()["purelib"]
 C10D = f"{INSTALLED}/torch/distributed/distributed_c10d.py"
 LOGGER = "/lib/torch/distributed/c10d_logger.py"
@@ -292,9 +294,7 @@ def test_ranks_that_compute_without_a_word_have_not_stalled() -> None:
     assert not Watched().pass_time(10**6)
 
 
-@pytest.mark.parametrize(
-    "event", [Bar(0, n=1), Metrics({"loss": 1.0}), Line("stdout", "here"), PhaseChanged(Phase.RUNNING)]
-)
+@pytest.mark.parametrize("event", [Bar(0, n=1), REPORTED, Line("stdout", "here"), PhaseChanged(Phase.RUNNING)])
 def test_who_moves_may_be_waited_for(event: Event) -> None:
     watched = Watched()
     watched.wait(0, 2)
@@ -319,7 +319,7 @@ def test_a_stall_ends_with_the_first_progress_and_is_told_anew() -> None:
     assert watched.pass_time()
     assert watched.pass_time()
     assert watched.asked == 1
-    watched.say(1, Metrics({"loss": 1.0}))
+    watched.say(1, REPORTED)
     assert not watched.pass_time(1)
     assert watched.pass_time()
     watched.wait(1)
@@ -409,7 +409,7 @@ def test_a_terminal_tells_a_stall_once(capsys: pytest.CaptureFixture[str]) -> No
     for _ in range(3):
         view.refresh()
     assert capsys.readouterr().err.count(text) == 1
-    watched.say(1, Metrics({"loss": 1.0}))
+    watched.say(1, REPORTED)
     assert not watched.pass_time(1)
     view.refresh()
     assert capsys.readouterr().err == ""

@@ -37,7 +37,6 @@ def fold(job: Job) -> dict[str, Any]:
         found = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
         found["bars"] = list(state.bars.items())  # their order too
         found["metrics"] = list(state.metrics.items())
-        found["history"] = [(name, vars(series)) for name, series in state.history.items()]
         ranks.append(found)
     of_the_job = (
         "stopping",
@@ -53,7 +52,9 @@ def fold(job: Job) -> dict[str, Any]:
         "ended",
         "outcome",
     )
-    return {"ranks": ranks, **{name: getattr(job, name) for name in of_the_job}}
+    metrics = {name: job.charts.drawn(name, (), 99) for name in job.charts.names}
+    reports = sorted(job.report_log.read(), key=lambda entry: entry[0])
+    return {"ranks": ranks, "metrics": metrics, "reports": reports, **{name: getattr(job, name) for name in of_the_job}}
 
 
 def arrived(event: Event) -> Event:

@@ -89,7 +89,7 @@ def test_the_progress_so_far_is_sent_before_the_end_and_before_a_question(starte
     report(loss=0.5)
     for each in (event, PhaseChanged(Phase.RUNNING)):
         events.emit(each)
-    assert started.kinds(2)[:2] == ["metrics", event.kind]
+    assert started.kinds(2)[:2] == ["reports", event.kind]
 
 
 def test_all_that_was_emitted_is_sent_before_the_thread_ends(other: Other) -> None:

@@ -8,7 +8,6 @@ import json
 import math
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from fractions import Fraction
 from types import SimpleNamespace
@@ -21,12 +20,10 @@ from rich.console import Console
 import notebook_accel
 from notebook_accel import events
 from notebook_accel.events import Bar, Event, Failed, Heartbeat, Metrics, Phase, Raised, Signalled, from_wire, to_wire
-from notebook_accel.launch.job import describe, metric_history, progress, text
+from notebook_accel.launch.job import describe, progress, text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.metric_history import MAX_POINTS, Point, Series, spread
 from notebook_accel.launch.job.rank_state import MAX_CLOSED_BARS, RankState
-from notebook_accel.launch.rank import coalescer
 from notebook_accel.launch.rank.coalescer import Coalescer, LoaderBars
 from notebook_accel.launch.rank.memory import Memory, has_changed
 from notebook_accel.launch.rank.patches import tqdm
@@ -79,86 +76,13 @@ def test_metrics_remember_their_time_on_the_wire() -> None:
     assert from_wire(to_wire(event)[0]) == event
 
 
-def test_few_metrics_are_all_told() -> None:
-    latest = Coalescer()
-    given = [Metrics({"loss": float(step)}, step) for step in range(8)]
-    for metrics in given:
-        latest.add(metrics)
-    told = latest.take(now=1.0)
-    assert [(metrics.values, metrics.step) for metrics in told] == [(metrics.values, metrics.step) for metrics in given]
-
-
-def test_many_metrics_are_merged_into_the_last() -> None:
-    latest = Coalescer()
-    for step in range(1000):
-        latest.add(Metrics({"loss": float(step), f"only at {step}": 1.0}, step))
-    *_, last = told = latest.take(now=1.0)
-    assert len(told) == 8
-    assert isinstance(last, Metrics)
-    assert (last.step, last.values["loss"]) == (999, 999.0)
-    assert "only at 500" in last.values
-
-
-def test_the_latest_value_is_told_last_while_another_thread_adds() -> None:
-    latest, told, count = Coalescer(), [], 20_000
-
-    def add() -> None:
-        for step in range(count):
-            latest.add_metrics({"loss": float(step)}, step)
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        adding = threading.Thread(target=add)
-        adding.start()
-        while adding.is_alive():
-            told += latest.take_all(now=1.0)
-        adding.join()
-    finally:
-        sys.setswitchinterval(interval)
-    told += latest.take_all(now=1.0)
-    values = [metrics.values["loss"] for metrics in told if isinstance(metrics, Metrics)]
-    assert values == sorted(values)
-    assert values[-1] == count - 1
-
-
-@pytest.mark.parametrize("when", ["before it is kept", "after it is kept"])
-def test_metrics_that_are_added_while_others_are_taken_are_told_once(
-    when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    latest, told = Coalescer(), []
-
-    def take() -> None:
-        monkeypatch.undo()
-        told.extend(latest.take_all(now=1.0))
-
-    class TakingClock:
-        def time(self) -> float:
-            take()
-            return 0.0
-
-    class TakingLimit:
-        def __le__(self, _: object) -> bool:
-            take()
-            return False
-
-    if when == "before it is kept":
-        monkeypatch.setattr(coalescer, "time", TakingClock())
-    else:
-        monkeypatch.setattr(coalescer, "MOST_SEPARATE", TakingLimit())
-    latest.add_metrics({"loss": 0.5}, 3)
-    latest.add_metrics({"loss": 0.4}, 4)
-    told += latest.take_all(now=1.0)
-    assert [(metrics.values, metrics.step) for metrics in told] == [({"loss": 0.5}, 3), ({"loss": 0.4}, 4)]
-
-
 def test_metrics_are_told_at_a_pace() -> None:
     latest = Coalescer()
     latest.add(Metrics({"loss": 1.0}))
-    assert latest.take(now=1.0)
+    assert list(latest.take(now=1.0))
     latest.add(Metrics({"loss": 2.0}))
-    assert not latest.take(now=1.0 + REPORT_INTERVAL / 2)
-    assert latest.take(now=1.0 + REPORT_INTERVAL)
+    assert not list(latest.take(now=1.0 + REPORT_INTERVAL / 2))
+    assert list(latest.take(now=1.0 + REPORT_INTERVAL))
 
 
 @pytest.mark.parametrize(
@@ -166,10 +90,10 @@ def test_metrics_are_told_at_a_pace() -> None:
 )
 def test_many_ranks_tell_no_more_than_a_few(ranks: int, seconds: float) -> None:
     latest = Coalescer(constants.report_interval(ranks))
-    latest.take(now=1.0)
+    list(latest.take(now=1.0))
     latest.add(Metrics({"loss": 1.0}))
-    assert not latest.take(now=1.0 + 0.9 * seconds)
-    assert latest.take(now=1.0 + seconds)
+    assert not list(latest.take(now=1.0 + 0.9 * seconds))
+    assert list(latest.take(now=1.0 + seconds))
 
 
 def test_bars_are_left_alone_where_nobody_listens() -> None:
@@ -216,46 +140,6 @@ def test_loaders_without_a_length_are_told_beside_bars_without_one() -> None:
     loaders = LoaderBars()
     loaders.add(Bar(-1, n=1))
     assert told(loaders, Bar(0, n=0)) == [(-1, 1, False, True)]
-
-
-def test_a_series_keeps_points_evenly_and_the_last() -> None:
-    series = Series()
-    for step in range(10_001):
-        series.add(Point(step, float(step), float(step)))
-    steps = [point.step for point in series.points()]
-    assert len(steps) <= MAX_POINTS + 1
-    assert (steps[0], steps[-1]) == (0, 10_000)
-    gaps = {after - before for before, after in itertools.pairwise(steps[:-1])}  # type: ignore[operator]
-    assert len(gaps) == 1
-
-
-def points(*values: float) -> list[Point]:
-    return [Point(step, 100.0 + step, value) for step, value in enumerate(values)]
-
-
-def test_a_spread_is_the_mean_and_the_bounds_over_ranks() -> None:
-    found = spread([points(1, 2, 3), points(3, 2, 7)], bins=3)
-    assert [(each.mean, each.low, each.high) for each in found] == [(2, 1, 3), (2, 2, 2), (5, 3, 7)]
-
-
-def test_a_rank_counts_once_at_each_place_of_a_spread() -> None:
-    (found,) = spread([points(1, 1, 1, 1), points(5)], bins=1)
-    assert (found.mean, found.low, found.high) == (3, 1, 5)
-
-
-def test_a_spread_leaves_out_what_is_not_finite() -> None:
-    assert spread([points(math.nan, math.inf)], bins=5) == []
-    assert [each.mean for each in spread([points(1, math.nan, 3)], bins=3)] == [1, 3]
-
-
-def test_rows_bring_together_what_was_logged_at_once() -> None:
-    state = RankState(1)
-    state.apply(Metrics({"loss": 1.0, "accuracy": 0.5}, 0, at=10.0))
-    state.apply(Metrics({"loss": 0.5}, 1, at=11.0))
-    assert metric_history.rows([(state.rank, state.history)], began=9.0) == [
-        {"rank": 1, "step": 0, "seconds": 1.0, "loss": 1.0, "accuracy": 0.5},
-        {"rank": 1, "step": 1, "seconds": 2.0, "loss": 0.5},
-    ]
 
 
 def test_metrics_are_a_table_where_pandas_is_installed() -> None:
@@ -361,7 +245,8 @@ def test_bars_and_metrics_of_any_numbers_and_words_are_drawn(index: int) -> None
     job = Job("train", 0, 1)
     job.started -= 10
     for event in sent.take_all(1.0):
-        job.apply(0, from_wire(json.loads(json.dumps(to_wire(event)[0]))))
+        header, blobs = to_wire(event)
+        job.apply(0, from_wire(json.loads(json.dumps(header)), blobs))
     latest = job.ranks[0].metrics
     assert (latest["best"], latest["worst"]) == (math.inf, -math.inf)
     seen: Any = StateMaker(job).whole()
@@ -441,5 +326,6 @@ def test_the_same_events_give_the_same_job() -> None:
         again.apply(0, from_wire(to_wire(event)[0]))
     for job in (first, again):
         job.finish(Status.DONE)
-    assert again.ranks[0].history["loss"].points() == first.ranks[0].history["loss"].points()
+    assert again.charts.drawn("loss", (), 9) == first.charts.drawn("loss", (), 9)
+    assert again.ranks[0].metrics == first.ranks[0].metrics == {"loss": 1.0}
     assert again.ranks[0].bars == first.ranks[0].bars

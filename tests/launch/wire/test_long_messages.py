@@ -123,7 +123,7 @@ def test_what_else_is_too_long_is_left_out_and_nobody_waits(capfd: pytest.Captur
     assert job.result() == ["returned"]
     assert set(job.metrics) == {"rank", "step", "seconds", "short"}
     assert {line.text.split(" message")[0] for line in job.ranks[0].lines} == {
-        f"notebook-accel: a {kind!r}" for kind in ("phase", "metrics", "asked")
+        f"notebook-accel: a {kind!r}" for kind in ("phase", "reports", "asked")
     }
 
 

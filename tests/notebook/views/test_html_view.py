@@ -170,7 +170,7 @@ def test_a_grid_stays_small() -> None:
 def test_metrics_without_a_chart_are_counted(ended: bool) -> None:
     job = a_job(2, ended=ended)
     job.apply(0, Metrics({f"m{number}": 1.0 for number in range(20)}, 1))
-    names = {name for state in job.ranks for name in state.history}
+    names = job.charts.names
     for shown, drawn in ((12, html_page.draw(job)), (8, describe.describe(job))):
         assert f"and {len(names) - shown} more; job.metrics has them all" in drawn
     assert "more; job.metrics" not in html_page.draw(a_job(2, ended=ended))
@@ -253,7 +253,8 @@ def test_a_chart_is_a_picture_of_the_metric() -> None:
     (source,) = found.attributes["src"]
     picture = ElementTree.fromstring(base64.b64decode(source.partition("base64,")[2]))
     assert [child.tag.rpartition("}")[2] for child in picture] == ["path", "polygon", "polyline"]
-    assert found.attributes["alt"] == ["loss<: 1.5 → 0.52, 0.02 to 1.02 over ranks"]
+    said = "loss<: 0.52, 0.02 to 1.02 over ranks, last at step 49, first 1.5 at step 0, best 0.52 at step 49, "
+    assert found.attributes["alt"] == [said + "least 0.02 at step 49, most 2 at step 0"]
 
 
 def on_two_machines(size: int) -> Job:

@@ -307,16 +307,18 @@ def test_new_metrics_are_charted_at_once_and_the_others_in_their_turn() -> None:
 def test_a_metric_that_never_changes_is_in_the_middle_of_its_chart(value: float) -> None:
     job = a_job(2)
     for step in range(2):
-        job.apply(0, Metrics({"rate": value}, step))
-    points = StateMaker(job).whole()["metrics"]["rate"]["points"]
+        for rank in range(2):
+            job.apply(rank, Metrics({"rate": value}, step))
+    (points,) = StateMaker(job).whole()["metrics"]["rate"]["segments"]
     assert points == [(0, 500, 500, 500), (1000, 500, 500, 500)]
 
 
 def test_the_points_of_a_chart_lie_within_it() -> None:
     job = a_job(2)
     for step in range(400):
-        job.apply(0, Metrics({"loss": step**0.5}, 100 + step))
-    points = StateMaker(job).whole()["metrics"]["loss"]["points"]
+        for rank in range(2):
+            job.apply(rank, Metrics({"loss": step**0.5}, 100 + step))
+    (points,) = StateMaker(job).whole()["metrics"]["loss"]["segments"]
     assert 10 < len(points) <= 61
     assert points[0][0] == 0
     assert points[-1][0] == 1000

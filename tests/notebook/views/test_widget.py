@@ -15,12 +15,14 @@ from notebook_accel.events import (
     Exited,
     Failed,
     InputRequested,
+    Metrics,
     Phase,
     PhaseChanged,
     Raised,
     Signalled,
 )
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.notebook.views import widget, widget_support
 from notebook_accel.notebook.views.pacing import Pacer
 from notebook_accel.notebook.views.panel import Panel
@@ -93,3 +95,18 @@ def test_a_browser_that_answers_as_soon_as_it_hears_of_the_panel_is_not_awaited(
     shown.cell_ends()
     monkeypatch.setattr(widget_support, "SILENCE", -1.0)
     assert not shown.is_silent(view)
+
+
+def test_the_panel_ends_with_the_last_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a page that was loaded again, nothing replaces the panel: it stays as it was told last."""
+    told: list[Mapping[str, Any]] = []
+    monkeypatch.setattr(IPython.display, "display", lambda *args, **kwargs: _Handle())
+    monkeypatch.setattr(Panel, "update", lambda panel, state: told.append(state) or 0)
+    monkeypatch.setattr(widget, "Pacer", lambda *limits: Pacer(math.inf))
+    job = Job("train", 0, 1)
+    job.apply(0, Metrics({"loss": 1.0}, 0))
+    view = WidgetView(job)
+    job.apply(0, Metrics({"loss": 0.25}, 1))
+    job.finish(Status.DONE)
+    view.finish()
+    assert told[-1]["metrics"]["loss"]["now"] == "0.25"

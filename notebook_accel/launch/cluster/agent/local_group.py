@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.events import Bar, Event, Heartbeat, Metrics, StepTimes, Written, from_wire
+from notebook_accel.events import Bar, Event, Heartbeat, Reports, StepTimes, Written, from_wire
 from notebook_accel.launch.cluster.agent.partial_lines import WINDOW, PartialLines
 from notebook_accel.launch.cluster.event_frames import EventFrames
 from notebook_accel.launch.cluster.protocol import UNREAD, Frame
@@ -16,7 +16,7 @@ from notebook_accel.launch.system import network_interfaces
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 
-_PROGRESS = (Bar, Metrics, Heartbeat, StepTimes)
+_PROGRESS = (Bar, Reports, Heartbeat, StepTimes)
 
 
 class LocalGroup:
