@@ -23,7 +23,7 @@ def report(
     call only checks its values and remembers them, so that a function runs alike with and without a launcher.
 
     Each value is a number, or an array or tensor with one element; reading a tensor on a device waits for that device.
-    A loop may report at every step: a report takes less than a microsecond, never waits, and none is left out.
+    A loop may report at every step: a report takes a few microseconds, never waits, and none is left out.
 
     Args:
         values: Metrics whose names are not Python identifiers: `report({"val/loss": 0.3})`.
