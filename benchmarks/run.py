@@ -25,7 +25,21 @@ from common import QUIET, busy_part
 
 FOLDER = Path(__file__).parent
 NAMES = (
-    *("launch", "payload", "cells", "progress", "stalls", "step", "train", "metrics", "cli", "resume", "live", "scale"),
+    *(
+        "launch",
+        "payload",
+        "cells",
+        "progress",
+        "stalls",
+        "flamegraph",
+        "step",
+        "train",
+        "metrics",
+        "cli",
+        "resume",
+        "live",
+        "scale",
+    ),
     "cluster",
 )
 """In the order of the README; `live` and `scale` need chromium."""

@@ -65,6 +65,10 @@ class JobLostError(NotebookAccelError, RuntimeError):
     """The result was requested of a job that ended with its process, or whose result only that process has."""
 
 
+class JobEndedError(NotebookAccelError, RuntimeError):
+    """Something was requested of a job's ranks after the job had ended."""
+
+
 class CheckpointError(NotebookAccelError, RuntimeError):
     """A checkpoint could not be written, or does not fit the objects to load it into."""
 

@@ -27,8 +27,8 @@ class Row(NamedTuple):
 
 
 TABLE = (
-    Row("errors", "", """CheckpointError ConfigurationError HardwareError JobCancelledError JobLostError LaunchError
-        NotebookAccelError PayloadError PreemptedError RankError RankTimeoutError UnsupportedNameError"""),
+    Row("errors", "", """CheckpointError ConfigurationError HardwareError JobCancelledError JobEndedError JobLostError
+        LaunchError NotebookAccelError PayloadError PreemptedError RankError RankTimeoutError UnsupportedNameError"""),
     Row("errors", "utils.operations", "DistributedOperationException"),
     Row("launch.driver.attach", "", "attach jobs"),
     Row("launch.driver.launcher", "launchers", "debug_launcher notebook_launcher"),

@@ -41,6 +41,7 @@ FIELDS: dict[Any, Any] = {
     "Sequence[Sequence[str]]": st.lists(st.lists(text, max_size=3), max_size=3),
     "Sequence[int]": st.lists(st.integers(), max_size=4),
     "Frame | None": st.none() | frames,
+    "Sequence[Frame]": st.lists(frames, max_size=3),
     "Sequence[ThreadStack]": st.lists(threads, max_size=3),
     "Sequence[Location]": st.lists(places, max_size=3),
     "Sequence[Raised]": st.lists(raised, max_size=3),

@@ -116,6 +116,7 @@ def test_every_error_has_one_base_and_one_of_pythons_own() -> None:
         "StreamError": "ConnectionError",
         "JobCancelledError": "RuntimeError",
         "JobLostError": "RuntimeError",
+        "JobEndedError": "RuntimeError",
         "CheckpointError": "RuntimeError",
         "PreemptedError": "RuntimeError",
         "DistributedOperationException": "RuntimeError",

@@ -52,6 +52,7 @@ from notebook_accel.events.ranks import (
     Raised,
     RankExited,
     Returned,
+    Sampled,
     Shown,
     Stacks,
     StepTimes,
@@ -59,7 +60,15 @@ from notebook_accel.events.ranks import (
     Written,
 )
 from notebook_accel.events.reports import Report, Reports
-from notebook_accel.events.requests import Answer, Call, Disconnect, Interrupt, Preempt, StacksRequested
+from notebook_accel.events.requests import (
+    Answer,
+    Call,
+    Disconnect,
+    Interrupt,
+    Preempt,
+    SamplesRequested,
+    StacksRequested,
+)
 
 __all__ = [
     "Answer",
@@ -92,6 +101,8 @@ __all__ = [
     "Report",
     "Reports",
     "Returned",
+    "Sampled",
+    "SamplesRequested",
     "Shown",
     "Signalled",
     "Stacks",

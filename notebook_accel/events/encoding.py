@@ -11,7 +11,17 @@ from notebook_accel.errors import StreamError
 from notebook_accel.events import jobs, ranks, reports, requests
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
 from notebook_accel.events.jobs import Location, Stalled
-from notebook_accel.events.ranks import Failed, PhaseChanged, Raised, Returned, Shown, Stacks, ThreadStack, Written
+from notebook_accel.events.ranks import (
+    Failed,
+    PhaseChanged,
+    Raised,
+    Returned,
+    Sampled,
+    Shown,
+    Stacks,
+    ThreadStack,
+    Written,
+)
 from notebook_accel.events.reports import Reports
 
 EVENTS: dict[str, type[Event]] = {
@@ -112,6 +122,7 @@ def _list_of(cls: Callable[..., Any], **parts: Callable[[Any], Any]) -> Callable
 NESTED_FIELDS: dict[type[Event], dict[str, Callable[[Any], Any]]] = {
     PhaseChanged: {"phase": Phase, "frame": lambda value: None if value is None else Frame(**value)},
     Failed: {"chain": _list_of(Raised, frames=_frames)},
+    Sampled: {"frames": _frames},
     Stacks: {"threads": _list_of(ThreadStack, frames=_frames)},
     Stalled: {"places": _list_of(Location, phase=Phase, frames=_frames)},
 }

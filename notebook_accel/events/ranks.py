@@ -261,6 +261,31 @@ class ThreadStack:
 
 
 @dataclass(frozen=True)
+class Sampled(Event):
+    """Where the main thread spent its time: a tree of calls. The reply to `SamplesRequested`.
+
+    The calls are numbered, each after the one that it was called from.
+    """
+
+    kind = "sampled"
+    number: int
+    """The number of the request."""
+    frames: Sequence[Frame]
+    """The frame of each call. In installed packages and in Python itself, `lineno` is where the function begins."""
+    callers: Sequence[int]
+    """The number of the call that each was called from; -1 for an outermost call."""
+    microseconds: Sequence[int]
+    """The time for which each call was the innermost one."""
+    samples: int
+    seconds: float
+    """How long the samples were taken."""
+    idle: float
+    """Seconds of these in which none of the user's code ran."""
+    cpu_seconds: float
+    """The CPU time that taking the samples cost."""
+
+
+@dataclass(frozen=True)
 class Stacks(Event):
     """The stack of each thread of the rank: the reply to `StacksRequested`."""
 

@@ -27,6 +27,18 @@ class StacksRequested(Event):
 
 
 @dataclass(frozen=True)
+class SamplesRequested(Event):
+    """Sample the stack of the main thread for some time, or until the call ends; then report with `Sampled`."""
+
+    kind = "samples-wanted"
+    number: int
+    """Identifies the request; the reply carries the same number."""
+    seconds: float
+    rate: float
+    """Samples per second."""
+
+
+@dataclass(frozen=True)
 class Answer(Event):
     """The line of input that the rank requested with `InputRequested`."""
 

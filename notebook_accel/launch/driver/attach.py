@@ -43,6 +43,17 @@ def attach(job: str | Job | None = None) -> Job:
     return _local_jobs.get(record.id, followed)
 
 
+def find(job: str | None = None) -> Job:
+    """A job, chosen as by `attach`, without showing it; one that runs elsewhere is in its state of this moment.
+
+    Raises:
+        ConfigurationError: There is no such job.
+        JobLostError: The job's journal can't be read.
+    """
+    record = records.find(job, front_end.current.origin())
+    return _local_jobs.get(record.id) or Follower(record).close()
+
+
 def follow(record: Record) -> Job:
     """Shows a job below this cell until it ends, on a thread of its own."""
     follower = Follower(record)

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import groupby
 
 from notebook_accel.events import Cleared, JobEnded, Line, LinesLeftOut, Notice, Shown
-from notebook_accel.launch.job.job import Runner
+from notebook_accel.launch.job.job import Job, Runner
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.journal import outcome
@@ -16,6 +16,7 @@ from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.reading import Tail, empty_job
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportFile
+from notebook_accel.launch.journal.sample_requests import sample_requester
 from notebook_accel.launch.journal.stack_requests import stack_requester
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
@@ -51,6 +52,7 @@ class Follower:
             cancel=record.request_stop,
             show=lambda: front_end.current.show(self.job),
             request_stacks=stack_requester(self.job, record),
+            request_samples=sample_requester(self.job, record),
             values=lambda: outcome.result(self.job, record),
         )
         earlier = len(self._lines) - _BACKLOG
@@ -93,6 +95,11 @@ class Follower:
                 self._tail.close()
                 job.settle()
                 view.finish()
+
+    def close(self) -> Job:
+        """Follows the job no longer; returns it as it is."""
+        self._tail.close()
+        return self.job
 
     def _read(self) -> None:
         for rank, event in self._tail.read():

@@ -68,10 +68,10 @@ class StackRequests:
         self._request_number += 1
         self._request = _Request(now, list(self._pending))
         self._pending.clear()
-        self._ranks.send(self._reachable(), StacksRequested(self._request_number))
+        self._ranks.send(reachable(self._job), StacksRequested(self._request_number))
 
     def _collect(self, request: _Request, now: float) -> None:
-        late = [rank for rank in self._reachable() if rank not in request.stacks_by_rank]
+        late = [rank for rank in reachable(self._job) if rank not in request.stacks_by_rank]
         if not late or now - request.sent_at > _TIMEOUT:
             self._finish(request)
         elif now - request.sent_at >= _SIGNAL_AFTER and not request.signalled:
@@ -83,10 +83,11 @@ class StackRequests:
         for callback in request.callbacks:
             callback(request.stacks_by_rank)
 
-    def _reachable(self) -> list[int]:
-        """The ranks that have started, and have neither exited nor answered."""
-        states = enumerate(self._job.ranks)
-        return [rank for rank, state in states if state.pid is not None and not (state.exited or state.answered)]
+
+def reachable(job: Job) -> list[int]:
+    """The ranks that have started, and have neither exited nor answered."""
+    states = enumerate(job.ranks)
+    return [rank for rank, state in states if state.pid is not None and not (state.exited or state.answered)]
 
 
 @dataclass

@@ -20,6 +20,8 @@ from notebook_accel.launch.job.metrics import report_log
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from notebook_accel.launch.job.flamegraphs.flamegraph import Flamegraph
+    from notebook_accel.launch.job.flamegraphs.samples import SampleRequest, SamplesByRank
     from notebook_accel.launch.job.stacks import JobStacks, StacksByRank
 
 
@@ -29,6 +31,11 @@ _MAX_ERROR = 80_000
 
 def no_stacks(then: Callable[[StacksByRank], object]) -> None:
     """The value of `Runner.request_stacks` while no rank can answer."""
+    then({})
+
+
+def no_samples(request: SampleRequest, then: Callable[[SamplesByRank], object]) -> None:
+    """The value of `Runner.request_samples` while no rank can answer."""
     then({})
 
 
@@ -42,6 +49,8 @@ class Runner:
     """Shows the job below the current cell."""
     request_stacks: Callable[[Callable[[StacksByRank], object]], object] = no_stacks
     """Calls back, on any thread, with the stacks of the ranks."""
+    request_samples: Callable[[SampleRequest, Callable[[SamplesByRank], object]], object] = no_samples
+    """Calls back, on any thread, with samples of the stacks of the ranks, once they have been taken."""
     values: Callable[[], Any] | None = None
     """Fetches what the ranks returned, for jobs whose `finish` is not given the values."""
 
@@ -170,6 +179,26 @@ class Job(JobState):
             return stacks.JobStacks((), {}, note)
         where = [location.of(state, stacks_by_rank.get(index, ())) for index, state in enumerate(self._ranks)]
         return stacks.JobStacks(where, {self._ranks[index].rank: threads for index, threads in stacks_by_rank.items()})
+
+    def flamegraph(self, seconds: float = 5.0, rank: int | None = None, *, rate: float = 100.0) -> Flamegraph:
+        """Samples where the ranks spend their time in Python, and returns it as a flame graph.
+
+        The job keeps running, and needs no preparation. A call into C code, such as an operation of torch, counts for
+        the line that makes the call. If the call ends while it is sampled, the flame graph has what came before.
+
+        Args:
+            seconds: How long to sample, at most 600.
+            rank: The global rank to sample. Defaults to all ranks of the job.
+            rate: Samples per second, at most 1,000.
+
+        Raises:
+            ConfigurationError: An argument is out of range, or the job has no such rank.
+            JobEndedError: The job has ended.
+            TimeoutError: No rank has reported samples.
+        """
+        from notebook_accel.launch.job.flamegraphs import sampling
+
+        return sampling.sample(self, seconds, rank, rate)
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._result_async().__await__()

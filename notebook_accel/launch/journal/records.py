@@ -82,6 +82,15 @@ class Record:
         """The reply to the latest request for stacks."""
         return self.path / "stacks"
 
+    @property
+    def sample_requests(self) -> Path:
+        """A file with a line for each request for samples; the line's end, as a position in the file, is its number."""
+        return self.path / "sampling"
+
+    def samples(self, number: int) -> Path:
+        """The reply to a request for samples."""
+        return self.path / f"samples-{number}"
+
     def head(self) -> Head:
         """The first line of the journal.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from notebook_accel.events import Stacks, StacksRequested, ThreadStack
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.lines import decode, encode
+from notebook_accel.launch.journal.private_files import open_private
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.wire import stack_frames
 
@@ -47,7 +48,7 @@ def stack_requester(job: Job, record: Record) -> Callable[[Callable[[StacksByRan
             then({})
             return
         try:
-            with open(record.stack_requests, "ab", opener=_private) as file:
+            with open(record.stack_requests, "ab", opener=open_private) as file:
                 file.write(b"?")
                 number = file.tell()
         except OSError:  # the job's folder is gone
@@ -84,7 +85,7 @@ def _write(record: Record, number: int, stacks_by_rank: StacksByRank) -> None:
     ]
     new = record.stacks.with_suffix(".new")
     with contextlib.suppress(OSError):  # without a reply the requester runs into its timeout
-        with open(new, "wb", opener=_private) as file:
+        with open(new, "wb", opener=open_private) as file:
             file.writelines(lines)
         os.replace(new, record.stacks)
 
@@ -104,7 +105,3 @@ def _read(record: Record, number: int) -> StacksByRank | None:
 
 def _displayable(thread: ThreadStack) -> ThreadStack:
     return replace(thread, frames=stack_frames.with_sources(thread.frames))
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)

@@ -24,6 +24,7 @@ from notebook_accel.events import (
     PhaseChanged,
     Reports,
     Returned,
+    SamplesRequested,
     Stacks,
     StacksRequested,
     from_wire,
@@ -33,6 +34,7 @@ from notebook_accel.launch.rank import stack_sampler
 from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.rank.collective_wait import WaitDetector
 from notebook_accel.launch.rank.memory import Memory
+from notebook_accel.launch.rank.stack_profile import StackProfiles
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 from notebook_accel.launch.wire.stream import Channel, Message
 from notebook_accel.launch.wire.thread_marks import CHANNEL_THREAD, named_in_dumps
@@ -81,6 +83,7 @@ class ChannelThread:
         self._timeout = min(heartbeat, REPORT_INTERVAL)
         self._main_ident = 0
         self._wait_detector = WaitDetector(0)
+        self._profiles = StackProfiles(0)
         self._thread = threading.Thread(target=self._run, name="notebook-accel", daemon=True)
         self.is_running = False
         """Whether the user's code runs, so that it may wait in a collective."""
@@ -91,6 +94,7 @@ class ChannelThread:
         """Starts the thread, for the user's code on the thread that calls this, and takes its events from then on."""
         self._main_ident = threading.get_ident()
         self._wait_detector = WaitDetector(self._main_ident)
+        self._profiles = StackProfiles(self._main_ident)
         events.set_sink(self.emit, self._coalescer.add_metrics)
         self._thread.start()  # which removes the sink as it ends, be it at once
 
@@ -120,6 +124,7 @@ class ChannelThread:
             self._send_together(self._coalescer.take(now))
             if self.is_running:
                 self._send_together(self._wait_detector.sample(now))
+            self._send_together(self._profiles.sample(now))
             queued = []
             while not self._outbox.empty():
                 queued.append(self._outbox.get())
@@ -159,7 +164,8 @@ class ChannelThread:
     def _poll(self) -> None:
         """Waits for the channel, the wakeup pipe or the next sample; receives, samples and sends."""
         channel_fd, wakeup_fd = self._channel.fileno(), self._wakeup_pipe[0]
-        readable = [fd for fd, _ in self._sources.poll(self._timeout * 1000)]
+        timeout = self._profiles.time_to_next(time.monotonic(), self._timeout)
+        readable = [fd for fd, _ in self._sources.poll(timeout * 1000)]
         if not readable:
             self._send_together(self._memory.sample(time.monotonic()))
         if wakeup_fd in readable:
@@ -174,6 +180,8 @@ class ChannelThread:
             if isinstance(request, StacksRequested):
                 found = stack_sampler.threads(self._main_ident, all_of_them=self._isolated)
                 self._send_together([Stacks(request.number, found)])
+            elif isinstance(request, SamplesRequested):
+                self._profiles.begin(request, time.monotonic())
             elif isinstance(request, Answer):
                 events.input_answers().put(request)
             else:
@@ -187,6 +195,7 @@ class ChannelThread:
             self._send_together(self._coalescer.take_all(time.monotonic()))  # what comes next is shown with it
         if isinstance(event, (Returned, Failed, Exited)):
             self._send_together(events.last_step_times())
+            self._send_together(self._profiles.finish())
         if isinstance(event, (Returned, Failed)):
             self._wait_detector.reset()
         try:

@@ -37,13 +37,13 @@ def is_ours(filename: str) -> bool:
 def without_ours(stack: Iterable[Frame]) -> list[Frame]:
     """A stack, outermost frame first, without this package's frames and those with which a thread or a cell begins."""
     found = [frame for frame in stack if not is_ours(frame.filename)]
-    begun = list(itertools.dropwhile(_begins, found))
+    begun = list(itertools.dropwhile(lambda frame: begins(frame.filename), found))
     return begun or found
 
 
-def _begins(frame: Frame) -> bool:
-    """Whether it is one of the frames with which Python begins a thread, or IPython a cell."""
-    return frame.filename == threading.__file__ or "/IPython/core/" in frame.filename
+def begins(filename: str) -> bool:
+    """Whether a file is one whose functions begin a thread, or a cell of IPython's."""
+    return filename == threading.__file__ or "/IPython/core/" in filename
 
 
 def innermost_user_frame(frames: Iterable[Frame]) -> Frame | None:

@@ -46,6 +46,7 @@ SUBCOMMANDS = (
     rank_commands.debug,
     job_commands.list_jobs,
     job_commands.attach_job,
+    job_commands.flamegraph,
     resume_command.resume,
 )
 

@@ -1,6 +1,8 @@
-"""`%accelerate jobs` and `%accelerate attach`, for jobs launched here or elsewhere."""
+"""`%accelerate jobs`, `attach` and `flamegraph`, for jobs launched here or elsewhere."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -8,7 +10,11 @@ from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.attach import Jobs, JobSummary
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import duration, title
+from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
 
 
 @click.command("jobs", cls=MagicCommand)
@@ -28,6 +34,22 @@ def _ids(context: click.Context, param: click.Parameter, start: str) -> list[str
 def attach_job(job: str | None) -> Job:
     """Shows a job again; the last one by default."""
     return attach.attach(job)
+
+
+@click.command("flamegraph", cls=MagicCommand)
+@click.argument("job", required=False, metavar="[JOB]", shell_complete=_ids)
+@click.option("--seconds", type=float, default=5.0, help="How long to sample; 5 by default.")
+@click.option("--rank", type=int, help="The only rank to sample; all by default.")
+@click.option("--save", metavar="FILE", help="Also writes a file: .json for speedscope, or .html.")
+@click.pass_obj
+def flamegraph(shell: InteractiveShell, job: str | None, seconds: float, rank: int | None, save: str | None) -> Any:
+    """Shows where a running job spends its time; by default, the cell that runs on the ranks, or the last job."""
+    ranks = sessions.current(shell).ranks
+    cell = None if ranks is None or job is not None else ranks.running
+    sampled = (cell or attach.find(job)).flamegraph(seconds, rank)
+    if save is not None:
+        sampled.save(save)
+    return sampled
 
 
 def running() -> list[str]:

@@ -14,12 +14,15 @@ from notebook_accel.events import (
     Event,
     Exited,
     Failed,
+    Heartbeat,
     InputRequested,
     Interrupt,
     Phase,
     PhaseChanged,
     Raised,
     Returned,
+    Sampled,
+    SamplesRequested,
     Stacks,
     StacksRequested,
     from_wire,
@@ -57,6 +60,13 @@ class Other:
             messages = self.channel.receive(wait=True)
             assert messages is not None
             found += [from_wire(message.header, message.blobs) for message in messages]
+        return found
+
+    def received_until(self, last: type[Event]) -> list[Event]:
+        """The next events, but for the heartbeats, up to one of this class."""
+        found: list[Event] = []
+        while not (found and isinstance(found[-1], last)):
+            found += [event for event in self.received(1) if not isinstance(event, Heartbeat)]
         return found
 
     def kinds(self, count: int) -> list[str]:
@@ -120,6 +130,26 @@ def test_it_answers_for_stacks_and_hands_on_what_else_is_requested(started: Othe
     assert started.handed.get() == Interrupt()
     started.channel.finish()
     assert started.handed.get() is None
+
+
+def test_it_samples_for_as_long_as_requested(started: Other) -> None:
+    started.channel.send(*to_wire(SamplesRequested(7, seconds=0.1, rate=200)))
+    (answer,) = started.received_until(Sampled)
+    assert isinstance(answer, Sampled)
+    assert answer.number == 7
+    assert 2 <= answer.samples <= 21
+    assert 0.1 <= answer.seconds == pytest.approx(sum(answer.microseconds) / 1e6 + answer.idle, abs=1e-3)
+    assert "received" in {frame.name for frame in answer.frames}
+    started.thread.emit(PhaseChanged(Phase.DONE))
+    assert started.kinds(1) == ["phase"]  # it has stopped to sample
+
+
+def test_what_was_sampled_is_sent_before_the_end_of_the_call(started: Other) -> None:
+    started.channel.send(*to_wire(SamplesRequested(7, seconds=NEVER, rate=200)))
+    started.channel.send(*to_wire(Interrupt()))
+    started.handed.get()  # so the request has been taken
+    started.thread.emit(Returned())
+    assert [event.kind for event in started.received_until(Returned)] == ["sampled", "returned"]
 
 
 @pytest.mark.timeout(60)
