@@ -1,4 +1,4 @@
-"""What it costs a rank that its stack is sampled for a flame graph: CPU time of a training step, with samples and without.
+"""What it costs a rank that its stack is sampled for a flame graph: the CPU time of a step, with samples and without.
 
 In a real rank of a real kernel, in turns; the samples are taken by the rank's own channel thread.
 """

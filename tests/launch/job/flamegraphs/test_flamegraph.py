@@ -71,5 +71,5 @@ def test_the_end_of_the_name_chooses_the_format(tmp_path: Path) -> None:
     found = Flamegraph("train()", {0: rank()}, [])
     assert '"type": "sampled"' in found.save(tmp_path / "a.speedscope.json").read_text()
     assert found.save(tmp_path / "a.html").read_text().startswith("<!DOCTYPE html>")
-    with pytest.raises(ConfigurationError, match="end the name with .json for speedscope"):
+    with pytest.raises(ConfigurationError, match=r"end the name with \.json for speedscope"):
         found.save(tmp_path / "a.svg")
