@@ -38,7 +38,7 @@ def hold_the_gil():
     import ctypes
     print("holding")
     for _ in range(8):
-        time.sleep(0.1)
+        time.sleep(0.05)
         ctypes.PyDLL(None).usleep(200_000)
 """
 
@@ -96,7 +96,7 @@ def test_c_code_that_holds_the_gil_counts_for_the_line_that_calls_it(prepared: N
     prepared.read_until(cell, "holding")
     _, first, *_ = prepared.value("repr(job.flamegraph(1))").splitlines()
     assert "hold_the_gil, In[" in first
-    assert first.endswith("line 28")
+    assert first.endswith("line 29")
     prepared.check("job.result(20)")
 
 
