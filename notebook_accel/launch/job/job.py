@@ -198,7 +198,7 @@ class Job(JobState):
         """
         from notebook_accel.launch.job.flamegraphs import sampling
 
-        return sampling.sample(self, seconds, rank, rate)
+        return sampling.sample(self, self.runner.request_samples, seconds, rank, rate)
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._result_async().__await__()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from notebook_accel.errors import ConfigurationError, JobEndedError
 from notebook_accel.launch.job.flamegraphs.flamegraph import Flamegraph
 from notebook_accel.launch.job.flamegraphs.samples import SampleRequest, SamplesByRank
-
-if TYPE_CHECKING:
-    from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.job_state import JobState
 
 _LONGEST = 600.0
 _HIGHEST_RATE = 1000.0
@@ -20,7 +18,13 @@ _PATIENCE = 30.0
 """Seconds after the end of the sampling after which the wait ends."""
 
 
-def sample(job: Job, seconds: float, rank: int | None, rate: float) -> Flamegraph:
+def sample(
+    job: JobState,
+    request_samples: Callable[[SampleRequest, Callable[[SamplesByRank], object]], object],
+    seconds: float,
+    rank: int | None,
+    rate: float,
+) -> Flamegraph:
     """Implements `Job.flamegraph`."""
     for name, given, most in (("seconds", seconds, _LONGEST), ("rate", rate, _HIGHEST_RATE)):
         if isinstance(given, bool) or not (isinstance(given, (int, float)) and 0 < given <= most):
@@ -32,7 +36,7 @@ def sample(job: Job, seconds: float, rank: int | None, rate: float) -> Flamegrap
         raise _ended(job)
     answer: concurrent.futures.Future[SamplesByRank] = concurrent.futures.Future()
     member = None if rank is None else ranks.index(rank)
-    job.runner.request_samples(SampleRequest(seconds, rate, member), answer.set_result)
+    request_samples(SampleRequest(seconds, rate, member), answer.set_result)
     found: SamplesByRank = {}
     with contextlib.suppress(concurrent.futures.TimeoutError):
         found = answer.result(math.ceil(seconds) + _PATIENCE)
@@ -52,7 +56,7 @@ def sample(job: Job, seconds: float, rank: int | None, rate: float) -> Flamegrap
     return Flamegraph(job.title, {ranks[index]: sampled for index, sampled in found.items()}, missing)
 
 
-def _ended(job: Job) -> JobEndedError:
+def _ended(job: JobState) -> JobEndedError:
     return JobEndedError(
         f"{job.title} has ended ({job.status.value}), so its ranks can't be sampled: call job.flamegraph() while it "
         "runs, from another cell after notebook_launcher(..., block=False)"

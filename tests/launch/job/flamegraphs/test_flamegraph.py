@@ -47,6 +47,9 @@ def test_a_call_is_as_wide_as_its_share_of_its_caller_and_only_collectives_are_r
     assert "width:59.994%" in drawn
     titles = dict(BOX.findall(drawn))
     assert [title.split(",")[0] for title, color in titles.items() if color == RED] == ["collective: all_reduce"]
+    drawn = Flamegraph("train()", {0: rank(100_000, 900_000)}, [])._repr_html_()
+    titles_in_red = [title.split(",")[0] for title, color in BOX.findall(drawn) if color == RED]
+    assert titles_in_red == ["collective: all_reduce"], "a caller with other calls is not one"
     assert not any("rare" in title for title in titles), "too narrow to be seen"
 
 
