@@ -41,7 +41,6 @@ NOT_OURS = {
     **dict.fromkeys(("_reset_state", "_add_dataloader", "_remove_dataloader"), "Accelerate's users call them"),
     "_is_accelerate_prepared": "Accelerate's users read it",
     "_repr_html_": "IPython calls it",
-    "_private": "a package of Ray's",
 }
 """Private names that tests may reach for though the package has them too, and why."""
 

@@ -33,8 +33,7 @@ from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
 from notebook_accel.launch.driver.escalation import Shutdown
 from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.output_lines import OutputLines
-from notebook_accel.launch.driver.request_samples import SampleRequests
-from notebook_accel.launch.driver.request_stacks import StackRequests
+from notebook_accel.launch.driver.request_stacks import SampleRequests, StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, StopPolicy, StopReason, StopRequests, raise_on_sigint
 from notebook_accel.launch.job.job import Job, no_samples, no_stacks

@@ -124,7 +124,6 @@ class ChannelThread:
             self._send_together(self._coalescer.take(now))
             if self.is_running:
                 self._send_together(self._wait_detector.sample(now))
-            self._send_together(self._profiles.sample(now))
             queued = []
             while not self._outbox.empty():
                 queued.append(self._outbox.get())
@@ -166,6 +165,8 @@ class ChannelThread:
         channel_fd, wakeup_fd = self._channel.fileno(), self._wakeup_pipe[0]
         timeout = self._profiles.time_to_next(time.monotonic(), self._timeout)
         readable = [fd for fd, _ in self._sources.poll(timeout * 1000)]
+        with self._send_lock:  # first: whatever lets the GIL go lets the main thread move on from where it was
+            self._send_together(self._profiles.sample(time.monotonic()))
         if not readable:
             self._send_together(self._memory.sample(time.monotonic()))
         if wakeup_fd in readable:

@@ -6,7 +6,6 @@ be taken, counts as long as it takes: the next sample finds its frame on the sam
 
 from __future__ import annotations
 
-import threading
 import time
 from types import CodeType, FrameType
 
@@ -14,9 +13,9 @@ from notebook_accel.events import Frame, Sampled, SamplesRequested
 from notebook_accel.launch.rank import stack_sampler
 from notebook_accel.launch.wire import stack_frames
 
-_MOST_CALLS = 20_000
+MOST_CALLS = 20_000
 """The most calls that a report has; the time of further ones counts for those that they are called from."""
-_MOST_DEPTH = 200
+MOST_DEPTH = 200
 """The most calls in a stack, from the outermost."""
 _MOST_FRAMES = 5_000
 """The most frames of a stack that are read."""
@@ -44,7 +43,7 @@ class StackProfiles:
     def sample(self, now: float) -> list[Sampled]:
         """Takes the samples that are due; returns the reports of the requests that are answered with that."""
         due = [profile for profile in self._active if now >= profile.due]
-        if not due or threading.get_ident() == self._thread:
+        if not due:
             return []
         frame = stack_sampler.current_frames().get(self._thread)
         for profile in due:
@@ -85,7 +84,7 @@ class _Profile:
             key = (call, code, line)
             number = self._numbers.get(key)
             if number is None:
-                if len(self._numbers) >= _MOST_CALLS:
+                if len(self._numbers) >= MOST_CALLS:
                     break
                 number = self._numbers[key] = len(self._numbers)
                 self._microseconds.append(0)
@@ -121,6 +120,6 @@ def _path(frame: FrameType | None) -> list[tuple[CodeType, int]]:
         if stack_frames.is_ours(code.co_filename) or (not found and stack_frames.begins(code.co_filename)):
             continue
         found.append((code, (at.f_lineno or 0) if stack_frames.is_user_file(code.co_filename) else code.co_firstlineno))
-        if len(found) == _MOST_DEPTH:
+        if len(found) == MOST_DEPTH:
             break
     return found

@@ -67,7 +67,7 @@ def test_time_in_which_no_code_of_the_user_runs_is_idle() -> None:
     assert (report.idle, report.frames) == (0.3, [])
 
 
-@pytest.mark.parametrize("limit", ["_MOST_CALLS", "_MOST_DEPTH"])
+@pytest.mark.parametrize("limit", ["MOST_CALLS", "MOST_DEPTH"])
 def test_a_tree_has_a_limited_size(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     monkeypatch.setattr(stack_profile, limit, 4)
     with waiting(depth=10) as thread:

@@ -18,7 +18,7 @@ from notebook_accel.launch.wire import stack_frames
 _LEAST = 0.003
 """The share of the whole below which a call is not drawn."""
 _MOST_DEPTH = 80
-_MOST_RANKS = 8
+MOST_RANKS = 8
 """The most ranks that have their own picture."""
 _MOST_CHARACTERS = 200
 _COLLECTIVE = ("collective operation", "#b3261e", "#ffffff")
@@ -65,9 +65,9 @@ def draw(head: str, notes: list[str], trees: Mapping[str, Call], merged: Call) -
         parts.append(_graph(merged))
     elif trees:
         parts.append(_section("all ranks together", merged, is_open=True))
-        parts += [_section(name, tree) for name, tree in list(trees.items())[:_MOST_RANKS]]
-        if len(trees) > _MOST_RANKS:
-            left = len(trees) - _MOST_RANKS
+        parts += [_section(name, tree) for name, tree in list(trees.items())[:MOST_RANKS]]
+        if len(trees) > MOST_RANKS:
+            left = len(trees) - MOST_RANKS
             parts.append(_div(f"{left} more ranks are not drawn by themselves; job.flamegraph(rank=…) draws one"))
     return _div("".join(parts), "line-height:1.4") + f"<script>{_SCRIPT}</script>"
 

@@ -60,7 +60,7 @@ def test_each_rank_has_its_share_of_collectives() -> None:
 
 
 def test_of_many_ranks_some_have_their_own_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flamegraph_html, "_MOST_RANKS", 2)
+    monkeypatch.setattr(flamegraph_html, "MOST_RANKS", 2)
     drawn = Flamegraph("train()", {number: rank() for number in range(5)}, [])._repr_html_()
     assert drawn.count("<details") == 3
     assert "3 more ranks are not drawn" in drawn
