@@ -16,7 +16,7 @@ from notebook_accel import notebook_launcher
 def work(rounds, steps, batches):
     import threading, time, torch, torch.distributed as dist
     from notebook_accel import Accelerator, events, rank_local
-    from notebook_accel.launch.rank.collective_wait import WaitDetector
+    from notebook_accel.launch.rank.stacks.collective_wait import WaitDetector
 
     accelerator = Accelerator(cpu=True)
     model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))

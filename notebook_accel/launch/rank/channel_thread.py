@@ -30,11 +30,11 @@ from notebook_accel.events import (
     from_wire,
     to_wire,
 )
-from notebook_accel.launch.rank import stack_sampler
 from notebook_accel.launch.rank.coalescer import Coalescer
-from notebook_accel.launch.rank.collective_wait import WaitDetector
 from notebook_accel.launch.rank.memory import Memory
-from notebook_accel.launch.rank.stack_profile import StackProfiles
+from notebook_accel.launch.rank.stacks import stack_sampler
+from notebook_accel.launch.rank.stacks.collective_wait import WaitDetector
+from notebook_accel.launch.rank.stacks.stack_profile import StackProfiles
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 from notebook_accel.launch.wire.stream import Channel, Message
 from notebook_accel.launch.wire.thread_marks import CHANNEL_THREAD, named_in_dumps

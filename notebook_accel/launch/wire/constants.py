@@ -8,8 +8,8 @@ import sys
 STACKS_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
 """Makes a rank write the Python stack of each of its threads to its stacks file, whatever it is doing.
 
-Only for a rank that does not answer a request (see `rank/stack_sampler.py`). The rank's second thread takes the signal,
-so that no system call of the user's code is interrupted."""
+Only for a rank that does not answer a request (see `rank/stacks/stack_sampler.py`). The rank's second thread takes the
+signal, so that no system call of the user's code is interrupted."""
 
 REPORT_INTERVAL = 0.1
 """Seconds between two reports of a rank's bars and metrics."""

@@ -33,8 +33,9 @@ from notebook_accel.events import (
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.job import describe, location
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.rank import flight_recorder, stack_sampler
-from notebook_accel.launch.rank.collective_wait import WAIT_THRESHOLD, WaitDetector
+from notebook_accel.launch.rank import flight_recorder
+from notebook_accel.launch.rank.stacks import stack_sampler
+from notebook_accel.launch.rank.stacks.collective_wait import WAIT_THRESHOLD, WaitDetector
 from notebook_accel.launch.show.front_end import Terminal
 from notebook_accel.launch.wire import collective_in_stack, stack_frames
 

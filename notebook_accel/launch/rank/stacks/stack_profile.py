@@ -10,7 +10,7 @@ import time
 from types import CodeType, FrameType
 
 from notebook_accel.events import Frame, Sampled, SamplesRequested
-from notebook_accel.launch.rank import stack_sampler
+from notebook_accel.launch.rank.stacks import stack_sampler
 from notebook_accel.launch.wire import stack_frames
 
 MOST_CALLS = 20_000

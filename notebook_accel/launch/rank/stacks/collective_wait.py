@@ -21,7 +21,8 @@ from types import FrameType
 from typing import Any
 
 from notebook_accel.events import Event, Phase, PhaseChanged
-from notebook_accel.launch.rank import flight_recorder, stack_sampler
+from notebook_accel.launch.rank import flight_recorder
+from notebook_accel.launch.rank.stacks import stack_sampler
 from notebook_accel.launch.wire import collective_in_stack, stack_frames
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 

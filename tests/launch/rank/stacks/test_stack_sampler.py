@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from notebook_accel.launch.rank import stack_sampler
+from notebook_accel.launch.rank.stacks import stack_sampler
 
 
 def places_of_collections(work: Callable[[], object]) -> list[str]:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from notebook_accel.events import Sampled, SamplesRequested
-from notebook_accel.launch.rank import stack_profile
-from notebook_accel.launch.rank.stack_profile import StackProfiles
+from notebook_accel.launch.rank.stacks import stack_profile
+from notebook_accel.launch.rank.stacks.stack_profile import StackProfiles
 
 
 @contextmanager

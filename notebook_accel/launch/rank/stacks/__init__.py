@@ -1,0 +1,4 @@
+"""Where the threads of a rank are: their stacks, samples of these over time, and whether a collective keeps the rank.
+
+Start reading at `stack_sampler.py`, which reads the stacks; `stack_profile.py` counts them, for flame graphs.
+"""
