@@ -115,6 +115,7 @@ def test_a_job_leaves_the_notebook_free_and_tells_where_its_ranks_are(notebook: 
     assert notebook.value("6 * 7") == 42
     wait_until(lambda: notebook.value("all(state.phase.value == 'running' for state in job.ranks)"))
     assert notebook.value("sorted(job.stacks().threads)") == [0, 1, 2, 3]
+    assert notebook.value("[*job.flamegraph(0.2).samples]") == [0, 1, 2, 3]
     assert notebook.value("len({state.host for state in job.ranks})") == 2
     notebook.check("job.cancel(); job.wait(10)")
     assert notebook.value("job.status.value") == "cancelled"
