@@ -75,9 +75,10 @@ class Follower:
     def run(self) -> None:
         """Shows the job until it ends."""
         job, view = self.job, self._view
-        ranks = [state.rank for state in job.ranks]
-        label = partial(rank_label, job.label, ranks[0], job.local_size, job.world_size)
-        shown = Output(ranks, label, front_end.current)
+        first = job.ranks[0].rank
+        label = partial(rank_label, job.label, first, job.local_size, max(job.world_size, job.first_size))
+        # An earlier attempt may have had more ranks than the one that runs.
+        shown = Output(range(first, first + job.first_size), label, front_end.current)
         pause, rounds = threading.Event(), 0
         try:
             while not self.has_ended:
@@ -104,7 +105,7 @@ class Follower:
     def _read(self) -> None:
         for rank, event in self._tail.read():
             if rank is not None and isinstance(event, (Line, Shown, Cleared)):
-                self._lines.append((rank, event))
+                self._lines.append((self.job.ranks[rank].rank, event))  # a later attempt may have fewer
             elif rank is not None and isinstance(event, LinesLeftOut):
                 self._notices.append(f"{event.count} lines of rank {self.job.ranks[rank].rank} are not shown")
             elif isinstance(event, Notice):
@@ -130,8 +131,7 @@ class Follower:
         now = time.monotonic()
         for text in self._notices:
             front_end.current.notice(text)
-        for (index, stream), group in groupby(self._lines, _written_together):
-            rank = self.job.ranks[index].rank
+        for (rank, stream), group in groupby(self._lines, _written_together):
             if stream is not None:
                 shown.add(rank, stream, [event.text for _, event in group if isinstance(event, Line)], now)
             else:
@@ -144,5 +144,5 @@ class Follower:
 
 def _written_together(entry: tuple[int, Line | Shown | Cleared]) -> tuple[int, str | None]:
     """Equal for successive lines that one rank has written to one stream; the stream is `None` for a display."""
-    index, event = entry
-    return index, event.stream if isinstance(event, Line) else None
+    rank, event = entry
+    return rank, event.stream if isinstance(event, Line) else None
