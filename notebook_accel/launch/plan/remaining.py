@@ -61,6 +61,8 @@ class Remaining:
         self._detect = detect
         self._slots = list(range(planned.size))
         """The ranks of the first attempt that are left, by their numbers there."""
+        self._current = self._slots
+        """The slot of each rank of the last attempt, which has none for GPUs that are gone for now."""
         self._uuids = _uuids(planned.config, planned.size, detect(environ)) if planned.device == "cuda" else ()
         """The GPU of each rank of the first attempt."""
         self._failed_at_start: set[int] = set()
@@ -89,22 +91,23 @@ class Remaining:
         gone = {index for index in by_themselves if _gpu_refused(job.ranks[index])}
         if oom_killed:
             gone |= {index for index in by_themselves if _was_killed(job.ranks[index])}
-        at_start = {self._slots[index] for index in by_themselves if job.step in (None, job.began)}
+        at_start = {self._current[index] for index in by_themselves if job.step in (None, job.began)}
         # If all ranks fail alike, it is the program, not what one of them runs on.
-        again = set() if len(by_themselves) == len(self._slots) else at_start & self._failed_at_start
+        again = set() if len(by_themselves) == len(self._current) else at_start & self._failed_at_start
         self._failed_at_start = at_start
-        self._slots = [slot for index, slot in enumerate(self._slots) if index not in gone and slot not in again]
+        left_out = {self._current[index] for index in gone} | again
+        self._slots = [slot for slot in self._slots if slot not in left_out]
 
     def _make_here(self) -> Plan:
         config, found = self._first.config, self._detect(self._environ)
-        gpus = None
+        gpus, slots = None, self._slots
         if self._first.device == "cuda":
             there = {gpu.uuid: index for index, gpu in enumerate(found.gpus)}
-            slots = [slot for slot in self._slots if self._uuids[slot] in there]
-            gpus = _in_turn([there[self._uuids[slot]] for slot in slots])
-            size = len(slots)
-        else:
-            size = len(self._slots)
+            used = {slot: there[self._uuids[slot]] for slot in slots if self._uuids[slot] in there}
+            gpus = _in_turn(list(used.values()))
+            slots = _by_gpu(used, gpus)
+        self._current = slots
+        size = len(slots)
         self._check(size)
         return plan.make(replace(config, gpus=gpus, num_processes=size), found, self._engine)
 
@@ -152,6 +155,21 @@ def _gpu_refused(state: RankState) -> bool:
 
 def _uuids(config: LaunchConfig, size: int, found: Hardware) -> tuple[str, ...]:
     return tuple(found.gpus[index].uuid for index in config.gpus or range(size))
+
+
+def _by_gpu(gpus: Mapping[int, int], order: tuple[int, ...]) -> list[int]:
+    """The slots in such an order that each has its own GPU, as far as possible, when `order` are the GPUs of ranks.
+
+    Args:
+        gpus: The GPU of each slot.
+        order: The GPU of each rank.
+    """
+    left = list(gpus)
+    found = []
+    for gpu in order:
+        found.append(next((slot for slot in left if gpus[slot] == gpu), left[0]))
+        left.remove(found[-1])
+    return found
 
 
 def _in_turn(gpus: list[int]) -> tuple[int, ...]:

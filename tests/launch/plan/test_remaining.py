@@ -106,6 +106,26 @@ def test_a_gpu_that_is_gone_or_refuses_is_left_out_and_one_that_is_back_is_used(
     assert chosen(launch) == "01"
 
 
+def test_a_rank_is_known_by_its_gpu_while_another_gpu_is_gone() -> None:
+    launch = Launch(machine(4))
+    launch.hardware = machine(4, visible="0,2,3")
+    launch.fail({1: SIGKILLED}, steps=3)
+    lost = {1: raised("CUDA error: GPU is lost")}
+    assert launch.fail({**lost}, steps=3).size == 2
+    assert chosen(launch) == "03"
+    launch.hardware = machine(4)
+    launch.fail({0: SIGKILLED}, steps=3)
+    assert chosen(launch) == "013"
+
+
+def test_a_rank_is_known_by_its_gpu_when_ranks_that_share_it_change_places() -> None:
+    launch = Launch(machine(2), gpus=(0, 1, 0, 1), min_processes=1)
+    launch.fail({1: raised("CUDA error: hardware stack error")})
+    assert launch.plan.config.gpus == (0, 1, 0)
+    launch.fail({1: raised("CUDA error: hardware stack error")})
+    assert launch.plan.config.gpus == (0, 0)
+
+
 def test_ranks_that_share_gpus_take_turns_on_those_that_are_left() -> None:
     launch = Launch(machine(2), gpus=(0, 1, 0, 1))
     planned = launch.fail({1: raised("CUDA error: hardware stack error")})
