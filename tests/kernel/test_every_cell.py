@@ -224,6 +224,8 @@ def test_the_notebooks_history_has_the_users_own_text(cells: Notebook):
     cells.check("counted += 1")
     assert "counted += 1" in cells.check("%rerun -l 1").stdout
     assert lines(cells, "counted") == ["[0-1] 3"]
+    mixed = cells.check("counted += 1\n%rerun -l 1\ncounted").lines  # the line before runs again
+    assert [line for line in mixed if line.startswith("[")] == ["[0-1] 4"] * 2
     assert here(cells, "'counted' in globals()") is False
 
 

@@ -18,11 +18,16 @@ def test_a_cell_without_lines_for_the_kernel_is_one_part() -> None:
 def test_the_parts_of_a_cell_keep_their_lines() -> None:
     source = f"x = 1\n@cache\ndef f():\n    return x\n{PULL}\n# comment\ny = (\n  2)\njobs = {PULL}"
     assert split(source) == [
-        (False, "x = 1\n@cache\ndef f():\n    return x\n" + "\n" * 5 + "\nNone"),
-        (True, "\n" * 4 + PULL + "\n" * 5 + "\nNone"),
-        (False, "\n" * 6 + "y = (\n  2)\n" + "\n" + "\nNone"),
+        (False, "x = 1\n@cache\ndef f():\n    return x\n" + "\n" * 4 + "\nNone"),
+        (True, "\n" * 4 + PULL + "\n" * 4 + "\nNone"),
+        (False, "\n" * 6 + "y = (\n  2)\n" + "\nNone"),
         (True, "\n" * 8 + f"jobs = {PULL}"),
     ]
+
+
+def test_a_line_ends_where_it_does_for_python() -> None:
+    cell = f"x = 'a\fb\x1c\u2028c'\r\ny = x\n{PULL}"
+    assert split(cell) == [(False, "x = 'a\fb\x1c\u2028c'\ny = x\n\nNone"), (True, f"\n\n{PULL}")]
 
 
 @pytest.mark.parametrize(

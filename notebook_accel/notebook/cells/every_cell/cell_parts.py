@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -105,5 +106,5 @@ def _lines_of(source: str, statements: Sequence[ast.stmt]) -> str:
         decorators: Sequence[ast.expr] = getattr(statement, "decorator_list", ())
         first = min([statement.lineno, *(each.lineno for each in decorators)])
         wanted.update(range(first, (statement.end_lineno or first) + 1))
-    lines = source.splitlines(keepends=True)
-    return "".join(line if number in wanted else "\n" for number, line in enumerate(lines, 1))
+    lines = re.split("\r\n?|\n", source)  # not splitlines(), to which a form feed in a string ends a line
+    return "\n".join(line if number in wanted else "" for number, line in enumerate(lines, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,6 +61,7 @@ class EveryCell:
         """`None` while cells run in the kernel."""
         self._names = RankNames(shell, self._ranks_to_ask)
         self._waiting: dict[int, _Waiting] = {}
+        self._keys = itertools.count()
         self._begun: Any = None
         """IPython's information on the cell whose code it is about to pass to `visit`."""
         self._outer: bool | None = None
@@ -136,7 +138,7 @@ class EveryCell:
             if isinstance(part, CellPart) and part.in_kernel:
                 body += part.statements
                 continue
-            key = len(self._waiting)
+            key = next(self._keys)
             self._waiting[key] = _Waiting(part, info.raw_cell, info.store_history)
             body += ast.parse(_CALL.format(module=__name__, key=key)).body
         sessions.current(self.shell).ran_on_ranks = True
