@@ -11,6 +11,7 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 
+from notebook_accel.errors import JobLostError
 from notebook_accel.events import Event, JobEnded
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
@@ -134,7 +135,7 @@ class Journal:
             else:
                 self._append()
             self._save_reports()
-        except OSError as error:
+        except (OSError, JobLostError) as error:  # the latter: the reports so far can't be read back
             self._fail(error)
         else:
             self._failed = False
@@ -151,7 +152,7 @@ class Journal:
         log = self._job.report_log
         if log.size < MOST_UNRECORDED:
             return
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, JobLostError):
             if self._unrecorded is None:
                 folder = tempfile.mkdtemp(prefix="notebook-accel-")
                 weakref.finalize(self._job, shutil.rmtree, folder, ignore_errors=True)
@@ -224,7 +225,7 @@ class Journal:
             with contextlib.suppress(OSError):
                 os.utime(record.running)
 
-    def _fail(self, error: OSError) -> None:
+    def _fail(self, error: OSError | JobLostError) -> None:
         global warned  # a process belongs to one user
         self._failed = True
         self._pending.take()

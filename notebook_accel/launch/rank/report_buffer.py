@@ -97,14 +97,16 @@ class ReportBuffer:
             return
         try:
             if self._file is None:
-                self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed once it is read
+                # Without a buffer, which would keep what a full disk has refused, and fail again as it is read.
+                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed once it is read
                 self._decoder, self._read_to = Decoder(), 0
             end = self._file.seek(0, 2)
             try:
                 while len(self._samples) >= MOST_ROWS:
                     packed = list(Reports.pack(_report(*sample) for sample in self._first()))
-                    self._file.write(b"".join(_frame(reports) for reports in packed))
-                    self._file.flush()
+                    data = memoryview(b"".join(_frame(reports) for reports in packed))
+                    while data:
+                        data = data[self._file.write(data) :]
                     end = self._file.tell()
                     for _ in range(MOST_ROWS):
                         self._samples.popleft()

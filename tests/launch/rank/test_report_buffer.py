@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import resource
+import signal
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -54,7 +56,7 @@ def test_many_reports_wait_in_a_file_and_come_in_order() -> None:
 
 @pytest.mark.usefixtures("few")
 def test_a_full_disk_leaves_no_report_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full() -> Any:
+    def full(**_: object) -> Any:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
@@ -62,6 +64,22 @@ def test_a_full_disk_leaves_no_report_out(monkeypatch: pytest.MonkeyPatch) -> No
     for step in range(10 * _FEW):
         buffer.add({"loss": float(step)}, step)
     assert [step for _, step in rows(buffer.take())] == list(range(10 * _FEW))
+
+
+@pytest.mark.usefixtures("few")
+def test_a_disk_that_is_full_in_the_middle_of_a_file_leaves_no_report_out() -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, before[1]))  # a frame is smaller, and two are not
+    try:
+        buffer = ReportBuffer()
+        for step in range(10 * _FEW):
+            buffer.add({"loss": float(step)}, step)
+        assert buffer.in_memory < 10 * _FEW
+        assert [step for _, step in rows(buffer.take())] == list(range(10 * _FEW))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
 
 
 @pytest.mark.usefixtures("few")

@@ -81,7 +81,9 @@ class Chart:
             position = self._positions[rank] = _Position(at=at)
         position.count += 1
         passed, before = position.key
-        x = position.count if not self.by_step else before if step is None else step
+        x = step
+        if not self.by_step or x is None:  # in a chart by step, a report without one belongs to the step before it
+            x = max(before, 0) if self.by_step else position.count
         key = position.key = (passed + (x < before), x)
         position.pause = max(position.pause, at - position.at)
         position.at = at

@@ -66,8 +66,11 @@ class _Profile:
         self._interval = 1 / request.rate
         self._began = self._last = now
         self.due = now + self._interval
-        self._numbers: dict[tuple[int, CodeType, int], int] = {}
-        """The number of each call, by its caller's, and by its code and line."""
+        self._numbers: dict[tuple[int, int, int], int] = {}
+        """The number of each call, by its caller's, and by its code and line. Code is known by its `id`: to hash one
+        hashes its constants, which are arbitrary objects in code that was created by a program."""
+        self._codes: list[CodeType] = []
+        """The code of each call, which also keeps its `id` from being used again."""
         self._microseconds: list[int] = []
         self._idle = self._cpu_seconds = 0.0
         self._samples = 0
@@ -81,12 +84,13 @@ class _Profile:
         elapsed, self._last = now - self._last, now
         call = -1
         for code, line in _path(frame):
-            key = (call, code, line)
+            key = (call, id(code), line)
             number = self._numbers.get(key)
             if number is None:
                 if len(self._numbers) >= MOST_CALLS:
                     break
                 number = self._numbers[key] = len(self._numbers)
+                self._codes.append(code)
                 self._microseconds.append(0)
             call = number
         if call < 0:
@@ -100,7 +104,10 @@ class _Profile:
     def report(self) -> Sampled:
         return Sampled(
             self._request.number,
-            [Frame(code.co_filename, line, code.co_name) for _, code, line in self._numbers],
+            [
+                Frame(code.co_filename, line, code.co_name)
+                for code, (_, _, line) in zip(self._codes, self._numbers, strict=True)
+            ],
             [caller for caller, _, _ in self._numbers],
             self._microseconds,
             samples=self._samples,

@@ -85,6 +85,15 @@ def test_what_arrives_late_is_merged_into_its_step() -> None:
     assert "first 0.5 at step 0" in text.facts
 
 
+def test_a_report_without_a_step_belongs_to_the_step_before_it() -> None:
+    job = a_job([(4, 2.0), (None, 4.0), (5, 1.0)])
+    assert means(job) == [(4, 3.0), (5, 1.0)]
+    job = Job("train", 0, 2)
+    for rank, step, value in ((1, 3, 2.0), (0, None, 4.0), (0, 3, 4.0)):
+        job.apply(rank, Metrics({"loss": value}, step))
+    assert means(job) == [(0, 4.0), (3, 3.0)]
+
+
 def test_without_steps_the_reports_of_each_rank_are_counted() -> None:
     job = a_job([(None, 1.0), (None, 2.0)], [(None, 3.0)])
     assert means(job) == [(1, 2.0)]

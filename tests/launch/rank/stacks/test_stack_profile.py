@@ -57,6 +57,26 @@ def test_a_sample_counts_for_the_time_since_the_one_before() -> None:
     assert report.microseconds[-1] == 5_200_000  # in the innermost call: the wait
 
 
+def test_code_whose_constants_cannot_be_hashed_is_sampled() -> None:
+    ready, over = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        ready.set()
+        over.wait()
+
+    code = wait.__code__.replace(co_consts=(*wait.__code__.co_consts, []))  # type: ignore[arg-type]
+    thread = threading.Thread(target=type(wait)(code, {}, closure=wait.__closure__))
+    thread.start()
+    ready.wait()
+    assert thread.ident is not None
+    try:
+        report = sampled(thread.ident, [0.1, 0.2])
+    finally:
+        over.set()
+        thread.join()
+    assert report.frames[0].name == "wait"
+
+
 def test_samples_before_they_are_due_are_not_taken() -> None:
     with waiting(depth=1) as thread:
         assert sampled(thread, [0.01, 0.05, 0.1, 0.11]).samples == 1
