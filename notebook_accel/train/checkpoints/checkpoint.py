@@ -219,7 +219,7 @@ def save_folder(
     target: Path,
     write: Callable[[Path], None],
     keep: int | None = None,
-    seal: Callable[[Path], None] = lambda _: None,
+    seal: Callable[[Path], None] | None = None,
 ) -> None:
     """Writes a checkpoint's folder atomically; called on all ranks.
 
@@ -228,7 +228,7 @@ def save_folder(
         target: The folder.
         write: Writes this rank's files to the folder that it is given.
         keep: How many numbered checkpoints there may be then; `None`: any number.
-        seal: Called on each disk once all files are written.
+        seal: Called on each disk once all files are written. With it, only checkpoints with a seal count.
     """
     staged = ranks.run("prepare the folder", lambda: StagedFolder(target))
     ranks.run_on_each_node("prepare the folder", staged.begin)
@@ -239,10 +239,11 @@ def save_folder(
 
     def commit() -> None:
         if staged.path.exists():  # on a shared disk, another node may have committed it
-            seal(staged.path)
+            if seal is not None:
+                seal(staged.path)
             staged.commit()
         if keep is not None:
-            folders.remove_oldest(staged.target.parent, keep, staged.target)
+            folders.remove_oldest(staged.target.parent, keep, staged.target, only_sealed=seal is not None)
 
     try:
         ranks.run("write the checkpoint", write_here)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.checkpoints import seal
 from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
 
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)")
@@ -128,9 +129,24 @@ def numbered(folder: Any) -> Any:
     return sorted((int(match[1]), path) for match, path in found if match)
 
 
-def remove_oldest(folder: Path, keep: int, newest: Path) -> None:
-    """Removes all but `keep` of the numbered checkpoints; `newest` is kept regardless of its number."""
-    others = [path for _, path in numbered(folder) if path != newest]
+@overload
+def sealed(folder: Path) -> list[Path]: ...
+@overload
+def sealed(folder: RemotePath) -> list[RemotePath]: ...
+@overload
+def sealed(folder: AnyPath) -> list[AnyPath]: ...
+def sealed(folder: Any) -> Any:
+    """The automatic checkpoints in a folder, in order. Others, which `save_state` wrote, have no seal."""
+    return [path for _, path in numbered(folder) if (path / seal.NAME).is_file()]
+
+
+def remove_oldest(folder: Path, keep: int, newest: Path, *, only_sealed: bool = False) -> None:
+    """Removes all but `keep` of the numbered checkpoints; `newest` is kept regardless of its number.
+
+    With `only_sealed`, others than automatic ones neither count nor are removed.
+    """
+    found = sealed(folder) if only_sealed else [path for _, path in numbered(folder)]
+    others = [path for path in found if path != newest]
     for path in others[: max(0, len(others) + 1 - keep)]:
         remove(path)
 

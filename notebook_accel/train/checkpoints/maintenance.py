@@ -38,7 +38,7 @@ def find(folder: AnyPath) -> list[AnyPath]:
         raise ConfigurationError(f"there is no folder {folder}")
     if (folder / seal.NAME).is_file():
         return [folder]
-    return [path for _, path in folders.numbered(folder) if (path / seal.NAME).is_file()]
+    return folders.sealed(folder)
 
 
 def inspect(path: AnyPath, *, checksums: bool = False) -> Listed:

@@ -14,6 +14,8 @@ from notebook_accel.errors import CheckpointError
 from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
 
 NAME = "checkpoint.json"
+UNFINISHED = "checkpoint.unfinished"
+"""An empty file in a remote checkpoint that is not sealed yet, so that it is not taken for a folder of the user's."""
 _CHUNK = 1 << 20
 
 
@@ -101,7 +103,7 @@ def _checksum(content: dict[str, Any]) -> int:
 def names(folder: AnyPath) -> Iterator[str]:
     """The files of a folder without its seal, by their paths in it."""
     if isinstance(folder, RemotePath):
-        yield from (name for name in folder.sizes() if name != NAME)
+        yield from (name for name in folder.sizes() if name not in (NAME, UNFINISHED))
         return
     for root, _, names in os.walk(folder):
         for name in names:

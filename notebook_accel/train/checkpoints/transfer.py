@@ -2,7 +2,8 @@
 
 Remote stores can't rename a folder. Each rank writes its files to a folder of its own on the local disk, and uploads
 them from there. Rank 0 then writes `checkpoint.json`, with the checksums of all of them. Without it, a checkpoint does
-not count, so it is also what is removed first.
+not count, so it is also what is removed first. Until then `checkpoint.unfinished` tells the folder from others without
+a seal, such as those that `save_state` writes, which are never removed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import shutil
 import tempfile
 import zlib
@@ -33,7 +35,14 @@ def save(ranks: AllRanks, target: RemotePath, write: Callable[[Path], None], kee
         keep: How many checkpoints there may be then.
         place: Its place in the training.
     """
-    ranks.run_on_first("prepare the folder", lambda: target.remove(seal.NAME))
+
+    def prepare() -> None:
+        if not _is_ours(target) and target.is_dir():
+            raise CheckpointError(
+                f"{target} exists and is not an automatic checkpoint. Move it, or choose another folder for checkpoint="
+            )
+        target.remove(seal.NAME)
+        (target / seal.UNFINISHED).write_text("", encoding="utf-8")
 
     def upload() -> str:
         marks = {}
@@ -45,15 +54,17 @@ def save(ranks: AllRanks, target: RemotePath, write: Callable[[Path], None], kee
         return json.dumps(marks)
 
     def discard() -> None:
-        with contextlib.suppress(Exception):  # the next launch removes it
+        with contextlib.suppress(Exception):  # the next save removes it
             target.remove(seal.NAME)
 
     def finish() -> None:
         files = {name: mark for text in texts for name, mark in json.loads(text).items()}
         (target / seal.NAME).write_text(seal.text(place, files), encoding="utf-8")
         with contextlib.suppress(Exception):  # the next checkpoint removes them
-            _remove_oldest(target.parent, keep, target)
+            (target / seal.UNFINISHED).remove_file()
+            _remove_others(target.parent, keep, target)
 
+    ranks.run_on_first("prepare the folder", prepare)
     try:
         texts = ranks.collect("write the checkpoint", upload)
     except Exception:
@@ -63,29 +74,26 @@ def save(ranks: AllRanks, target: RemotePath, write: Callable[[Path], None], kee
 
 
 def sealed(folder: RemotePath) -> list[str]:
-    """The names of the checkpoints in a folder that are complete, in order. Removes the others, which a crash left.
+    """The names of the checkpoints in a folder that are complete, in order.
+
+    Nothing is removed: a folder without a seal may be one that `save_state` has written.
 
     Raises:
         CheckpointError: The folder can't be read.
     """
     try:
-        found = [path for _, path in folders.numbered(folder)]
-        complete = [path.name for path in found if (path / seal.NAME).is_file()]
+        return [path.name for path in folders.sealed(folder)]
     except Exception as error:
         raise CheckpointError(
             f"{folder} can't be read ({type(error).__name__}: {error}): check its name, your credentials, and the "
             "network"
         ) from error
-    for path in found:
-        if path.name not in complete:
-            with contextlib.suppress(Exception):  # it does not count, and the next launch tries again
-                path.remove(seal.NAME)
-    return complete
 
 
 def fetch(checkpoint: RemotePath) -> None:
     """Downloads a checkpoint to this node's copy. What it lacks is found as the copy is verified."""
     folder = copy_of(checkpoint)
+    _make_private(_scratch(checkpoint.parent))
     shutil.rmtree(folder.parent, ignore_errors=True)
     _make_private(folder.parent)
     checkpoint.download_all(folder)
@@ -98,15 +106,21 @@ def copy_of(checkpoint: RemotePath) -> Path:
 
 def remove_copies(folder: RemotePath) -> None:
     """Removes what this node has of the checkpoints in a folder."""
-    shutil.rmtree(_scratch(folder), ignore_errors=True)
+    scratch = _scratch(folder)
+    shutil.rmtree(scratch / "resumed", ignore_errors=True)
+    with contextlib.suppress(OSError):  # a thread may still upload from there
+        scratch.rmdir()
 
 
 @contextlib.contextmanager
 def _own_folder(folder: RemotePath) -> Iterator[Path]:
     """A local folder for the files of this rank, which is removed afterwards."""
     scratch = _scratch(folder)
-    _make_private(scratch)
-    own = Path(tempfile.mkdtemp(dir=scratch))
+    own = None
+    while own is None:
+        _make_private(scratch)
+        with contextlib.suppress(FileNotFoundError):  # another rank has just removed the empty folder
+            own = Path(tempfile.mkdtemp(dir=scratch))
     try:
         yield own
     finally:
@@ -116,18 +130,29 @@ def _own_folder(folder: RemotePath) -> Iterator[Path]:
 
 
 def _scratch(folder: RemotePath) -> Path:
-    """This user's local folder for a remote one, always the same, so that a launch tidies up after a crash."""
-    return Path(tempfile.gettempdir()) / f"notebook-accel-{os.getuid()}-{zlib.crc32(str(folder).encode()):08x}"
+    """This node's folder for a remote one, always the same, so that a launch tidies up after a crash."""
+    what = f"{platform.node()} {folder}"  # machines may share the folder for temporary files
+    return Path(tempfile.gettempdir()) / f"notebook-accel-{os.getuid()}-{zlib.crc32(what.encode()):08x}"
 
 
 def _make_private(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):  # a dangling link, which is refused below
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for each in (folder, folder.parent):
         if each != Path(tempfile.gettempdir()) and (each.is_symlink() or each.stat().st_uid != os.getuid()):
             raise CheckpointError(f"{each} belongs to somebody else: remove it, or set TMPDIR to a folder of your own")
 
 
-def _remove_oldest(folder: RemotePath, keep: int, newest: RemotePath) -> None:
-    others = [path for _, path in folders.numbered(folder) if path != newest]
-    for path in others[: max(0, len(others) + 1 - keep)]:
-        path.remove(seal.NAME)
+def _is_ours(checkpoint: RemotePath) -> bool:
+    """Whether a folder is an automatic checkpoint, or the beginning of one."""
+    return (checkpoint / seal.NAME).is_file() or (checkpoint / seal.UNFINISHED).is_file()
+
+
+def _remove_others(folder: RemotePath, keep: int, newest: RemotePath) -> None:
+    """Removes the oldest checkpoints, and what a crash has left of unfinished ones."""
+    others = [path for _, path in folders.numbered(folder) if path != newest and _is_ours(path)]
+    finished = [path for path in others if (path / seal.NAME).is_file()]
+    kept = finished[max(0, len(finished) + 1 - keep) :]
+    for path in others:
+        if path not in kept:
+            path.remove(seal.NAME)

@@ -142,3 +142,12 @@ def test_the_oldest_go_by_number_and_the_newest_stays(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint_1", "checkpoint_10", "checkpoint_best"]
     assert [number for number, _ in folders.numbered(tmp_path)] == [1, 10]
     assert folders.numbered(tmp_path / "nowhere") == []
+
+
+def test_only_automatic_checkpoints_are_removed_for_automatic_ones(tmp_path: Path) -> None:
+    for number in range(5):
+        fill(tmp_path / f"checkpoint_{number}", "")
+        if number != 1:
+            (tmp_path / f"checkpoint_{number}" / "checkpoint.json").touch()
+    folders.remove_oldest(tmp_path, 2, tmp_path / "checkpoint_4", only_sealed=True)
+    assert [number for number, _ in folders.numbered(tmp_path)] == [1, 3, 4]

@@ -122,9 +122,13 @@ class RemotePath:
     def download_all(self, target: Path) -> None:
         """Writes all files of this folder to a local one."""
         for name in self.sizes():
-            if ".." in name.split("/"):
+            if any(part in ("", ".", "..") for part in name.split("/")):  # object stores allow any name
                 raise CheckpointError(f"{self} must not have a file {name!r}")
             (self / name).download(target / name)
+
+    def remove_file(self) -> None:
+        """Removes this file."""
+        self._fs.rm_file(self._path)
 
     def remove(self, first: str) -> None:
         """Removes a folder, if it is there, beginning with one of its files."""
