@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -29,7 +30,7 @@ _RANKS = 2
 _KEEP = 2
 _EXIT_TIMEOUT = 30.0
 """Seconds in which everything ends that belongs to a driver that was killed."""
-_ANSWER_TIMEOUT = 240.0
+_ANSWER_TIMEOUT = 60.0
 _MOST_DELAY = 0.8
 """A kill comes at most so many seconds after the first step of an attempt."""
 
@@ -103,7 +104,7 @@ class Soak:
     Args:
         home: A folder for everything.
         seed: Of the random choices.
-        victims: What may be killed; by default anything.
+        victims: What is killed, in turn; by default anything at random.
     """
 
     def __init__(self, home: Path, seed: int, victims: Sequence[str] = ()) -> None:
@@ -174,7 +175,9 @@ class Soak:
                 break
             time.sleep(0.001)
         processes = self._roles(driver, pids)
-        names = sorted({name for name in processes.values() if not self._victims or name in self._victims})
+        names = sorted(set(processes.values()))
+        if self._victims:
+            names = [name for name in names if name == self._victims[self.report.kills.total() % len(self._victims)]]
         if not names:
             return 0
         name = self._random.choice(names)
@@ -184,6 +187,8 @@ class Soak:
             os.kill(pid, signal.SIGKILL)
             self.report.kills[name] += 1
             self.report.while_saving[name] += is_saving
+            if pid == driver.pid:
+                driver.wait(_EXIT_TIMEOUT)
             return 1
         return 0
 
@@ -221,11 +226,23 @@ class Soak:
 
     def _answer(self, driver: subprocess.Popen[str]) -> str:
         assert driver.stdout is not None
-        for line in driver.stdout:
-            if line.startswith("answer "):
-                return line.removeprefix("answer ").rstrip("\n")
-        self._end_driver()
-        return ""
+        watchdog = threading.Timer(_ANSWER_TIMEOUT, self._give_up)
+        watchdog.start()
+        try:
+            lines = (line for line in driver.stdout if line.startswith("answer "))
+            answer = next(lines, "").removeprefix("answer ").rstrip("\n")
+        finally:
+            watchdog.cancel()
+        if driver.poll() is not None:  # it may have been killed just after it answered
+            self._end_driver()
+        return answer
+
+    def _give_up(self) -> None:
+        """Kills everything that runs without an answer, or keeps the pipe of a driver that was killed."""
+        for process in self._marked():
+            with contextlib.suppress(psutil.Error):
+                self.report.problems.append(f"no answer while this runs: {process.pid} {' '.join(process.cmdline())}")
+                process.kill()
 
     def _end_driver(self) -> None:
         driver, self._driver = self._driver, None

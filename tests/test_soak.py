@@ -8,11 +8,11 @@ from tests.soak import Soak
 
 
 def test_trainings_whose_processes_are_killed_end_in_the_same_bits_and_leave_nothing(tmp_path: Path) -> None:
-    """Starts a process that launches, and another one whenever it is killed; each imports torch.
+    """Starts a process that launches, and another one when it is killed; the fork server of each imports torch.
 
-    Without the store, no checkpoints are saved for the rest of a launch, so helpers are left to `scripts/soak`.
+    Other victims are left to `scripts/soak`.
     """
-    report = Soak(tmp_path, seed=1, victims=("driver", "fork server", "rank")).run(3)
+    report = Soak(tmp_path, seed=1, victims=("driver", "rank")).run(2)
     assert report.problems == [], (tmp_path / "log").read_text()
-    assert report.kills.total() == 3
+    assert report.kills == {"driver": 1, "rank": 1}
     assert report.launches > report.runs
