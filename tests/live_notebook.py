@@ -64,6 +64,8 @@ class Cell:
         """The text of each display, as last updated."""
         self.bundles: list[dict[str, str]] = []
         """All that each display holds, by its type, as last updated."""
+        self.widgets: list[str] = []
+        """The widgets that displays have held, also those that something else has replaced since."""
         self._order: list[str | int] = []
         """The texts that were written, and the indices of displays, in the order in which they came."""
         self.error: str | None = None
@@ -76,6 +78,10 @@ class Cell:
         """How long it ran, once it has ended."""
         self._said: dict[str, list[str]] = {"stdout": [], "stderr": []}
 
+    def note_widget(self, bundle: dict[str, Any]) -> None:
+        if view := bundle.get("application/vnd.jupyter.widget-view+json"):
+            self.widgets.append(view["model_id"])
+
     def take(self, kind: str, content: dict[str, Any]) -> None:
         if kind == "stream":
             self._said[content["name"]].append(content["text"])
@@ -85,6 +91,7 @@ class Cell:
         elif kind == "display_data":
             self.displays.append(content["data"].get("text/plain", ""))
             self.bundles.append(content["data"])
+            self.note_widget(content["data"])
             self._order.append(len(self.bundles) - 1)
         elif kind == "error":
             self.error, self.error_text = content["ename"], content["evalue"]
@@ -288,6 +295,7 @@ class Notebook:
                 cell, index = self._displays[display_id]
                 cell.displays[index] = content["data"].get("text/plain", "")
                 cell.bundles[index] = content["data"]
+                cell.note_widget(content["data"])
             return
         if kind in ("comm_open", "comm_msg", "comm_close"):
             buffers = [bytes(buffer) for buffer in found["buffers"]]

@@ -44,9 +44,9 @@ class Browser:
     """What a browser would draw of the panel below a cell."""
 
     def __init__(self, notebook: Notebook, cell: Cell) -> None:
-        notebook.read_while(lambda: not (cell.bundles and VIEW in cell.bundles[0]) and not cell.error)
+        notebook.read_while(lambda: not cell.widgets and not cell.error)
         self._notebook = notebook
-        self.widget: str = json.loads(json.dumps(cell.bundles[0][VIEW]))["model_id"]
+        self.widget = cell.widgets[0]
 
     @property
     def said(self) -> list[tuple[str, dict[str, Any], list[bytes]]]:
@@ -92,6 +92,7 @@ def in_background(notebook: Notebook, go_on: Path, size: int = 2) -> tuple[Cell,
 
 def test_a_browser_is_told_of_every_rank_as_it_goes_on(prepared: Notebook, go_on: Path):
     cell, browser = in_background(prepared, go_on)
+    browser.say(cmd="ready")
     browser.wait_for(lambda: all("2/3" in rank["text"] for rank in browser.state["ranks"].values()))
     browser.wait_for(lambda: "step 2" in browser.state["ranks"]["1"]["lines"].values())
     assert set(cell.bundles[0]) == {VIEW, "text/html", "text/plain"}
@@ -206,6 +207,7 @@ def test_a_failed_run_leaves_html_and_text(prepared: Notebook):
 
 def test_a_job_shown_again_is_live_there_too(prepared: Notebook, go_on: Path):
     first, one = in_background(prepared, go_on)
+    one.say(cmd="ready")
     second = prepared.finish(prepared.begin_in_browser("job.show()"))
     other = Browser(prepared, second)
     for browser in (one, other):
