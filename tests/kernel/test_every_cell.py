@@ -297,6 +297,43 @@ def test_the_ranks_keep_their_names_when_cells_run_in_the_kernel_again(cells: No
 
 
 @pytest.mark.versions
+def test_another_number_of_ranks_can_have_the_names_of_the_first(cells: Notebook):
+    """Starts two more groups of ranks."""
+    cells.check("""
+        import torch
+        from notebook_accel import Accelerator
+        accelerator, weights = Accelerator(), torch.ones(3) * (rank + 5)
+        part = weights[:2]
+        model = accelerator.prepare(torch.nn.Linear(1, 1))
+        numbers = (n for n in range(3))
+        def double():
+            return weights * 2
+        def failing():
+            return missing
+        class Point:
+            x = 1
+        point = Point()
+    """)
+    found = cells.check("%accelerate cells on -n 3 --keep")
+    assert "3 new ranks instead of 2 have the variables of rank 0: " in found.text
+    assert "Not kept: accelerator, model (prepared for the old ranks); numbers (" in found.text
+    assert lines(cells, "world_size") == ["[0-2] 3"]
+    assert lines(cells, "part[:] = 1; double()") == ["[0-2] tensor([ 2.,  2., 10.])"]
+    assert lines(cells, "isinstance(point, Point), rank") == [f"[{rank}] (True, {rank})" for rank in range(3)]
+    assert "name 'model' is not defined" in fails(cells, "model").error_text
+    assert "return missing" in fails(cells, "failing()").traceback
+    found = fails(cells, "%accelerate cells on -n 3 --keep")
+    assert found.error_text.startswith("--keep is for a change of the number of ranks with -n, but 3 ranks are running")
+    found = cells.check("%accelerate restart --keep")
+    assert "3 new ranks instead of 3 have the variables of rank 0: " in found.text
+    assert lines(cells, "part.sum()") == ["[0-2] tensor(2.)"]
+    cells.check("class Stubborn:\n    def __setstate__(self, state): raise ValueError('not here')\n    x = 1")
+    cells.check("stubborn = Stubborn()\nstubborn.x = 2")
+    found = fails(cells, "%accelerate cells on -n 2 --keep")
+    assert "the new ranks can't load the variables, so the old ranks are kept: " in found.error_text
+    assert lines(cells, "world_size") == ["[0-2] 3"]
+
+
 def test_names_of_the_ranks_are_completed_before_those_of_the_kernel(cells: Notebook):
     """Takes long since IPython loads jedi for its first completion."""
     cells.check("import torch\nlayer_on_ranks = torch.nn.Linear(2, 2)\ntable = {'column_a': 1}")

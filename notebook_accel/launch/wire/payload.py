@@ -11,7 +11,7 @@ import os
 import pickle
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,9 +112,14 @@ def write(pickler: CallPickler, state: notebook_state.State | None) -> Payload:
     Raises:
         PayloadError: There is no room for it.
     """
+    return from_parts(pack_parts(pickler, state))
+
+
+def pack_parts(pickler: CallPickler, state: notebook_state.State | None) -> list[memoryview]:
+    """The parts of what a pickler has dumped, for `from_parts` or `unpack_parts`."""
     cells = {filename: (cell_names.name_of(filename), text) for filename, text in pickler.sources().items()}
     head = pickle.dumps((state, cells), protocol=5)
-    return from_parts([memoryview(head), pickled(pickler), *pickler.buffers])
+    return [memoryview(head), pickled(pickler), *pickler.buffers]
 
 
 def from_parts(parts: Sequence[memoryview]) -> Payload:
@@ -166,19 +171,24 @@ def receive(message: Message, layout: Sequence[int]) -> Unpacked:
 
     Objects that were dumped between the call and the definitions are appended to the function's arguments.
     """
-    parts: Sequence[Any] = message.blobs or _mapped(message.fds[0], layout)
-    state, cells = pickle.loads(parts[0])
-    if state is not None:
-        notebook_state.apply(state)
-    cell_names.add({filename: name for filename, (name, _) in cells.items()})
-    stack_frames.cache_cell_sources({filename: text for filename, (_, text) in cells.items()})
-    (function, args, kwargs), *more, (definitions, sent) = load(parts[1], parts[2:])
+    found = unpack_parts(message.blobs or _mapped(message.fds[0], layout))
+    (function, args, kwargs), *more, (definitions, sent) = found
     vars(sys.modules["__main__"]).update(definitions)
     # Not the launched function: it is never the task of a worker, and may hold much data.
     name = getattr(function, "__name__", None)
     pickling.add_worker_definitions(definitions.keys() - {name})
     _known_definitions.update(sent)
     return Unpacked(function, (*args, *more), kwargs, _known_definitions)
+
+
+def unpack_parts(parts: Sequence[Any]) -> Iterable[Any]:
+    """Adopts the state and the cells that came with the parts of a payload; returns the objects that were dumped."""
+    state, cells = pickle.loads(parts[0])
+    if state is not None:
+        notebook_state.apply(state)
+    cell_names.add({filename: name for filename, (name, _) in cells.items()})
+    stack_frames.cache_cell_sources({filename: text for filename, (_, text) in cells.items()})
+    return load(parts[1], parts[2:])
 
 
 def _mapped(fd: int, layout: Sequence[int]) -> list[memoryview]:

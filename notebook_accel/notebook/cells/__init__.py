@@ -8,7 +8,7 @@ In the kernel:
     persistent.py    ─ one group of ranks: runs one call at a time, and recovers after a failed call
     free_names.py    ─ finds the names that a cell reads
     variables.py     ─ finds the notebook's variables that the ranks lack, and pickles them
-    resend_notices.py ─ words what is said of variables that are not sent again
+    variable_notices.py ─ words what is said of variables
     changed_settings.py ─ compares the settings of running ranks with the current ones
 
 On both sides:
@@ -24,5 +24,6 @@ In a rank, on_rank/:
     worker.py        ─ functions that the kernel calls on a rank
     shell.py         ─ the IPython shell that runs the cells
     names.py         ─ completes and explains names
+    kept_names.py    ─ hands variables over to the ranks that replace it
     debugger.py      ─ pdb, with the notebook as its terminal
 """

@@ -30,7 +30,7 @@ from notebook_accel.launch.wire import notebook_state, payload
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells.cell_messages import Variable
 from notebook_accel.notebook.cells.on_rank import worker
-from notebook_accel.notebook.cells.resend_notices import describe_kept, describe_unclear
+from notebook_accel.notebook.cells.variable_notices import describe_kept, describe_unclear
 from notebook_accel.notebook.cells.variables import Variables
 from notebook_accel.rank_spans import spans
 

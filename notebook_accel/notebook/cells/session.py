@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.config.resolve import resolve
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, LaunchError, RankError
 from notebook_accel.launch.job.text import size as in_bytes
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.cells.changed_settings import differences
+from notebook_accel.notebook.cells.on_rank import kept_names
+from notebook_accel.notebook.cells.on_rank.kept_names import Packed
 from notebook_accel.notebook.cells.persistent import PersistentRanks
+from notebook_accel.notebook.cells.variable_notices import describe_replaced
 from notebook_accel.notebook.cells.variables import Variables
 
 if TYPE_CHECKING:
@@ -48,8 +51,12 @@ class Session:
         """The names of the variables that the user has defined."""
         return [name for name, value in self.namespace.items() if not self._is_hidden(name, value)]
 
-    def ready(self, size: int | None = None) -> PersistentRanks:
+    def ready(self, size: int | None = None, *, keep: bool = False) -> PersistentRanks:
         """Returns the ranks; starts them first if there are none, or restarts them if their number has to change.
+
+        Args:
+            size: The number of ranks; `None` for the number that there is.
+            keep: Whether ranks of another number get the variables of rank 0.
 
         Raises:
             ConfigurationError: Ranks of that number cannot work.
@@ -58,6 +65,8 @@ class Session:
         if self.ranks is not None and size not in (None, self.ranks.size):
             self._check_free("start another number of ranks")
             self._plan(size)  # before anything is lost
+            if keep:
+                return self._hand_over(self.ranks, size)
             ranks = f"{size} rank{'' if size == 1 else 's'}"
             names = self.ranks.own_names()
             lost = f"the old variables are lost: {names}" if names else "the old variables are lost"
@@ -79,10 +88,37 @@ class Session:
             raise ConfigurationError("there are no ranks: the first %%accelerate cell starts them")
         return self.ranks
 
-    def restart(self) -> PersistentRanks:
-        """Ends the ranks, even if they are busy, and starts new ones with the current settings."""
+    def restart(self, *, keep: bool = False) -> PersistentRanks:
+        """Ends the ranks, even if they are busy, and starts new ones with the current settings.
+
+        With `keep`, the new ranks get the variables of rank 0, which must be free.
+        """
+        if keep:
+            self._check_free("keep the variables")
+            return self._hand_over(self.running(), self._requested_size)
         self.stop()
         return self.ready()
+
+    def _hand_over(self, old: PersistentRanks, size: int | None) -> PersistentRanks:
+        """Starts new ranks with the variables of rank 0, and then ends the old ones. If that fails, these are kept."""
+        old.ensure_ready([0])
+        packed = Packed(*old.call_on_ranks(kept_names.pack, old.variables.known[0].own(), members=[0])[0])
+        new = PersistentRanks(_settings(size), self._variables)
+        try:
+            names = new.call_on_ranks(kept_names.unpack, *packed.parts)[0]
+        except BaseException as error:
+            new.stop()
+            if isinstance(error, RankError):
+                raise LaunchError(
+                    f"the new ranks can't load the variables, so the old ranks are kept: {error}"
+                ) from error
+            raise
+        for known in new.variables.known:
+            known.bind(names)
+        front_end.current.notice(describe_replaced(new.size, old.size, packed))
+        self.ranks, self._requested_size = new, size
+        old.stop()
+        return new
 
     def stop(self) -> None:
         """Ends the ranks, even if they are busy."""

@@ -22,6 +22,7 @@ _ONE_CELL = "{option} applies to a single cell: begin the cell with %%accelerate
 @click.command("cells", cls=MagicCommand)
 @click.argument("switch", required=False, type=click.Choice(["on", "off"]), metavar="[on|off]")
 @click.option("-n", "--num-processes", "size", metavar="N", help="The number of ranks; a new number restarts them.")
+@click.option("--keep", is_flag=True, help="With -n: the new ranks get the variables of rank 0.")
 @click.option("--ranks", metavar="RANKS", help="Only these ranks run the cells: 0,2-3.")
 @click.option("--show", metavar="RANKS", help="Ranks whose figures and tables are shown; by default the first.")
 @click.option("--as", "name", metavar="NAME", hidden=True)
@@ -31,6 +32,7 @@ def cells(
     shell: InteractiveShell,
     switch: str | None,
     size: str | None,
+    keep: bool,
     ranks: str | None,
     show: str | None,
     name: str | None,
@@ -40,9 +42,9 @@ def cells(
     if name is not None or no_block:
         raise ConfigurationError(_ONE_CELL.format(option="--no-block" if no_block else f"--as {name}"))
     if switch == "on":
-        _turn_on(shell, size, CellsOptions(ranks, show))
+        _turn_on(shell, size, CellsOptions(ranks, show), keep=keep)
         return
-    if size is not None or ranks is not None or show is not None:
+    if size is not None or keep or ranks is not None or show is not None:
         raise ConfigurationError("%accelerate cells takes options only with on, as in %accelerate cells on -n 2")
     if switch == "off":
         _turn_off(shell)
@@ -50,11 +52,18 @@ def cells(
         _write(mode.current(shell).describe())
 
 
-def _turn_on(shell: InteractiveShell, size: str | None, options: CellsOptions) -> None:
+def _turn_on(shell: InteractiveShell, size: str | None, options: CellsOptions, *, keep: bool) -> None:
     if size is not None and not (size.isdecimal() and int(size)):
         raise ConfigurationError(f"-n {size}: expected a number of ranks, such as -n 2")
+    ranks = sessions.current(shell).ranks
+    if keep and (size is None or ranks is None or ranks.size == int(size)):
+        there = "no ranks are running" if ranks is None else f"{ranks.size} ranks are running"
+        raise ConfigurationError(
+            f"--keep is for a change of the number of ranks with -n, but {there}. To replace ranks by as many others, "
+            "run `%accelerate restart --keep`"
+        )
     found = mode.current(shell)
-    found.turn_on(None if size is None else int(size), options)
+    found.turn_on(None if size is None else int(size), options, keep=keep)
     _write(
         f"{found.describe()}. %%here runs a cell in the kernel, and %%rank 0 on some ranks; "
         "`%accelerate cells off` ends this"

@@ -60,12 +60,15 @@ def stop(shell: InteractiveShell) -> None:
 
 
 @click.command("restart", cls=MagicCommand)
+@click.option("--keep", is_flag=True, help="The new ranks get the variables of rank 0.")
 @click.pass_obj
-def restart(shell: InteractiveShell) -> None:
+def restart(shell: InteractiveShell, keep: bool) -> None:
     """Ends them and starts new ones, with current settings."""
     session = sessions.current(shell)
     session.running()
-    _write(f"{session.restart().size} new ranks; the old ranks' variables are lost")
+    size = session.restart(keep=keep).size
+    if not keep:
+        _write(f"{size} new ranks; the old ranks' variables are lost")
 
 
 @click.command("interrupt", cls=MagicCommand)

@@ -68,8 +68,13 @@ class EveryCell:
         """Whether the code that the current cell has IPython run, as `%rerun` does, runs on the ranks too."""
         self._events = {"pre_run_cell": self._begin, "post_run_cell": self._end}
 
-    def turn_on(self, size: int | None, options: CellsOptions) -> PersistentRanks:
+    def turn_on(self, size: int | None, options: CellsOptions, *, keep: bool = False) -> PersistentRanks:
         """Starts the ranks if need be; the next cell runs on them.
+
+        Args:
+            size: The number of ranks; `None` for the number that there is.
+            options: The options that hold for each cell.
+            keep: Whether ranks of another number get the variables of rank 0.
 
         Raises:
             ConfigurationError: An option can't work; nothing has changed.
@@ -78,7 +83,7 @@ class EveryCell:
         if size is not None:  # before ranks of another number are lost
             for option, text in options.given():
                 parse_ranks(option, text, size)
-        ranks = sessions.current(self.shell).ready(size)
+        ranks = sessions.current(self.shell).ready(size, keep=keep)
         members = _arguments(options).members(ranks)
         ranks.ensure_ready(members)
         self._names.prepare(ranks, members)

@@ -1,10 +1,14 @@
-"""Words notices about variables that are not sent again although they have changed, or may have."""
+"""Words notices about variables: those that are not sent again, and those that new ranks get or don't get."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from notebook_accel.notebook.cells.on_rank.kept_names import Packed
 from notebook_accel.rank_spans import spans
+
+_MOST = 12
+"""The most names in a list."""
 
 
 def describe_kept(changed_by: Mapping[str, Sequence[int]]) -> str:
@@ -32,6 +36,25 @@ def describe_unclear(names: Sequence[str]) -> str:
         f"can't tell quickly whether {_have_changed(names)} since {since} sent to the ranks; if so, "
         f"`%accelerate push {' '.join(names)}` sends the new content."
     )
+
+
+def describe_replaced(size: int, before: int, packed: Packed) -> str:
+    """A notice of ranks that have been replaced, with the variables that the new ones have and lack."""
+    ranks = f"{size} new rank{'' if size == 1 else 's'} instead of {before}"
+    has = "has" if size == 1 else "have"
+    kept = (
+        f"{has} the variables of rank 0: {_listed(packed.names)}" if packed.names else f"{has} no variables of the old"
+    )
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in packed.left_out.items():
+        by_reason.setdefault(reason, []).append(name)
+    lost = "; ".join(f"{_listed(names)} ({reason})" for reason, names in by_reason.items())
+    return f"{ranks} {kept}" + (f". Not kept: {lost}" if lost else "")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST
+    return ", ".join(names[:_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
 def _have_changed(names: Collection[str]) -> str:
