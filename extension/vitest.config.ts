@@ -1,3 +1,3 @@
 import { defineConfig } from "vitest/config";
 
-export default defineConfig({ test: { environment: "happy-dom", include: ["test/**/*.test.ts"] } });
+export default defineConfig({ test: { environment: "happy-dom", include: ["{test,lab/test}/**/*.test.ts"] } });

@@ -14,9 +14,10 @@ PACKAGE = "notebook_accel"
 SEEN_BY = {
     "cli": ("tests/cli",),
     "config": ("tests/config", "tests/cli", "tests/notebook", "tests/kernel"),
-    "events": ("tests/test_events.py", "tests/launch", "tests/notebook", "tests/kernel"),
+    "events": ("tests/test_events.py", "tests/jupyter", "tests/launch", "tests/notebook", "tests/kernel"),
+    "jupyter": ("tests/jupyter",),
     "hardware": ("tests/hardware", "tests/launch", "tests/notebook"),
-    "launch": ("tests/launch", "tests/kernel", "tests/cli"),
+    "launch": ("tests/launch", "tests/kernel", "tests/cli", "tests/jupyter"),
     "notebook": ("tests/notebook", "tests/kernel"),
     "train": ("tests/train", "tests/cli"),
 }
@@ -30,6 +31,7 @@ ALWAYS = (
 """What any change of the package is seen by."""
 ELSEWHERE = {
     f"{PACKAGE}/launch/": "scripts/test-cluster, scripts/test-hosts",
+    f"{PACKAGE}/jupyter/": "scripts/test-browser",
     f"{PACKAGE}/notebook/": "scripts/test-browser, scripts/test-versions",
     f"{PACKAGE}/train/": "scripts/test-tpu, scripts/test-frameworks",
     "extension/": "scripts/check frontend, scripts/test-browser",

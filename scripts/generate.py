@@ -60,16 +60,19 @@ def stubs() -> dict[Path, str]:
     return found
 
 
-MODEL = ROOT / "notebook_accel" / "notebook" / "views" / "panel_model.py"
+MODELS = {
+    "notebook_accel/notebook/views/panel_model.py": "extension/src/model.ts",
+    "notebook_accel/jupyter/job_model.py": "extension/lab/src/model.ts",
+}
+"""By the file with TypedDicts, the file with the same as TypeScript."""
 TYPES = {"str": "string", "int": "number", "bool": "boolean", "PhaseName": "Phase", "StatusName": "Status"}
-MODEL_HEAD = "/**\n * Written by scripts/generate from notebook_accel/notebook/views/panel_model.py.\n */\n"
 
 
-def model() -> str:
-    """Return the text of extension/src/model.ts."""
+def model(path: str) -> str:
+    """Return the TypeScript of a file with TypedDicts."""
     enums = {"PhaseName": ("PHASES", "Phase", Phase), "StatusName": ("STATUSES", "Status", Status)}
-    body = ast.parse(MODEL.read_text(encoding="utf-8")).body
-    parts = [MODEL_HEAD]
+    body = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+    parts = [f"/**\n * Written by scripts/generate from {path}.\n */\n"]
     for statement, comment in _with_comments(body):
         match statement:
             case ast.AnnAssign(target=ast.Name(name)) if name in enums:
@@ -244,7 +247,8 @@ def main() -> None:
         path.write_text(text, encoding="utf-8")
     for path, text in documents().items():
         path.write_text(text, encoding="utf-8")
-    (ROOT / "extension" / "src" / "model.ts").write_text(model(), encoding="utf-8")
+    for source, target in MODELS.items():
+        (ROOT / target).write_text(model(source), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -14,10 +14,11 @@ from pathlib import Path
 import notebook_accel
 
 PACKAGE = Path(notebook_accel.__file__).parent
-WITH_IPYKERNEL = {"ipython", "traitlets"}
-"""Imported where a kernel runs: its own package brings them."""
+WITH_IPYKERNEL = {"ipython", "tornado", "traitlets"}
+"""Imported where a kernel or a Jupyter server runs: their own packages bring them."""
 IF_THERE = {
     "comet-ml",
+    "jupyter-server",
     "marimo",
     "mlflow",
     "numpy",

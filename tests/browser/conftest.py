@@ -33,8 +33,12 @@ expect.set_options(timeout=PATIENCE * 1000)
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "front_end" in metafunc.fixturenames:
-        everywhere = metafunc.definition.get_closest_marker("everywhere") is not None
-        places = [("lab", kernels.NEWEST), *(OTHERS if everywhere else [])]
+        others: list[tuple[str, str]] = []
+        if metafunc.definition.get_closest_marker("everywhere") is not None:
+            others = OTHERS
+        elif metafunc.definition.get_closest_marker("front_ends") is not None:
+            others = [("notebook", kernels.NEWEST)]
+        places = [("lab", kernels.NEWEST), *others]
         metafunc.parametrize(("front_end", "kernel"), places, ids=["-".join(place) for place in places])
 
 

@@ -41,7 +41,7 @@ _SETTINGS = {
 
 
 class Server:
-    """JupyterLab (`lab`) or Notebook (`notebook`) on a port of this machine, behind a token."""
+    """JupyterLab (`lab`), Notebook (`notebook`), or neither (`server`) on a port of this machine, behind a token."""
 
     def __init__(self, front_end: str, kernel_names: list[str]) -> None:
         self.front_end = front_end
@@ -51,7 +51,7 @@ class Server:
             (self._home / name).mkdir()
         self.forget()
         kernels.install(kernel_names, self._home / "path")
-        self._token = secrets.token_hex()
+        self.token = secrets.token_hex()
         self.url = f"http://127.0.0.1:{free_port()}"
         self._log = (self._home / "log").open("wb")
         self._process = self._start()
@@ -68,12 +68,13 @@ class Server:
             f"--port={self.url.rpartition(':')[2]}",
             "--ServerApp.port_retries=0",
             f"--ServerApp.root_dir={self.root}",
-            "--expose-app-in-browser",  # so that a test can ask it to run a cell
         ]
+        if self.front_end != "server":
+            command.append("--expose-app-in-browser")  # so that a test can ask it to run a cell
         environment = {
             **os.environ,
             **{variable: str(self._home / name) for variable, name in _FOLDERS.items()},
-            "JUPYTER_TOKEN": self._token,
+            "JUPYTER_TOKEN": self.token,
             "JUPYTER_PREFER_ENV_PATH": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }
@@ -101,11 +102,11 @@ class Server:
         path = notebook.relative_to(self.root)
         # A workspace of its own: the default one opens again whatever was open before.
         place = f"lab/workspaces/{path.parts[0]}/tree" if self.front_end == "lab" else "notebooks"
-        return f"{self.url}/{place}/{path}?token={self._token}"
+        return f"{self.url}/{place}/{path}?token={self.token}"
 
     def ask(self, method: str, path: str) -> Any:
         """Asks the server's REST interface."""
-        headers = {"Authorization": f"token {self._token}"}
+        headers = {"Authorization": f"token {self.token}"}
         request = urllib.request.Request(f"{self.url}/api/{path}", method=method, headers=headers)
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read() or "null")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO
 
 from notebook_accel.errors import JobLostError
@@ -22,13 +22,18 @@ _TAIL_BYTES = 2**20
 class Tail:
     """Yields the events of a journal that may still grow, like `tail -F`."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, decode: Callable[[bytes], RankEvent | None] = decode) -> None:
         """Opens the journal.
+
+        Args:
+            record: The job.
+            decode: What makes an event of a line, or `None` of one that is damaged.
 
         Raises:
             JobLostError: It does not exist, or it was written by another version of this package.
         """
         self._record = record
+        self._decode = decode
         self._torn = b""
         self._size = 0
         """The number of ranks."""
@@ -82,7 +87,7 @@ class Tail:
     def _read(self) -> Iterator[RankEvent]:
         *lines, self._torn = (self._torn + self._file.read()).split(b"\n")
         for line in lines:
-            found = decode(line)
+            found = self._decode(line)
             if found is None:
                 continue
             rank, event = found

@@ -1,0 +1,28 @@
+// Builds what the package ships: esbuild makes one module of src/, and JupyterLab's builder makes of it what JupyterLab and
+// Notebook load. `node build.mjs DIRECTORY` puts it elsewhere, to compare.
+import { execFileSync } from "node:child_process";
+import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { build } from "esbuild";
+
+const target = process.argv[2] ?? "built";
+const stage = "stage"; // always the same, since the builder makes names of it
+
+rmSync(stage, { recursive: true, force: true });
+await build({
+  entryPoints: ["src/index.ts"],
+  outfile: `${stage}/lib/index.js`,
+  bundle: true,
+  format: "esm",
+  target: ["es2022"],
+  charset: "utf8",
+  packages: "external",
+});
+for (const name of ["style", "schema"]) cpSync(name, `${stage}/${name}`, { recursive: true });
+const { devDependencies, overrides, scripts, engines, ...shipped } = JSON.parse(readFileSync("package.json", "utf8"));
+writeFileSync(`${stage}/package.json`, JSON.stringify(shipped, null, 2));
+const builder = createRequire(import.meta.url).resolve("@jupyterlab/builder/lib/build-labextension.js");
+execFileSync(process.execPath, [builder, "--core-path", "../oldest", "."], { cwd: stage, stdio: "inherit" });
+rmSync(target, { recursive: true, force: true });
+cpSync(`${stage}/built`, target, { recursive: true });
+rmSync(stage, { recursive: true });

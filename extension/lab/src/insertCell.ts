@@ -1,0 +1,16 @@
+/** Inserts a cell into the notebook that the user works in. */
+import { Notification } from "@jupyterlab/apputils";
+import { type INotebookTracker, NotebookActions } from "@jupyterlab/notebook";
+
+/** Inserts a code cell below the active one, and makes it active. It isn't run: it is the user's. */
+export function insertCell(notebooks: INotebookTracker, code: string): void {
+  const panel = notebooks.currentWidget;
+  if (!panel) {
+    Notification.warning("Open a notebook first: the cell is inserted there.", { autoClose: 5000 });
+    return;
+  }
+  NotebookActions.insertBelow(panel.content);
+  NotebookActions.changeCellType(panel.content, "code");
+  panel.content.activeCell?.model.sharedModel.setSource(code);
+  panel.activate();
+}

@@ -1,0 +1,100 @@
+/** One job in the sidebar. */
+import { make, percent, setAttribute, setChildren, setText } from "../../src/dom";
+import type { JobRow } from "./model";
+import { Sparkline } from "./sparkline";
+
+/** What the buttons of a job do. */
+export interface JobActions {
+  stop(row: JobRow): void;
+  attach(row: JobRow): void;
+  remove(row: JobRow): void;
+}
+
+export class JobItem {
+  readonly element = make("li", "na-lab-job");
+  private row: JobRow;
+  private readonly title = make("span", "na-lab-title");
+  private readonly status = make("span", "na-lab-status");
+  private readonly fill = make("div", "na-lab-fill");
+  private readonly bar = make("div", "na-lab-bar", {
+    role: "progressbar",
+    "aria-valuemin": "0",
+    "aria-valuemax": "100",
+  });
+  private readonly summary = make("div", "na-lab-summary");
+  private readonly spark = new Sparkline();
+  private readonly value = make("span", "na-lab-value");
+  private readonly metric = make("div", "na-lab-metric", {}, this.spark.element, this.value);
+  private readonly note = make("div", "na-lab-note");
+  private readonly details = make("div", "na-lab-details");
+  private readonly stop = this.button("Stop", (actions) => actions.stop(this.row));
+  private readonly attach = this.button("Attach", (actions) => actions.attach(this.row));
+  private readonly remove = this.button("Delete", (actions) => actions.remove(this.row));
+  private readonly buttons = make("div", "na-lab-buttons");
+
+  constructor(
+    row: JobRow,
+    private readonly actions: JobActions,
+  ) {
+    this.row = row;
+    this.bar.append(this.fill);
+    this.element.append(make("div", "na-lab-heading", {}, this.title, this.status));
+    this.update(row);
+  }
+
+  update(row: JobRow): void {
+    this.row = row;
+    setAttribute(this.element, "data-job", row.id);
+    setAttribute(this.element, "data-status", row.status);
+    setText(this.title, row.title);
+    setText(this.status, row.status);
+    setText(this.summary, row.summary);
+    setText(this.note, row.note);
+    setText(this.details, row.details);
+    this.drawBar(row);
+    const [metric] = row.metrics;
+    if (metric) {
+      this.spark.update(metric);
+      setText(this.value, `${metric.name} ${metric.value}`);
+    }
+    this.drawButtons(row);
+    const heading = this.element.firstElementChild as Element;
+    setChildren(this.element, [
+      heading,
+      ...(row.done >= 0 ? [this.bar] : []),
+      ...(row.summary ? [this.summary] : []),
+      ...(metric ? [this.metric] : []),
+      ...(row.note ? [this.note] : []),
+      this.details,
+      this.buttons,
+    ]);
+  }
+
+  private drawBar(row: JobRow): void {
+    this.fill.style.width = `${Math.max(0, row.done) / 10}%`;
+    setAttribute(this.bar, "aria-valuenow", String(Math.floor(Math.max(0, row.done) / 10)));
+    setAttribute(this.bar, "aria-valuetext", percent(row.done));
+    setAttribute(this.bar, "aria-label", `Progress of ${row.title}`);
+  }
+
+  private drawButtons(row: JobRow): void {
+    setText(this.stop, row.stopping ? "Kill" : "Stop");
+    for (const button of [this.stop, this.attach, this.remove]) {
+      setAttribute(button, "aria-label", `${button.textContent} ${row.title}, job ${row.id}`);
+    }
+    this.stop.title = row.stopping ? "Kill the ranks now" : "Interrupt the ranks, as Stop of the panel does";
+    setChildren(this.buttons, [
+      ...(row.live ? [this.stop] : []),
+      ...(row.code ? [this.attach] : []),
+      ...(row.live ? [] : [this.remove]),
+    ]);
+  }
+
+  private button(text: string, click: (actions: JobActions) => void): HTMLButtonElement {
+    const button = make("button", "na-lab-button jp-mod-styled", { type: "button" }, text);
+    button.addEventListener("click", () => click(this.actions));
+    if (text === "Attach") button.title = "Insert a cell that shows the job, below the active cell";
+    if (text === "Delete") button.title = "Delete the record of the job";
+    return button;
+  }
+}

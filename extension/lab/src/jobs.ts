@@ -1,0 +1,101 @@
+/** The user's jobs, asked for while someone looks at them. */
+import { Poll } from "@lumino/polling";
+import { type ISignal, Signal } from "@lumino/signaling";
+import type { JobListing, JobRow } from "./model";
+import { listJobs } from "./server";
+
+const LONGEST_PAUSE = 30_000;
+
+/** How someone looks at the jobs. */
+export interface Watcher {
+  /** Milliseconds between two requests; the shortest of all who look counts. */
+  pause: number;
+  /** Whether progress and metrics are needed only of jobs that run. */
+  brief: boolean;
+}
+
+export class Jobs {
+  private readonly changedSignal = new Signal<this, void>(this);
+  private readonly endedSignal = new Signal<this, JobRow>(this);
+  private readonly watchers = new Map<string, Watcher>();
+  private readonly poll: Poll<void>;
+  /** The newest first. */
+  rows: JobRow[] = [];
+  /** Why they are not known; empty if they are. */
+  problem = "";
+  /** Whether the server has answered yet. */
+  known = false;
+
+  constructor() {
+    this.poll = new Poll<void>({
+      name: "notebook-accel:jobs",
+      auto: false,
+      factory: () => this.ask(),
+      frequency: { interval: Poll.NEVER, backoff: true, max: LONGEST_PAUSE },
+      standby: () => document.hidden || this.watchers.size === 0,
+    });
+    void this.poll.start();
+  }
+
+  /** The list has changed, or what is known of a job. */
+  get changed(): ISignal<this, void> {
+    return this.changedSignal;
+  }
+
+  /** A job that was running has ended. */
+  get ended(): ISignal<this, JobRow> {
+    return this.endedSignal;
+  }
+
+  /** The last job that runs, if one does. */
+  get running(): JobRow | undefined {
+    return this.rows.find((row) => row.live);
+  }
+
+  /**
+   * Asks for the jobs from now on.
+   * @param who - Who looks.
+   * @param watcher - How.
+   */
+  watch(who: string, watcher: Watcher): void {
+    this.watchers.set(who, watcher);
+    this.setPause();
+    void this.poll.refresh();
+  }
+
+  /** Stops asking for this one. */
+  unwatch(who: string): void {
+    this.watchers.delete(who);
+    this.setPause();
+  }
+
+  /** Asks now. */
+  async refresh(): Promise<void> {
+    await this.poll.refresh();
+  }
+
+  private setPause(): void {
+    const pauses = [...this.watchers.values()].map((each) => each.pause);
+    const interval = pauses.length ? Math.min(...pauses) : Poll.NEVER;
+    this.poll.frequency = { interval, backoff: true, max: Math.max(LONGEST_PAUSE, interval) };
+  }
+
+  private async ask(): Promise<void> {
+    try {
+      const isBrief = [...this.watchers.values()].every((each) => each.brief);
+      this.set(await listJobs(isBrief));
+    } catch (error) {
+      this.set({ jobs: this.rows, problem: error instanceof Error ? error.message : String(error) });
+      throw error; // so that the next request comes later
+    }
+  }
+
+  private set(listing: JobListing): void {
+    const wasLive = new Set(this.rows.filter((row) => row.live).map((row) => row.id));
+    this.rows = listing.jobs;
+    this.problem = listing.problem;
+    this.known = true;
+    this.changedSignal.emit();
+    for (const row of this.rows) if (!row.live && wasLive.has(row.id)) this.endedSignal.emit(row);
+  }
+}

@@ -1,0 +1,93 @@
+/** The sidebar with the user's jobs, and its commands. */
+import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
+import { Dialog, ICommandPalette, Notification, showDialog, showErrorMessage } from "@jupyterlab/apputils";
+import { INotebookTracker } from "@jupyterlab/notebook";
+import { Token } from "@lumino/coreutils";
+import { ATTACH, CATEGORY, SHOW_JOBS, STOP } from "./commands";
+import { insertCell } from "./insertCell";
+import { Jobs } from "./jobs";
+import type { JobRow } from "./model";
+import { deleteJob, stopJob } from "./server";
+import { Sidebar } from "./sidebar";
+
+export const IJobs = new Token<Jobs>("notebook-accel:IJobs", "The jobs of notebook-accel.");
+const RANK = 900;
+
+const plugin: JupyterFrontEndPlugin<Jobs> = {
+  id: "notebook-accel:jobs",
+  description: "Shows the jobs of notebook-accel in the right sidebar.",
+  autoStart: true,
+  provides: IJobs,
+  requires: [INotebookTracker],
+  optional: [ILayoutRestorer, ICommandPalette],
+  activate: (
+    app: JupyterFrontEnd,
+    notebooks: INotebookTracker,
+    restorer: ILayoutRestorer | null,
+    palette: ICommandPalette | null,
+  ): Jobs => {
+    const jobs = new Jobs();
+    const stop = (row: JobRow) => request(jobs, "The job can't be stopped", () => stopJob(row.id));
+    const attach = (row: JobRow) => insertCell(notebooks, row.code);
+    const sidebar = new Sidebar(jobs, { stop, attach, remove: (row) => void remove(jobs, row) });
+    app.shell.add(sidebar, "right", { rank: RANK, type: "Jobs" });
+    restorer?.add(sidebar, sidebar.id);
+
+    const { commands } = app;
+    commands.addCommand(SHOW_JOBS, {
+      label: "Show Jobs",
+      caption: "Show the jobs of notebook-accel in the right sidebar",
+      execute: () => app.shell.activateById(sidebar.id),
+    });
+    commands.addCommand(ATTACH, {
+      label: "Attach to the Last Job",
+      caption: "Insert a cell that shows the job that runs, or else the last one",
+      execute: async () => {
+        await jobs.refresh();
+        const row = jobs.running ?? jobs.rows.find((each) => each.code);
+        if (row) attach(row);
+        else Notification.warning(jobs.problem || "No job has been launched yet.", { autoClose: 5000 });
+      },
+    });
+    commands.addCommand(STOP, {
+      label: "Stop the Running Job",
+      caption: "Interrupt the ranks of the last job that runs",
+      execute: async () => {
+        await jobs.refresh();
+        if (jobs.running) stop(jobs.running);
+        else Notification.info(jobs.problem || "No job is running.", { autoClose: 5000 });
+      },
+    });
+    for (const command of [SHOW_JOBS, ATTACH, STOP]) palette?.addItem({ command, category: CATEGORY });
+    jobs.ended.connect((_, row) => notify(row, () => void commands.execute(SHOW_JOBS)));
+    return jobs;
+  },
+};
+
+export default plugin;
+
+/** Sends a request, and then asks for the jobs again. */
+function request(jobs: Jobs, failure: string, send: () => Promise<void>): void {
+  send()
+    .then(() => jobs.refresh())
+    .catch((error: Error) => showErrorMessage(failure, error));
+}
+
+async function remove(jobs: Jobs, row: JobRow): Promise<void> {
+  const answer = await showDialog({
+    title: `Delete the record of ${row.title}?`,
+    body: `Job ${row.id} and everything that it recorded are deleted from the disk: its output, metrics and results.`,
+    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: "Delete" })],
+  });
+  if (answer.button.accept) request(jobs, "The job can't be deleted", () => deleteJob(row.id));
+}
+
+/** Tells that a job has ended. */
+function notify(row: JobRow, show: () => void): void {
+  const tell =
+    row.status === "done" ? Notification.success : row.status === "failed" ? Notification.error : Notification.info;
+  tell(`${row.title}: ${row.status}${row.note ? `. ${row.note}` : ""}`, {
+    autoClose: row.status === "failed" ? false : 5000,
+    actions: [{ label: "Show jobs", callback: show }],
+  });
+}

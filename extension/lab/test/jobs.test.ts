@@ -1,0 +1,148 @@
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { JobItem } from "../src/jobItem";
+import type { JobListing, JobRow } from "../src/model";
+
+const listJobs = vi.hoisted(() => vi.fn<(brief: boolean) => Promise<JobListing>>());
+vi.mock("../src/server", () => ({ listJobs }));
+
+const { Jobs } = await import("../src/jobs");
+
+const ROW: JobRow = {
+  id: "0a1b2c",
+  title: "train()",
+  status: "running",
+  live: true,
+  done: 570,
+  summary: "4 ranks · 57% · 2:10 left",
+  details: "2026-11-24 02:10 · 4 × GPU",
+  note: "",
+  stopping: 0,
+  metrics: [
+    {
+      name: "loss",
+      value: "0.5",
+      lines: [
+        [
+          [0, 1000],
+          [1000, 0],
+        ],
+        [[500, 500]],
+      ],
+    },
+  ],
+  code: 'attach("0a1b2c")',
+};
+const STATUS = { pause: 3000, brief: true };
+const SIDEBAR = { pause: 1000, brief: false };
+const DONE: JobRow = { ...ROW, status: "done", live: false, done: 1000 };
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  listJobs.mockReset().mockResolvedValue({ jobs: [ROW], problem: "" });
+});
+
+afterEach(() => {
+  vi.useRealTimers();
+  setHidden(false);
+});
+
+function setHidden(hidden: boolean): void {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+}
+
+async function pass(milliseconds: number): Promise<number> {
+  const before = listJobs.mock.calls.length;
+  await vi.advanceTimersByTimeAsync(milliseconds);
+  return listJobs.mock.calls.length - before;
+}
+
+test("jobs are asked for while someone looks, and only then", async () => {
+  const jobs = new Jobs();
+  expect(await pass(60_000)).toBe(0);
+  jobs.watch("status", STATUS);
+  await pass(100);
+  expect(jobs.rows).toEqual([ROW]);
+  expect(await pass(30_000)).toBe(10);
+  expect(listJobs).toHaveBeenLastCalledWith(true);
+  jobs.watch("sidebar", SIDEBAR);
+  await pass(100);
+  expect(await pass(30_000)).toBe(30);
+  expect(listJobs).toHaveBeenLastCalledWith(false);
+  setHidden(true);
+  expect(await pass(60_000)).toBe(0);
+  setHidden(false);
+  jobs.unwatch("sidebar");
+  await pass(3000);
+  expect(await pass(30_000)).toBe(10);
+  jobs.unwatch("status");
+  expect(await pass(60_000)).toBe(0);
+});
+
+test("a server that doesn't answer is asked less often, and the last list stays", async () => {
+  const jobs = new Jobs();
+  jobs.watch("sidebar", SIDEBAR);
+  await pass(100);
+  listJobs.mockRejectedValue(new Error("gone"));
+  await pass(60_000);
+  expect(await pass(60_000)).toBeLessThan(10);
+  expect([jobs.rows, jobs.problem]).toEqual([[ROW], "gone"]);
+});
+
+test("the end of a job is told once, and not of a job that had ended before", async () => {
+  const jobs = new Jobs();
+  const ended: string[] = [];
+  jobs.ended.connect((_, row) => ended.push(row.id));
+  const before: JobRow = { ...DONE, id: "ffffff" };
+  listJobs.mockResolvedValue({ jobs: [ROW, before], problem: "" });
+  jobs.watch("sidebar", SIDEBAR);
+  await pass(2000);
+  expect(ended).toEqual([]);
+  expect(jobs.running).toEqual(ROW);
+  listJobs.mockResolvedValue({ jobs: [DONE, before], problem: "" });
+  await pass(5000);
+  expect(ended).toEqual([ROW.id]);
+  expect(jobs.running).toBeUndefined();
+});
+
+function item(row: JobRow): { item: JobItem; calls: string[] } {
+  const calls: string[] = [];
+  const made = new JobItem(row, {
+    stop: (each) => calls.push(`stop ${each.id}`),
+    attach: (each) => calls.push(`attach ${each.code}`),
+    remove: (each) => calls.push(`remove ${each.id}`),
+  });
+  return { item: made, calls };
+}
+
+function buttons(made: JobItem): HTMLButtonElement[] {
+  return [...made.element.querySelectorAll("button")];
+}
+
+test("a job shows its state, and what comes from a rank stays text", () => {
+  const evil = '<img src=x onerror="alert(1)">';
+  const { item: made } = item({ ...ROW, title: evil, note: evil, metrics: [{ name: evil, value: "1", lines: [] }] });
+  expect(made.element.querySelector("img")).toBeNull();
+  expect(made.element.querySelector(".na-lab-title")?.textContent).toBe(evil);
+  made.update(ROW);
+  expect(made.element.querySelector("[role=progressbar]")?.getAttribute("aria-valuenow")).toBe("57");
+  expect(made.element.querySelector("path")?.getAttribute("d")).toBe("M2 2L118 22M60 12L60 12");
+  expect(made.element.querySelector(".na-lab-value")?.textContent).toBe("loss 0.5");
+});
+
+test("a running job has Stop and then Kill, and one that has ended has Delete", () => {
+  const { item: made, calls } = item(ROW);
+  const [stop, attach] = buttons(made);
+  expect(buttons(made).map((each) => each.textContent)).toEqual(["Stop", "Attach"]);
+  stop?.click();
+  attach?.click();
+  made.update({ ...ROW, stopping: 1 });
+  expect(buttons(made)[0]).toBe(stop); // still the same element, with the focus
+  expect(stop?.textContent).toBe("Kill");
+  made.update(DONE);
+  expect(buttons(made).map((each) => each.textContent)).toEqual(["Attach", "Delete"]);
+  buttons(made)[1]?.click();
+  expect(calls).toEqual(["stop 0a1b2c", `attach ${ROW.code}`, "remove 0a1b2c"]);
+  made.update({ ...DONE, code: "", done: -1, metrics: [] });
+  expect(buttons(made).map((each) => each.textContent)).toEqual(["Delete"]);
+  expect(made.element.querySelector("[role=progressbar], svg")).toBeNull();
+});

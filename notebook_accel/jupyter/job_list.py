@@ -1,0 +1,163 @@
+"""The user's jobs on disk: their list, as it is now, and requests to stop or delete one."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from notebook_accel.errors import JobLostError, NotebookAccelError
+from notebook_accel.jupyter.job_fold import JobFold, glance, version_on_disk
+from notebook_accel.jupyter.job_model import JobListing, JobRow
+from notebook_accel.jupyter.job_row import row, unreadable
+from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal.records import Record
+
+READING = 0.3
+"""Seconds for which one request may read jobs; a request to stop a job may have to wait for that."""
+
+
+class UnknownJobError(NotebookAccelError):
+    """No job has this ID."""
+
+
+class JobRunsError(NotebookAccelError):
+    """The job can't be deleted, since it runs."""
+
+
+class JobNotDeletedError(NotebookAccelError):
+    """The job's folder can't be removed."""
+
+
+class _Known(NamedTuple):
+    """A row, as long as the job has this version on disk."""
+
+    version: tuple[object, ...]
+    row: JobRow
+
+
+@dataclass
+class _Job:
+    """What is known of one job."""
+
+    full: _Known | None = None
+    """Once it has ended."""
+    brief: _Known | None = None
+    """Made from the ends of its journal only."""
+    fold: JobFold | None = None
+    """While it is read."""
+
+    def close(self) -> None:
+        if self.fold is not None:
+            self.fold.close()
+            self.fold = None
+
+
+class JobList:
+    """The jobs of one user. For one thread at a time.
+
+    Jobs that run are read on; of one that has ended, only the row is kept, until the job changes on disk.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[Record, _Job] = {}
+
+    def listing(self, *, brief: bool = False, seconds: float = READING) -> JobListing:
+        """All jobs, the newest first.
+
+        Args:
+            brief: Whether only jobs that run are read. The rows of others then lack progress and metrics, unless they
+                were read before.
+            seconds: How long jobs may be read. The rows of those that are left are brief, and the next call goes on.
+        """
+        problem = _problem()
+        found = [] if problem else list(reversed(records.all_records()))
+        for gone in self._jobs.keys() - set(found):
+            self._jobs.pop(gone).close()
+        deadline = time.monotonic() + seconds
+        return {"jobs": [self._row(record, brief, deadline) for record in found], "problem": problem}
+
+    def stop(self, job_id: str) -> None:
+        """Asks a job to stop: its ranks get a KeyboardInterrupt. The second request kills them.
+
+        Raises:
+            UnknownJobError: There is no such job.
+        """
+        _find(job_id).request_stop()
+
+    def delete(self, job_id: str) -> None:
+        """Removes a job's folder.
+
+        Raises:
+            UnknownJobError: There is no such job.
+            JobRunsError: The job runs, or may run on another machine.
+            JobNotDeletedError: The folder can't be removed.
+        """
+        record = _find(job_id)
+        if record.may_run():
+            raise JobRunsError(f"job {job_id} is running: stop it first")
+        record.remove()
+        if os.path.lexists(record.path):
+            raise JobNotDeletedError(f"job {job_id} can't be deleted: {record.path} can't be removed; is it read-only?")
+        self._jobs.pop(record, _Job()).close()
+
+    def close(self) -> None:
+        """Closes the journals that are followed."""
+        for each in self._jobs.values():
+            each.close()
+        self._jobs.clear()
+
+    def _row(self, record: Record, brief: bool, deadline: float) -> JobRow:
+        entry = self._jobs.setdefault(record, _Job())
+        version = version_on_disk(record)
+        if entry.full is not None and entry.full.version == version:
+            return entry.full.row
+        runs = version[-1]
+        try:
+            if entry.fold is None and (runs or not brief) and self._may_begin(deadline):
+                entry.fold = JobFold(record)
+            if entry.fold is None or not entry.fold.update(deadline):
+                return self._brief_row(entry, record, version)
+            found = row(entry.fold.job)
+        except JobLostError as error:
+            found = unreadable(record, str(error))
+        if not found["live"]:
+            entry.full = _Known(version, found)
+            entry.close()
+        return found
+
+    def _may_begin(self, deadline: float) -> bool:
+        """Whether there is time to read another job; one at a time is read beyond the deadline, so that all are."""
+        if time.monotonic() < deadline:
+            return True
+        return not any(each.fold is not None and each.fold.is_behind for each in self._jobs.values())
+
+    def _brief_row(self, entry: _Job, record: Record, version: tuple[object, ...]) -> JobRow:
+        if entry.brief is None or entry.brief.version != version:
+            entry.brief = _Known(version, row(glance(record)))
+        return entry.brief.row
+
+
+def _problem() -> str:
+    """Why the folder of jobs can't be read; empty if it can, or if no job was ever launched."""
+    folder = records.folder()
+    try:
+        status = folder.stat()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"The folder of jobs, {folder}, can't be read: {error.strerror}"
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        return (
+            f"Others can write to the folder of jobs, {folder}, so it isn't read. To allow that, run chmod 700 on it."
+        )
+    return ""
+
+
+def _find(job_id: str) -> Record:
+    """The job with exactly this ID. A request's ID is compared with those on disk, and never becomes part of a path."""
+    found = [record for record in records.all_records() if record.id == job_id] if not _problem() else []
+    if not found:
+        raise UnknownJobError(f"there is no job {job_id}: it may have been deleted, or replaced by newer jobs")
+    return found[-1]

@@ -1,0 +1,119 @@
+"""One job as the browser gets it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+
+from notebook_accel.jupyter.job_model import JobRow, Metric, Point
+from notebook_accel.launch.job import location, progress
+from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.job.metrics.job_charts import Drawing
+from notebook_accel.launch.job.text import clock, duration, percent, shortened, value
+from notebook_accel.launch.journal.records import Record
+
+_POINTS = 60
+"""The most points of a sparkline."""
+_TEXT_LIMIT = 300
+_MAIN = "loss"
+"""The metric that is shown, if there is one of this name."""
+_CODE = 'from notebook_accel import attach\n\njob = attach("{id}")'
+
+
+def row(job: Job) -> JobRow:
+    """The row of a job."""
+    found = progress.overview(job)
+    name = _main_metric(progress.metric_names(job))
+    return {
+        "id": job.id,
+        "title": shortened(job.title, _TEXT_LIMIT),
+        "status": job.status.value,
+        "live": not job.status.ended,
+        "done": math.floor(1000 * found.median + 1e-6) if found.fractions else -1,
+        "summary": _summary(job, found),
+        "details": " · ".join(part for part in (_began(job.started), job.hardware) if part),
+        "note": shortened(_note(job), _TEXT_LIMIT),
+        "stopping": job.stopping,
+        "metrics": [] if name is None else [_metric(progress.metric(job, name, _POINTS))],
+        "code": _CODE.format(id=job.id),
+    }
+
+
+def unreadable(record: Record, reason: str) -> JobRow:
+    """The row of a job whose journal can't be read."""
+    live = record.may_run()
+    return {
+        "id": record.id,
+        "title": record.id,
+        "status": (Status.RUNNING if live else Status.LOST).value,
+        "live": live,
+        "done": -1,
+        "summary": "",
+        "details": _began(int(record.path.name.partition("-")[0], 16) / 1000),
+        "note": shortened(f"This job can't be read: {reason}", _TEXT_LIMIT),
+        "stopping": 0,
+        "metrics": [],
+        "code": "",
+    }
+
+
+def _summary(job: Job, found: progress.Overview) -> str:
+    count = len(job.ranks)
+    parts = [f"{count} rank{'' if count == 1 else 's'}"]
+    if job.status.ended:
+        return " · ".join([*parts, duration(job.seconds)])
+    if job.stalled is not None:
+        parts.append("stalled")
+    if found.fractions:
+        parts.append(percent(found.median))
+    left = found.remaining
+    parts.append(f"{clock(job.seconds)} elapsed" if left is None else f"{clock(left)} left")
+    return " · ".join(parts)
+
+
+def _note(job: Job) -> str:
+    """What the user should know: the first failure, or why the job is stalled."""
+    failed = progress.failed(job)
+    if failed:
+        return f"rank {failed[0].rank}: {progress.why_failed(failed[0])}"
+    if job.status is Status.FAILED and job.outcome is not None:
+        return next(iter(job.outcome.error.splitlines()), "")
+    return location.explain(job)
+
+
+def _began(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def _main_metric(names: Sequence[str]) -> str | None:
+    """`loss`, or what ends with it such as `train/loss`; otherwise the metric that was reported first."""
+    if _MAIN in names:
+        return _MAIN
+    return next((name for name in names if name.endswith(_MAIN)), next(iter(names), None))
+
+
+def _metric(drawing: Drawing) -> Metric:
+    points = [point for segment in drawing.segments for point in segment]
+    left, width = _extent(point.x for point in points)
+    bottom, height = _extent(point.mean for point in points)
+
+    def place(x: float, y: float) -> Point:
+        return round(1000 * (x - left) / width), round(1000 * (y - bottom) / height)
+
+    lines = [[place(point.x, point.mean) for point in segment] for segment in drawing.segments]
+    last = next((point.mean for point in reversed(points)), None)
+    return {
+        "name": shortened(drawing.name, _TEXT_LIMIT),
+        "value": "" if last is None else value(last),
+        "lines": lines,
+    }
+
+
+def _extent(values: Iterable[float]) -> tuple[float, float]:
+    """The lowest value and the range of the values; equal values are placed in the middle."""
+    found = list(values)
+    low, high = min(found, default=0.0), max(found, default=0.0)
+    width = abs(low) or 1.0
+    return (low, high - low) if low < high else (low - width / 2, width)

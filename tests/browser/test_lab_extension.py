@@ -1,0 +1,64 @@
+"""What stands around the notebook: the sidebar with the jobs, and the status bar."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.browser.page import Page
+
+TRAIN = """
+def train():
+    for epoch in tqdm(range(4), desc="epoch"):
+        report(loss=1 / (1 + epoch), step=epoch)
+        wait_for(f"epoch {epoch}")
+"""
+FAIL = """
+def fail():
+    raise ValueError("<b>no</b>")
+"""
+
+
+def jobs(page: Page) -> Locator:
+    """The sidebar, shown."""
+    page.evaluate("window.jupyterapp.commands.execute('notebook-accel:show-jobs')")
+    sidebar = page.tab.get_by_role("region", name="Jobs of notebook-accel")
+    expect(sidebar).to_be_visible()
+    return sidebar
+
+
+@pytest.mark.front_ends
+def test_the_sidebar_shows_jobs_live_and_stops_attaches_and_deletes(page: Page, front_end: str) -> None:
+    page.run(TRAIN + FAIL)
+    page.run("job = notebook_launcher(train, num_processes=2, device='cpu', block=False)")
+    sidebar = jobs(page)
+    running = sidebar.locator(".na-lab-job").first
+    expect(running).to_contain_text("train()")
+    expect(running).to_contain_text("2 ranks · 0%")
+    page.open_gate("epoch 0")
+    page.open_gate("epoch 1")
+    expect(running).to_contain_text("2 ranks · 50%")
+    expect(running).to_contain_text("loss 0.3333")
+    expect(running.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "50")
+    assert running.locator("path").get_attribute("d").count("L") == 2  # type: ignore[union-attr]
+    if front_end == "lab":
+        expect(page.tab.locator("#jp-main-statusbar")).to_contain_text("50%")
+    page.screenshot("running")
+
+    running.get_by_role("button", name="Attach").click()
+    expect(page.last.output.locator("..").locator("..")).to_contain_text("attach(")
+    running.get_by_role("button", name="Stop").click()
+    expect(running).to_contain_text("cancelled")
+    expect(page.tab.locator("#jp-main-statusbar .na-lab-running:visible")).to_have_count(0)
+
+    page.begin("notebook_launcher(fail, num_processes=2, device='cpu')").wait_for_end()
+    failed = sidebar.locator(".na-lab-job").first
+    expect(failed).to_contain_text(re.compile("rank [01]: ValueError: <b>no</b>"))
+    page.screenshot("failed")
+    count = sidebar.locator(".na-lab-job").count()
+    failed.get_by_role("button", name="Delete").click()
+    page.tab.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(sidebar.locator(".na-lab-job")).to_have_count(count - 1)
+    expect(sidebar.get_by_text("fail()")).to_have_count(0)

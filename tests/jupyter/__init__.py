@@ -1,0 +1,1 @@
+"""The extension of the Jupyter server."""

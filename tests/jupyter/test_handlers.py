@@ -1,0 +1,120 @@
+"""A real Jupyter server with the extension: who may ask, and what is answered."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_core.paths import jupyter_path
+
+import notebook_accel
+from tests.browser.server import Server
+from tests.jupyter.conftest import RecordedJob, end
+
+NO_SERVER = """
+import sys
+sys.modules["jupyter_server"] = sys.modules["tornado"] = None  # as if they were not installed
+import notebook_accel.jupyter, notebook_accel.jupyter.job_list
+print(notebook_accel.jupyter.__name__)
+"""
+
+
+@pytest.fixture(scope="module")
+def server(state: Path) -> Iterator[Server]:
+    with Server("server", []) as found:
+        yield found
+
+
+def ask(server: Server, method: str, path: str = "", **headers: str) -> tuple[int, Any]:
+    """The status and the body of an answer; by default, who asks has the server's token."""
+    headers = headers or {"Authorization": f"token {server.token}"}
+    request = urllib.request.Request(f"{server.url}/notebook-accel/jobs{path}", method=method, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, json.loads(answer.read() or "null")
+    except urllib.error.HTTPError as error:
+        with error:
+            body = error.read()
+        return error.code, json.loads(body) if body.startswith(b"{") else body
+
+
+def test_jobs_are_listed_stopped_and_deleted(server: Server) -> None:
+    job = RecordedJob("<img src=x>")
+    status, listing = ask(server, "GET")
+    assert status == 200
+    [row] = [each for each in listing["jobs"] if each["id"] == job.job.id]
+    assert (row["title"], row["live"]) == ("<img src=x>", True)
+    assert ask(server, "DELETE", f"/{job.job.id}") == (
+        409,
+        {"message": f"job {job.job.id} is running: stop it first", "reason": None},
+    )
+    assert ask(server, "POST", f"/{job.job.id}/stop") == (204, None)
+    assert job.record.stop_requests() == 1
+    end(job)
+    assert ask(server, "DELETE", f"/{job.job.id}") == (204, None)
+    assert not job.record.path.exists()
+    status, answer = ask(server, "DELETE", f"/{job.job.id}")
+    assert (status, "there is no job" in answer["message"]) == (404, True)
+
+
+def test_who_is_not_logged_in_gets_nothing(server: Server) -> None:
+    job = RecordedJob()
+    wrong = {"Authorization": "token 0"}
+    paths = [("GET", ""), ("POST", f"/{job.job.id}/stop"), ("DELETE", f"/{job.job.id}")]
+    assert [ask(server, *each, **wrong)[0] for each in paths] == [403] * 3
+    assert job.record.stop_requests() == 0
+    end(job)
+    assert ask(server, "DELETE", f"/{job.job.id}", **wrong)[0] == 403
+    assert job.record.path.exists()
+
+
+def test_a_page_of_another_site_changes_nothing(server: Server) -> None:
+    """It has the user's cookie, but not the token that goes with it."""
+    job = RecordedJob()
+    cookies = http.cookiejar.CookieJar()
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(cookies))
+    browser.open(f"{server.url}/login?token={server.token}", timeout=30).close()
+    by_name = {cookie.name: str(cookie.value) for cookie in cookies}
+    cookie = "; ".join(f"{name}={value}" for name, value in by_name.items())
+    assert ask(server, "GET", Cookie=cookie, Referer=f"{server.url}/lab")[0] == 200
+    assert ask(server, "POST", f"/{job.job.id}/stop", Cookie=cookie)[0] == 403
+    assert ask(server, "DELETE", f"/{job.job.id}", Cookie=cookie)[0] == 403
+    assert job.record.stop_requests() == 0
+    own = {"Cookie": cookie, "X-XSRFToken": by_name["_xsrf"], "Referer": f"{server.url}/lab"}
+    assert ask(server, "POST", f"/{job.job.id}/stop", **own)[0] == 204
+    end(job)
+
+
+@pytest.mark.parametrize("name", ["..%2F..%2Fetc", "%2e%2e", "*", "ABCDEF", "0123456", "%2Fetc%2Fpasswd"])
+def test_what_is_no_id_has_no_address(server: Server, name: str) -> None:
+    assert [ask(server, "DELETE", f"/{name}")[0], ask(server, "POST", f"/{name}/stop")[0]] == [404, 404]
+
+
+def test_asking_for_jobs_does_not_keep_an_idle_server_awake(server: Server) -> None:
+    before = server.ask("GET", "status?no_track_activity=1")["last_activity"]
+    assert ask(server, "GET")[0] == 200
+    assert server.ask("GET", "status?no_track_activity=1")["last_activity"] == before
+
+
+def test_jupyterlab_finds_the_extension_of_this_version() -> None:
+    """The server's extension is found where it is installed, too: `Server` doesn't name it."""
+    folders = [Path(folder, "notebook-accel") for folder in jupyter_path("labextensions")]
+    [installed] = [folder for folder in folders if folder.is_dir()]
+    package = json.loads((installed / "package.json").read_text())
+    assert package["version"] == notebook_accel.__version__
+    assert (installed / package["jupyterlab"]["_build"]["load"]).is_file()
+    assert json.loads((installed / "install.json").read_text())["packageName"] == "notebook-accel"
+
+
+def test_the_package_needs_no_jupyter_server() -> None:
+    found = subprocess.run([sys.executable, "-c", NO_SERVER], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == "notebook_accel.jupyter"

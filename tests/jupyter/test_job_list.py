@@ -1,0 +1,233 @@
+"""The list of jobs, as jobs go on, end, and are removed, and as others leave what can't be read."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from notebook_accel.events import Line, Location, Phase, Shown, Stalled
+from notebook_accel.jupyter.job_fold import JobFold
+from notebook_accel.jupyter.job_list import JobList, JobRunsError, UnknownJobError
+from notebook_accel.jupyter.job_model import JobRow
+from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.journal import writing
+from notebook_accel.launch.journal.records import Record
+from tests.jupyter.conftest import RecordedJob, end
+
+
+@pytest.fixture
+def jobs() -> Iterator[JobList]:
+    found = JobList()
+    yield found
+    found.close()
+
+
+def row_of(jobs: JobList, job: RecordedJob) -> JobRow:
+    [found] = [row for row in jobs.listing()["jobs"] if row["id"] == job.job.id]
+    return found
+
+
+def test_a_running_job_is_followed_until_it_ends(jobs: JobList) -> None:
+    job = RecordedJob()
+    job.reach(25, 4.0)
+    first = row_of(jobs, job)
+    assert (first["title"], first["status"], first["live"], first["done"]) == ("train()", "running", True, 250)
+    assert first["summary"] == "2 ranks · 25% · 8 s left"
+    assert first["code"] == f'from notebook_accel import attach\n\njob = attach("{job.job.id}")'
+    job.reach(50, 2.0)
+    job.reach(75, 3.0)
+    second = row_of(jobs, job)
+    assert second["summary"] == "2 ranks · 75% · 2 s left"
+    [metric] = second["metrics"]
+    assert metric == {"name": "loss", "value": "3", "lines": [[(0, 1000), (500, 0), (1000, 500)]]}
+    end(job)
+    assert [row_of(jobs, job)[name] for name in ("status", "live", "done")] == ["done", False, 750]  # type: ignore[literal-required]
+
+
+def test_output_of_ranks_takes_no_memory() -> None:
+    job = RecordedJob()
+    job.add((0, Line("stdout", "line")), (0, Shown(bundle=[b'{"data": {"text/plain": "picture"}, "metadata": {}}'])))
+    assert job.job.ranks[0].lines
+    fold = JobFold(job.record)
+    assert fold.update(math.inf)
+    assert (list(fold.job.ranks[0].lines), fold.job.status) == ([], Status.RUNNING)
+    fold.close()
+    end(job)
+
+
+def test_a_journal_that_is_compacted_is_read_on(jobs: JobList, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "LONGEST", 3000)
+    job = RecordedJob()
+    job.reach(10, 1.0)
+    assert row_of(jobs, job)["done"] == 100
+    while not job.record.head().generation:
+        job.add((0, Line("stdout", "x" * 100)))
+    job.reach(20, 1.0)
+    assert row_of(jobs, job)["done"] == 200
+    end(job)
+
+
+def test_a_long_journal_is_read_bit_by_bit_and_meanwhile_its_job_has_a_brief_row(jobs: JobList) -> None:
+    job = RecordedJob()
+    for step in range(101):
+        job.reach(step, 1.0)
+    end(job)
+    rows = []
+    while not rows or rows[-1]["done"] < 0:
+        [found] = [row for row in jobs.listing(seconds=0)["jobs"] if row["id"] == job.job.id]
+        rows.append(found)
+        assert len(rows) < 1000
+    assert len(rows) > 2
+    assert {(row["title"], row["status"], row["live"]) for row in rows} == {("train()", "done", False)}
+    assert (rows[0]["metrics"], rows[-1]["done"]) == ([], 1000)
+
+
+def test_a_brief_list_has_only_running_jobs_in_full(jobs: JobList) -> None:
+    running, ended = RecordedJob(), RecordedJob()
+    for job in (running, ended):
+        job.reach(50, 1.0)
+    end(ended)
+    rows = {row["id"]: row for row in jobs.listing(brief=True)["jobs"]}
+    assert (rows[running.job.id]["done"], rows[ended.job.id]["done"]) == (500, -1)
+    assert rows[ended.job.id]["status"] == "done"
+    end(running)
+
+
+def test_the_newest_job_comes_first(jobs: JobList) -> None:
+    made = [RecordedJob("first"), RecordedJob("second", at=1)]
+    assert [row["title"] for row in jobs.listing()["jobs"]][:2] == ["second()", "first()"]
+    for job in made:
+        end(job)
+
+
+def test_a_failed_job_says_which_rank_failed_first(jobs: JobList) -> None:
+    job = RecordedJob()
+    job.fail("ValueError: <b>no</b>")
+    assert row_of(jobs, job)["note"] == "rank 1: ValueError: <b>no</b>"
+
+
+def test_a_stalled_job_says_so(jobs: JobList) -> None:
+    job = RecordedJob()
+    places = [Location(0, Phase.WAITING, "all_reduce", "In[1] line 2"), Location(1, Phase.RUNNING, "sleep")]
+    job.job.apply(None, Stalled(places, since=job.job.started))
+    job.add()
+    found = row_of(jobs, job)
+    assert "stalled" in found["summary"]
+    assert "rank 0 waits in all_reduce" in found["note"]
+    end(job)
+
+
+def test_a_metric_that_is_nan_breaks_the_line(jobs: JobList) -> None:
+    job = RecordedJob()
+    for step, loss in ((0, 1.0), (1, math.nan), (2, 2.0)):
+        job.reach(step, loss, name="train/loss")
+    [metric] = row_of(jobs, job)["metrics"]
+    assert (metric["name"], metric["lines"]) == ("train/loss", [[(0, 0)], [(1000, 1000)]])
+    assert json.loads(json.dumps(metric, allow_nan=False))
+    end(job)
+
+
+def test_a_job_whose_process_was_killed_has_ended(jobs: JobList) -> None:
+    job = RecordedJob()
+    assert row_of(jobs, job)["live"]
+    job.record.running.unlink()
+    found = row_of(jobs, job)
+    assert (found["status"], found["live"]) == (Status.LOST.value, False)
+
+
+def test_an_end_that_could_not_be_written_is_known_from_the_name_of_a_file(jobs: JobList) -> None:
+    job = RecordedJob()
+    job.record.mark_ended(unwritten="failed")
+    assert row_of(jobs, job)["status"] == "failed"
+
+
+def test_of_a_job_that_has_ended_no_file_is_open(jobs: JobList) -> None:
+    job = RecordedJob()
+    jobs.listing()
+    assert holds_open(job.record)
+    end(job)
+    jobs.listing()
+    assert not holds_open(job.record)
+
+
+def test_of_a_job_that_was_removed_no_file_is_open(jobs: JobList) -> None:
+    job = RecordedJob()
+    jobs.listing()
+    job.record.remove()
+    assert job.job.id not in [row["id"] for row in jobs.listing()["jobs"]]
+    assert not holds_open(job.record)
+
+
+def holds_open(record: Record) -> bool:
+    import psutil
+
+    return any(file.path.startswith(str(record.path)) for file in psutil.Process().open_files())
+
+
+@pytest.mark.parametrize("head", [b"", b"[]\n", b'{"format": 99, "owner": {}}\n', b"\xff\n"])
+def test_a_journal_that_cannot_be_read_has_a_row_that_says_why(jobs: JobList, head: bytes) -> None:
+    job = RecordedJob()
+    end(job)
+    job.record.journal.write_bytes(head)
+    found = row_of(jobs, job)
+    assert found["note"].startswith("This job can't be read: its journal")
+    assert (found["live"], found["code"]) == (False, "")
+    jobs.delete(job.job.id)
+    assert not job.record.path.exists()
+
+
+def test_a_job_is_asked_to_stop(jobs: JobList) -> None:
+    job = RecordedJob()
+    jobs.stop(job.job.id)
+    jobs.stop(job.job.id)
+    assert job.record.stop_requests() == 2
+    end(job)
+
+
+def test_a_job_that_runs_is_not_deleted(jobs: JobList) -> None:
+    job = RecordedJob()
+    with pytest.raises(JobRunsError, match="stop it first"):
+        jobs.delete(job.job.id)
+    assert job.record.journal.exists()
+    end(job)
+    jobs.delete(job.job.id)
+    assert not job.record.path.exists()
+
+
+@pytest.mark.parametrize("job_id", ["", "..", "../jobs", "ffffff", "[0-9a-f]"])
+def test_an_id_that_no_job_has_is_refused(jobs: JobList, job_id: str) -> None:
+    job = RecordedJob()
+    end(job)
+    for change in (jobs.stop, jobs.delete):
+        with pytest.raises(UnknownJobError, match="there is no job"):
+            change(job_id)
+    with pytest.raises(UnknownJobError):
+        jobs.delete(job.job.id[:-1])
+    assert job.record.path.exists()
+
+
+def test_a_folder_that_others_can_write_to_is_not_read(jobs: JobList, state: Path) -> None:
+    job = RecordedJob()
+    end(job)
+    before = stat.S_IMODE(state.stat().st_mode)
+    os.chmod(state, 0o777)
+    try:
+        listing = jobs.listing()
+        assert listing["jobs"] == []
+        assert f"Others can write to the folder of jobs, {state}" in listing["problem"]
+        with pytest.raises(UnknownJobError):
+            jobs.delete(job.job.id)
+    finally:
+        os.chmod(state, before)
+    assert job.record.path.exists()
+
+
+def test_without_any_job_there_is_no_problem(jobs: JobList, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTEBOOK_ACCEL_STATE", str(tmp_path / "none"))
+    assert jobs.listing() == {"jobs": [], "problem": ""}
