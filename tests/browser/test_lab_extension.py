@@ -1,4 +1,4 @@
-"""What stands around the notebook: the sidebar with the jobs, and the status bar."""
+"""What stands around the notebook: the sidebar with the jobs, the status bar, and where cells run, in the toolbars."""
 
 from __future__ import annotations
 
@@ -62,3 +62,35 @@ def test_the_sidebar_shows_jobs_live_and_stops_attaches_and_deletes(page: Page, 
     page.tab.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(sidebar.locator(".na-lab-job")).to_have_count(count - 1)
     expect(sidebar.get_by_text("fail()")).to_have_count(0)
+
+
+@pytest.mark.front_ends
+def test_the_toolbars_choose_where_cells_run(own_page: Page) -> None:
+    """Long: a front end of its own, whose kernel starts ranks twice."""
+    page = own_page
+    control = page.tab.locator(".na-lab-ranks")
+    expect(control).to_have_text("This kernel")
+    control.click()
+    page.tab.get_by_label("Number of ranks").fill("2")
+    page.screenshot("choice")
+    page.tab.get_by_role("button", name="Apply").click()
+    expect(control).to_have_text("Every cell on 2 ranks")
+    cell = page.run("print('rank', os.environ['RANK'])")
+    expect(cell.output).to_contain_text("[0] rank 0")
+    expect(cell.output).to_contain_text("[1] rank 1")
+    page.screenshot("every-cell")
+    history = page.run("%%here\nprint([each for each in In if 'accelerate' in each and 'print' not in each])")
+    expect(history.output).to_contain_text("[]")
+    page.run("%accelerate cells off")
+    expect(control).to_have_text("This kernel")
+
+    page.begin("%accelerate cells on -n 0").wait_for_end()  # refused
+    expect(control).to_have_text("This kernel")
+    cell = page.run("x = os.getpid()")
+    toggle = page.tab.locator(".jp-cell-toolbar [data-command='notebook-accel:toggle-accelerate']:visible")
+    toggle.click()
+    source = "window.jupyterapp.shell.currentWidget.content.activeCell.model.sharedModel.getSource()"
+    assert page.evaluate(source) == "%%accelerate\nx = os.getpid()"
+    page.screenshot("toggled")
+    toggle.click()
+    assert page.evaluate(source) == "x = os.getpid()"

@@ -262,6 +262,15 @@ def test_an_interrupt_keeps_names(cells: Notebook):
     assert lines(cells, "kept") == ["[0] 0", "[1] 1"]
 
 
+def test_a_front_end_may_ask_how_many_ranks_run_the_cells(cells: Notebook):
+    asked = "__import__('notebook_accel.notebook.cells.every_cell.mode', fromlist=['mode']).ranks_of_cells()"
+    assert here(cells, asked) == 2
+    cells.check("%accelerate stop")
+    assert here(cells, asked) == -1
+    cells.check("%accelerate cells off")
+    assert cells.value(asked) == 0
+
+
 def test_the_mode_outlives_the_ranks(cells: Notebook):
     cells.check("gone = rank")
     assert cells.check("%accelerate stop").stdout == "2 ranks have ended; the next cell starts new ones\n"

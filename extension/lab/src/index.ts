@@ -3,10 +3,13 @@
  *
  *     jobsPlugin.ts   ─ the sidebar with the user's jobs, and its commands
  *     statusPlugin.ts ─ the running job in the status bar
+ *     ranksPlugin.ts  ─ where cells run: a control in the notebook's toolbar, a button in the cell's
+ *     cellsMode.ts    ─ asks the kernel where cells run, and changes it
  *     server.ts       ─ requests to the Jupyter server
  *     jobs.ts         ─ the jobs, asked for while someone looks
  */
 import jobs from "./jobsPlugin";
+import ranks from "./ranksPlugin";
 import status from "./statusPlugin";
 
-export default [jobs, status];
+export default [jobs, status, ranks];

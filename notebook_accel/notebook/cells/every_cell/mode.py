@@ -211,6 +211,17 @@ def existing() -> EveryCell | None:
     return _mode
 
 
+def ranks_of_cells() -> int:
+    """The number of ranks that each cell runs on; 0 while cells run in the kernel, and -1 if the next cell starts them.
+
+    The control in the toolbar of JupyterLab and Notebook asks for it.
+    """
+    if _mode is None or _mode.options is None:
+        return 0
+    ranks = sessions.current(_mode.shell).ranks
+    return -1 if ranks is None else ranks.size
+
+
 def _arguments(options: CellsOptions) -> CellArguments:
     return CellArguments(None, options.ranks, options.show, None, block=True)
 
