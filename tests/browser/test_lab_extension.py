@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, expect
 
 from tests.browser.page import Page
@@ -57,6 +58,13 @@ def test_the_sidebar_shows_jobs_live_and_stops_attaches_and_deletes(page: Page, 
     failed = sidebar.locator(".na-lab-job").first
     expect(failed).to_contain_text(re.compile("rank [01]: ValueError: <b>no</b>"))
     page.screenshot("failed")
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+        page.use_theme(theme)
+        expect(page.tab.locator("#jupyterlab-splash")).to_have_count(0)
+        page.screenshot(theme)
+        found = Axe().run(page.tab, context=".na-lab-sidebar")
+        assert not found.violations_count, found.generate_report()
+        assert found.response["passes"], "axe has looked at nothing"
     count = sidebar.locator(".na-lab-job").count()
     failed.get_by_role("button", name="Delete").click()
     page.tab.get_by_role("dialog").get_by_role("button", name="Delete").click()
