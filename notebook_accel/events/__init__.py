@@ -7,6 +7,7 @@ Each event is a frozen dataclass. The sockets, the journal, a job's state and th
     reports.py  ─ many reports of metrics, packed
     jobs.py     ─ what the driver records about a job, or about a rank from outside
     requests.py ─ what is sent to a rank
+    profiles.py ─ the request to profile training steps, and its reply
     encoding.py ─ events as JSON objects with binary blobs, and back
     emit.py     ─ how code on a rank emits an event without knowing how the rank was launched
 
@@ -38,6 +39,7 @@ from notebook_accel.events.jobs import (
     StopRequested,
     TrainingStarted,
 )
+from notebook_accel.events.profiles import Profiled, ProfileRequested
 from notebook_accel.events.ranks import (
     Bar,
     Cleared,
@@ -96,6 +98,8 @@ __all__ = [
     "Phase",
     "PhaseChanged",
     "Preempt",
+    "ProfileRequested",
+    "Profiled",
     "Raised",
     "RankExited",
     "Report",

@@ -8,9 +8,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from notebook_accel.errors import StreamError
-from notebook_accel.events import jobs, ranks, reports, requests
+from notebook_accel.events import jobs, profiles, ranks, reports, requests
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
 from notebook_accel.events.jobs import Location, Stalled
+from notebook_accel.events.profiles import Profiled
 from notebook_accel.events.ranks import (
     Failed,
     PhaseChanged,
@@ -26,13 +27,14 @@ from notebook_accel.events.reports import Reports
 
 EVENTS: dict[str, type[Event]] = {
     found.kind: found
-    for module in (ranks, reports, jobs, requests)
+    for module in (ranks, reports, jobs, requests, profiles)
     for found in vars(module).values()
     if isinstance(found, type) and issubclass(found, Event) and found is not Event
 }
 """Every event class, by its `kind`."""
 BLOB_FIELDS: dict[type[Event], str] = {
     Failed: "exception",
+    Profiled: "trace",
     Reports: "columns",
     Returned: "value",
     Shown: "bundle",

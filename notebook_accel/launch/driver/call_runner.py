@@ -20,6 +20,7 @@ from notebook_accel.events import (
     InputRequested,
     Phase,
     PhaseChanged,
+    Profiled,
     Reports,
     Returned,
     Sampled,
@@ -33,10 +34,10 @@ from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
 from notebook_accel.launch.driver.escalation import Shutdown
 from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.output_lines import OutputLines
-from notebook_accel.launch.driver.request_stacks import SampleRequests, StackRequests
+from notebook_accel.launch.driver.request_stacks import RankRequests, StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, StopPolicy, StopReason, StopRequests, raise_on_sigint
-from notebook_accel.launch.job.job import Job, no_samples, no_stacks
+from notebook_accel.launch.job.job import Job, no_replies, no_stacks
 from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT, RankState
 from notebook_accel.launch.job.stacks import StacksByRank
 from notebook_accel.launch.show import front_end
@@ -93,7 +94,7 @@ class CallRunner:
         self._lines = OutputLines(job, output, self._apply)
         self._stacks_at_timeout: StacksByRank = {}
         self._stack_requests = StackRequests(self._ranks, job)
-        self._sample_requests = SampleRequests(self._ranks, job)
+        self._rank_requests = RankRequests(self._ranks, job)
         self._stall_watch = StallWatch(job, stall_after, remote_ranks, self._stack_requests.request, time.monotonic())
         self._next_stall_check = 0.0
         self._shutdown = Shutdown(group, job, policy, self._members)
@@ -113,7 +114,7 @@ class CallRunner:
         """
         self._event_loop.register(self._requests, self._on_request)
         self._job.runner.request_stacks = self._stack_requests.request
-        self._job.runner.request_samples = self._sample_requests.request
+        self._job.runner.request_ranks = self._rank_requests.request
         try:
             with self._group.calling(self._members, payload, self._on_event):
                 while not self._is_finished():
@@ -131,9 +132,9 @@ class CallRunner:
         finally:
             self._event_loop.unregister(self._requests)
             self._job.runner.request_stacks = no_stacks
-            self._job.runner.request_samples = no_samples
+            self._job.runner.request_ranks = no_replies
             self._stack_requests.close()
-            self._sample_requests.close()
+            self._rank_requests.close()
             self._output.show(time.monotonic(), all_of_it=True)
 
     def _member_states(self) -> Iterator[tuple[int, RankState]]:
@@ -169,8 +170,8 @@ class CallRunner:
             self._on_exit(rank, event)
         elif isinstance(event, Stacks):
             self._stack_requests.on_reply(rank, event)
-        elif isinstance(event, Sampled):
-            self._sample_requests.on_reply(rank, event)
+        elif isinstance(event, (Sampled, Profiled)):
+            self._rank_requests.on_reply(rank, event, event.number)
         elif isinstance(event, (Shown, Cleared)):
             self._apply(rank, event)
             self._lines.display(rank, event)
@@ -270,7 +271,7 @@ class CallRunner:
     def _check_timers(self) -> None:
         now = time.monotonic()
         self._stack_requests.poll(now)
-        self._sample_requests.poll(now)
+        self._rank_requests.poll(now)
         if self._shutdown.reason is None and now >= self._next_stall_check:
             self._next_stall_check = now + _TIMER_INTERVAL
             self._stall_watch.check(now)

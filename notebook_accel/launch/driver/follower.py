@@ -15,8 +15,8 @@ from notebook_accel.launch.journal import outcome
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.reading import Tail, empty_job
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.reply_files import rank_requester
 from notebook_accel.launch.journal.report_file import ReportFile
-from notebook_accel.launch.journal.sample_requests import sample_requester
 from notebook_accel.launch.journal.stack_requests import stack_requester
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
@@ -52,7 +52,7 @@ class Follower:
             cancel=record.request_stop,
             show=lambda: front_end.current.show(self.job),
             request_stacks=stack_requester(self.job, record),
-            request_samples=sample_requester(self.job, record),
+            request_ranks=rank_requester(self.job, record),
             values=lambda: outcome.result(self.job, record),
         )
         earlier = len(self._lines) - _BACKLOG

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from notebook_accel.launch.job.flamegraphs.flamegraph import Flamegraph
-    from notebook_accel.launch.job.flamegraphs.samples import SampleRequest, SamplesByRank
+    from notebook_accel.launch.job.profiles.job_profile import JobProfile
+    from notebook_accel.launch.job.rank_requests import RankRequest, Replies, RequestRanks
     from notebook_accel.launch.job.stacks import JobStacks, StacksByRank
 
 
@@ -34,8 +35,8 @@ def no_stacks(then: Callable[[StacksByRank], object]) -> None:
     then({})
 
 
-def no_samples(request: SampleRequest, then: Callable[[SamplesByRank], object]) -> None:
-    """The value of `Runner.request_samples` while no rank can answer."""
+def no_replies(request: RankRequest, then: Callable[[Replies], object]) -> None:
+    """The value of `Runner.request_ranks` while no rank can answer."""
     then({})
 
 
@@ -49,8 +50,8 @@ class Runner:
     """Shows the job below the current cell."""
     request_stacks: Callable[[Callable[[StacksByRank], object]], object] = no_stacks
     """Calls back, on any thread, with the stacks of the ranks."""
-    request_samples: Callable[[SampleRequest, Callable[[SamplesByRank], object]], object] = no_samples
-    """Calls back, on any thread, with samples of the stacks of the ranks, once they have been taken."""
+    request_ranks: RequestRanks = no_replies
+    """Asks the ranks for something else, and calls back, on any thread, with their replies."""
     values: Callable[[], Any] | None = None
     """Fetches what the ranks returned, for jobs whose `finish` is not given the values."""
 
@@ -198,7 +199,31 @@ class Job(JobState):
         """
         from notebook_accel.launch.job.flamegraphs import sampling
 
-        return sampling.sample(self, self.runner.request_samples, seconds, rank, rate)
+        return sampling.sample(self, self._request_ranks, seconds, rank, rate)
+
+    def profile(self, steps: int = 5, rank: int | None = None, *, timeout: float = 60.0) -> JobProfile:
+        """Profiles the next training steps with torch's profiler, and returns what they spend their time on.
+
+        The job keeps running, and needs no preparation. A step ends when an optimizer of torch has stepped. Each rank
+        begins at the end of the step that it is in. If its function ends meanwhile, the profile has the steps before.
+
+        Args:
+            steps: How many steps to profile, at most 1,000. A trace of more than 32 MB loses its shortest events.
+            rank: The global rank to profile. Defaults to all ranks of the job.
+            timeout: Seconds within which the steps have to end, at most 3,600.
+
+        Raises:
+            ConfigurationError: An argument is out of range, or the job has no such rank.
+            JobEndedError: The job has ended.
+            TimeoutError: No rank has sent a trace, for example because no step ended in time, or because another
+                profiler of torch is active there; the message tells which.
+        """
+        from notebook_accel.launch.job.profiles import profile_request
+
+        return profile_request.profile(self, self._request_ranks, steps, rank, timeout)
+
+    def _request_ranks(self, request: RankRequest, then: Callable[[Replies], object]) -> None:
+        self.runner.request_ranks(request, then)  # that of now, which differs once the ranks have started
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._result_async().__await__()

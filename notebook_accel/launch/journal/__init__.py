@@ -10,7 +10,7 @@
     outcome.py        ─ the result of a job that ran in another process, made from these
     saved_launch.py   ─ what is needed to launch a job again that saves checkpoints
     stack_requests.py ─ requests the stacks of a job's ranks from the process that runs it
-    sample_requests.py ─ the same for samples of the stacks, for a flame graph
+    reply_files.py    ─ the same for other requests, such as samples of the stacks for a flame graph
     private_files.py  ─ opens files that only the user may read
 
 A running job, its journal, and the journal after compaction all fold to the same state.

@@ -83,13 +83,13 @@ class Record:
         return self.path / "stacks"
 
     @property
-    def sample_requests(self) -> Path:
-        """A file with a line for each request for samples; the line's end, as a position in the file, is its number."""
-        return self.path / "sampling"
+    def rank_requests(self) -> Path:
+        """A file with a line for each request to ranks; the line's end, as a position in the file, is its number."""
+        return self.path / "requests"
 
-    def samples(self, number: int) -> Path:
-        """The reply to a request for samples."""
-        return self.path / f"samples-{number}"
+    def replies(self, number: int) -> Path:
+        """The replies to a request to ranks."""
+        return self.path / f"replies-{number}"
 
     def head(self) -> Head:
         """The first line of the journal.

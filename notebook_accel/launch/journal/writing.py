@@ -20,8 +20,8 @@ from notebook_accel.launch.journal.lines import Head, encode
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.pending import Pending
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.reply_files import RankRequestHandler
 from notebook_accel.launch.journal.report_file import ReportFile
-from notebook_accel.launch.journal.sample_requests import SampleRequestHandler
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.stack_requests import StackRequestHandler
 from notebook_accel.launch.show import front_end
@@ -70,7 +70,7 @@ class Journal:
         self._last_keepalive = time.monotonic()
         self._stop_requests = 0
         self._stack_requests = StackRequestHandler(job)
-        self._sample_requests = SampleRequestHandler(job)
+        self._rank_requests = RankRequestHandler(job)
         job.listen(self._on_event)
 
     def open(self) -> Record:
@@ -101,7 +101,7 @@ class Journal:
         if self._record is not None:
             self._poll_stop_requests(self._record)
             self._stack_requests.poll(self._record)
-            self._sample_requests.poll(self._record)
+            self._rank_requests.poll(self._record)
             self._keep_alive(self._record, began)
         ended = time.monotonic()
         self._due = ended + max(WRITE_INTERVAL, (ended - began) / WRITE_SHARE)

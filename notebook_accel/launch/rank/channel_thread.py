@@ -22,6 +22,7 @@ from notebook_accel.events import (
     InputRequested,
     Metrics,
     PhaseChanged,
+    ProfileRequested,
     Reports,
     Returned,
     SamplesRequested,
@@ -32,6 +33,7 @@ from notebook_accel.events import (
 )
 from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.rank.memory import Memory
+from notebook_accel.launch.rank.profiling.step_profiles import StepProfiles
 from notebook_accel.launch.rank.stacks import stack_sampler
 from notebook_accel.launch.rank.stacks.collective_wait import WaitDetector
 from notebook_accel.launch.rank.stacks.stack_profile import StackProfiles
@@ -84,6 +86,7 @@ class ChannelThread:
         self._main_ident = 0
         self._wait_detector = WaitDetector(0)
         self._profiles = StackProfiles(0)
+        self._step_profiles = StepProfiles(0, self.emit)
         self._thread = threading.Thread(target=self._run, name="notebook-accel", daemon=True)
         self.is_running = False
         """Whether the user's code runs, so that it may wait in a collective."""
@@ -95,6 +98,7 @@ class ChannelThread:
         self._main_ident = threading.get_ident()
         self._wait_detector = WaitDetector(self._main_ident)
         self._profiles = StackProfiles(self._main_ident)
+        self._step_profiles = StepProfiles(self._main_ident, self.emit)
         events.set_sink(self.emit, self._coalescer.add_metrics)
         self._thread.start()  # which removes the sink as it ends, be it at once
 
@@ -132,6 +136,10 @@ class ChannelThread:
                 if at_once or not (is_over and isinstance(event, PhaseChanged)):
                     self._send(event, fds)
 
+    def on_call_end(self) -> None:
+        """Ends what the call has begun on its own thread, which calls this, before what became of the call is sent."""
+        self._step_profiles.on_call_end()
+
     def finish(self) -> None:
         """Stops receiving events, and returns once those that are queued have been sent."""
         events.set_sink(None)
@@ -167,6 +175,7 @@ class ChannelThread:
         readable = [fd for fd, _ in self._sources.poll(timeout * 1000)]
         with self._send_lock:  # first: whatever lets the GIL go lets the main thread move on from where it was
             self._send_together(self._profiles.sample(time.monotonic()))
+        self._step_profiles.poll(time.monotonic())
         if not readable:
             self._send_together(self._memory.sample(time.monotonic()))
         if wakeup_fd in readable:
@@ -183,6 +192,8 @@ class ChannelThread:
                 self._send_together([Stacks(request.number, found)])
             elif isinstance(request, SamplesRequested):
                 self._profiles.begin(request, time.monotonic())
+            elif isinstance(request, ProfileRequested):
+                self._step_profiles.begin(request, time.monotonic())
             elif isinstance(request, Answer):
                 events.input_answers().put(request)
             else:

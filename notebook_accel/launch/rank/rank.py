@@ -134,6 +134,7 @@ class Rank:
             outcome = exception_events.describe(error, "running")
         if self._isolated:
             interrupts.ignore()
+        self._channel_thread.on_call_end()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()

@@ -13,6 +13,8 @@ signal, so that no system call of the user's code is interrupted."""
 
 REPORT_INTERVAL = 0.1
 """Seconds between two reports of a rank's bars and metrics."""
+STEP_MARK = "notebook-accel: a step ends"
+"""The name of the events that mark the ends of steps in a trace of torch's profiler."""
 _RANKS_AT_FULL_RATE = 10
 """Up to this many ranks of one node report at `REPORT_INTERVAL`. More ranks report less often, so that the total rate
 stays the same: a single process receives all reports."""

@@ -47,6 +47,7 @@ SUBCOMMANDS = (
     job_commands.list_jobs,
     job_commands.attach_job,
     job_commands.flamegraph,
+    job_commands.profile,
     resume_command.resume,
 )
 

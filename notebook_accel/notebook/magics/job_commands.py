@@ -1,4 +1,4 @@
-"""`%accelerate jobs`, `attach` and `flamegraph`, for jobs launched here or elsewhere."""
+"""`%accelerate jobs`, `attach`, `flamegraph` and `profile`, for jobs launched here or elsewhere."""
 
 from __future__ import annotations
 
@@ -44,12 +44,33 @@ def attach_job(job: str | None) -> Job:
 @click.pass_obj
 def flamegraph(shell: InteractiveShell, job: str | None, seconds: float, rank: int | None, save: str | None) -> Any:
     """Shows where a running job spends its time; by default, the cell that runs on the ranks, or the last job."""
-    ranks = sessions.current(shell).ranks
-    cell = None if ranks is None or job is not None else ranks.running
-    sampled = (cell or attach.find(job)).flamegraph(seconds, rank)
+    sampled = _running(shell, job).flamegraph(seconds, rank)
     if save is not None:
         sampled.save(save)
     return sampled
+
+
+@click.command("profile", cls=MagicCommand)
+@click.argument("job", required=False, metavar="[JOB]", shell_complete=_ids)
+@click.option("--steps", type=int, default=5, help="How many training steps to profile; 5 by default.")
+@click.option("--rank", type=int, help="The only rank to profile; all by default.")
+@click.option("--timeout", type=float, default=60.0, help="Seconds within which the steps have to end; 60 by default.")
+@click.option("--save", metavar="FOLDER", help="Also writes the traces to a folder.")
+@click.pass_obj
+def profile(
+    shell: InteractiveShell, job: str | None, steps: int, rank: int | None, timeout: float, save: str | None
+) -> Any:
+    """Profiles the next steps of a running job; by default, the cell that runs on the ranks, or the last job."""
+    profiled = _running(shell, job).profile(steps, rank, timeout=timeout)
+    if save is not None:
+        profiled.save(save)
+    return profiled
+
+
+def _running(shell: InteractiveShell, job: str | None) -> Job:
+    ranks = sessions.current(shell).ranks
+    cell = None if ranks is None or job is not None else ranks.running
+    return cell or attach.find(job)
 
 
 def running() -> list[str]:

@@ -1,0 +1,65 @@
+"""Asks the ranks of a job for a profile of their next steps, and waits for the traces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.events import Profiled, ProfileRequested
+from notebook_accel.launch.job import rank_requests
+from notebook_accel.launch.job.job_state import JobState
+from notebook_accel.launch.job.profiles.job_profile import JobProfile
+from notebook_accel.launch.job.rank_requests import RequestRanks
+from notebook_accel.rank_spans import spans
+
+MOST_STEPS = 1000
+_LONGEST = 3600.0
+_WRITING = 60.0
+"""Seconds that a rank may take to stop the profiler and to send the trace."""
+_MOST_BYTES = 32 * 2**20
+"""The longest trace of a rank before compression, in bytes."""
+_MOST_BYTES_TOGETHER = 512 * 2**20
+_LEAST_BYTES = 2**20
+_CAUSE = "its steps can't be profiled: call job.profile()"
+
+
+def profile(job: JobState, request_ranks: RequestRanks, steps: int, rank: int | None, timeout: float) -> JobProfile:
+    """Implements `Job.profile`."""
+    if type(steps) is not int or not 0 < steps <= MOST_STEPS:
+        raise ConfigurationError(f"steps={steps!r} can't be profiled: give a whole number from 1 to {MOST_STEPS}")
+    if isinstance(timeout, bool) or not (isinstance(timeout, (int, float)) and 0 < timeout <= _LONGEST):
+        raise ConfigurationError(f"timeout={timeout!r} is not possible: give seconds above 0, and at most {_LONGEST:g}")
+    ranks = len(job.ranks) if rank is None else 1
+    most = max(_LEAST_BYTES, min(_MOST_BYTES, _MOST_BYTES_TOGETHER // ranks))
+    request = ProfileRequested(0, steps, float(timeout), most)
+    found = rank_requests.replies(job, request_ranks, request, timeout + _WRITING, rank, _CAUSE)
+    replies = {each: event for each, event in found.by_rank.items() if isinstance(event, Profiled)}
+    profiled = {each: event for each, event in replies.items() if not event.error}
+    notes = [f"{_who(each)} did not reply" for each in [found.missing] if each]
+    notes += [f"{_who(each)} sent no trace: {error}" for error, each in _by_error(replies).items()]
+    if not profiled:
+        raise _no_trace(job, notes)
+    hosts = {state.host for state in job.ranks if state.rank in profiled}
+    return JobProfile(job.title, profiled, notes, several_nodes=len(hosts) > 1)
+
+
+def _no_trace(job: JobState, notes: list[str]) -> Exception:
+    found = "; ".join(notes) or "its ranks ended meanwhile"
+    if job.status.ended:
+        return rank_requests.ended(job, f"it has no profile ({found}): call job.profile()")
+    return TimeoutError(
+        f"{job.title} can't be profiled now: {found}. A step ends when an optimizer of torch has stepped; if a step "
+        "takes longer, pass a longer timeout=. job.flamegraph() shows where the time goes without steps"
+    )
+
+
+def _by_error(replies: Mapping[int, Profiled]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for rank, reply in replies.items():
+        if reply.error:
+            found.setdefault(reply.error, []).append(rank)
+    return found
+
+
+def _who(ranks: list[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}"

@@ -1,0 +1,238 @@
+"""Starts torch's profiler at the end of a training step, stops it some steps later, and replies with the trace.
+
+The profiler belongs to the thread that trains, so it is started and stopped there; all else runs on other threads. One
+request at a time is answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from notebook_accel import rank_local
+from notebook_accel.events import Event, Profiled, ProfileRequested
+from notebook_accel.launch.rank.profiling import other_profilers, trace_file
+from notebook_accel.launch.rank.profiling.step_boundaries import StepBoundaries
+from notebook_accel.launch.wire.constants import STEP_MARK
+
+_OTHER = "another profiler of torch is active there: wait until it has ended"
+
+
+class StepProfiles:
+    """Answers requests for profiles.
+
+    Args:
+        thread: The thread that trains.
+        send: Sends an event to the driver; may be called on any thread.
+    """
+
+    def __init__(self, thread: int, send: Callable[[Event], object]) -> None:
+        self._send = send
+        self._boundaries = StepBoundaries(thread)
+        self._request: ProfileRequested | None = None
+        """The request that is being answered, until the profiler has stopped."""
+        self._deadline = 0.0
+        self._recording: _Recording | None = None
+        self._export: threading.Thread | None = None
+        self._changing = threading.Lock()
+        """Held while the request changes."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a request is being answered."""
+        return self._request is not None
+
+    # On the channel thread
+
+    def begin(self, request: ProfileRequested, now: float) -> None:
+        """Takes a request."""
+        if rank_local.alone is None:
+            self._refuse(request, "several ranks share its process, where torch's profiler can't tell them apart")
+        elif self._request is not None or (self._export is not None and self._export.is_alive()):
+            self._refuse(request, "it is being profiled already: wait until that profile is there")
+        else:
+            self._deadline = now + request.seconds
+            self._request = request
+            self._boundaries.watch(self._on_boundary)
+
+    def poll(self, now: float) -> None:
+        """Looks whether a request waits too long."""
+        if self._request is None:
+            return
+        self._boundaries.register()
+        if now < self._deadline:
+            return
+        with self._changing:
+            request, recording = self._request, self._recording
+            if request is None or (recording is not None and recording.is_late):
+                return
+            if recording is None:
+                self._end()
+            else:
+                recording.is_late = True  # the other thread stops the profiler, at the end of the next step
+        done = 0 if recording is None else recording.steps
+        found = f"only {done} of {request.steps} steps ended" if done else "no training step ended"
+        self._refuse(request, f"{found} within {request.seconds:g} s")
+
+    # On the thread that trains
+
+    def on_call_end(self) -> None:
+        """Replies with what there is, since the call ends."""
+        with self._changing:
+            request, recording = self._request, self._recording
+            if request is not None and recording is None:
+                self._end()
+        if request is not None:
+            if recording is None:
+                self._refuse(request, "its function ended before the next training step did")
+            else:
+                self._stop("its function ended")
+        if self._export is not None:
+            self._export.join()
+
+    def _on_boundary(self) -> None:
+        """A step has ended. Whatever fails here must not end the training."""
+        try:
+            with self._changing:
+                request, recording = self._request, self._recording
+                if request is not None and recording is None:
+                    if other_profilers.is_active():
+                        self._end()
+                        self._refuse(request, _OTHER)
+                    else:
+                        self._recording = _Recording(lambda: self._stop("its code started a profiler of its own"))
+                    return
+            if request is not None and recording is not None:
+                recording.mark()
+                if recording.is_late or recording.steps >= request.steps:
+                    self._stop()
+        except Exception as error:
+            self._fail(error)
+
+    def _stop(self, early: str = "") -> None:
+        """Stops the profiler; another thread writes the trace.
+
+        Args:
+            early: Why it ends before all steps are done.
+        """
+        with self._changing:
+            request, recording = self._request, self._recording
+            self._end()
+        if request is None or recording is None:
+            return
+        try:
+            recording.stop()
+        except Exception as error:
+            self._refuse(request, _failure(error))
+            return
+        if recording.is_late:
+            return
+        if not recording.steps:
+            self._refuse(request, f"{early} before a whole training step was recorded")
+            return
+        note = f"{early} after {recording.steps} of {request.steps} steps" if early else ""
+        self._export = threading.Thread(
+            target=self._reply, args=(request, recording, note), name="notebook-accel profile", daemon=True
+        )
+        self._export.start()
+
+    def _fail(self, error: Exception) -> None:
+        with self._changing:
+            request, recording = self._request, self._recording
+            self._end()
+        if recording is not None:
+            with contextlib.suppress(Exception):
+                recording.stop()
+        if request is not None:
+            self._refuse(request, _failure(error))
+
+    # On any thread
+
+    def _end(self) -> None:
+        self._request = self._recording = None
+        self._boundaries.unwatch()
+
+    def _refuse(self, request: ProfileRequested, error: str) -> None:
+        self._send(Profiled(request.number, error=error))
+
+    def _reply(self, request: ProfileRequested, recording: _Recording, note: str) -> None:
+        try:
+            trace, shortened = recording.trace(request.most_bytes)
+        except Exception as error:  # such as a full disk
+            self._refuse(request, _failure(error))
+            return
+        notes = "; ".join(each for each in (note, shortened) if each)
+        times = recording.boundaries
+        self._send(Profiled(request.number, note=notes, boundaries=times, at=recording.at, trace=[trace]))
+
+
+class _Recording:
+    """A run of torch's profiler. It is made, marked and stopped on the thread that trains.
+
+    Args:
+        end: Stops it, where a profiler of the user's code begins.
+    """
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        torch: Any = sys.modules["torch"]
+        self._record_function = torch.autograd.profiler.record_function
+        self._profiler = torch.profiler.profile()
+        self._guard = other_profilers.Guard(end)
+        self.boundaries: list[int] = []
+        """When each step ended, in nanoseconds on the monotonic clock; the first is where the recording begins."""
+        self.is_late = False
+        """Whether the request has been answered without it."""
+        with _without_kineto_log():
+            self._profiler.start()
+        self._guard.__enter__()
+        self.at = time.time()
+        self.mark()
+
+    @property
+    def steps(self) -> int:
+        """The steps that it has so far."""
+        return len(self.boundaries) - 1
+
+    def mark(self) -> None:
+        """Writes down, in the trace and here, that a step has ended: that also tells how the two clocks differ."""
+        before = time.monotonic_ns()
+        with self._record_function(STEP_MARK):
+            after = time.monotonic_ns()
+        self.boundaries.append((before + after) // 2)
+
+    def stop(self) -> None:
+        """Stops it."""
+        self._guard.__exit__()
+        self._profiler.stop()
+
+    def trace(self, most_bytes: int) -> tuple[bytes, str]:
+        """The trace, compressed, and a note on what is left out."""
+        with tempfile.TemporaryDirectory(prefix="notebook-accel-") as folder:
+            path = Path(folder, "trace.json")
+            self._profiler.export_chrome_trace(str(path))
+            return trace_file.compressed(path, most_bytes, STEP_MARK.encode())
+
+
+@contextlib.contextmanager
+def _without_kineto_log() -> Iterator[None]:
+    """Has the profiler's library, which reads this when it is first used, not write each start and stop to stderr."""
+    variable = "KINETO_LOG_LEVEL"
+    if variable in os.environ:
+        yield
+        return
+    os.environ[variable] = "6"
+    try:
+        yield
+    finally:
+        os.environ.pop(variable, None)
+
+
+def _failure(error: Exception) -> str:
+    return f"torch's profiler failed there: {type(error).__name__}: {error}"

@@ -1,0 +1,199 @@
+"""Profiles of jobs that run, as a notebook asks for them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live_notebook import Notebook
+
+WORK = """
+from torch import nn
+
+def train(path, slow=0.0):
+    rank = join()
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    inputs, over, first = torch.randn(64, 256), torch.zeros(1), True
+    while not over.item():
+        model(inputs).square().mean().backward()
+        if rank == 1:
+            time.sleep(slow)
+        optimizer.step()
+        over.fill_(rank == 0 and os.path.exists(path))
+        dist.broadcast(over, 0)
+        if first:
+            print("training")
+        first = False
+
+def wait_for(path):
+    print("waiting")
+    while not os.path.exists(path):
+        time.sleep(0.01)
+
+def steps(count, path=""):
+    parameter = nn.Parameter(torch.zeros(4))
+    optimizer = torch.optim.SGD([parameter], 0.01)
+    def step():
+        parameter.sum().backward()
+        optimizer.step()
+    print("begun")
+    for _ in range(count):
+        step()
+        time.sleep(0.05)
+    wait_for(path) if path else None
+
+def steps_in_own_profile(begin, end):
+    from torch.profiler import profile
+    parameter = nn.Parameter(torch.zeros(4))
+    optimizer = torch.optim.SGD([parameter], 0.01)
+    def step():
+        parameter.sum().backward()
+        optimizer.step()
+    print("begun")
+    while not os.path.exists(begin):
+        step()
+    with profile() as found:
+        print("profiling")
+        while not os.path.exists(end):
+            step()
+            time.sleep(0.001)
+    return len(found.events())
+"""
+
+
+@pytest.fixture
+def prepared(notebook: Notebook) -> Notebook:
+    """A notebook with these functions, in a cell of their own."""
+    notebook.check(WORK)
+    return notebook
+
+
+def trace(path: Path) -> list[dict[str, Any]]:
+    with gzip.open(path, "rt") as file:
+        found: list[dict[str, Any]] = json.load(file)["traceEvents"]
+    return found
+
+
+def test_a_profile_shows_the_steps_of_all_ranks_on_one_clock(prepared: Notebook, tmp_path: Path) -> None:
+    notebook, go = prepared, tmp_path / "go"
+    cell = notebook.check(f"job = notebook_launcher(train, ({str(go)!r}, 0.02), num_processes=2, block=False)")
+    notebook.read_until_ranks_wrote(cell, "training", 2)
+    shown = notebook.check("found = job.profile(3); found")
+    assert shown.value is not None
+    head, first, second, *_ = shown.value.splitlines()
+    assert head.startswith("train() on ranks 0-1: 3 steps, ")
+    assert first.startswith("rank 0: ")
+    assert second.startswith("rank 1: ")
+    assert "communication" in first
+    assert "aten::addmm" in shown.value
+    assert "gloo:all_reduce" in shown.value
+    idle, waiting = notebook.value("[(each.gaps, each.communication) for each in found.ranks.values()]")
+    assert idle[1] > 0.05  # rank 0 is in the all-reduce, while rank 1 sleeps three times
+    assert waiting[0] > 0.05
+    assert "USDT" not in cell.text
+
+    notebook.check(f"found.save({str(tmp_path / 'traces')!r})")
+    assert sorted(each.name for each in (tmp_path / "traces").iterdir()) == [
+        "merged.json.gz",
+        "rank-0.json.gz",
+        "rank-1.json.gz",
+        "summary.html",
+    ]
+    merged = trace(tmp_path / "traces" / "merged.json.gz")
+    reduced: dict[int, list[tuple[float, float]]] = {0: [], 1: []}
+    for event in merged:
+        if event["name"] == "gloo:all_reduce":
+            reduced[event["pid"] // 1000].append((event["ts"], event["ts"] + event["dur"]))
+    assert [*map(len, reduced.values())] == [3, 3]
+    at_once = [one for one in reduced[0] if any(one[0] < other[1] and other[0] < one[1] for other in reduced[1])]
+    assert len(at_once) >= 2, f"no all-reduce ends before all ranks have begun it, but {reduced}"  # one may be alone
+
+    one = notebook.check(f"%accelerate profile --steps 1 --rank 1 --save {tmp_path}/one")
+    assert one.value is not None
+    assert one.value.startswith("train() on rank 1: 1 step, ")
+    assert (tmp_path / "one" / "rank-1.json.gz").exists()
+    assert "has no rank 7: its ranks are 0 to 1" in notebook.run("job.profile(rank=7)").error_text
+    assert "steps=0 can't be profiled" in notebook.run("job.profile(0)").error_text
+    assert "timeout=0 is not possible" in notebook.run("job.profile(timeout=0)").error_text
+
+    both = """
+    from concurrent.futures import ThreadPoolExecutor
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(job.profile, 20)
+        second = pool.submit(job.profile, 20)
+        errors = [each.exception() for each in (first, second)]
+    """
+    notebook.check(both)
+    refused = notebook.value("[str(each) for each in errors if each is not None]")
+    assert len(refused) == 1
+    assert "ranks 0-1 sent no trace: it is being profiled already" in refused[0]
+    go.touch()
+    notebook.check("job.result(timeout=20)")
+    ended = notebook.run("job.profile()")
+    assert ended.error == "JobEndedError"
+    assert "train() has ended (done), so its steps can't be profiled" in ended.error_text
+
+
+def test_a_function_without_steps_is_told_from_one_whose_steps_are_over(prepared: Notebook, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    cell = prepared.check(f"job = notebook_launcher(wait_for, ({str(go)!r},), num_processes=2, block=False)")
+    prepared.read_until_ranks_wrote(cell, "waiting", 2)
+    nothing = prepared.run("job.profile(timeout=0.2)")
+    assert nothing.error == "TimeoutError"
+    assert "wait_for() can't be profiled now: ranks 0-1 sent no trace: no training step ended within 0.2 s" in (
+        nothing.error_text
+    )
+    go.touch()
+    prepared.check("job.result(20)")
+
+    go.unlink()
+    cell = prepared.check(f"job = notebook_launcher(steps, (8, {str(go)!r}), num_processes=1, block=False)")
+    prepared.read_until(cell, "begun")
+    few = prepared.run("job.profile(1000, timeout=1)").error_text
+    assert "rank 0 sent no trace: only " in few
+    assert " of 1000 steps ended within 1 s" in few
+    go.touch()
+    prepared.check("job.result(20)")
+
+
+def test_a_function_that_ends_leaves_the_steps_before(prepared: Notebook) -> None:
+    text = prepared.value(
+        "job = notebook_launcher(steps, (10,), num_processes=2, block=False)\n"
+        "repr(job.profile(1000))"  # at once: it waits for the ranks to start
+    )
+    assert text.startswith("steps() on ranks 0-1: ")
+    assert "rank 1: its function ended after " in text
+    prepared.check("assert job.result(20) is None")
+
+
+def test_a_profiler_of_the_code_comes_first(prepared: Notebook, tmp_path: Path) -> None:
+    begin, end = tmp_path / "begin", tmp_path / "end"
+    cell = prepared.check(
+        f"job = notebook_launcher(steps_in_own_profile, ({str(begin)!r}, {str(end)!r}), num_processes=1, block=False)"
+    )
+    prepared.read_until(cell, "begun")
+    text = prepared.value(
+        "import threading, pathlib\n"
+        f"threading.Timer(0.3, pathlib.Path({str(begin)!r}).touch).start()\n"
+        "repr(job.profile(1000, timeout=20))"
+    )
+    assert "rank 0: its code started a profiler of its own after " in text
+    prepared.read_until(cell, "profiling")
+    refused = prepared.run("job.profile()").error_text
+    assert "rank 0 sent no trace: another profiler of torch is active there" in refused
+    end.touch()
+    assert prepared.value("job.result(20)")[0] > 10, "it has recorded its own steps"
+
+
+def test_a_detached_job_is_profiled_by_the_process_that_runs_it(prepared: Notebook, tmp_path: Path) -> None:
+    prepared.check(f"job = notebook_launcher(train, ({str(tmp_path / 'go')!r},), num_processes=2, detach=True)")
+    text = prepared.value("repr(job.profile(2))")
+    (tmp_path / "go").touch()
+    assert text.startswith("train() on ranks 0-1: 2 steps, ")
+    assert "gloo:all_reduce" in text
+    prepared.check("job.result(20)")
