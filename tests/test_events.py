@@ -26,6 +26,19 @@ places = st.builds(
     where=text,
     frames=st.lists(frames, max_size=3),
 )
+collectives = st.builds(
+    events.Collective,
+    group=text,
+    group_label=text,
+    number=st.integers(),
+    operation=text,
+    shapes=text,
+    size=st.integers(),
+    seconds_ago=finite,
+    done=st.booleans(),
+    seconds=st.none() | finite,
+    between_two=st.booleans(),
+)
 FIELDS: dict[Any, Any] = {
     "bool": st.booleans(),
     "int": st.integers(),
@@ -44,6 +57,7 @@ FIELDS: dict[Any, Any] = {
     "Sequence[Frame]": st.lists(frames, max_size=3),
     "Sequence[ThreadStack]": st.lists(threads, max_size=3),
     "Sequence[Location]": st.lists(places, max_size=3),
+    "Sequence[Collective]": st.lists(collectives, max_size=3),
     "Sequence[Raised]": st.lists(raised, max_size=3),
     "Mapping[str, float]": st.dictionaries(text, finite, max_size=4),
 }

@@ -2,14 +2,15 @@
 
 Each event is a frozen dataclass. The sockets, the journal, a job's state and the views all use these same objects.
 
-    base.py     ─ `Event`, and the types that events share
-    ranks.py    ─ what a rank reports: output, bars, metrics, phases, its result
-    reports.py  ─ many reports of metrics, packed
-    jobs.py     ─ what the driver records about a job, or about a rank from outside
-    requests.py ─ what is sent to a rank
-    profiles.py ─ the request to profile training steps, and its reply
-    encoding.py ─ events as JSON objects with binary blobs, and back
-    emit.py     ─ how code on a rank emits an event without knowing how the rank was launched
+    base.py               ─ `Event`, and the types that events share
+    ranks.py              ─ what a rank reports: output, bars, metrics, phases, its result
+    reports.py            ─ many reports of metrics, packed
+    jobs.py               ─ what the driver records about a job, or about a rank from outside
+    requests.py           ─ what is sent to a rank
+    profiles.py           ─ the request to profile training steps, and its reply
+    collective_records.py ─ the request for the last collectives, and its reply
+    encoding.py           ─ events as JSON objects with binary blobs, and back
+    emit.py               ─ how code on a rank emits an event without knowing how the rank was launched
 
 To add an event: write its class, with a new `kind`, in the file of its sender, and export it here. `encoding.py` finds
 it there; a field that JSON does not have needs a row in `NESTED_FIELDS`. The state that it changes applies it:
@@ -17,6 +18,7 @@ it there; a field that JSON does not have needs a row in `NESTED_FIELDS`. The st
 """
 
 from notebook_accel.events.base import Blobs, Event, Frame, Phase, as_float
+from notebook_accel.events.collective_records import Collective, CollectivesRecorded, CollectivesRequested
 from notebook_accel.events.emit import (
     emit,
     has_sink,
@@ -79,6 +81,9 @@ __all__ = [
     "Blobs",
     "Call",
     "Cleared",
+    "Collective",
+    "CollectivesRecorded",
+    "CollectivesRequested",
     "Disconnect",
     "Event",
     "Exited",

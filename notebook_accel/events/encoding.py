@@ -8,8 +8,9 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from notebook_accel.errors import StreamError
-from notebook_accel.events import jobs, profiles, ranks, reports, requests
+from notebook_accel.events import collective_records, jobs, profiles, ranks, reports, requests
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
+from notebook_accel.events.collective_records import Collective, CollectivesRecorded
 from notebook_accel.events.jobs import Location, Stalled
 from notebook_accel.events.profiles import Profiled
 from notebook_accel.events.ranks import (
@@ -27,7 +28,7 @@ from notebook_accel.events.reports import Reports
 
 EVENTS: dict[str, type[Event]] = {
     found.kind: found
-    for module in (ranks, reports, jobs, requests, profiles)
+    for module in (ranks, reports, jobs, requests, profiles, collective_records)
     for found in vars(module).values()
     if isinstance(found, type) and issubclass(found, Event) and found is not Event
 }
@@ -124,6 +125,7 @@ def _list_of(cls: Callable[..., Any], **parts: Callable[[Any], Any]) -> Callable
 NESTED_FIELDS: dict[type[Event], dict[str, Callable[[Any], Any]]] = {
     PhaseChanged: {"phase": Phase, "frame": lambda value: None if value is None else Frame(**value)},
     Failed: {"chain": _list_of(Raised, frames=_frames)},
+    CollectivesRecorded: {"entries": _list_of(Collective)},
     Sampled: {"frames": _frames},
     Stacks: {"threads": _list_of(ThreadStack, frames=_frames)},
     Stalled: {"places": _list_of(Location, phase=Phase, frames=_frames)},

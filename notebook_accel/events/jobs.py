@@ -99,6 +99,8 @@ class Stalled(Event):
     """When a rank last made progress, in seconds since the epoch."""
     elsewhere: int = 0
     """The number of ranks on other nodes, about which this driver knows nothing."""
+    mismatch: str = ""
+    """Where ranks are in different collectives; empty if they aren't, or if it is unknown."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from notebook_accel.cli.watch.watched_launch import LAUNCHER, WatchedLaunch
 from notebook_accel.events import (
     AttemptStarted,
+    CollectivesRecorded,
     Event,
     Exited,
     Hello,
@@ -26,7 +27,7 @@ from notebook_accel.events import (
     Stacks,
     StopRequested,
 )
-from notebook_accel.launch.driver.request_stacks import Reachable, StackRequests
+from notebook_accel.launch.driver.request_stacks import RankRequests, Reachable, StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
@@ -81,6 +82,8 @@ class Screen:
         """Applies an event of a rank."""
         if isinstance(event, Stacks):
             self._stack_requests.on_reply(rank, event)
+        elif isinstance(event, CollectivesRecorded):
+            self._rank_requests.on_reply(rank, event, event.number)
         elif isinstance(event, Notice):
             self._final_notices.append(event.text)
         else:
@@ -116,6 +119,7 @@ class Screen:
             return
         now = time.monotonic()
         self._stack_requests.poll(now)
+        self._rank_requests.poll(now)
         self._stalls.check(now)
         self._output.show(now)
         if now >= self._draw_again_at:
@@ -143,6 +147,7 @@ class Screen:
             self._output.end(state.rank, time.monotonic())
         self._show_lines()
         self._stack_requests.close()
+        self._rank_requests.close()
         if code:
             self._note_signal(signal.SIGTERM)
         for rank, state in enumerate(self._job.ranks):
@@ -170,7 +175,9 @@ class Screen:
         elsewhere = self._subject.world_size - self._subject.size
         self._output = Output([state.rank for state in self._job.ranks], self._label, front_end.current)
         self._stack_requests = StackRequests(self._ranks, self._job)
-        self._stalls = StallWatch(self._job, _STALL_AFTER, elsewhere, self._stack_requests.request, time.monotonic())
+        self._rank_requests = RankRequests(self._ranks, self._job)
+        requests = (self._stack_requests.request, self._rank_requests.request)
+        self._stalls = StallWatch(self._job, _STALL_AFTER, elsewhere, *requests, time.monotonic())
 
     def _apply(self, rank: int, event: Event) -> None:
         self._stalls.on_event(rank, event, time.monotonic())

@@ -14,6 +14,7 @@ from notebook_accel.events import (
     Answer,
     Bar,
     Cleared,
+    CollectivesRecorded,
     Event,
     Exited,
     Failed,
@@ -95,7 +96,8 @@ class CallRunner:
         self._stacks_at_timeout: StacksByRank = {}
         self._stack_requests = StackRequests(self._ranks, job)
         self._rank_requests = RankRequests(self._ranks, job)
-        self._stall_watch = StallWatch(job, stall_after, remote_ranks, self._stack_requests.request, time.monotonic())
+        requests_of_stalls = (self._stack_requests.request, self._rank_requests.request)
+        self._stall_watch = StallWatch(job, stall_after, remote_ranks, *requests_of_stalls, time.monotonic())
         self._next_stall_check = 0.0
         self._shutdown = Shutdown(group, job, policy, self._members)
         self._unanswered = set(self._members)
@@ -170,7 +172,7 @@ class CallRunner:
             self._on_exit(rank, event)
         elif isinstance(event, Stacks):
             self._stack_requests.on_reply(rank, event)
-        elif isinstance(event, (Sampled, Profiled)):
+        elif isinstance(event, (Sampled, Profiled, CollectivesRecorded)):
             self._rank_requests.on_reply(rank, event, event.number)
         elif isinstance(event, (Shown, Cleared)):
             self._apply(rank, event)

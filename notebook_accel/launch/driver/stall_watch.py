@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from notebook_accel.events import Bar, Event, Line, Phase, PhaseChanged, Reports, Stalled
 from notebook_accel.launch.job import location
+from notebook_accel.launch.job.collectives import last_collectives
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.rank_requests import Replies, RequestRanks
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.stacks import StacksByRank
 
@@ -26,6 +29,7 @@ class StallWatch:
         stall_after: float | None,
         remote_ranks: int,
         request_stacks: Callable[[Callable[[StacksByRank], object]], object],
+        request_ranks: RequestRanks,
         now: float,
     ) -> None:
         self._job = job
@@ -33,6 +37,7 @@ class StallWatch:
         self._remote_ranks = remote_ranks
         self._request_stacks = request_stacks
         """Requests the ranks' stacks, and calls back with them."""
+        self._request_ranks = request_ranks
         self._last_progress = [now] * len(job.ranks)
         self._reported: object = None
         """The stall as last reported: the phase of each rank and its detail; `None` if there is no stall."""
@@ -54,12 +59,21 @@ class StallWatch:
             self._job.apply(None, Stalled(()))
         else:
             since = time.time() - (now - max(self._last_progress[rank] for rank in self._without_progress(now)))
-            self._request_stacks(lambda stacks: self._report(stalled, stacks, since))
+            found: dict[str, Any] = {}
 
-    def _report(self, stalled: object, stacks: StacksByRank, since: float) -> None:
+            def add(name: str, replies: object) -> None:
+                found[name] = replies
+                if len(found) == len(("stacks", "collectives")):
+                    self._report(stalled, found["stacks"], found["collectives"], since)
+
+            self._request_stacks(lambda stacks: add("stacks", stacks))
+            self._request_ranks(last_collectives.request(), lambda replies: add("collectives", replies))
+
+    def _report(self, stalled: object, stacks: StacksByRank, collectives: Replies, since: float) -> None:
         if stalled is self._reported:  # nothing has changed since the stacks were requested
             locations = [location.of(state, stacks.get(rank, ())) for rank, state in enumerate(self._job.ranks)]
-            self._job.apply(None, Stalled(locations, since, self._remote_ranks))
+            mismatch = last_collectives.mismatch_of(self._job, collectives)
+            self._job.apply(None, Stalled(locations, since, self._remote_ranks, mismatch))
 
     def _has_stalled(self, now: float) -> bool:
         idle = self._without_progress(now)

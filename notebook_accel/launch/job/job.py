@@ -20,6 +20,7 @@ from notebook_accel.launch.job.metrics import report_log
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from notebook_accel.launch.job.collectives import last_collectives
     from notebook_accel.launch.job.flamegraphs.flamegraph import Flamegraph
     from notebook_accel.launch.job.profiles.job_profile import JobProfile
     from notebook_accel.launch.job.rank_requests import RankRequest, Replies, RequestRanks
@@ -221,6 +222,26 @@ class Job(JobState):
         from notebook_accel.launch.job.profiles import profile_request
 
         return profile_request.profile(self, self._request_ranks, steps, rank, timeout)
+
+    def collectives(self, rank: int | None = None) -> DataFrame | list[last_collectives.Row]:
+        """The last 100 collectives that each rank has begun, one row each, the oldest of a rank first.
+
+        The columns are `rank`, `group` (the process group), `number` (in the group; the same on all its ranks),
+        `operation`, `shapes` and `bytes` (of what the rank gives), `began` (seconds since the job began), `seconds`
+        (missing with gloo, and while it runs), and `done`. A DataFrame if pandas is installed, otherwise a list of
+        dicts.
+
+        Args:
+            rank: The global rank. Defaults to all ranks of the job.
+
+        Raises:
+            ConfigurationError: The job has no such rank.
+            JobEndedError: The job has ended.
+            TimeoutError: No rank has replied, or torch records no collectives there; the message tells which.
+        """
+        from notebook_accel.launch.job.collectives import last_collectives
+
+        return last_collectives.table(self, self._request_ranks, rank)
 
     def _request_ranks(self, request: RankRequest, then: Callable[[Replies], object]) -> None:
         self.runner.request_ranks(request, then)  # that of now, which differs once the ranks have started

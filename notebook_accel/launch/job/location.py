@@ -85,7 +85,8 @@ def explain(job: JobState) -> str:
     found = groups(stalled.places)
     seconds = duration(max(0.0, (job.ended or time.time()) - stalled.since))
     text = "; ".join(sentence(group) for group in found)
-    return f"no progress for {seconds}: {text}{_conclusion(found, stalled.elsewhere)}"
+    mismatch = f"; {stalled.mismatch}" if stalled.mismatch else ""
+    return f"no progress for {seconds}: {text}{_conclusion(found, stalled.elsewhere)}{mismatch}"
 
 
 def _conclusion(groups: Sequence[Sequence[Location]], elsewhere: int) -> str:

@@ -16,6 +16,7 @@ from notebook_accel.errors import StreamError
 from notebook_accel.events import (
     Answer,
     Bar,
+    CollectivesRequested,
     Event,
     Exited,
     Failed,
@@ -31,6 +32,7 @@ from notebook_accel.events import (
     from_wire,
     to_wire,
 )
+from notebook_accel.launch.rank import flight_recorder
 from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.rank.memory import Memory
 from notebook_accel.launch.rank.profiling.step_profiles import StepProfiles
@@ -192,6 +194,8 @@ class ChannelThread:
                 self._send_together([Stacks(request.number, found)])
             elif isinstance(request, SamplesRequested):
                 self._profiles.begin(request, time.monotonic())
+            elif isinstance(request, CollectivesRequested):
+                self._send_together([flight_recorder.last(request)])
             elif isinstance(request, ProfileRequested):
                 self._step_profiles.begin(request, time.monotonic())
             elif isinstance(request, Answer):

@@ -9,12 +9,16 @@ import sysconfig
 import threading
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 
 from notebook_accel.events import (
     Bar,
+    Collective,
+    CollectivesRecorded,
+    CollectivesRequested,
     Event,
     Frame,
     Hello,
@@ -33,6 +37,7 @@ from notebook_accel.events import (
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.job import describe, location
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.rank_requests import RankRequest, Replies
 from notebook_accel.launch.rank import flight_recorder
 from notebook_accel.launch.rank.stacks import stack_sampler
 from notebook_accel.launch.rank.stacks.collective_wait import WAIT_THRESHOLD, WaitDetector
@@ -257,9 +262,15 @@ class Watched:
         self.job = Job("train", 0, size)
         self.now = 100.0
         self.asked = 0
-        self._watch = StallWatch(self.job, after, elsewhere, self._ask, self.now)
+        self.collectives: dict[int, Event] = {}
+        """What ranks reply when they are asked for their collectives."""
+        self._watch = StallWatch(self.job, after, elsewhere, self._ask, self._reply, self.now)
         for rank in range(size):
             self.say(rank, Hello(1, "host"), PhaseChanged(Phase.RUNNING))
+
+    def _reply(self, request: RankRequest, then: Callable[[Replies], object]) -> None:
+        assert isinstance(request.event, CollectivesRequested)
+        then(self.collectives)
 
     def _ask(self, then: Callable[[dict[int, list[ThreadStack]]], object]) -> None:
         self.asked += 1
@@ -368,6 +379,20 @@ def test_why_all_wait_is_told_as_far_as_it_is_known(given: list[tuple[str, int]]
     assert expected in location.explain(job)
     job.apply(None, Stalled(where, since=job.started, elsewhere=6))
     assert location.explain(job).endswith("; 6 ranks are on other machines")
+
+
+def test_a_stall_names_a_mismatch_of_collectives_with_global_ranks() -> None:
+    watched = Watched(2)
+    entry = Collective("0", "default_pg", 5, "all_reduce", "float[2]", 8, 1.0, done=False)
+    for rank, operation in enumerate(("all_reduce", "barrier")):
+        watched.collectives[rank] = CollectivesRecorded(1, [replace(entry, operation=operation)])
+    watched.wait(0)
+    watched.wait(1)
+    assert said(watched).endswith("; rank 0 is in all_reduce #5 of 8 B, rank 1 in barrier #5 of 8 B")
+    assert watched.job.stalled is not None
+    again = Job("train", 0, 2)
+    again.apply(None, from_wire(to_wire(watched.job.stalled)[0]))
+    assert again.stalled == watched.job.stalled
 
 
 def test_who_has_returned_will_not_come() -> None:

@@ -1,0 +1,71 @@
+"""Asks the ranks of a job for their last collectives, and makes a table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from notebook_accel.events import Collective, CollectivesRecorded, CollectivesRequested
+from notebook_accel.launch.job import rank_requests
+from notebook_accel.launch.job.collectives import mismatch
+from notebook_accel.launch.job.job_state import JobState
+from notebook_accel.launch.job.rank_requests import RankRequest, Replies, RequestRanks
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+MOST = 100
+"""How many collectives of each rank there are, at most."""
+COLUMNS = ("rank", "group", "number", "operation", "shapes", "bytes", "began", "seconds", "done")
+Row = dict[str, Any]
+_CAUSE = "its ranks can't be asked for their collectives: call job.collectives()"
+
+
+def request() -> RankRequest:
+    """The request for the last collectives of all ranks."""
+    return RankRequest(CollectivesRequested(0, MOST))
+
+
+def table(job: JobState, request_ranks: RequestRanks, rank: int | None) -> DataFrame | list[Row]:
+    """Implements `Job.collectives`."""
+    found = rank_requests.replies(job, request_ranks, request().event, 0.0, rank, _CAUSE)
+    replies = {each: event for each, event in found.by_rank.items() if isinstance(event, CollectivesRecorded)}
+    if not replies:
+        raise TimeoutError(
+            f"no rank of {job.title} has reported its collectives: C code may hold the GIL. Try again, or look at "
+            "job.stacks()"
+        )
+    if all(event.error for event in replies.values()):
+        raise TimeoutError(next(event.error for event in replies.values()))
+    rows = [_row(each, entry, event.at - job.started) for each, event in replies.items() for entry in event.entries]
+    try:
+        import pandas as pd
+    except ImportError:
+        return rows
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def mismatch_of(job: JobState, replies: Replies) -> str:
+    """Where the ranks disagree, according to their replies by index; empty if they don't."""
+    recorded: Mapping[int, list[Collective]] = {
+        job.ranks[index].rank: list(event.entries)
+        for index, event in replies.items()
+        if isinstance(event, CollectivesRecorded) and not event.error
+    }
+    return mismatch.sentence(recorded)
+
+
+def _row(rank: int, entry: Collective, reported: float) -> Row:
+    group = entry.group_label if entry.group_label == mismatch.DEFAULT_GROUP else entry.group
+    values = (
+        rank,
+        group,
+        entry.number,
+        entry.operation,
+        entry.shapes,
+        entry.size,
+        reported - entry.seconds_ago,
+        entry.seconds,
+        entry.done,
+    )
+    return dict(zip(COLUMNS, values, strict=True))

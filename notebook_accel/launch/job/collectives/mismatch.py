@@ -1,0 +1,83 @@
+"""Says where ranks disagree: `rank 1 is in all_reduce #118 of 4 MB, the others in broadcast #118 of 4 MB`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from notebook_accel.events import Collective
+from notebook_accel.rank_spans import spans
+
+DEFAULT_GROUP = "default_pg"
+_SAME_SIZE = {"all_reduce", "broadcast", "reduce", "all_reduce_coalesced", "_broadcast_oop"}
+"""The collectives that every rank gives as many bytes to. To others, ranks may give different numbers of bytes."""
+
+
+def sentence(recorded: Mapping[int, Sequence[Collective]]) -> str:
+    """The first mismatch in a process group; empty if there is none.
+
+    Args:
+        recorded: The last collectives of each rank, by its global rank.
+    """
+    groups = {entry.group for entries in recorded.values() for entry in entries}
+    return next(filter(None, (_of_group(recorded, group) for group in sorted(groups))), "")
+
+
+def _of_group(recorded: Mapping[int, Sequence[Collective]], group: str) -> str:
+    """The same for one group: compares the oldest collective that a rank is in with what the others did then."""
+    by_rank = {
+        rank: {entry.number: entry for entry in entries if entry.group == group and not entry.between_two}
+        for rank, entries in recorded.items()
+    }
+    entries = [entry for found in by_rank.values() for entry in found.values()]
+    number = min((entry.number for entry in entries if not entry.done), default=None)
+    if number is None:
+        return ""
+    present = {rank: found[number] for rank, found in by_rank.items() if number in found}
+    late = [
+        rank
+        for rank, found in by_rank.items()
+        if (found or entries[0].group_label == DEFAULT_GROUP) and max(found, default=0) < number
+    ]
+    kinds: dict[tuple[str, int], list[int]] = {}
+    for rank, entry in present.items():
+        size = entry.size if entry.operation in _SAME_SIZE else 0
+        kinds.setdefault((entry.operation, size), []).append(rank)
+    where = "" if entries[0].group_label == DEFAULT_GROUP else f", in the process group {group}"
+    if len(kinds) > 1:
+        return _different(sorted(kinds.values(), key=lambda ranks: (len(ranks), ranks)), present) + where
+    if late and number > 1:
+        entry = next(iter(present.values()))
+        has = "have" if len(late) > 1 else "has"
+        return f"{_who(late)} {has} not called {_name(entry)}, which {_who([*present])} wait{_s(present)} in{where}"
+    return ""
+
+
+def _different(kinds: list[list[int]], present: Mapping[int, Collective]) -> str:
+    """The clauses, the smallest group of ranks first; the last is `the others` where it has several ranks."""
+    clauses: list[str] = []
+    for position, ranks in enumerate(kinds):
+        is_rest = position == len(kinds) - 1 and len(ranks) > 1
+        who = "the others" if is_rest else _who(ranks)
+        verb = "" if clauses else (" are" if len(ranks) > 1 else " is")
+        clauses.append(f"{who}{verb} in {_name(present[ranks[0]])}")
+    return ", ".join(clauses)
+
+
+def _name(entry: Collective) -> str:
+    return f"{entry.operation} #{entry.number}" + (f" of {_size(entry.size)}" if entry.size else "")
+
+
+def _size(count: int) -> str:
+    """`4 B`, `1.5 KB`, `4 MB`, in units of 1024."""
+    for unit, factor in (("GB", 2**30), ("MB", 2**20), ("KB", 2**10)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count} B"
+
+
+def _who(ranks: list[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}"
+
+
+def _s(ranks: Mapping[int, object]) -> str:
+    return "" if len(ranks) > 1 else "s"
