@@ -49,6 +49,12 @@ def test_the_text_has_the_parts_of_a_step_and_the_operations_where_ranks_differ(
     ]
 
 
+def test_a_call_that_starts_a_collective_is_no_operation_beside_it() -> None:
+    waited = profiled(span("c10d::allreduce_", 0, 300), span(REDUCE, 50, 250, "user_annotation", (70, 71)))
+    found = JobProfile("train()", {0: waited}, [], several_nodes=False)
+    assert [(each.name, round(1e6 * each.seconds)) for each in found.operations] == [(REDUCE, 200)]
+
+
 def test_a_small_difference_is_not_worth_a_word() -> None:
     assert " on rank " not in repr(JobProfile("train()", {0: rank(), 1: rank(20)}, [], several_nodes=False))
 
