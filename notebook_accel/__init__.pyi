@@ -37,6 +37,12 @@ from notebook_accel.launch.driver.launcher import (
     debug_launcher,
     notebook_launcher,
 )
+from notebook_accel.launch.driver.scaling.scaling import (
+    scaling,
+)
+from notebook_accel.launch.job.comparison.compare import (
+    compare,
+)
 from notebook_accel.launch.job.job import (
     Job,
 )
@@ -187,6 +193,7 @@ __all__ = [
     "attach",
     "broadcast",
     "broadcast_object_list",
+    "compare",
     "concatenate",
     "debug_launcher",
     "find_batch_size",
@@ -205,6 +212,7 @@ __all__ = [
     "reduce",
     "release_memory",
     "report",
+    "scaling",
     "send_to_device",
     "set_seed",
     "set_view",

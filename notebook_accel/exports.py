@@ -32,6 +32,8 @@ TABLE = (
     Row("errors", "utils.operations", "DistributedOperationException"),
     Row("launch.driver.attach", "", "attach jobs"),
     Row("launch.driver.launcher", "launchers", "debug_launcher notebook_launcher"),
+    Row("launch.driver.scaling.scaling", "", "scaling"),
+    Row("launch.job.comparison.compare", "", "compare"),
     Row("launch.job.job", "", "Job"),
     Row("launch.rank.report", "", "report"),
     Row("notebook.views", "", "set_view"),

@@ -1,0 +1,158 @@
+"""Compares two jobs: `compare(before, after)`."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.launch.job import text
+from notebook_accel.launch.job.comparison import loss_curve, measures
+from notebook_accel.launch.job.comparison.loss_curve import Curve
+from notebook_accel.launch.job.comparison.measures import Measures
+from notebook_accel.launch.job.job import Job
+
+_SAME = 0.05
+"""Throughput that differs by less is about the same."""
+_LEAST_PART = 0.1
+"""The share of a step from which on a part that has changed is named."""
+_MOST_NAMES = 8
+_CELL = "padding:1px 14px 1px 0;text-align:left"
+
+
+class Line(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    first: str
+    second: str
+    ratio: str
+    """The second as a multiple of the first; empty if that makes no sense."""
+
+
+class Comparison:
+    """Two jobs side by side. A notebook shows it as a table, `print` as text.
+
+    Args:
+        first: The job to compare with.
+        second: The job that is compared with it.
+    """
+
+    def __init__(self, first: Job, second: Job) -> None:
+        self._titles = tuple(f"{job.title} {job.id}" for job in (first, second))
+        one, other = measures.of(first), measures.of(second)
+        curves = loss_curve.curves(first), loss_curve.curves(second)
+        self.verdict = "; ".join(_verdict(one, other)) or "nothing was measured that both jobs have"
+        """What the numbers mean, in one sentence."""
+        self.lines = [*_lines(one, other), *_curve_lines(*curves)]
+        """The rows of the table."""
+
+    def __repr__(self) -> str:
+        rows = [("", *self._titles, ""), *self.lines]
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        cells = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+        return "\n".join([self.verdict, *cells])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f'<th style="{_CELL}">{html.escape(each)}</th>' for each in ("", *self._titles, ""))
+        rows = "".join(
+            "<tr>" + "".join(f'<td style="{_CELL}">{html.escape(cell)}</td>' for cell in line) + "</tr>"
+            for line in self.lines
+        )
+        return (
+            f"<div><div><b>{html.escape(self.verdict)}</b></div>"
+            f'<table style="border-collapse:collapse"><tr>{head}</tr>{rows}</table></div>'
+        )
+
+
+def compare(first: Job, second: Job) -> Comparison:
+    """Compares what two jobs did: throughput, the parts of a training step, memory, and the values that they reported.
+
+    Both may still run; then the numbers are those until now.
+
+    Args:
+        first: The job to compare with, such as one on a single rank, or from before a change.
+        second: The job that is compared with it.
+
+    Returns:
+        A table of both jobs, with a `verdict`, such as `1.9 times the samples per second on 2 ranks instead of 1: 95%
+        efficiency`.
+
+    Raises:
+        ConfigurationError: An argument is not a job, or both are the same.
+        JobLostError: The reports of a job were in a file that is gone.
+    """
+    for job in (first, second):
+        if not isinstance(job, Job):
+            raise ConfigurationError(
+                f"compare() takes two jobs, not {type(job).__name__}: notebook_launcher(..., block=False) returns one, "
+                "and attach() finds one that has ended"
+            )
+    if first is second:
+        raise ConfigurationError(f"compare() was given {first.title} twice: pass two different jobs")
+    return Comparison(first, second)
+
+
+def _verdict(first: Measures, second: Measures) -> Iterator[str]:
+    if first.samples_per_second and second.samples_per_second:
+        yield _gain(second.samples_per_second / first.samples_per_second, "samples per second", first, second)
+    elif first.step and second.step:
+        ratio = second.ranks / second.step / (first.ranks / first.step)
+        yield _gain(ratio, "steps per second of all ranks", first, second)
+    if first.step and second.step:
+        part = max(second.parts, key=lambda name: abs(second.parts[name] - first.parts[name]))
+        change = second.parts[part] - first.parts[part]
+        if abs(change) >= _LEAST_PART * min(first.step, second.step):
+            where = f"{_milliseconds(second.parts[part])} instead of {_milliseconds(first.parts[part])} per step"
+            yield f"the largest difference is in {part}: {where}"
+
+
+def _gain(ratio: float, what: str, first: Measures, second: Measures) -> str:
+    if first.ranks != second.ranks:
+        efficiency = ratio * first.ranks / second.ranks
+        ranks = f"{second.ranks} rank{'s' if second.ranks > 1 else ''} instead of {first.ranks}"
+        return f"{text.value(round(ratio, 2))} times the {what} on {ranks}: {efficiency:.0%} efficiency"
+    if abs(ratio - 1) < _SAME:
+        return f"about as many {what}"
+    return f"{text.value(round(ratio, 2))} times the {what}"
+
+
+def _lines(first: Measures, second: Measures) -> Iterator[Line]:
+    yield _line("ranks", first.ranks, second.ranks, str)
+    yield _line("seconds so far", first.seconds, second.seconds, text.duration)
+    if first.samples_per_second or second.samples_per_second:
+        yield _line("samples per second", first.samples_per_second, second.samples_per_second, text.value)
+    if first.step or second.step:
+        yield _line("step", first.step, second.step, _milliseconds)
+    for part in first.parts or second.parts:
+        if first.parts.get(part) or second.parts.get(part):
+            yield _line(f"  {part}", first.parts.get(part), second.parts.get(part), _milliseconds)
+    if first.memory or second.memory:
+        yield _line("memory of a rank, at most", first.memory, second.memory, text.size)
+    if first.device_memory or second.device_memory:
+        yield _line("memory on a device", first.device_memory, second.device_memory, text.size)
+
+
+def _curve_lines(first: dict[str, Curve], second: dict[str, Curve]) -> Iterator[Line]:
+    """What both have reported, at the last step that both have, and at the last time that both have."""
+    for name in [name for name in first if name in second][:_MOST_NAMES]:
+        one, other = first[name], second[name]
+        step = max(one.by_step.keys() & other.by_step.keys(), default=None)
+        if step is not None:
+            yield Line(f"{name} at step {step}", _value(one.at_step(step)), _value(other.at_step(step)), "")
+        until = min(one.seconds[-1], other.seconds[-1])
+        yield Line(f"{name} after {text.duration(until)}", _value(one.after(until)), _value(other.after(until)), "")
+
+
+def _line(name: str, first: float | None, second: float | None, show: Callable[[float], str]) -> Line:
+    ratio = f"{second / first:.2f}×" if first and second else ""
+    return Line(name, "" if first is None else show(first), "" if second is None else show(second), ratio)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{text.value(1e3 * seconds)} ms"
+
+
+def _value(value: float | None) -> str:
+    return "" if value is None else text.value(value)
