@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -119,6 +122,40 @@ def test_a_job_leaves_the_notebook_free_and_tells_where_its_ranks_are(notebook: 
     assert notebook.value("len({state.host for state in job.ranks})") == 2
     notebook.check("job.cancel(); job.wait(10)")
     assert notebook.value("job.status.value") == "cancelled"
+
+
+def test_the_steps_of_all_machines_are_profiled_on_one_time_axis(notebook: Notebook, tmp_path: Path):
+    """Long where it comes first: both machines import torch."""
+    notebook.check("""
+    def train():
+        import time
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        parameter = torch.nn.Parameter(torch.zeros(1000))
+        optimizer = torch.optim.SGD([parameter], 0.01)
+        while True:
+            parameter.sum().backward()
+            dist.all_reduce(parameter.grad)
+            optimizer.step()
+            time.sleep(0.05)
+    """)
+    notebook.check("job = notebook_launcher(train, block=False)")
+    shown = notebook.check("found = job.profile(4); found")
+    assert shown.value is not None
+    assert shown.value.startswith("train() on ranks 0-3: 4 steps, ")
+    assert "the ranks are on several machines, so their clocks are aligned to about a millisecond" in shown.value
+    notebook.check(f"found.save({str(tmp_path)!r})")
+    with gzip.open(tmp_path / "merged.json.gz", "rt") as file:
+        events = json.load(file)["traceEvents"]
+    reduced = [(each["ts"], each["pid"] // 1000) for each in events if each["name"] == "gloo:all_reduce"]
+    assert {rank for _, rank in reduced} == {0, 1, 2, 3}
+    together = [{rank for at, rank in reduced if abs(at - begin) < 20_000} for begin, _ in reduced]
+    assert {0, 1, 2, 3} in together, f"ranks begin the same all-reduce at about the same time, but {reduced}"
+    rows = notebook.value("job.collectives().groupby('rank').size().to_dict()")
+    assert set(rows) == {0, 1, 2, 3}
+    notebook.check("job.cancel(); job.wait(10)")
 
 
 def test_cells_run_on_the_machines_and_keep_their_names(notebook: Notebook):

@@ -80,7 +80,7 @@ class ScalingCurve:
         return (
             f"<div><div><b>{html.escape(self._title)}</b></div>{notes}"
             f'<table style="border-collapse:collapse">{rows}</table>'
-            f"<div>{self.unit}; grey: what the ranks would do if each did as much as with the first number</div></div>"
+            f"<div>{self.unit}; gray: what the ranks would do if each did as much as with the first number</div></div>"
         )
 
     def _row(self, point: Point, ideal: float) -> str:
