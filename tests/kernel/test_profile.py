@@ -171,6 +171,27 @@ def test_a_function_that_ends_leaves_the_steps_before(prepared: Notebook) -> Non
     prepared.check("assert job.result(20) is None")
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_rank_that_dies_meanwhile_leaves_the_steps_of_the_others(
+    prepared: Notebook, tmp_path: Path, size: int
+) -> None:
+    go = tmp_path / "go"
+    cell = prepared.check(f"job = notebook_launcher(train, ({str(go)!r},), num_processes={size}, block=False)")
+    if size == 1:
+        prepared.read_until(cell, "training")
+    else:
+        prepared.read_until_ranks_wrote(cell, "training", size)
+    kill = "threading.Timer(0.3, os.kill, (job.ranks[-1].pid, signal.SIGKILL)).start()"
+    died = prepared.run(f"{kill}\njob.profile(1000)")
+    if size == 1:
+        assert died.error == "JobEndedError"
+        assert "train() has ended (failed), so its steps can't be profiled" in died.error_text
+    else:
+        assert died.value is not None
+        assert died.value.startswith("train() on rank 0: ")
+        assert "rank 1 ended before it sent a trace" in died.value
+
+
 def test_a_profiler_of_the_code_comes_first(prepared: Notebook, tmp_path: Path) -> None:
     begin, end = tmp_path / "begin", tmp_path / "end"
     cell = prepared.check(

@@ -13,11 +13,12 @@ from typing import NamedTuple
 from notebook_accel.errors import ConfigurationError, JobEndedError
 from notebook_accel.events import Event
 from notebook_accel.launch.job.job_state import JobState
+from notebook_accel.launch.job.rank_state import RankState
 
 _PATIENCE = 30.0
 """Seconds after the time that a reply may take after which the wait ends."""
 _RETRY = 0.05
-"""Seconds between two requests to a job that has not begun."""
+"""Seconds between two requests to a job of which no rank runs."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,9 @@ def replies(
     member = None if rank is None else ranks.index(rank)
     request, deadline = RankRequest(event, seconds, member), time.monotonic() + _PATIENCE
     while not (found := _wait(request, request_ranks)) and not job.status.ended:
-        if time.monotonic() > deadline or any(state.pid is not None for state in job.ranks):
+        if time.monotonic() > deadline or any(map(_runs, job.ranks)):
             break
-        time.sleep(_RETRY)  # the launch has not begun yet, so there is nobody to pass the request on
+        time.sleep(_RETRY)  # the launch has not begun yet, or is about to end or to begin anew
     if not found and job.status.ended:
         raise ended(job, cause)
     wanted = [
@@ -84,6 +85,10 @@ def replies(
     ]
     missing = [ranks[index] for index in wanted if index not in found]
     return Answers({ranks[index]: event for index, event in sorted(found.items())}, missing)
+
+
+def _runs(state: RankState) -> bool:
+    return state.pid is not None and not (state.exited or state.answered)
 
 
 def _wait(request: RankRequest, request_ranks: RequestRanks) -> Replies:

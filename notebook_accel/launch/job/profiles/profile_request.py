@@ -35,7 +35,10 @@ def profile(job: JobState, request_ranks: RequestRanks, steps: int, rank: int | 
     found = rank_requests.replies(job, request_ranks, request, timeout + _WRITING, rank, _CAUSE)
     replies = {each: event for each, event in found.by_rank.items() if isinstance(event, Profiled)}
     profiled = {each: event for each, event in replies.items() if not event.error}
+    silent = [state.rank for state in job.ranks if rank in (None, state.rank) and state.rank not in replies]
+    gone = [each for each in silent if each not in found.missing]
     notes = [f"{_who(each)} did not reply" for each in [found.missing] if each]
+    notes += [f"{_who(each)} ended before {'it' if len(each) == 1 else 'they'} sent a trace" for each in [gone] if each]
     notes += [f"{_who(each)} sent no trace: {error}" for error, each in _by_error(replies).items()]
     if not profiled:
         raise _no_trace(job, notes)
