@@ -74,7 +74,7 @@ def test_the_sidebar_shows_jobs_live_and_stops_attaches_and_deletes(page: Page, 
 
 @pytest.mark.front_ends
 def test_the_toolbars_choose_where_cells_run(own_page: Page) -> None:
-    """Long: a front end of its own, whose kernel starts ranks twice."""
+    """Long: a front end of its own, whose kernel starts ranks three times."""
     page = own_page
     control = page.tab.locator(".na-lab-ranks")
     expect(control).to_have_text("This kernel")
@@ -87,6 +87,15 @@ def test_the_toolbars_choose_where_cells_run(own_page: Page) -> None:
     expect(cell.output).to_contain_text("[0] rank 0")
     expect(cell.output).to_contain_text("[1] rank 1")
     page.screenshot("every-cell")
+
+    page.run("kept = 6 * 7\nlost = (n for n in ())")
+    control.click()
+    page.tab.get_by_label("Number of ranks").fill("1")
+    page.screenshot("resize")
+    page.tab.get_by_role("button", name="Apply").click()
+    expect(control).to_have_text("Every cell on 1 rank")
+    expect(page.tab.get_by_role("alert").first).to_contain_text("Not kept: lost")
+    expect(page.run("kept").output).to_contain_text("42")
     history = page.run("%%here\nprint([each for each in In if 'accelerate' in each and 'print' not in each])")
     expect(history.output).to_contain_text("[]")
     page.run("%accelerate cells off")

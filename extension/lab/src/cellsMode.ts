@@ -47,24 +47,26 @@ export class CellsMode {
   }
 
   /**
-   * Has cells run on so many ranks, or in the kernel if it is 0.
-   * @returns What the kernel has to say about it.
+   * Has cells run on so many ranks, or in the kernel if it is 0. With `keep`, ranks of another number get the variables
+   * of rank 0.
+   * @returns What the kernel has to say about it: where cells run now, and notices.
    * @throws Error - If the ranks can't be started, or the kernel doesn't have the package.
    */
-  async change(ranks: number): Promise<string> {
+  async change(ranks: number, keep = false): Promise<{ where: string; notices: string }> {
     const kernel = this.session.session?.kernel;
     if (!kernel) throw new Error("This notebook has no kernel.");
-    const line = ranks ? `cells on -n ${ranks}` : "cells off";
+    const option = keep && this.ranks && this.ranks > 0 && this.ranks !== ranks ? " --keep" : "";
+    const line = ranks ? `cells on -n ${ranks}${option}` : "cells off";
     this.isChanging = true;
     this.changedSignal.emit();
     try {
-      let text = "";
+      const said: Record<string, string> = {};
       const code = `${PREPARE}\nget_ipython().run_line_magic('accelerate', '${line}')`;
       const { content } = await execute(kernel, code, {}, (stream) => {
-        if (stream.name === "stdout") text += stream.text;
+        said[stream.name] = (said[stream.name] ?? "") + stream.text;
       });
       if (content.status === "error") throw new Error(explain(content.ename, content.evalue));
-      return text.trim();
+      return { where: (said.stdout ?? "").trim(), notices: (said.stderr ?? "").trim() };
     } finally {
       this.isChanging = false;
       await this.ask();

@@ -39,14 +39,16 @@ export class RanksControl extends Widget {
       buttons: [Dialog.cancelButton(), Dialog.okButton({ label: "Apply" })],
     });
     if (!answer.button.accept) return;
-    const ranks = answer.value;
-    if (ranks === null || Number.isNaN(ranks)) {
+    const { ranks, keep } = answer.value ?? { ranks: Number.NaN, keep: false };
+    if (Number.isNaN(ranks)) {
       await showErrorMessage("Where cells run", `The number of ranks must be a whole number from 1 to ${MOST}.`);
       return;
     }
     try {
-      const [sentence] = (await this.mode.change(ranks)).split(/[.;] /);
+      const { where, notices } = await this.mode.change(ranks, keep);
+      const [sentence] = where.split(/[.;] /);
       if (sentence) Notification.info(sentence, { autoClose: 5000 });
+      if (notices) Notification.info(notices, { autoClose: false });
     } catch (error) {
       await showErrorMessage("Cells run where they did before", error as Error);
     }
@@ -58,10 +60,18 @@ function label(ranks: number): string {
   return ranks < 0 ? "Every cell on ranks" : `Every cell on ${ranks} rank${ranks === 1 ? "" : "s"}`;
 }
 
-/** The choice in the dialog: 0 is the kernel, NaN is no valid number. */
+interface Choice {
+  /** 0 is the kernel; NaN is no valid number. */
+  ranks: number;
+  /** Whether ranks of another number get the variables of rank 0. */
+  keep: boolean;
+}
+
+/** The choice in the dialog. */
 class Form extends Widget {
   private readonly here = radio("kernel");
   private readonly everywhere = radio("ranks");
+  private readonly keep = make("input", "", { type: "checkbox" });
   private readonly number = make("input", "jp-mod-styled", { type: "number", min: "1", max: String(MOST), step: "1" });
 
   constructor(ranks: number) {
@@ -69,6 +79,7 @@ class Form extends Widget {
     this.addClass("na-lab-form");
     (ranks ? this.everywhere : this.here).checked = true;
     this.number.value = String(ranks > 0 ? ranks : 2);
+    this.keep.checked = true;
     this.number.setAttribute("aria-label", "Number of ranks");
     this.number.addEventListener("input", () => {
       this.everywhere.checked = true;
@@ -76,19 +87,15 @@ class Form extends Widget {
     this.node.append(
       make("label", "", {}, this.here, " This kernel"),
       make("label", "", {}, this.everywhere, " Every cell on ", this.number, " ranks"),
-      make(
-        "p",
-        "",
-        {},
-        "Another number of ranks restarts them, and their variables are lost. Those of the kernel stay.",
-      ),
+      make("p", "", {}, "Another number of ranks restarts them. The variables of the kernel stay."),
     );
+    if (ranks > 0) this.node.append(make("label", "", {}, this.keep, " New ranks get the variables of rank 0"));
   }
 
-  getValue(): number {
-    if (this.here.checked) return 0;
-    const number = this.number.valueAsNumber;
-    return Number.isInteger(number) && number >= 1 && number <= MOST ? number : Number.NaN;
+  getValue(): Choice {
+    const number = this.here.checked ? 0 : this.number.valueAsNumber;
+    const isValid = this.here.checked || (Number.isInteger(number) && number >= 1 && number <= MOST);
+    return { ranks: isValid ? number : Number.NaN, keep: this.keep.checked };
   }
 }
 

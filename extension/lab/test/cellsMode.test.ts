@@ -80,11 +80,15 @@ test("the mode is changed by the magic", async () => {
   const seen: boolean[] = [];
   mode.changed.connect(() => seen.push(mode.isChanging));
   kernel.ranks = "2";
-  expect(await mode.change(2)).toBe("Each cell runs on 2 ranks");
+  expect(await mode.change(2, true)).toEqual({ where: "Each cell runs on 2 ranks", notices: "" });
+  await mode.change(3, true);
+  await mode.change(3);
   await mode.change(0);
   const codes = kernel.requests.map((each) => each.code).filter(Boolean);
   expect(codes[0]).toContain("run_line_magic('accelerate', 'cells on -n 2')");
-  expect(codes[1]).toContain("run_line_magic('accelerate', 'cells off')");
+  expect(codes[1]).toContain("run_line_magic('accelerate', 'cells on -n 3 --keep')");
+  expect(codes[2]).toContain("run_line_magic('accelerate', 'cells on -n 3')");
+  expect(codes[3]).toContain("run_line_magic('accelerate', 'cells off')");
   expect(mode.ranks).toBe(2); // as the kernel says, whatever was asked for
   expect([seen[0], seen.at(-1)]).toEqual([true, false]);
 });
