@@ -95,7 +95,11 @@ def test_ranks_of_several_nodes_are_aligned_by_the_time_of_day(tmp_path: Path) -
     assert "several machines, so their clocks are aligned to about a millisecond" in repr(found)
 
 
-@pytest.mark.parametrize("trace", [b"", b"no gzip", gzip.compress(b"[]"), gzip.compress(b'{"traceEvents": []}')])
+@pytest.mark.parametrize(
+    "trace",
+    [b"", b"no gzip", gzip.compress(b"[]"), gzip.compress(b'{"traceEvents": []}')],
+    ids=["empty", "no gzip", "no mapping", "no events"],  # compressed data contains the time
+)
 def test_a_damaged_trace_is_left_out(trace: bytes) -> None:
     damaged = Profiled(1, boundaries=[0, 1000], trace=[trace])
     found = JobProfile("train()", {0: rank(), 1: damaged}, [], several_nodes=False)
