@@ -243,6 +243,11 @@ class Notebook:
         data = {"comm_id": widget, "data": {"method": "custom", "content": content}}
         self.client.shell_channel.send(self.client.session.msg("comm_msg", data))
 
+    def say_while_busy(self, widget: str, content: dict[str, Any]) -> None:
+        """Says something to a panel on the control channel, as its script does."""
+        data = {"target_name": "notebook-accel", "notebook_accel": {"panel": widget, "content": content}}
+        self.client.control_channel.send(self.client.session.msg("comm_info_request", data))
+
     def finish(self, cell: Cell, *, timeout: float = CELL_TIMEOUT) -> Cell:
         """Waits for the end of a cell."""
         self.wait_until(lambda: cell.ended, timeout)

@@ -43,10 +43,11 @@ export function percent(done: number): string {
   return done < 0 ? "" : `${Math.floor(done / 10)}%`;
 }
 
+const PAGE = Math.random().toString(36).slice(2);
 let count = 0;
 
-/** An ID that is unique in the page. */
+/** A unique ID. */
 export function newId(): string {
   count += 1;
-  return `na-${Date.now().toString(36)}-${count}`;
+  return `na-${Date.now().toString(36)}-${PAGE}-${count}`;
 }

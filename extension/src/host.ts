@@ -1,3 +1,5 @@
+import { newId } from "./dom";
+
 /** The part of anywidget's model that is used here. */
 export interface Model {
   get(name: string): unknown;
@@ -7,10 +9,13 @@ export interface Model {
 }
 
 interface Kernel {
+  clientId?: string;
+  username?: string;
   interrupt?: () => Promise<void>;
   statusChanged?: Signal<string>;
   /** Emitted when the notebook switches to another kernel. */
   disposed?: Signal<void>;
+  sendControlMessage?: (message: object, expectReply: boolean, disposeOnDone: boolean) => unknown;
 }
 
 /** Lumino's `ISignal`. */
@@ -46,6 +51,31 @@ export function onKernelEnd(model: Model, callback: () => void): () => void {
   return () => {
     kernel?.statusChanged?.disconnect(onStatus);
     kernel?.disposed?.disconnect(callback);
+  };
+}
+
+/**
+ * Returns the function that sends a message on the kernel's control channel, as one whose type the front end doesn't take
+ * for a sign that the kernel is idle; `undefined` if the widget manager has no kernel.
+ */
+export function controlChannel(model: Model): ((content: object) => void) | undefined {
+  const kernel = kernelOf(model);
+  if (typeof kernel?.sendControlMessage !== "function") return undefined;
+  return (content) => {
+    const header = {
+      date: new Date().toISOString(),
+      msg_id: newId(), // crypto.randomUUID needs https
+      msg_type: "comm_info_request",
+      session: kernel.clientId ?? "",
+      username: kernel.username ?? "",
+      version: "5.2",
+    };
+    const message = { header, parent_header: {}, metadata: {}, content, channel: "control", buffers: [] };
+    try {
+      kernel.sendControlMessage?.(message, true, true);
+    } catch {
+      // The kernel is gone, or not connected yet.
+    }
   };
 }
 

@@ -1,6 +1,8 @@
 import { interruptKernel, type Model, onKernelEnd } from "./host";
-import type { Acknowledgment, Delta, Patch } from "./messages";
+import { KernelLink } from "./kernelLink";
+import type { Acknowledgment, ControlConfirmation, Delta, Patch, Ping } from "./messages";
 import type { Keyframe } from "./model";
+import { NotebookOutput } from "./notebookOutput";
 import { Panel } from "./panel";
 import { Stopper } from "./stopper";
 import { Store } from "./store";
@@ -12,21 +14,40 @@ export default function widget() {
   const panels = new Set<Panel>();
 
   function initialize({ model }: { model: Model }): () => void {
+    const link = new KernelLink(model);
+    const output = new NotebookOutput(model);
     store = new Store(model.get("keyframe") as Keyframe);
     stopper = new Stopper({
-      send: (content) => model.send(content),
+      send: (content) => link.send(content),
+      announce: () => link.announce(),
       interrupt: () => interruptKernel(model),
       head: () => store.state.head,
       isConnected: () => store.isConnected,
     });
     model.on("change:keyframe", () => store.replace(model.get("keyframe") as Keyframe));
     model.on("msg:custom", (content, buffers) => {
-      const message = content as Pick<Delta, "seq"> | Acknowledgment;
-      if ("ack" in message) stopper.acknowledge(message.ack);
-      else if (!store.apply({ ...message, patch: unpack(buffers) })) model.send({ cmd: "ready" });
+      const message = content as Pick<Delta, "seq"> | Acknowledgment | ControlConfirmation | Ping;
+      link.received();
+      if ("control" in message) link.confirmControl();
+      else if ("ack" in message) stopper.acknowledge(message.ack);
+      else if ("seq" in message && !store.apply({ ...message, patch: unpack(buffers) })) link.send({ cmd: "ready" });
     });
+    const place = async () => {
+      const final = (model.get("final") ?? {}) as Record<string, unknown>;
+      if (Object.keys(final).length === 0) return output.takeOver();
+      await output.store(final);
+      link.send({ cmd: "stored" });
+    };
+    model.on("change:final", place);
     stopper.announce();
-    return onKernelEnd(model, () => store.disconnect());
+    place();
+    const onLeave = () => link.leave();
+    window.addEventListener("pagehide", onLeave);
+    const unsubscribe = onKernelEnd(model, () => store.disconnect());
+    return () => {
+      window.removeEventListener("pagehide", onLeave);
+      unsubscribe();
+    };
   }
 
   function render({ el }: { el: HTMLElement }): () => void {

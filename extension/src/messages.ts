@@ -13,3 +13,13 @@ export type Patch = { [name: string]: Json };
 export interface Acknowledgment {
   ack: number;
 }
+
+/** The kernel listens on its control channel. */
+export interface ControlConfirmation {
+  control: true;
+}
+
+/** The kernel has nothing new to say, and waits for a message that the page is there. */
+export interface Ping {
+  ping: true;
+}

@@ -7,8 +7,10 @@ const ACK_TIMEOUT = 400;
 export type StopState = "stop" | "stopping" | "killing" | "stopped" | "disconnected";
 
 /** The connection to the kernel that `Stopper` uses. */
-export interface KernelLink {
+export interface StopLink {
   send(content: object): void;
+  /** Sends `ready`. */
+  announce(): void;
   interrupt(): void;
   head(): Head;
   /** Whether the kernel that runs or shows the job is still there. */
@@ -21,13 +23,13 @@ export interface KernelLink {
  * always arrives, and an interrupt would hit whichever cell is running, so none is sent. A second click kills the ranks.
  */
 export class Stopper {
-  #link: KernelLink;
+  #link: StopLink;
   #clicks = 0;
   #acknowledged = 0;
   #announcedAt = 0;
   #ackTimeout = ACK_TIMEOUT;
 
-  constructor(link: KernelLink) {
+  constructor(link: StopLink) {
     this.#link = link;
   }
 
@@ -42,7 +44,7 @@ export class Stopper {
   /** Tells the kernel that the panel is there. The time until its reply sets the timeout for later replies. */
   announce(): void {
     this.#announcedAt = performance.now();
-    this.#link.send({ cmd: "ready" });
+    this.#link.announce();
   }
 
   click(): void {

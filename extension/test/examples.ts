@@ -72,6 +72,7 @@ export function aStore(size: number, head: Partial<Head> = {}): Store {
 export function aStopper(store: Store): Stopper {
   return new Stopper({
     send: () => {},
+    announce: () => {},
     interrupt: () => {},
     head: () => store.state.head,
     isConnected: () => store.isConnected,
@@ -94,11 +95,18 @@ class Signal<Value> {
   }
 }
 
+interface FakeKernel {
+  interrupt: () => Promise<void>;
+  statusChanged: Signal<string>;
+  disposed: Signal<void>;
+  sendControlMessage?: (message: Record<string, unknown>) => void;
+}
+
 /** A model as anywidget passes it to a widget; it records what is sent to the kernel. */
 export class FakeModel {
   sent: object[] = [];
   interrupts = 0;
-  widget_manager = {
+  widget_manager: { kernel: FakeKernel } = {
     kernel: {
       interrupt: async () => {
         this.interrupts += 1;
@@ -130,6 +138,12 @@ export class FakeModel {
   set(keyframe: Keyframe): void {
     this.#fields.keyframe = keyframe;
     this.#callbacks.get("change:keyframe")?.(undefined, []);
+  }
+
+  /** The job has ended, and this output replaces the panel. */
+  finish(bundle: object): void {
+    this.#fields.final = bundle;
+    this.#callbacks.get("change:final")?.(undefined, []);
   }
 
   /** Delivers a message from the kernel. */

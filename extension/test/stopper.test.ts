@@ -16,6 +16,7 @@ describe("stop escalation", () => {
     interrupts = 0;
     stopper = new Stopper({
       send: (content) => sent.push(content),
+      announce: () => sent.push({ cmd: "ready" }),
       interrupt: () => {
         interrupts += 1;
       },

@@ -25,6 +25,33 @@ describe("the widget", () => {
     expect(model.sent).toEqual([{ cmd: "ready" }]);
   });
 
+  it("speaks on the control channel once the kernel is heard there, and answers pings", () => {
+    const model = new FakeModel({ seq: 0, state: aState(2) });
+    const control: unknown[] = [];
+    model.widget_manager.kernel.sendControlMessage = (message) => {
+      const { msg_type, channel } = { ...(message.header as { msg_type: string }), channel: message.channel };
+      control.push((message.content as { notebook_accel: { content: object } }).notebook_accel.content);
+      expect([msg_type, channel]).toEqual(["comm_info_request", "control"]);
+    };
+    open(model);
+    expect([model.sent, control]).toEqual([[{ cmd: "ready" }], [{ cmd: "ready" }]]);
+    model.receive({ ping: true });
+    expect(control).toHaveLength(1);
+    model.receive({ control: true });
+    for (let count = 0; count < 3; count += 1) model.receive({ ping: true });
+    model.receive({ seq: 2 }, {}); // one is missing
+    window.dispatchEvent(new Event("pagehide"));
+    expect(control.slice(1)).toEqual([{ cmd: "seen" }, { cmd: "ready" }, { cmd: "left" }]);
+    expect(model.sent).toHaveLength(1);
+  });
+
+  it("says that the final HTML is stored", async () => {
+    const model = new FakeModel({ seq: 0, state: aState(2) });
+    open(model);
+    model.finish({ "text/html": "<table>" });
+    await vi.waitFor(() => expect(model.sent).toEqual([{ cmd: "ready" }, { cmd: "stored" }]));
+  });
+
   it("draws what the kernel says, delta by delta", async () => {
     const model = new FakeModel({ seq: 0, state: aState(2) });
     const { el } = open(model).view();

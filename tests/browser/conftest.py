@@ -23,7 +23,7 @@ _ENDS_KERNELS = "test_snapshot"
 PICTURES = Path(__file__).parents[2] / ".screenshots"
 ALL_KERNELS = [kernels.NEWEST, *kernels.OLDER]
 OTHERS = [(front_end, kernel) for front_end in ("lab", "notebook") for kernel in ALL_KERNELS][1:]
-"""What a test that is marked `everywhere` meets, beside JupyterLab with the newest kernel."""
+"""What a test that is marked `everywhere` meets, beside JupyterLab with the newest kernel; `twice`, only the last."""
 
 _Servers = Callable[[str], Server]
 _Contexts = Callable[[Server], BrowserContext]
@@ -38,6 +38,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             others = OTHERS
         elif metafunc.definition.get_closest_marker("front_ends") is not None:
             others = [("notebook", kernels.NEWEST)]
+        elif metafunc.definition.get_closest_marker("twice") is not None:
+            others = OTHERS[-1:]
         places = [("lab", kernels.NEWEST), *others]
         metafunc.parametrize(("front_end", "kernel"), places, ids=["-".join(place) for place in places])
 

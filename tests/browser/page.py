@@ -12,6 +12,7 @@ from playwright.sync_api import BrowserContext, Error, Locator, TimeoutError, ex
 
 from tests.browser import chromium
 from tests.browser.server import Server
+from tests.live_notebook import wait_until
 
 PATIENCE = 60.0
 """Seconds within which anything that is waited for comes."""
@@ -70,8 +71,7 @@ class Page:
         """Exceptions in the panel's own script, which a front end loads from a blob, that nothing has caught."""
         self.is_used_up = False
         """Its kernel is no more, and its notebook open elsewhere."""
-        self.tab.on("pageerror", self._on_error)
-        self.tab.goto(server.address(notebook))
+        self.enter()
         self.wait_until_ready()
 
     def _on_error(self, error: Error) -> None:
@@ -137,6 +137,15 @@ class Page:
         page = Page(self._context, self._server, self._notebook, self.pictures)
         page.evaluate(f"{_WIDGET}.sessionContext.shutdown()")  # of the kernel that it has just been given
         return page
+
+    def enter(self) -> None:
+        """Opens the notebook in the tab."""
+        self.tab.on("pageerror", self._on_error)
+        self.tab.goto(self._server.address(self._notebook))
+
+    def wait_for_jobs(self) -> None:
+        """Waits until no job is recorded as running."""
+        wait_until(lambda: not self._server.running_jobs())
 
     def leave(self) -> None:
         """Is none of the tab's any more."""

@@ -120,6 +120,10 @@ class Server:
             file.parent.mkdir(parents=True)
             file.write_text(json.dumps(values))
 
+    def running_jobs(self) -> list[Path]:
+        """The files that exist while a job of this server's kernels runs."""
+        return list(self._home.glob("**/jobs/*/running"))
+
     def end_kernels(self) -> None:
         for kernel in self.ask("GET", "kernels"):
             self.ask("DELETE", f"kernels/{kernel['id']}")

@@ -43,10 +43,10 @@ def go_on(tmp_path: Path) -> Path:
 class Browser:
     """What a browser would draw of the panel below a cell."""
 
-    def __init__(self, notebook: Notebook, cell: Cell) -> None:
+    def __init__(self, notebook: Notebook, cell: Cell, widget: str | None = None) -> None:
         notebook.read_while(lambda: not cell.widgets and not cell.error)
         self._notebook = notebook
-        self.widget = cell.widgets[0]
+        self.widget = widget or cell.widgets[0]
 
     @property
     def said(self) -> list[tuple[str, dict[str, Any], list[bytes]]]:
@@ -68,11 +68,19 @@ class Browser:
         return [data["content"]["ack"] for _, data, _ in self.said if "ack" in data.get("content", {})]
 
     @property
+    def final(self) -> dict[str, Any]:
+        """The output that replaces the panel."""
+        return next((data["state"]["final"] for _, data, _ in self.said if data.get("state", {}).get("final")), {})
+
+    @property
     def is_closed(self) -> bool:
         return self.said[-1][0] == "comm_close"
 
     def say(self, **content: Any) -> None:
         self._notebook.say(self.widget, content)
+
+    def say_while_busy(self, **content: Any) -> None:
+        self._notebook.say_while_busy(self.widget, content)
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         self._notebook.read_while(lambda: not condition(), timeout=20)
@@ -105,7 +113,11 @@ def test_at_the_end_html_and_text_take_the_place_of_the_widget(prepared: Noteboo
     cell, browser = in_background(prepared, go_on)
     browser.say(cmd="ready")
     go_on.touch()
-    browser.wait_for(lambda: VIEW not in cell.bundles[0] and browser.is_closed)
+    browser.wait_for(lambda: VIEW not in cell.bundles[0] and bool(browser.final))
+    assert not browser.is_closed  # a page that is opened later needs it
+    assert browser.final == cell.bundles[0]
+    browser.say(cmd="stored")
+    browser.wait_for(lambda: browser.is_closed)
     assert set(cell.bundles[0]) == {"text/html", "text/plain"}
     assert "done" in cell.bundles[0]["text/plain"]
     assert "<img" in cell.bundles[0]["text/html"]
@@ -195,6 +207,27 @@ def test_a_blocking_run_says_that_an_interrupt_is_meant_for_it(prepared: Noteboo
     assert cell.error == "KeyboardInterrupt"
     assert set(cell.bundles[0]) == {"text/html", "text/plain"}
     assert "interrupted" in cell.text
+
+
+def test_a_page_that_is_reloaded_while_its_cell_runs_is_given_the_panel_again(prepared: Notebook, go_on: Path):
+    cell = prepared.begin_in_browser(f"notebook_launcher(work, ({str(go_on)!r},), 2)")
+    before = Browser(prepared, cell)
+    before.say_while_busy(cmd="ready")
+    before.wait_for(lambda: before.acknowledged == [0] and "2/3" in before.state["ranks"]["1"]["text"])
+    assert not cell.ended
+    before.say_while_busy(cmd="left")
+    before.wait_for(lambda: before.is_closed)
+    (widget,) = set(panels(prepared)) - {before.widget}
+    place = prepared.widgets[widget][0][1]["state"]["place"]
+    assert place == {"id": widget, "former": [before.widget], "cell": "a-cell"}
+    again = Browser(prepared, cell, widget)
+    assert "2/3" in again.state["ranks"]["1"]["text"]
+    assert "attach(" in again.state["head"]["choices"]
+    again.say_while_busy(cmd="seen")
+    go_on.touch()
+    again.wait_for(lambda: "done" in again.final.get("text/plain", ""))
+    again.say_while_busy(cmd="stored")
+    again.wait_for(lambda: again.is_closed)
 
 
 def test_a_failed_run_leaves_html_and_text(prepared: Notebook):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import anywidget
 import traitlets
 
 from notebook_accel.notebook.views.merge_patch import diff
+from notebook_accel.notebook.views.reload import control_channel
 
 _FILES = Path(__file__).parent / "browser"
 
@@ -21,21 +23,40 @@ class Panel(anywidget.AnyWidget):
     _esm = (_FILES / "panel.js").read_text(encoding="utf-8")
     _css = (_FILES / "panel-style.css").read_text(encoding="utf-8")
     keyframe = traitlets.Dict().tag(sync=True)
+    place = traitlets.Dict().tag(sync=True)
+    """Where the panel belongs: its own `id`, the ids of `former` panels whose output it takes over, and the `cell`."""
+    final = traitlets.Dict().tag(sync=True)
+    """The output that replaces the panel once the job has ended, by MIME type; empty until then."""
 
-    def __init__(self, state: Mapping[str, Any], on_stop: Callable[[int], object], on_answer: Callable[[], object]):
+    def __init__(
+        self,
+        state: Mapping[str, Any],
+        on_stop: Callable[[int], object],
+        on_answer: Callable[[], object],
+        on_page: Callable[[str], object] | None = None,
+        former: Sequence[str] = (),
+        cell: str = "",
+    ):
         """Shows `state`.
 
         Args:
             state: The state to draw, ready for JSON.
             on_stop: Called with the number of clicks so far, on the thread that handles the browser's messages.
             on_answer: Called on the same thread after any message from the browser.
+            on_page: Called with `seen`, `left`, or `stored`: the page shows the panel, is being closed or reloaded, or
+                has stored `final` in the notebook.
+            former: The ids of earlier panels of this view.
+            cell: The id of the notebook's cell below which the panel belongs, if it is known.
         """
         self._state = state
         self._seq = 0
-        self._on_stop, self._on_answer = on_stop, on_answer
+        self._on_stop, self._on_answer, self._on_page = on_stop, on_answer, on_page or (lambda what: None)
         self._keyframe_requested = False
-        super().__init__(keyframe={"seq": 0, "state": state})
-        self.on_msg(self._on_message)
+        self.id = uuid.uuid4().hex
+        control_channel.listen(self.id, self)  # first, since a browser answers as soon as it has drawn the panel
+        place = {"id": self.id, "former": list(former), "cell": cell}
+        super().__init__(model_id=self.id, keyframe={"seq": 0, "state": state}, place=place)
+        self.on_msg(lambda _, content, buffers: self._on_message(content))
         if hasattr(self.comm, "_reply_subshell_for"):
             # ipykernel 7.4 passes a click to the shell that last sent on this comm, but that is busy with the job.
             self.comm._reply_subshell_for = lambda data, default: default
@@ -56,6 +77,10 @@ class Panel(anywidget.AnyWidget):
         self.send({"seq": self._seq}, buffers=[content])
         return len(content)
 
+    def ping(self) -> None:
+        """Sends a message without changes, which the page answers if it is there."""
+        self.send({"ping": True})
+
     def request_keyframe(self) -> None:
         """Has the next update send the full state, as if a browser had asked for it."""
         self._keyframe_requested = True
@@ -65,15 +90,24 @@ class Panel(anywidget.AnyWidget):
         """Whether a browser is waiting for the full state."""
         return self._keyframe_requested
 
-    def _on_message(self, _: object, message: Mapping[str, Any], buffers: object) -> None:
-        del buffers
-        if message.get("cmd") == "stop":
+    def receive(self, content: Mapping[str, Any]) -> None:
+        """Handles a message that came on the control channel, on that channel's thread."""
+        if content.get("cmd") == "ready":
+            self.send({"control": True})
+        self._on_page("seen")
+        self._on_message(content)
+
+    def _on_message(self, message: Mapping[str, Any]) -> None:
+        cmd = message.get("cmd")
+        if cmd == "stop":
             click = int(message["click"])
             self._on_stop(click)
             self.send({"ack": click})
-        elif message.get("cmd") == "ready":
+        elif cmd == "ready":
             self._keyframe_requested = True  # another thread may be about to send
             self.send({"ack": 0})
+        elif cmd in ("left", "stored"):
+            self._on_page(cmd)
         self._on_answer()
 
 

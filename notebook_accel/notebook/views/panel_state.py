@@ -52,6 +52,8 @@ class StateMaker:
         self._metrics: dict[str, Metric] = {}
         self._progress = progress.CachedProgress()
         self._next_metric = 0
+        self.note = ""
+        """A line below the choices that were made for the user."""
         self._metric_pacer = metric_pacer or Pacer(_METRIC_SECONDS, _METRIC_SHARE)
 
     def whole(self) -> State:
@@ -89,7 +91,7 @@ class StateMaker:
                 rank = self._rank(state)
             ranks[name] = self._with_position(rank, state, found, state.host if spread else "")
         self._ranks = ranks
-        return {"head": _head(self._job, found), "ranks": ranks, "metrics": self._metrics}
+        return {"head": _head(self._job, found, self.note), "ranks": ranks, "metrics": self._metrics}
 
     def _with_position(self, rank: Rank, state: RankState, found: Overview, host: str) -> Rank:
         """The rank with its position among the others; the same object if nothing changed, for fast comparison."""
@@ -142,7 +144,7 @@ class StateMaker:
         return {str(number): drawn for number, (_, drawn) in made.items()}
 
 
-def _head(job: Job, found: Overview) -> Head:
+def _head(job: Job, found: Overview, note: str) -> Head:
     count = len(job.ranks)
     live = not job.status.ended
     has_progress = live and bool(found.fractions)
@@ -157,7 +159,7 @@ def _head(job: Job, found: Overview) -> Head:
         "elapsed": f"{clock(job.seconds)} elapsed",
         "time_left": clock(found.remaining) if live and found.remaining is not None else "",
         "done": _thousandths(found.median if found.fractions else None),
-        "choices": "\n".join(describe.notices(job)),
+        "choices": "\n".join([*describe.notices(job), *([note] if note else [])]),
         "summary": " · ".join(words),
         "note": _note(job),
         "layout": "rows" if count < progress.COMPACT_FROM else "grid",

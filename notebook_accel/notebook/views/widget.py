@@ -9,6 +9,8 @@ from notebook_accel.notebook.views import html_view, widget_support
 from notebook_accel.notebook.views.pacing import Pacer
 from notebook_accel.notebook.views.panel import Panel
 from notebook_accel.notebook.views.panel_state import StateMaker
+from notebook_accel.notebook.views.reload import ended_panels
+from notebook_accel.notebook.views.reload.page_watch import PageWatch
 from notebook_accel.notebook.views.urgent_changes import UrgentChanges
 
 _INTERVAL = 0.1
@@ -21,7 +23,8 @@ _FALLBACK_SECONDS, _HTML_SECONDS = 20.0, 0.33
 class WidgetView:
     """Shows a widget, with HTML and text in the same output for front ends that do not draw the widget.
 
-    The HTML and text are rarely redrawn, because the browser then creates the whole output again.
+    The HTML and text are rarely redrawn, because the browser then creates the whole output again. After the page is
+    reloaded, the widget is opened again: see `reload/`.
     """
 
     def __init__(self, job: Job) -> None:
@@ -35,9 +38,12 @@ class WidgetView:
         self._html_pacer = Pacer(_HTML_SECONDS)
         self._widget_shown = True
         self._finished = False
+        self._watch = PageWatch()
+        self._former: list[str] = []
+        self._cell = widget_support.cell_id()
         with self._pacer, self._fallback_pacer:
             widget_support.current.expect(self)  # first, since a browser answers as soon as it has drawn the panel
-            self._panel = Panel(self._maker.whole(), self._stop, self._answered)
+            self._panel = self._open()
             bundle, metadata = self._bundle()
             self._handle = display(  # type: ignore[no-untyped-call]
                 bundle, metadata=metadata, raw=True, display_id=True
@@ -45,10 +51,14 @@ class WidgetView:
 
     def refresh(self) -> None:
         self._maker.update_metrics()
+        if self._watch.reopening_is_due():
+            self._open_again()
+        if self._watch.is_gone:
+            return  # Jupyter's server would store what is sent until a page reads it
         if self._pacer.is_due() or self._panel.keyframe_requested or self._urgent.any:
             self._urgent.mark_shown()
             with self._pacer:
-                self._pacer.sent(self._panel.update(self._maker.make()))
+                self._send()
         silent = widget_support.current.is_silent(self)
         pacer = self._html_pacer if silent else self._fallback_pacer
         if pacer.is_due() or self._widget_shown is silent:
@@ -60,12 +70,38 @@ class WidgetView:
         if self._finished:
             return
         self._finished = True
-        # In full, with every metric: on a page that was loaded again, the panel stays as it is now.
-        self._panel.update(self._maker.whole())
+        self._panel.update(self._maker.whole())  # in full, with every metric
         self._widget_shown = False
+        # A page that was reloaded ignores this update. There, the panel's script stores the HTML, at once or when the
+        # page is opened.
         self._show()
-        # If the panel closed before a browser has answered, the kernel would log an answer without a receiver.
-        widget_support.current.when_settled(self, self._panel.close)
+        bundle, _ = self._bundle()
+        widget_support.current.ended(self)
+        ended_panels.current.keep(self._panel)
+        self._panel.final = bundle
+
+    def _send(self) -> None:
+        count = self._panel.update(self._maker.make())
+        self._pacer.sent(count)
+        if not count and self._watch.ping_is_due():
+            self._panel.ping()
+            count = 1
+        if count:
+            self._watch.sent()
+
+    def _open(self) -> Panel:
+        return Panel(self._maker.whole(), self._stop, self._answered, self._on_page, self._former, self._cell)
+
+    def _open_again(self) -> None:
+        """Opens the panel for a page that was reloaded and can't ask for it."""
+        before = self._panel
+        self._former.append(before.id)
+        self._maker.note = (
+            f"The page was reloaded or closed. Lines that the ranks print from then on are not shown below this panel; "
+            f"attach({self._job.id!r}) in another cell shows them"
+        )
+        self._panel = self._open()
+        before.close()
 
     def _show(self) -> None:
         bundle, metadata = self._bundle()
@@ -80,10 +116,18 @@ class WidgetView:
         bundle, metadata = made if isinstance(made, tuple) else (made, {})
         return {**bundle, **fallback}, metadata
 
-    # Called on the thread that handles the browser's messages
+    # Called on the threads that handle the browser's messages
 
     def _answered(self) -> None:
         widget_support.current.answered(self)
+
+    def _on_page(self, what: str) -> None:
+        if what == "stored":
+            ended_panels.current.release(self._panel)
+        elif what == "left":
+            self._watch.left()
+        else:
+            self._watch.heard()
 
     def _stop(self, click: int) -> None:
         # An interrupt for the same click may have arrived first.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from importlib import util
 from typing import Any
 
@@ -25,8 +24,8 @@ class Browsers:
         """When the last cell ended; `None` while one runs, and before the first has ended."""
         self._awaited: dict[object, float] = {}
         """What is waiting for an answer, and since when."""
-        self._when_settled: dict[object, Callable[[], object]] = {}
-        """Callbacks for when it is answered or given up."""
+        self._ended: set[object] = set()
+        """Which of them no longer change; their answer is awaited until the next cell begins."""
 
     def draw_widgets(self) -> bool:
         """Whether to expect that the browser draws widgets, for the cell that is running."""
@@ -49,19 +48,17 @@ class Browsers:
             self._silent |= time.monotonic() - max(since, self._free_since) > SILENCE
         return since is not None and self._silent
 
-    def when_settled(self, shown: object, do: Callable[[], object]) -> None:
-        """Calls `do` once no answer is outstanding: at once, or when the answer arrives or is given up."""
+    def ended(self, shown: object) -> None:
+        """Records that a widget no longer changes."""
         if shown in self._awaited:
-            self._when_settled[shown] = do
-        else:
-            do()
+            self._ended.add(shown)
 
     # Called by the shell, before and after each cell
 
     def cell_begins(self) -> None:
         for shown in list(self._awaited):
             self.is_silent(shown)
-            if shown in self._when_settled:
+            if shown in self._ended:
                 self._forget(shown)
         self._free_since = None
 
@@ -70,7 +67,7 @@ class Browsers:
 
     def _forget(self, shown: object) -> None:
         self._awaited.pop(shown, None)
-        self._when_settled.pop(shown, lambda: None)()
+        self._ended.discard(shown)
 
 
 def _asked_from_notebook() -> bool:
@@ -80,13 +77,21 @@ def _asked_from_notebook() -> bool:
     nbconvert and papermill, do not. A server's environment variables are a weaker hint, because all processes that the
     kernel starts inherit them.
     """
+    return bool(cell_id()) or (_parent() is not None and "google.colab" in sys.modules)
+
+
+def cell_id() -> str:
+    """The id of the notebook's cell that is running, if the front end has sent it; otherwise empty."""
+    return str(((_parent() or {}).get("metadata") or {}).get("cellId") or "")
+
+
+def _parent() -> dict[str, Any] | None:
+    """The request that runs the cell; `None` outside of an IPython kernel."""
     from IPython import get_ipython
 
     shell: Any = get_ipython()
-    if shell is None or getattr(shell, "kernel", None) is None:
-        return False
-    parent = shell.kernel.get_parent() or {}
-    return "cellId" in (parent.get("metadata") or {}) or "google.colab" in sys.modules
+    kernel = getattr(shell, "kernel", None)
+    return None if kernel is None else kernel.get_parent() or {}
 
 
 current = Browsers()

@@ -83,8 +83,14 @@ def test_a_browser_that_answers_as_soon_as_it_hears_of_the_panel_is_not_awaited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Answered(Panel):
-        def __init__(self, state: Mapping[str, Any], on_stop: Callable[[int], object], on_answer: Callable[[], object]):
-            super().__init__(state, on_stop, on_answer)
+        def __init__(
+            self,
+            state: Mapping[str, Any],
+            on_stop: Callable[[int], object],
+            on_answer: Callable[[], object],
+            *others: Any,
+        ):
+            super().__init__(state, on_stop, on_answer, *others)
             on_answer()
 
     shown = widget_support.Browsers()

@@ -1,0 +1,57 @@
+import { controlChannel, type Model } from "./host";
+import type { Place } from "./notebookOutput";
+
+/** How often the panel tells the kernel that its page is there, in milliseconds. */
+const SEEN_INTERVAL = 3000;
+
+/**
+ * Sends the panel's messages to the kernel. They go on the kernel's control channel, which the kernel also reads while a
+ * cell runs, once the kernel has shown that it listens there; until then, as the widget's own messages.
+ */
+export class KernelLink {
+  #model: Model;
+  #panel: string;
+  #hasControl: boolean;
+  #seenAt = 0;
+
+  constructor(model: Model) {
+    const place = model.get("place") as Partial<Place> | undefined;
+    this.#model = model;
+    this.#panel = place?.id ?? "";
+    // A panel is opened again only for a page whose messages have come on the control channel.
+    this.#hasControl = (place?.former ?? []).length > 0 && controlChannel(model) !== undefined;
+  }
+
+  send(content: object): void {
+    if (this.#hasControl) this.#sendControl(content);
+    else this.#model.send(content);
+  }
+
+  /** Tells the kernel that the panel is there, on both channels unless it is known to listen on the control channel. */
+  announce(): void {
+    if (!this.#hasControl) this.#sendControl({ cmd: "ready" });
+    this.send({ cmd: "ready" });
+  }
+
+  /** Records that the kernel listens on the control channel. */
+  confirmControl(): void {
+    this.#hasControl = true;
+  }
+
+  /** Called for each message of the kernel: lets it know from time to time that the page is there. */
+  received(): void {
+    // Messages arrive also in a tab in the background, where timers hardly run.
+    if (!this.#hasControl || performance.now() - this.#seenAt < SEEN_INTERVAL) return;
+    this.#seenAt = performance.now();
+    this.#sendControl({ cmd: "seen" });
+  }
+
+  /** Tells the kernel that the page is being closed or reloaded. */
+  leave(): void {
+    if (this.#hasControl) this.#sendControl({ cmd: "left" });
+  }
+
+  #sendControl(content: object): void {
+    controlChannel(this.#model)?.({ target_name: "notebook-accel", notebook_accel: { panel: this.#panel, content } });
+  }
+}

@@ -1,0 +1,89 @@
+import type { Model } from "./host";
+
+const WIDGET = "application/vnd.jupyter.widget-view+json";
+/** How often, and how many times, the output is looked for on a page that is still loading. */
+const RETRY_INTERVAL = 500;
+const RETRIES = 20;
+
+/** Where a panel belongs: its ID, those of the panels before it, and the ID of the cell; see `panel.py`. */
+export interface Place {
+  id: string;
+  former: string[];
+  cell: string;
+}
+
+type Bundle = Record<string, unknown>;
+
+/** The parts of JupyterLab's notebook model that are used here. */
+interface Outputs {
+  length: number;
+  get(index: number): { data: Bundle };
+  set(index: number, output: object): void;
+  add(output: object): void;
+}
+interface Cell {
+  id: string;
+  outputs?: Outputs;
+}
+interface Context {
+  isReady?: boolean;
+  model?: { cells?: { length: number; get(index: number): Cell } };
+}
+
+/**
+ * The output of the notebook that shows the panel. On a page that was reloaded, the front end no longer knows which
+ * output the kernel's updates are for, so the panel changes its output in the notebook's model. Works in JupyterLab and
+ * Notebook, and does nothing elsewhere.
+ */
+export class NotebookOutput {
+  #context: Context | undefined;
+  #place: Place;
+
+  constructor(model: Model) {
+    this.#context = (model.widget_manager as { context?: Context } | undefined)?.context;
+    this.#place = model.get("place") as Place;
+  }
+
+  /** Has the output show this panel if it shows one before it. Adds the output if the page was saved without it. */
+  async takeOver(): Promise<void> {
+    if (!this.#place?.former?.length || !(await this.#ready())) return;
+    const data = { [WIDGET]: { version_major: 2, version_minor: 0, model_id: this.#place.id } };
+    this.#put({ ...data, "text/plain": "A job of notebook-accel" }, true);
+  }
+
+  /** Replaces the panel in the notebook, unless the kernel has done so. */
+  async store(bundle: Bundle): Promise<void> {
+    if (this.#place && (await this.#ready())) this.#put(bundle, false);
+  }
+
+  /** Whether the notebook has been loaded; waits for it for a while. */
+  async #ready(): Promise<boolean> {
+    if (this.#context?.model === undefined) return false;
+    for (let attempt = 0; attempt < RETRIES && !this.#context.isReady; attempt += 1) {
+      await new Promise((resolve) => setTimeout(resolve, RETRY_INTERVAL));
+    }
+    return this.#context.isReady === true;
+  }
+
+  #put(data: Bundle, add: boolean): void {
+    // Its own ID, too: a page that is loading may receive the panel twice, and must show the later one.
+    const panels = [...this.#place.former, this.#place.id];
+    const output = { output_type: "display_data", data, metadata: {} };
+    let own: Cell | undefined;
+    for (const cell of this.#cells()) {
+      if (cell.id === this.#place.cell) own = cell;
+      for (let index = 0; index < (cell.outputs?.length ?? 0); index += 1) {
+        const shown = cell.outputs?.get(index).data?.[WIDGET] as { model_id?: string } | undefined;
+        if (shown?.model_id === undefined || !panels.includes(shown.model_id)) continue;
+        cell.outputs?.set(index, output);
+        return;
+      }
+    }
+    if (add) own?.outputs?.add(output);
+  }
+
+  #cells(): Cell[] {
+    const cells = this.#context?.model?.cells;
+    return Array.from({ length: cells?.length ?? 0 }, (_, index) => cells?.get(index) as Cell);
+  }
+}

@@ -1,0 +1,68 @@
+import { describe, expect, it } from "vitest";
+import type { Model } from "../src/host";
+import { NotebookOutput } from "../src/notebookOutput";
+
+const VIEW = "application/vnd.jupyter.widget-view+json";
+
+function aCell(id: string, ...panels: string[]) {
+  const outputs = panels.map((panel) => ({ data: { [VIEW]: { model_id: panel } } as Record<string, unknown> }));
+  return {
+    id,
+    outputs: {
+      list: outputs,
+      get length() {
+        return outputs.length;
+      },
+      get: (index: number) => outputs[index],
+      set: (index: number, output: (typeof outputs)[0]) => {
+        outputs[index] = output;
+      },
+      add: (output: (typeof outputs)[0]) => outputs.push(output),
+    },
+  };
+}
+
+/** The output of a panel in a notebook with these cells. */
+function anOutput(cells: object[], id: string, former: string[] = []) {
+  const model = { cells: { length: cells.length, get: (index: number) => cells[index] } };
+  const fields: Record<string, unknown> = { place: { id, former, cell: "launch" } };
+  const widget_manager = { context: { isReady: true, model } };
+  return new NotebookOutput({ get: (name: string) => fields[name], widget_manager } as unknown as Model);
+}
+
+describe("the output in the notebook", () => {
+  it("shows the panel that was opened again in place of the one before it", async () => {
+    const cell = aCell("launch", "another", "first");
+    await anOutput([{ id: "text" }, cell], "second", ["first"]).takeOver();
+    expect(cell.outputs.list.map((output) => (output.data[VIEW] as { model_id: string }).model_id)).toEqual([
+      "another",
+      "second",
+    ]);
+  });
+
+  it("is added to the launch's cell if the page was saved without it, and only once", async () => {
+    const [other, cell] = [aCell("other"), aCell("launch")];
+    for (let time = 0; time < 2; time += 1) await anOutput([other, cell], "second", ["first"]).takeOver();
+    expect(other.outputs.length).toBe(0);
+    expect(cell.outputs.list.map((output) => output.data[VIEW])).toMatchObject([{ model_id: "second" }]);
+  });
+
+  it("stays as it is for a panel that is opened for the first time", async () => {
+    const cell = aCell("launch");
+    await anOutput([cell], "first").takeOver();
+    expect(cell.outputs.length).toBe(0);
+  });
+
+  it("is replaced by the final HTML", async () => {
+    const cell = aCell("launch", "first");
+    await anOutput([cell], "second", ["first"]).store({ "text/html": "done" });
+    expect(cell.outputs.list).toMatchObject([{ data: { "text/html": "done" } }]);
+    expect(cell.outputs.list[0]?.data).not.toHaveProperty([VIEW]);
+  });
+
+  it("keeps what the kernel has already put in its place", async () => {
+    const cell = aCell("launch");
+    await anOutput([cell], "first").store({ "text/html": "done" });
+    expect(cell.outputs.length).toBe(0);
+  });
+});

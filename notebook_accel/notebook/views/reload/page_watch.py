@@ -1,0 +1,64 @@
+"""Decides whether a page still shows a panel, and when the kernel should open the panel again for a reloaded page."""
+
+from __future__ import annotations
+
+import time
+
+_PING_AFTER = 4.0
+"""Seconds without a change after which a message is sent only to have the page answer."""
+_SILENCE = 12.0
+"""Seconds without an answer after which a page counts as gone. A page that is there answers at least every 3 s."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+"""Seconds between two attempts to reach a page: few while one may be loading, more for whoever returns later."""
+
+
+class PageWatch:
+    """What is known of the page that shows a panel. Nothing is expected of one that has never sent a message."""
+
+    def __init__(self) -> None:
+        self._has_heard = False
+        self._has_left = False
+        self._sent_at = 0.0
+        self._unanswered_since: float | None = None
+        self._pause = _FIRST_PAUSE
+        self._due: float | None = None
+
+    def sent(self) -> None:
+        """Records a message to the page."""
+        self._sent_at = time.monotonic()
+        if self._unanswered_since is None:
+            self._unanswered_since = self._sent_at
+
+    def heard(self) -> None:
+        """Records a message from the page, received although the kernel may have been busy."""
+        self._has_heard, self._has_left = True, False
+        self._unanswered_since = None
+
+    def left(self) -> None:
+        """Records that the page says it is being closed or reloaded."""
+        self._has_left = True
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether a page was there and no longer is."""
+        since = self._unanswered_since
+        is_silent = since is not None and time.monotonic() - since > _SILENCE
+        return self._has_heard and (self._has_left or is_silent)
+
+    def ping_is_due(self) -> bool:
+        """Whether to send a message without a change, since a page that hears nothing says nothing."""
+        return self._has_heard and time.monotonic() - self._sent_at > _PING_AFTER
+
+    def reopening_is_due(self) -> bool:
+        """Whether the panel should be opened again now: with growing pauses while no page is there."""
+        if not self.is_gone:
+            self._pause, self._due = _FIRST_PAUSE, None
+            return False
+        now = time.monotonic()
+        if self._due is None:
+            self._due = now + self._pause
+        if now < self._due:
+            return False
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        self._due = now + self._pause
+        return True

@@ -1,0 +1,74 @@
+"""When a page counts as gone, and the panel is opened again for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from notebook_accel.notebook.views.reload import page_watch
+from notebook_accel.notebook.views.reload.page_watch import PageWatch
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(page_watch.time, "monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_nothing_is_expected_of_a_page_that_never_says_anything_while_the_kernel_is_busy(clock: Clock) -> None:
+    watch = PageWatch()
+    watch.sent()
+    clock.now += 1000
+    assert not watch.is_gone
+    assert not watch.ping_is_due()
+    assert not watch.reopening_is_due()
+
+
+def test_a_page_that_answers_is_there_and_one_that_stops_is_gone(clock: Clock) -> None:
+    watch = PageWatch()
+    watch.heard()
+    for _ in range(10):
+        clock.now += 10
+        watch.sent()
+        watch.sent()
+        assert not watch.is_gone
+        watch.heard()
+    watch.sent()
+    clock.now += 13
+    assert watch.is_gone
+    watch.heard()
+    assert not watch.is_gone
+
+
+def test_a_kernel_that_has_sent_nothing_for_long_does_not_take_the_page_for_gone(clock: Clock) -> None:
+    watch = PageWatch()
+    watch.heard()
+    clock.now += 1000
+    assert not watch.is_gone
+    assert watch.ping_is_due()
+    watch.sent()
+    assert not watch.ping_is_due()
+
+
+def test_the_panel_is_opened_again_at_growing_intervals_until_a_page_is_there(clock: Clock) -> None:
+    watch = PageWatch()
+    watch.heard()
+    watch.left()
+    opened = []
+    for second in range(130):
+        if watch.reopening_is_due():
+            opened.append(second)
+        clock.now += 1
+    assert opened == [1, 3, 7, 15, 31, 61, 91, 121]
+    watch.heard()
+    assert not watch.reopening_is_due()
+    watch.left()
+    assert [watch.reopening_is_due(), setattr(clock, "now", clock.now + 1), watch.reopening_is_due()] == [
+        False,
+        None,
+        True,
+    ]
