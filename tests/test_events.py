@@ -44,6 +44,7 @@ FIELDS: dict[Any, Any] = {
     "int": st.integers(),
     "float": finite,
     "str": text,
+    "Sequence[str]": st.lists(text, max_size=4),
     "int | None": st.none() | st.integers(),
     "float | None": st.none() | finite,
     "Phase": st.sampled_from(Phase),

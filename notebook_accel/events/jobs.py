@@ -32,6 +32,8 @@ class JobStarted(Event):
     """Ranks on each node of a cluster; 0 if all of them are on this machine."""
     notice: str = ""
     """Choices that were made for the user, one per line."""
+    devices: Sequence[str] = ()
+    """The devices that the ranks use, as in `Plan.device_ids`."""
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """`block=False`: the notebook stays free, and a job tells how it goes."""
 
+import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.live_notebook import Notebook, lines_by_rank
+from tests.live_notebook import Notebook, lines_by_rank, wait_until
 
 SETUP = """
 import asyncio, pathlib
@@ -66,6 +67,24 @@ def test_a_result_that_is_not_there_in_time_is_a_timeout_and_the_job_goes_on(fre
     assert "the job keeps running" in cell.error_text
     (tmp_path / "go").touch()
     assert free.value("job.result()") == [0, 10]
+
+
+def test_a_launch_names_the_jobs_that_run_on_its_devices(free: Notebook, tmp_path: Path):
+    free.check("from notebook_accel.launch.driver import attach")
+    first = free.check("job = notebook_launcher(work, num_processes=1, block=False)")
+    free.read_until(first, "rank 0 is ready")
+    assert "still runs" not in first.text
+    wait_until(lambda: free.value("any(each.id == job.id for each in attach.jobs())"))
+    again = free.check("first, job = job, notebook_launcher(work, num_processes=1, block=False)")
+    free.read_until(again, "rank 0 is ready")
+    former = free.value("first.id")
+    shown = html.unescape(again.bundles[0]["text/html"])
+    assert shown.count("work() of an earlier launch still runs here on 1 rank, for ") == 1
+    assert f"attach('{former}').cancel() stops it" in shown
+    (tmp_path / "go").touch()
+    free.check("first.wait(), job.wait()")
+    last = free.check("notebook_launcher(work, num_processes=1)")
+    assert "still runs" not in last.bundles[0]["text/html"]
 
 
 def test_a_job_can_be_cancelled(free: Notebook):

@@ -69,6 +69,7 @@ class Launch:
             local_size=planned.local_size,
             label=planned.config.label,
             notice=planned.notice,
+            devices=planned.device_ids,
         )
         self.journal = Journal(self.job, detached=detached, saved=saved)
         self._open_view = open_view

@@ -22,7 +22,7 @@ from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint, c
 from notebook_accel.launch.engines.contract import Engine
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DETACHED, SavedLaunch
-from notebook_accel.launch.plan import plan
+from notebook_accel.launch.plan import other_jobs, plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.wire import payload
@@ -178,12 +178,13 @@ class Prepared:
         Returns:
             As `notebook_launcher`.
         """
+        planned = self.planned.noting(other_jobs.notice(self.planned, name))
         if mode == DETACHED:
             from notebook_accel.launch.driver import detach as detaching
 
             with packed:
-                return detaching.launch(self.planned, self.environ, packed, name, saved)
-        launch = Launch(self.engine, self.planned, self.environ, packed, name, self.open_view, saved=saved)
+                return detaching.launch(planned, self.environ, packed, name, saved)
+        launch = Launch(self.engine, planned, self.environ, packed, name, self.open_view, saved=saved)
         return _in_background(launch) if mode == BACKGROUND else _to_its_end(launch)
 
 

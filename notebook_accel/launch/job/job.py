@@ -7,7 +7,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,7 @@ class Job(JobState):
         local_size: int = 0,
         label: str | None = None,
         notice: str = "",
+        devices: Sequence[str] = (),
     ) -> None:
         super().__init__(
             JobStarted(
@@ -84,6 +85,7 @@ class Job(JobState):
                 at=time.time(),
                 local_size=local_size,
                 notice=notice,
+                devices=devices,
             )
         )
         self.blocking = False

@@ -152,11 +152,21 @@ def _shared(config: LaunchConfig, size: int, found: int) -> str:
     return "" if config.on_command_line else f"gpus={[index % found for index in range(size)]} to share them, "
 
 
+def identify(config: LaunchConfig, hardware: Hardware, device: str) -> tuple[str, ...]:
+    """What identifies the devices that the ranks run on: a GPU's UUID, otherwise the kind."""
+    if device != "cuda":
+        return (device,)
+    return tuple(dict.fromkeys(hardware.gpus[index].uuid for index in _used_gpus(config, hardware)))
+
+
+def _used_gpus(config: LaunchConfig, hardware: Hardware) -> Iterable[int]:
+    return config.gpus or range(min(config.num_processes or len(hardware.gpus), len(hardware.gpus)))
+
+
 def describe(config: LaunchConfig, hardware: Hardware, device: str) -> str:
     """The devices that the ranks run on, for messages."""
     if device == "cuda":
-        used = config.gpus or range(min(config.num_processes or len(hardware.gpus), len(hardware.gpus)))
-        names = Counter(hardware.gpus[index].name for index in set(used))
+        names = Counter(hardware.gpus[index].name for index in set(_used_gpus(config, hardware)))
         return ", ".join(f"{count} × {name}" for name, count in names.items())
     if device == "mps":
         return "an Apple GPU"

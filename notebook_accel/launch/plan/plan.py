@@ -36,6 +36,8 @@ class Plan:
     """CPU threads of each rank, unless `OMP_NUM_THREADS` is set."""
     node_request: NodeRequest | None = None
     """The cluster nodes that the ranks need; `None` if they run on this node."""
+    device_ids: tuple[str, ...] = ()
+    """What identifies these devices in any process of this node; empty if the ranks run on a cluster."""
     device_text: str = ""
     """The devices that the ranks run on, for messages."""
     notice: str = ""
@@ -197,6 +199,7 @@ def _make_here(config: LaunchConfig, hardware: Hardware, engine: str, max_ranks:
         threaded=device == "tpu" and hardware.tpu is not None and hardware.tpu.threaded and size > 1,
         device_environ=choice.environ,
         threads=max(1, hardware.cores // size),
+        device_ids=devices.identify(config, hardware, device),
         device_text=devices.describe(config, hardware, device),
         notice=_joined(
             *config.notices, choice.notice, capacity.crowding(size, hardware.cores) if device == "cpu" else ""

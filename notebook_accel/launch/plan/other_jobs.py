@@ -1,0 +1,74 @@
+"""Finds this user's jobs that run on the devices that a launch wants, so that the launch can name them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from notebook_accel.errors import JobLostError
+from notebook_accel.events import JobStarted
+from notebook_accel.hardware.cores import usable
+from notebook_accel.launch.job.text import duration, title
+from notebook_accel.launch.journal import reading, records
+from notebook_accel.launch.journal.owner import Owner
+from notebook_accel.launch.plan.plan import Plan
+from notebook_accel.launch.show import front_end
+
+_MOST = 3
+
+
+@dataclass(frozen=True)
+class _OtherJob:
+    """A job that runs on this machine."""
+
+    start: JobStarted
+    is_own: bool
+    """Whether this process runs it."""
+    place: str
+    """Where it was launched."""
+
+    def describe(self, name: str, devices: tuple[str, ...]) -> str:
+        """The job in a line, and how to stop it, for a launch of the function `name` on `devices`."""
+        started = self.start
+        count = f"{started.size} rank{'s' if started.size > 1 else ''}"
+        ran = f"on {count}, for {duration(time.time() - started.at)}"
+        stop = f"attach({started.id!r}).cancel() stops it"
+        if self.is_own and started.name == name:
+            return f"{title(name)} of an earlier launch still runs here {ran}: {stop}"
+        shared = sum(device in devices for device in started.devices)
+        what = "the CPU" if "cpu" in devices else f"{shared} of these GPUs" if shared > 1 else "the same device"
+        return f"{title(started.name)} of {self.place} also runs on {what} {ran}: {stop}"
+
+
+def notice(planned: Plan, name: str) -> str:
+    """The jobs that a launch of the function `name` competes with, one per line; empty if there are none.
+
+    Jobs on the CPU compete if there are more ranks than cores, and a job of the same name in this process is always
+    named: its cell was probably run again.
+    """
+    wanted = planned.device_ids
+    found = [job for job in _running() if set(wanted) & set(job.start.devices)]
+    if "cpu" in wanted and planned.size + sum(job.start.size for job in found) <= usable():
+        found = [job for job in found if job.is_own and job.start.name == name]
+    lines = [job.describe(name, wanted) for job in found[:_MOST]]
+    left = len(found) - _MOST
+    return "\n".join([*lines, *([f"and {left} other job{'s' if left > 1 else ''}: see jobs()"] if left > 0 else [])])
+
+
+def _running() -> Iterator[_OtherJob]:
+    """The jobs that processes of this machine run, newest first."""
+    origin = front_end.current.origin()
+    for record in reversed(records.all_records()):
+        try:
+            if not record.is_running():
+                continue
+            head = record.head()
+            start, end = reading.first_and_last(record)
+        except JobLostError:
+            continue  # just removed, or of another version of this package
+        if end is None and head.owner.is_local:
+            is_own = head.owner == Owner.this()
+            kind = "notebook" if head.origin else "process"
+            is_here = head.origin == origin if head.origin else is_own
+            yield _OtherJob(start, is_own, f"{'this' if is_here else 'another'} {kind}")

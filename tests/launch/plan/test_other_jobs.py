@@ -1,0 +1,88 @@
+"""Which running jobs a launch names, because they use its devices."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from notebook_accel.config import LaunchConfig
+from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal.owner import Owner
+from notebook_accel.launch.journal.writing import Journal
+from notebook_accel.launch.plan import other_jobs
+from notebook_accel.launch.plan.plan import Plan
+
+
+@pytest.fixture(autouse=True)
+def cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(records.VARIABLE, str(tmp_path))
+    monkeypatch.setattr(other_jobs, "usable", lambda: 4)
+
+
+def a_plan(size: int, *devices: str) -> Plan:
+    config = LaunchConfig()
+    return Plan(
+        config=config, size=size, device="cpu", backend="gloo", engine="forkserver", threads=1, device_ids=devices
+    )
+
+
+def running(name: str, size: int, devices: Sequence[str], *, owner: Owner | None = None) -> Job:
+    job = Job(name, 0, size, devices=devices)
+    Journal(job).open()
+    if owner is not None:
+        (record,) = [each for each in records.all_records() if each.id == job.id]
+        _, _, rest = record.journal.read_bytes().partition(b"\n")
+        record.journal.write_bytes(dataclasses.replace(record.head(), owner=owner).line() + rest)
+    return job
+
+
+def test_jobs_on_the_cpu_count_once_there_are_more_ranks_than_cores() -> None:
+    job = running("other", 2, ["cpu"])
+    assert other_jobs.notice(a_plan(2, "cpu"), "train") == ""
+    assert other_jobs.notice(a_plan(3, "cpu"), "train") == (
+        f"other() of this process also runs on the CPU on 2 ranks, for 0.0 s: attach('{job.id}').cancel() stops it"
+    )
+
+
+def test_a_job_on_other_devices_is_not_named() -> None:
+    running("other", 64, ["GPU-1", "GPU-2"])
+    assert other_jobs.notice(a_plan(64, "cpu"), "train") == ""
+    assert other_jobs.notice(a_plan(2, "GPU-3"), "train") == ""
+    assert "also runs on the same device on 64 ranks" in other_jobs.notice(a_plan(2, "GPU-2", "GPU-3"), "train")
+    assert "also runs on 2 of these GPUs on 64 ranks" in other_jobs.notice(a_plan(2, "GPU-2", "GPU-1"), "train")
+
+
+def test_a_job_of_the_same_function_is_named_even_if_there_are_cores_for_both() -> None:
+    running("train", 1, ["cpu"])
+    assert other_jobs.notice(a_plan(1, "cpu"), "train").startswith(
+        "train() of an earlier launch still runs here on 1 rank, for "
+    )
+
+
+def test_a_job_that_has_ended_is_not_named() -> None:
+    running("train", 8, ["cpu"]).finish(Status.DONE)
+    gone = dataclasses.replace(Owner.this(), began=1)
+    running("train", 8, ["cpu"], owner=gone)
+    assert other_jobs.notice(a_plan(8, "cpu"), "train") == ""
+
+
+def test_a_job_of_another_process_is_named_and_one_of_another_machine_is_not() -> None:
+    running("train", 8, ["cpu"], owner=Owner.of(os.getppid()))
+    assert "train() of another process also runs on the CPU on 8 ranks" in other_jobs.notice(a_plan(8, "cpu"), "train")
+    records.all_records()[0].remove()
+    running("train", 8, ["cpu"], owner=Owner(1, 1, "another machine"))
+    assert other_jobs.notice(a_plan(8, "cpu"), "train") == ""
+
+
+def test_of_many_jobs_the_newest_are_named() -> None:
+    for number in range(5):
+        running(f"work{number}", 4, ["cpu"])
+    named = other_jobs.notice(a_plan(4, "cpu"), "train").splitlines()
+    assert [line.partition("()")[0] for line in named[:3]] == ["work4", "work3", "work2"]
+    assert named[3:] == ["and 2 other jobs: see jobs()"]
