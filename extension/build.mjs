@@ -1,10 +1,10 @@
-// Bundles src/ into the two files that the package ships. `node build.mjs DIRECTORY` puts them elsewhere, to compare.
+// Bundles src/ into the files that the package ships. `node build.mjs DIRECTORY` puts them elsewhere, to compare.
 import { build } from "esbuild";
 
 const outdir = process.argv[2] ?? "../notebook_accel/notebook/views/browser";
 
 await build({
-  entryPoints: { panel: "src/index.ts", "panel-style": "src/theme.css" },
+  entryPoints: { panel: "src/index.ts", jobs: "src/jobs.ts", "panel-style": "src/theme.css" },
   entryNames: "[name]",
   outdir,
   bundle: true,

@@ -12,15 +12,21 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import duration, title
 from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
+from notebook_accel.notebook.magics import jobs_table
+from notebook_accel.notebook.views import widget_support
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 
 @click.command("jobs", cls=MagicCommand)
-def list_jobs() -> Jobs:
-    """Lists the last jobs of all notebooks."""
-    return attach.jobs()
+def list_jobs() -> Jobs | None:
+    """Lists the last jobs of all notebooks, with buttons to stop and to show them while any of them runs."""
+    found = attach.jobs()
+    if widget_support.current.draw_widgets() and any(not listed.status.ended for listed in found):
+        jobs_table.show(found)
+        return None
+    return found
 
 
 def _ids(context: click.Context, param: click.Parameter, start: str) -> list[str]:
