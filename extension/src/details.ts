@@ -1,10 +1,10 @@
 import { ProgressBar } from "./bar";
-import { make, percent, setAttribute, setChildren, setText } from "./dom";
+import { inOrder, make, percent, setAttribute, setChildren, setText } from "./dom";
 import { drawKeyValueList } from "./keyValueList";
+import { Lines } from "./lines";
 import type { Bar, Rank } from "./model";
 
-/** Within this distance of the end, in pixels, the output counts as scrolled to the end. */
-const END_MARGIN = 12;
+const ENDED: Rank["phase"][] = ["done", "failed", "stopped"];
 
 /** The expanded part of a row: all progress bars of a rank, all its metrics, its stack, its last lines of output. */
 export class Details {
@@ -13,25 +13,29 @@ export class Details {
   #activity = make("div", "na-doing");
   #values = make("div", "na-all-values");
   #stack: HTMLPreElement;
-  #lines: HTMLPreElement;
+  #ask = make("button", "na-ask", { type: "button" }, "Where is it now?");
+  #lines: Lines;
   #bar = new Map<string, Subbar>();
   #drawn: Partial<Rank> = {};
 
-  constructor(rank: string, id: string) {
+  constructor(rank: string, id: string, onAsk: () => void) {
     const stack = { tabindex: "0", role: "group", "aria-label": `Python stack of rank ${rank}` };
     this.#stack = make("pre", "na-stack", stack);
     this.#stack.hidden = true;
-    this.#lines = make("pre", "na-lines", { tabindex: "0", role: "log", "aria-live": "off" });
-    this.#lines.setAttribute("aria-label", `Last lines of rank ${rank}`);
+    setAttribute(this.#ask, "title", `Show the Python stack of rank ${rank}`);
+    this.#ask.addEventListener("click", onAsk);
+    this.#lines = new Lines(rank);
     const label = { id, role: "group", "aria-label": `Details of rank ${rank}` };
-    this.element = make("div", "na-details", label, this.#bars, this.#activity, this.#values, this.#stack, this.#lines);
+    this.element = make("div", "na-details", label, this.#bars, this.#activity, this.#values);
+    this.element.append(this.#ask, this.#stack, this.#lines.element);
   }
 
   update(rank: Rank): void {
     if (rank.bars !== this.#drawn.bars) this.#drawBars(rank.bars);
     this.#drawValues(rank);
     if (rank.stack !== this.#drawn.stack) this.#drawStack(rank.stack);
-    if (rank.lines !== this.#drawn.lines) this.#drawLines(rank.lines);
+    this.#lines.update(rank.lines);
+    this.#ask.hidden = ENDED.includes(rank.phase);
     this.#drawn = rank;
   }
 
@@ -60,16 +64,6 @@ export class Details {
     this.#stack.hidden = stack === "";
     this.#stack.scrollTop = this.#stack.scrollHeight; // the innermost frame is the last
   }
-
-  #drawLines(lines: Record<string, string>): void {
-    const pre = this.#lines;
-    const atEnd = pre.scrollHeight - pre.scrollTop - pre.clientHeight < END_MARGIN;
-    const before = pre.scrollTop;
-    const text = inOrder(lines).map(([, line]) => line);
-    setText(pre, text.join("\n"));
-    setAttribute(pre, "data-count", String(text.length));
-    pre.scrollTop = atEnd ? pre.scrollHeight : before;
-  }
 }
 
 class Subbar {
@@ -95,9 +89,4 @@ class Subbar {
     setText(this.#time, bar.time_left && `${bar.time_left} left`);
     setAttribute(this.element, "data-closed", bar.closed ? "" : null);
   }
-}
-
-/** The entries, sorted by their numeric keys. */
-function inOrder<Value>(numbered: Record<string, Value>): [string, Value][] {
-  return Object.entries(numbered).sort(([one], [other]) => Number(one) - Number(other));
 }

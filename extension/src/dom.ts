@@ -51,3 +51,8 @@ export function newId(): string {
   count += 1;
   return `na-${Date.now().toString(36)}-${PAGE}-${count}`;
 }
+
+/** The entries, sorted by their numeric keys. */
+export function inOrder<Value>(numbered: Record<string, Value>): [string, Value][] {
+  return Object.entries(numbered).sort(([one], [other]) => Number(one) - Number(other));
+}

@@ -11,10 +11,11 @@ import { Store } from "./store";
 export default function widget() {
   let store: Store;
   let stopper: Stopper;
+  let link: KernelLink;
   const panels = new Set<Panel>();
 
   function initialize({ model }: { model: Model }): () => void {
-    const link = new KernelLink(model);
+    link = new KernelLink(model);
     const output = new NotebookOutput(model);
     store = new Store(model.get("keyframe") as Keyframe);
     stopper = new Stopper({
@@ -55,7 +56,7 @@ export default function widget() {
     // the rows that the user expanded stay expanded.
     let panel = [...panels].find((each) => !each.element.isConnected);
     if (panel === undefined) {
-      panel = new Panel(store, stopper);
+      panel = new Panel(store, stopper, (content) => link.send(content));
       panels.add(panel);
     }
     panel.moveInto(el);

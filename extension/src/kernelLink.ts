@@ -12,7 +12,7 @@ export class KernelLink {
   #model: Model;
   #panel: string;
   #hasControl: boolean;
-  #seenAt = 0;
+  #seenAt = Number.NEGATIVE_INFINITY;
 
   constructor(model: Model) {
     const place = model.get("place") as Partial<Place> | undefined;

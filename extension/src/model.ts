@@ -92,7 +92,7 @@ export interface Rank {
   bars: Record<string, Bar>;
   /** Its last lines of output, by number, counted from its first line. */
   lines: Record<string, string>;
-  /** Its Python stack while the job is stalled, one frame a line; otherwise empty. */
+  /** Its Python stack while the job is stalled, or when the user asked for it; otherwise empty. */
   stack: string;
 }
 

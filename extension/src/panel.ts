@@ -25,12 +25,13 @@ export class Panel {
   #unsubscribe: () => void;
   #output: Element | undefined;
 
-  constructor(store: Store, stopper: Stopper) {
+  /** @param send Sends a message to the kernel. */
+  constructor(store: Store, stopper: Stopper, send: (content: object) => void) {
     this.#store = store;
     this.#stopper = stopper;
     const redraw = () => this.#schedule();
     this.#header = new Header(stopper, redraw);
-    this.#ranks = new Ranks(redraw);
+    this.#ranks = new Ranks(redraw, send);
     this.element = make("section", "na-panel", { role: "region" });
     // Charts appear with the first metric, so put them last: then they push nothing in the panel down.
     this.element.append(this.#header.element, this.#ranks.element, this.#charts.element, this.#announcer.element);

@@ -20,9 +20,11 @@ export class Ranks {
   #rows = new Map<string, Row>();
   #open = new Set<string>();
   #redraw: () => void;
+  #send: (content: object) => void;
 
-  constructor(redraw: () => void) {
+  constructor(redraw: () => void, send: (content: object) => void) {
     this.#redraw = redraw;
+    this.#send = send;
     this.element.append(this.#failed, this.#list);
   }
 
@@ -55,7 +57,11 @@ export class Ranks {
       if (state === undefined) continue;
       let row = this.#rows.get(rank);
       if (row === undefined) {
-        row = new Row(rank, () => this.#toggle(rank));
+        row = new Row(
+          rank,
+          () => this.#toggle(rank),
+          () => this.#send({ cmd: "stack", rank: +rank }),
+        );
         this.#rows.set(rank, row);
       }
       row.update(state, this.#open.has(rank));
@@ -71,6 +77,7 @@ export class Ranks {
     } else if (this.#grid && this.#rows.get(rank)?.element.contains(document.activeElement)) {
       this.#grid.focus(rank); // its row, which has the focus, is removed
     }
+    this.#send({ cmd: "expanded", ranks: [...this.#open].map(Number) });
     this.#redraw();
   }
 }

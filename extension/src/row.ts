@@ -10,6 +10,7 @@ export class Row {
   readonly #rank: string;
   readonly #toggle: HTMLButtonElement;
   readonly #detailsId = newId();
+  readonly #onAsk: () => void;
   #phase = make("span", "na-word");
   #bar: ProgressBar;
   #percent = make("span", "na-percent");
@@ -22,8 +23,13 @@ export class Row {
   #details: Details | undefined;
   #drawn: Rank | undefined;
 
-  constructor(rank: string, onToggle: () => void) {
+  /**
+   * @param onToggle Called when the user expands or collapses the row.
+   * @param onAsk Called when the user asks for the rank's stack.
+   */
+  constructor(rank: string, onToggle: () => void, onAsk: () => void) {
     this.#rank = rank;
+    this.#onAsk = onAsk;
     this.#toggle = make(
       "button",
       "na-toggle",
@@ -102,7 +108,7 @@ export class Row {
       return;
     }
     if (this.#details === undefined) {
-      this.#details = new Details(this.#rank, this.#detailsId);
+      this.#details = new Details(this.#rank, this.#detailsId, this.#onAsk);
       this.element.append(this.#details.element);
       setAttribute(this.#toggle, "aria-controls", this.#detailsId);
     }

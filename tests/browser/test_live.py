@@ -30,6 +30,11 @@ def test_rows_follow_the_ranks_while_the_cell_runs(page: Page) -> None:
         expect(cell.rank(rank)).to_contain_text("epoch 1/4")
     expect(cell.panel).to_contain_text("0.04881")  # the mean of 1 / 20 and 1 / 21
     assert not cell.ended
+    row = cell.rank(1)
+    row.get_by_role("button", name="Details of rank 1").click()
+    row.get_by_role("button", name="Where is it now?").click()
+    expect(row.locator(".na-stack")).to_contain_text("in wait_for")
+    row.get_by_role("searchbox").fill("nothing")
     page.screenshot("running")
     for epoch in range(1, 4):
         page.open_gate(f"epoch {epoch}")

@@ -96,7 +96,8 @@ def test_the_keyboard_alone_stops_a_job(page: Page) -> None:
 
 def test_a_job_is_shown_and_stopped_from_the_table_of_jobs(page: Page) -> None:
     page.run(TRAIN)
-    page.run("job = notebook_launcher(train, num_processes=2, block=False)")
+    cell = page.run("job = notebook_launcher(train, num_processes=2, block=False)")
+    expect(cell.rank(1)).to_contain_text("step 0/1000")
     table = page.run("%accelerate jobs")
     row = table.output.locator("tr", has_text="running")
     row.get_by_role("button", name="Attach").click()

@@ -209,6 +209,35 @@ def test_a_blocking_run_says_that_an_interrupt_is_meant_for_it(prepared: Noteboo
     assert "interrupted" in cell.text
 
 
+def test_a_panel_shows_where_a_rank_is_and_all_its_lines(prepared: Notebook, go_on: Path):
+    prepared.check("""
+    def chatty(go_on):
+        for line in range(150):
+            print("line", line)
+        while not os.path.exists(go_on):
+            time.sleep(0.01)
+    """)
+    cell = prepared.begin_in_browser(f"notebook_launcher(chatty, ({str(go_on)!r},), 2)")
+    browser = Browser(prepared, cell)
+
+    def rank() -> dict[str, Any]:
+        return dict(browser.state["ranks"]["1"])
+
+    browser.wait_for(lambda: len(rank()["lines"]) == 50 and "line 149" in rank()["lines"].values())
+    assert rank()["stack"] == ""
+    browser.say_while_busy(cmd="stack", rank=1)
+    browser.say_while_busy(cmd="expanded", ranks=[1])
+    browser.wait_for(lambda: "in chatty: " in rank()["stack"] and len(rank()["lines"]) == 150)
+    assert browser.state["ranks"]["0"]["stack"] == ""
+    assert len(browser.state["ranks"]["0"]["lines"]) == 50
+    browser.say_while_busy(cmd="stack", rank=7)  # there is no such rank
+    browser.say_while_busy(cmd="expanded", ranks=[])
+    browser.wait_for(lambda: len(rank()["lines"]) == 50)
+    go_on.touch()
+    browser.wait_for(lambda: cell.ended)
+    assert cell.error is None
+
+
 def test_a_page_that_is_reloaded_while_its_cell_runs_is_given_the_panel_again(prepared: Notebook, go_on: Path):
     cell = prepared.begin_in_browser(f"notebook_launcher(work, ({str(go_on)!r},), 2)")
     before = Browser(prepared, cell)

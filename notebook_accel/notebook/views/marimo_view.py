@@ -25,7 +25,7 @@ class MarimoView:
         self._urgent = UrgentChanges(job)
         self._pacer = Pacer(_INTERVAL, _SHARE)
         self._whole_pacer = Pacer(_WHOLE_SECONDS)
-        self._panel = Panel(self._maker.whole(), self._stop, lambda: None)
+        self._panel = Panel(self._maker.whole(), self._stop, lambda: None, on_request=self._maker.request)
         marimo.output.append(self._panel)
 
     def refresh(self) -> None:

@@ -34,6 +34,7 @@ class Panel(anywidget.AnyWidget):
         on_stop: Callable[[int], object],
         on_answer: Callable[[], object],
         on_page: Callable[[str], object] | None = None,
+        on_request: Callable[[Mapping[str, Any]], object] | None = None,
         former: Sequence[str] = (),
         cell: str = "",
     ):
@@ -45,12 +46,15 @@ class Panel(anywidget.AnyWidget):
             on_answer: Called on the same thread after any message from the browser.
             on_page: Called with `seen`, `left`, or `stored`: the page shows the panel, is being closed or reloaded, or
                 has stored `final` in the notebook.
+            on_request: Called with a message about what to show: `{"cmd": "stack", "rank": 3}` requests the stack of a
+                rank, and `{"cmd": "expanded", "ranks": [0, 3]}` tells which ranks are expanded.
             former: The ids of earlier panels of this view.
             cell: The id of the notebook's cell below which the panel belongs, if it is known.
         """
         self._state = state
         self._seq = 0
         self._on_stop, self._on_answer, self._on_page = on_stop, on_answer, on_page or (lambda what: None)
+        self._on_request = on_request or (lambda message: None)
         self._keyframe_requested = False
         self.id = uuid.uuid4().hex
         control_channel.listen(self.id, self)  # first, since a browser answers as soon as it has drawn the panel
@@ -108,6 +112,8 @@ class Panel(anywidget.AnyWidget):
             self.send({"ack": 0})
         elif cmd in ("left", "stored"):
             self._on_page(cmd)
+        elif cmd in ("stack", "expanded"):
+            self._on_request(message)
         self._on_answer()
 
 

@@ -89,7 +89,7 @@ class Rank(TypedDict):
     lines: dict[str, str]
     """Its last lines of output, by number, counted from its first line."""
     stack: str
-    """Its Python stack while the job is stalled, one frame a line; otherwise empty."""
+    """Its Python stack while the job is stalled, or when the user asked for it; otherwise empty."""
 
 
 class Metric(TypedDict):

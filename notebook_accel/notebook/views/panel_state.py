@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from notebook_accel import events
 from notebook_accel.launch.driver.stop_policy import GRACE
 from notebook_accel.launch.job import describe, location, progress
@@ -9,6 +12,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.metrics.metric_text import metric_text
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.requested_stacks import RequestedStacks
 from notebook_accel.launch.job.text import clock, percent, rate, shortened, size, value
 from notebook_accel.launch.wire.terminal_codes import plain
 from notebook_accel.notebook.views import charts
@@ -21,8 +25,10 @@ _MARKS = {"nan": 0, "inf": 1, "-inf": -1}
 _MOST_METRICS = 12
 _MOST_BARS = 8
 _MOST_LINES = 50
-"""Output lines of an expanded row; fewer if there are many ranks."""
+"""Output lines of a rank that is not expanded; fewer if there are many ranks."""
 _ALL_LINES = 800
+_EXPANDED_LINES = 1000
+"""The lines of all rows that the user has expanded."""
 _TEXT_LIMIT = 300
 _LONGEST_STACK, _ALL_STACKS = 4000, 40_000
 """The most characters of a rank's stack, and of all stacks together; longer ones are cut to their innermost frames."""
@@ -49,6 +55,9 @@ class StateMaker:
         self._stalled: events.Stalled | None = None
         self._stacks: dict[int, str] = {}
         """The stacks of a stalled job's ranks."""
+        self._requested = RequestedStacks(job)
+        self._expanded: frozenset[int] = frozenset()
+        """The ranks whose rows are expanded, which have all lines that the job stores."""
         self._metrics: dict[str, Metric] = {}
         self._progress = progress.CachedProgress()
         self._next_metric = 0
@@ -56,16 +65,29 @@ class StateMaker:
         """A line below the choices that were made for the user."""
         self._metric_pacer = metric_pacer or Pacer(_METRIC_SECONDS, _METRIC_SHARE)
 
+    def request(self, message: Mapping[str, Any]) -> None:
+        """Handles what the panel requests; see `Panel`. Any thread may call it."""
+        known = {state.rank for state in self._job.ranks}
+        if message["cmd"] == "expanded":
+            self.expand(known.intersection(message["ranks"]))
+        elif message["rank"] in known:
+            self._requested.request(message["rank"])
+
+    def expand(self, ranks: Iterable[int]) -> None:
+        """Sets which ranks are expanded."""
+        self._expanded = frozenset(ranks)
+
     def whole(self) -> State:
         """The current state, with every rank and metric in full."""
         self._metrics = {name: _metric(self._job, name) for name in self._metric_names()}
         return self._make(self._job.ranks)
 
     def make(self) -> State:
-        """The current state: the progress of every rank, and some of the ranks, in turn, in full."""
+        """The current state: the progress of every rank, and in full those that are expanded and some more in turn."""
         ranks = self._job.ranks
         turn = [ranks[(self._next_rank + index) % len(ranks)] for index in range(min(_IN_FULL, len(ranks)))]
         self._next_rank = (self._next_rank + len(turn)) % len(ranks)
+        turn += [state for state in ranks if state.rank in self._expanded and state not in turn][:_IN_FULL]
         return self._make(turn)
 
     def update_metrics(self) -> None:
@@ -123,9 +145,14 @@ class StateMaker:
             "device": "" if state.device_used is None else size(state.device_used),
             "values": {name: value(number) for name, number in list(state.metrics.items())[:_MOST_METRICS]},
             "bars": self._rank_bars(state),
-            "lines": _lines(state, min(_MOST_LINES, _ALL_LINES // len(self._job.ranks))),
-            "stack": self._stacks.get(state.rank, ""),
+            "lines": _lines(state, self._most_lines(state)),
+            "stack": self._stacks.get(state.rank) or self._requested.text(state),
         }
+
+    def _most_lines(self, state: RankState) -> int:
+        if state.rank in self._expanded:
+            return _EXPANDED_LINES // len(self._expanded)
+        return min(_MOST_LINES, _ALL_LINES // len(self._job.ranks))
 
     def _update_stacks(self) -> None:
         if self._job.stalled is not self._stalled:

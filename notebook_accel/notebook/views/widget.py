@@ -90,7 +90,16 @@ class WidgetView:
             self._watch.sent()
 
     def _open(self) -> Panel:
-        return Panel(self._maker.whole(), self._stop, self._answered, self._on_page, self._former, self._cell)
+        self._maker.expand(())
+        return Panel(
+            self._maker.whole(),
+            self._stop,
+            self._answered,
+            self._on_page,
+            self._maker.request,
+            self._former,
+            self._cell,
+        )
 
     def _open_again(self) -> None:
         """Opens the panel for a page that was reloaded and can't ask for it."""

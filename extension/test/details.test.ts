@@ -1,0 +1,74 @@
+import { beforeEach, describe, expect, it } from "vitest";
+import { Panel } from "../src/panel";
+import { aStopper, aStore, drawn, find } from "./examples";
+
+/** A panel whose rank 1 is expanded. */
+async function anExpandedRow() {
+  const store = aStore(2);
+  const sent: object[] = [];
+  const panel = new Panel(store, aStopper(store), (content) => sent.push(content));
+  panel.moveInto(document.body);
+  const row = find(panel.element, '.na-row[data-rank="1"]');
+  find(row, ".na-toggle").click();
+  await drawn();
+  return { row, store, sent };
+}
+
+beforeEach(() => {
+  document.body.replaceChildren();
+});
+
+describe("an expanded rank", () => {
+  it("is searched for lines, also as more of them come", async () => {
+    const { row, store } = await anExpandedRow();
+    const first = { "7": "loss 1", "8": "<b>Saved</b>", "9": "loss 2" };
+    store.apply({ seq: 1, patch: { ranks: { "1": { lines: first } } } });
+    await drawn();
+    const search = find(row, ".na-search") as HTMLInputElement;
+    const type = (text: string) => {
+      search.value = text;
+      search.dispatchEvent(new Event("input"));
+    };
+    type("LOSS");
+    expect(find(row, ".na-count").textContent).toBe("2 of the last 3 lines");
+    store.apply({ seq: 2, patch: { ranks: { "1": { lines: { "10": "a loss of loss" } } } } });
+    await drawn();
+    expect(find(row, ".na-lines").textContent).toBe("loss 1\nloss 2\na loss of loss\n");
+    expect(row.querySelectorAll(".na-lines mark")).toHaveLength(4);
+    type("none");
+    expect(find(row, ".na-lines").matches("[data-searched]:empty")).toBe(true);
+    type("");
+    expect(find(row, ".na-lines").textContent).toBe("loss 1\n<b>Saved</b>\nloss 2\na loss of loss");
+    expect(find(row, ".na-count").textContent).toBe("");
+  });
+
+  it("keeps what is typed in its search from the notebook's shortcuts", async () => {
+    const { row } = await anExpandedRow();
+    const pressed: string[] = [];
+    const listen = (event: KeyboardEvent) => pressed.push(event.key);
+    document.addEventListener("keydown", listen);
+    for (const target of [find(row, ".na-search"), row]) {
+      target.dispatchEvent(new KeyboardEvent("keydown", { key: target === row ? "a" : "b", bubbles: true }));
+    }
+    document.removeEventListener("keydown", listen);
+    expect(pressed).toEqual(["a"]);
+  });
+
+  it("is asked for its stack while it runs, and the kernel is told that it is expanded", async () => {
+    const { row, store, sent } = await anExpandedRow();
+    find(row, ".na-ask").click();
+    expect(sent).toEqual([
+      { cmd: "expanded", ranks: [1] },
+      { cmd: "stack", rank: 1 },
+    ]);
+    expect(find(row, ".na-stack").hidden).toBe(true);
+    store.apply({ seq: 1, patch: { ranks: { "1": { stack: "train.py line 3" } } } });
+    await drawn();
+    expect(find(row, ".na-stack").textContent).toBe("train.py line 3");
+    store.apply({ seq: 2, patch: { ranks: { "1": { phase: "done", stack: "" } } } });
+    await drawn();
+    expect(find(row, ".na-ask").hidden).toBe(true);
+    find(row, ".na-toggle").click();
+    expect(sent.at(-1)).toEqual({ cmd: "expanded", ranks: [] });
+  });
+});
