@@ -83,7 +83,7 @@ class Browser:
         self._notebook.say_while_busy(self.widget, content)
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        self._notebook.read_while(lambda: not condition(), timeout=20)
+        self._notebook.read_while(lambda: not condition())
 
 
 def panels(notebook: Notebook) -> list[str]:
@@ -141,7 +141,7 @@ def test_a_browser_that_answers_before_the_panel_is_displayed_sees_it(prepared: 
     from notebook_accel.notebook.views import html_view as html
     from notebook_accel.notebook.views.widget_support import Browsers
 
-    has_answered, answered = threading.Event(), Browsers.answered
+    begins_to_draw, has_answered, answered = threading.Event(), threading.Event(), Browsers.answered
     def answer(self, shown):
         answered(self, shown)
         has_answered.set()
@@ -149,6 +149,7 @@ def test_a_browser_that_answers_before_the_panel_is_displayed_sees_it(prepared: 
 
     drawn = html.draw
     def draw(*arguments, **options):  # on a slow machine
+        begins_to_draw.set()
         has_answered.wait()
         html.draw = drawn
         return drawn(*arguments, **options)
@@ -157,6 +158,7 @@ def test_a_browser_that_answers_before_the_panel_is_displayed_sees_it(prepared: 
     cell = prepared.begin_in_browser(f"job = notebook_launcher(work, ({str(go_on)!r},), 2, block=False)")
     prepared.finish(cell)
     prepared.read_while(lambda: not panels(prepared))
+    prepared.check("begins_to_draw.wait()")
     assert not cell.bundles
     prepared.say(*panels(prepared), {"cmd": "ready"})
     browser = Browser(prepared, cell)

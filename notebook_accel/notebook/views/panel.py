@@ -60,10 +60,14 @@ class Panel(anywidget.AnyWidget):
         control_channel.listen(self.id, self)  # first, since a browser answers as soon as it has drawn the panel
         place = {"id": self.id, "former": list(former), "cell": cell}
         super().__init__(model_id=self.id, keyframe={"seq": 0, "state": state}, place=place)
-        self.on_msg(lambda _, content, buffers: self._on_message(content))
         if hasattr(self.comm, "_reply_subshell_for"):
             # ipykernel 7.4 passes a click to the shell that last sent on this comm, but that is busy with the job.
             self.comm._reply_subshell_for = lambda data, default: default
+
+    def open(self) -> None:
+        """Opens the widget in the browser, whose answer another thread may handle at once."""
+        self.on_msg(lambda _, content, buffers: self._on_message(content))
+        super().open()
 
     def update(self, state: Mapping[str, Any]) -> int:
         """Sends the changes; returns their size in bytes."""
