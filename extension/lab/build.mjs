@@ -18,7 +18,7 @@ await build({
   charset: "utf8",
   packages: "external",
 });
-for (const name of ["style", "schema"]) cpSync(name, `${stage}/${name}`, { recursive: true });
+for (const name of ["style", "schema", "webpack.config.cjs"]) cpSync(name, `${stage}/${name}`, { recursive: true });
 const { devDependencies, overrides, scripts, engines, ...shipped } = JSON.parse(readFileSync("package.json", "utf8"));
 writeFileSync(`${stage}/package.json`, JSON.stringify(shipped, null, 2));
 const builder = createRequire(import.meta.url).resolve("@jupyterlab/builder/lib/build-labextension.js");

@@ -44,7 +44,10 @@ class Browser:
     """What a browser would draw of the panel below a cell."""
 
     def __init__(self, notebook: Notebook, cell: Cell, widget: str | None = None) -> None:
-        notebook.read_while(lambda: not cell.widgets and not cell.error)
+        try:
+            notebook.read_while(lambda: not cell.widgets and not cell.error)
+        except TimeoutError:
+            raise AssertionError(f"no panel: {cell!r}, {cell.bundles}") from None
         self._notebook = notebook
         self.widget = widget or cell.widgets[0]
 
