@@ -47,7 +47,7 @@ class Browser:
         try:
             notebook.read_while(lambda: not cell.widgets and not cell.error)
         except TimeoutError:
-            raise AssertionError(f"no panel: {cell!r}, {cell.bundles}") from None
+            raise AssertionError(f"no panel: {cell!r}, {cell.bundles}; panels: {panels(notebook)}") from None
         self._notebook = notebook
         self.widget = widget or cell.widgets[0]
 
