@@ -43,8 +43,8 @@ def pack(names: Sequence[str]) -> tuple[Any, ...]:
         pickler = _Pickler()
         pickler.dump(kept)
     pickler.dump(dict(pickler.definitions))
-    # Copies: a buffer of a memoryview that is part of a cycle, as a pickler's are, crashes Python 3.11 when the cycle is
-    # collected.
+    # Copies: a buffer of a memoryview that is part of a cycle, as a pickler's are, crashes Python 3.11 when the cycle
+    # is collected.
     parts = [pickle.PickleBuffer(bytes(part)) for part in payload.pack_parts(pickler, None)]
     return tuple(Packed([*kept], left_out, parts))
 
