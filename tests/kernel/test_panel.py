@@ -31,6 +31,8 @@ def work(go_on):
 @pytest.fixture
 def prepared(notebook: Notebook) -> Notebook:
     notebook.check(SETUP)
+    # Another file's cells may have left widgets without an answer in this kernel, which then draws no more of them.
+    notebook.check("from notebook_accel.notebook.views import widget_support; widget_support.current.answered(None)")
     notebook.widgets.clear()
     return notebook
 
