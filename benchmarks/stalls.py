@@ -97,12 +97,12 @@ def main() -> None:
                 found["all_reduce, unsampled"].text(1e-6),
                 reduce.ratio(),
             ],
-            ["a look, ten times a second", found["look"].text(1e-6), "-", "-"],
+            ["one sample, of ten a second", found["look"].text(1e-6), "-", "-"],
             ["a batch, counted", found["inside"].text(1e-6), found["outside"].text(1e-6), "-"],
         ],
     )
     print()
-    goal("a step, of one that is unsampled", step.median, 1.01)
+    goal("a step, compared with one that is not sampled", step.median, 1.01)
     goal("a batch, counted", (found["inside"].median - found["outside"].median) * 1e6, 1, " µs")
 
 
