@@ -61,6 +61,7 @@ FIELDS: dict[Any, Any] = {
     "Sequence[Collective]": st.lists(collectives, max_size=3),
     "Sequence[Raised]": st.lists(raised, max_size=3),
     "Mapping[str, float]": st.dictionaries(text, finite, max_size=4),
+    "Mapping[str, int]": st.dictionaries(text, st.integers(), max_size=4),
 }
 
 

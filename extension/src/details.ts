@@ -56,7 +56,7 @@ export class Details {
   #drawValues(rank: Rank): void {
     setText(this.#activity, rank.detail);
     const memory: [string, string][] = rank.memory ? [["memory", rank.memory]] : [];
-    drawKeyValueList(this.#values, [...Object.entries(rank.values), ...memory]);
+    drawKeyValueList(this.#values, [...Object.entries(rank.values), ...memory, ...Object.entries(rank.usage_facts)]);
   }
 
   #drawStack(stack: string): void {

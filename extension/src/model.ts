@@ -84,8 +84,12 @@ export interface Rank {
   error: string;
   /** The memory that it uses, on the host and on its device. */
   memory: string;
-  /** The memory that it uses on its device; empty if it has no device. */
-  device: string;
+  /** How busy it is, and its memory, in a few words. */
+  usage: string;
+  /** What its process and its device do, by what it is; empty while nobody reads it. */
+  usage_facts: Record<string, string>;
+  /** What is wrong with its device; empty if nothing is. */
+  warning: string;
   /** The latest value of each metric, by name. */
   values: Record<string, string>;
   /** Its progress bars, by number in the order in which they began. */

@@ -20,6 +20,7 @@ export class Row {
   #values = make("span", "na-values");
   #memory = make("span", "na-memory");
   #error = make("div", "na-error");
+  #warning = make("div", "na-warning");
   #details: Details | undefined;
   #drawn: Rank | undefined;
 
@@ -58,8 +59,9 @@ export class Row {
     line.addEventListener("click", (event) => {
       if (!this.#toggle.contains(event.target as Node) && !window.getSelection()?.toString()) onToggle();
     });
-    this.element = make("div", "na-row", { role: "listitem", "data-rank": rank }, line, this.#error);
+    this.element = make("div", "na-row", { role: "listitem", "data-rank": rank }, line, this.#error, this.#warning);
     this.#error.hidden = true;
+    this.#warning.hidden = true;
     this.#mark.hidden = true;
   }
 
@@ -86,10 +88,12 @@ export class Row {
     setAttribute(this.#text, "title", rank.text || null);
     setText(this.#timeLeft, rank.time_left && `${rank.time_left} left`);
     this.#drawValues(rank.values);
-    setText(this.#memory, rank.device ? `GPU ${rank.device}` : rank.memory);
-    setAttribute(this.#memory, "title", rank.memory || null);
+    setText(this.#memory, rank.usage);
+    setAttribute(this.#memory, "title", tooltip(rank) || null);
     setText(this.#error, rank.error);
     this.#error.hidden = rank.error === "";
+    setText(this.#warning, rank.warning);
+    this.#warning.hidden = rank.warning === "";
   }
 
   #drawValues(values: Record<string, string>): void {
@@ -114,4 +118,10 @@ export class Row {
     }
     this.#details.update(rank);
   }
+}
+
+/** What the rank uses, a line each. */
+function tooltip(rank: Rank): string {
+  const facts = Object.entries(rank.usage_facts).map(([name, value]) => `${name}: ${value}`);
+  return [rank.memory, ...facts].filter(Boolean).join("\n");
 }

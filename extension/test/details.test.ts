@@ -19,6 +19,12 @@ beforeEach(() => {
 });
 
 describe("an expanded rank", () => {
+  it("has what its process and its device do", async () => {
+    const { row } = await anExpandedRow();
+    const pairs = [...row.querySelectorAll(".na-all-values .na-pair")].map((pair) => pair.textContent);
+    expect(pairs).toEqual(["loss 0.5", "memory 512 MB, GPU 2.0 GB", "CPU 98% of a core", "temperature 66 °C"]);
+  });
+
   it("is searched for lines, also as more of them come", async () => {
     const { row, store } = await anExpandedRow();
     const first = { "7": "loss 1", "8": "<b>Saved</b>", "9": "loss 2" };

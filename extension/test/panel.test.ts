@@ -22,7 +22,19 @@ describe("the panel", () => {
     const panel = show(aStore(4));
     expect(texts(panel, ".na-row .na-rank")).toEqual(["0", "1", "2", "3"]);
     expect(texts(panel, ".na-row .na-percent")).toEqual(["25%", "25%", "25%", "25%"]);
-    expect(find(panel, ".na-row .na-memory").textContent).toBe("GPU 2.0 GB");
+    expect(find(panel, ".na-row .na-memory").textContent).toBe("GPU 87%, 2.0 GB");
+    const tooltip = "512 MB, GPU 2.0 GB\nCPU: 98% of a core\ntemperature: 66 °C";
+    expect(find(panel, ".na-row .na-memory").title).toBe(tooltip);
+  });
+
+  it("warns of a device below its rank", async () => {
+    const store = aStore(2);
+    const panel = show(store);
+    const warning = find(panel, '.na-row[data-rank="1"] .na-warning');
+    expect(warning.hidden).toBe(true);
+    store.apply({ seq: 1, patch: { ranks: { "1": { warning: "<b>The GPU</b> is too hot." } } } });
+    await drawn();
+    expect([warning.hidden, warning.textContent]).toEqual([false, "<b>The GPU</b> is too hot."]);
   });
 
   it("says of each bar what it is and how far", () => {

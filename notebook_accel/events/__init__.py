@@ -8,6 +8,7 @@ Each event is a frozen dataclass. The sockets, the journal, a job's state and th
     jobs.py               ─ what the driver records about a job, or about a rank from outside
     requests.py           ─ what is sent to a rank
     profiles.py           ─ the request to profile training steps, and its reply
+    usage.py              ─ what a rank uses, as seen from outside
     collective_records.py ─ the request for the last collectives, and its reply
     encoding.py           ─ events as JSON objects with binary blobs, and back
     emit.py               ─ how code on a rank emits an event without knowing how the rank was launched
@@ -73,6 +74,7 @@ from notebook_accel.events.requests import (
     SamplesRequested,
     StacksRequested,
 )
+from notebook_accel.events.usage import GpuUsage, ProcessUsage
 
 __all__ = [
     "Answer",
@@ -89,6 +91,7 @@ __all__ = [
     "Exited",
     "Failed",
     "Frame",
+    "GpuUsage",
     "Heartbeat",
     "Hello",
     "InputRequested",
@@ -103,6 +106,7 @@ __all__ = [
     "Phase",
     "PhaseChanged",
     "Preempt",
+    "ProcessUsage",
     "ProfileRequested",
     "Profiled",
     "Raised",

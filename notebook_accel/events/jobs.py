@@ -47,6 +47,8 @@ class AttemptStarted(Event):
     """The number of ranks that this driver runs; 0 if it is that of `JobStarted`."""
     reached: int | None = None
     """How many steps the previous attempt had done, if it is known."""
+    devices: Sequence[str] = ()
+    """The devices that the ranks use; empty if they are those of `JobStarted`."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,10 @@
     gpus.py          ─ what is known of a GPU, and the interface of a vendor's probe
     nvidia.py        ─ NVIDIA's GPUs, listed by NVML
     amd.py           ─ AMD's GPUs, listed by the kernel's files
+    gpu_readings.py  ─ what is measured on a GPU, and the interface of a vendor's sensors
+    nvidia_sensors.py, amd_sensors.py ─ the sensors of each
+    process_meter.py ─ the CPU time and memory of processes
+    host_meter.py    ─ the CPU, memory, and disk of this machine
     intel.py         ─ whether there are GPUs of Intel's, which ranks can't use
     visible_gpus.py  ─ those of them that a process can use, by `CUDA_VISIBLE_DEVICES` and its like
     torch_build.py   ─ the platform that the installed torch is built for
@@ -22,12 +26,28 @@ from dataclasses import dataclass, field
 
 from notebook_accel.hardware import cores, intel, torch_build, tpus, visible_gpus
 from notebook_accel.hardware.amd import AmdProbe
+from notebook_accel.hardware.amd_sensors import AmdSensors
+from notebook_accel.hardware.gpu_readings import GpuReading, Sensors
 from notebook_accel.hardware.gpus import FixedProbe, Gpu, GpuUse, Probe
 from notebook_accel.hardware.nvidia import NvmlProbe
+from notebook_accel.hardware.nvidia_sensors import NvmlSensors
 from notebook_accel.hardware.tpus import Tpu
 from notebook_accel.hardware.visible_gpus import Visible
 
-__all__ = ["DEFAULT_CPU_RANKS", "PLATFORMS", "FixedProbe", "Gpu", "GpuUse", "Hardware", "Probe", "detect", "memory_use"]
+__all__ = [
+    "DEFAULT_CPU_RANKS",
+    "PLATFORMS",
+    "FixedProbe",
+    "Gpu",
+    "GpuReading",
+    "GpuUse",
+    "Hardware",
+    "Probe",
+    "Sensors",
+    "detect",
+    "memory_use",
+    "open_sensors",
+]
 
 DEFAULT_CPU_RANKS = 4
 """The most CPU ranks that are started by default."""
@@ -41,14 +61,15 @@ class Platform:
     """As in `torch_build.platform()`."""
     vendor: str
     probe: Callable[[], Probe]
+    sensors: Callable[[], Sensors]
     visible: Callable[[Sequence[Gpu], Mapping[str, str]], Visible]
     variable: str
     """The environment variable that chooses the GPUs of a rank."""
 
 
 PLATFORMS = (
-    Platform("CUDA", "NVIDIA", NvmlProbe, visible_gpus.on_cuda, visible_gpus.CUDA),
-    Platform("ROCm", "AMD", AmdProbe, visible_gpus.on_rocm, visible_gpus.HIP),
+    Platform("CUDA", "NVIDIA", NvmlProbe, NvmlSensors, visible_gpus.on_cuda, visible_gpus.CUDA),
+    Platform("ROCm", "AMD", AmdProbe, AmdSensors, visible_gpus.on_rocm, visible_gpus.HIP),
 )
 
 
@@ -126,6 +147,11 @@ def _exclusive_holders(gpus: Sequence[Gpu], probe: Probe) -> dict[int, int]:
 def memory_use() -> dict[str, GpuUse]:
     """The use of each GPU now, by its UUID."""
     return {uuid: use for row in PLATFORMS for uuid, use in row.probe().use().items()}
+
+
+def open_sensors() -> list[Sensors]:
+    """The sensors of the GPUs of this machine, for each vendor; close them."""
+    return [row.sensors() for row in PLATFORMS]
 
 
 def _has_mps() -> bool:

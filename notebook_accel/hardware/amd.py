@@ -27,11 +27,11 @@ class AmdProbe:
     vendor: str = "AMD"
 
     def gpus(self) -> Sequence[Gpu]:
-        return tuple(node.gpu for node in self._nodes())
+        return tuple(node.gpu for node in self.nodes())
 
     def use(self) -> dict[str, GpuUse]:
         found = {}
-        for node in self._nodes():
+        for node in self.nodes():
             holders = {}
             for file in self.root.glob(f"{_PROCESSES}/*/vram_{node.number}"):
                 with contextlib.suppress(OSError, ValueError):  # the process has ended
@@ -42,7 +42,8 @@ class AmdProbe:
                 found[node.gpu.uuid] = GpuUse(used, holders)
         return found
 
-    def _nodes(self) -> Iterator[_Node]:
+    def nodes(self) -> Iterator[Node]:
+        """Each GPU of this machine, in the order of ROCm's runtime."""
         folders = [path for path in self.root.glob(f"{_NODES}/*") if path.name.isdecimal()]
         for folder in sorted(folders, key=lambda path: int(path.name)):
             # A container may not read the nodes of GPUs that it was not given.
@@ -51,7 +52,7 @@ class AmdProbe:
                 if number not in ("", "0"):  # 0 is a CPU
                     yield self._node(folder, number)
 
-    def _node(self, folder: Path, number: str) -> _Node:
+    def _node(self, folder: Path, number: str) -> Node:
         about = _properties(folder / "properties")
         device = self.root / f"sys/class/drm/renderD{about.get('drm_render_minor', 0)}/device"
         total = _number(device / "mem_info_vram_total") or sum(
@@ -59,7 +60,7 @@ class AmdProbe:
         )
         name = self._product(about.get("device_id", 0), device) or f"AMD {(folder / 'name').read_text().strip()}"
         unique = about.get("unique_id", 0)
-        return _Node(number, device, Gpu(name, f"GPU-{unique:016x}" if unique else f"GPU-{number}", total))
+        return Node(number, device, Gpu(name, f"GPU-{unique:016x}" if unique else f"GPU-{number}", total))
 
     def _product(self, device_id: int, device: Path) -> str:
         """The product's name: the card's own, or from libdrm's table; empty if neither has one."""
@@ -79,7 +80,9 @@ class AmdProbe:
 
 
 @dataclass(frozen=True)
-class _Node:
+class Node:
+    """One GPU in the files of the driver."""
+
     number: str
     """What the driver calls the GPU."""
     device: Path

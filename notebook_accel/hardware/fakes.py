@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,18 @@ class FakeGpu:
     """The number of its compute mode: 0 is the default, 2 PROHIBITED, 3 EXCLUSIVE_PROCESS."""
     slices: Sequence[FakeGpu] = ()
     """Its slices, if it is in MIG mode."""
+    utilization: int = 0
+    """Percent."""
+    temperature: int = 35
+    """Degrees Celsius."""
+    power: int = 70
+    """Watts."""
+    power_limit: int = 700
+    """Watts."""
+    throttled: int = 0
+    """Why its clock rate is reduced: bits of `nvmlClocksEventReasons`, or of AMD's `indep_throttle_status`."""
+    errors: Mapping[str, int] = field(default_factory=dict)
+    """Its counters, by field of NVML such as `NVML_FI_DEV_PCIE_REPLAY_COUNTER`, or by file of AMD's driver."""
 
 
 class FakeNvml:
@@ -35,9 +48,35 @@ class FakeNvml:
     class NVMLError(Exception):
         """As in `pynvml`."""
 
+    NVML_FI_DEV_ECC_DBE_VOL_TOTAL = 4
+    NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL = 38
+    NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL = 45
+    NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL = 52
+    NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL = 59
+    NVML_FI_DEV_PCIE_REPLAY_COUNTER = 94
+    NVML_VALUE_TYPE_UNSIGNED_INT = 1
+    NVML_VALUE_TYPE_UNSIGNED_LONG_LONG = 3
+    NVML_ERROR_NOT_SUPPORTED = 3
+
     def __init__(self, gpus: Sequence[FakeGpu]) -> None:
         self._gpus = [(gpu, f"GPU-{index:08x}-0000") for index, gpu in enumerate(gpus)]
+        self._slices = {uuid for gpu, uuid in self._gpus for uuid in self._slice_uuids(gpu, uuid)}
         self._open = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody has not called `nvmlShutdown` yet."""
+        return self._open > 0
+
+    def change(self, index: int, **fields: Any) -> None:
+        """Changes what is measured on a GPU, for handles from before, too."""
+        gpu, _ = self._gpus[index]
+        for name, value in fields.items():
+            object.__setattr__(gpu, name, value)
+
+    @staticmethod
+    def _slice_uuids(gpu: FakeGpu, uuid: str) -> list[str]:
+        return [f"MIG-{uuid[4:12]}-{index:04x}" for index in range(len(gpu.slices))]
 
     def nvmlInit(self) -> None:
         if not self._gpus:
@@ -82,7 +121,40 @@ class FakeNvml:
         gpu, uuid = handle
         if index >= len(gpu.slices):
             raise self.NVMLError("Not Found")
-        return gpu.slices[index], f"MIG-{uuid[4:12]}-{index:04x}"
+        return gpu.slices[index], self._slice_uuids(gpu, uuid)[index]
+
+    def nvmlDeviceGetUtilizationRates(self, handle: tuple[FakeGpu, str]) -> SimpleNamespace:
+        if handle[1] in self._slices:
+            raise self.NVMLError("Not Supported")
+        return SimpleNamespace(gpu=handle[0].utilization, memory=0)
+
+    def nvmlDeviceGetTemperature(self, handle: tuple[FakeGpu, str], sensor: int) -> int:
+        if sensor != 0:
+            raise self.NVMLError("Invalid Argument")
+        return handle[0].temperature
+
+    def nvmlDeviceGetPowerUsage(self, handle: tuple[FakeGpu, str]) -> int:
+        return handle[0].power * 1000
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: tuple[FakeGpu, str]) -> int:
+        return handle[0].power_limit * 1000
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: tuple[FakeGpu, str]) -> int:
+        return handle[0].throttled
+
+    def nvmlDeviceGetFieldValues(self, handle: tuple[FakeGpu, str], fieldIds: Sequence[int]) -> list[SimpleNamespace]:
+        counters = {getattr(self, name): value for name, value in handle[0].errors.items()}
+        return [self._field(number, counters.get(number)) for number in fieldIds]
+
+    def _field(self, number: int, value: int | None) -> SimpleNamespace:
+        """A `c_nvmlFieldValue_t`; its value is a union, of which the member of `valueType` counts."""
+        small = number == self.NVML_FI_DEV_PCIE_REPLAY_COUNTER
+        return SimpleNamespace(
+            fieldId=number,
+            nvmlReturn=0 if value is not None else self.NVML_ERROR_NOT_SUPPORTED,
+            valueType=self.NVML_VALUE_TYPE_UNSIGNED_INT if small else self.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG,
+            value=SimpleNamespace(**{"uiVal" if small else "ullVal": value or 0}),
+        )
 
 
 def nvml(*gpus: FakeGpu) -> Callable[[], FakeNvml]:
@@ -116,10 +188,25 @@ def write_amd_files(root: Path, gpus: Sequence[FakeGpu], *, products: bool = Tru
         _write(device / "mem_info_vram_total", str(gpu.total))
         _write(device / "mem_info_vram_used", str(sum(gpu.held.values())))
         _write(device / "revision", "0x02")
+        _write_measurements(device, gpu)
         if products:
             _write(device / "product_name", gpu.name)
         for pid, held in gpu.held.items():
             _write(root / f"sys/class/kfd/kfd/proc/{pid}/vram_{number}", str(held))
+
+
+def _write_measurements(device: Path, gpu: FakeGpu) -> None:
+    _write(device / "gpu_busy_percent", str(gpu.utilization))
+    monitor = device / "hwmon/hwmon3"
+    for number, (label, degrees) in enumerate([("edge", gpu.temperature - 5), ("junction", gpu.temperature)], 1):
+        _write(monitor / f"temp{number}_label", label)
+        _write(monitor / f"temp{number}_input", str(degrees * 1000))
+    _write(monitor / "power1_average", str(gpu.power * 10**6))
+    _write(monitor / "power1_cap", str(gpu.power_limit * 10**6))
+    for name, count in {"pcie_replay_count": 0, **gpu.errors}.items():
+        _write(device / name, str(count) if "/" not in name else f"ue: {count}\nce: 0")
+    header, size = b"\x78\x00\x01\x03", 0x78  # gpu_metrics_v1_3
+    (device / "gpu_metrics").write_bytes(header + bytes(size - 12) + gpu.throttled.to_bytes(8, "little"))
 
 
 def _write(path: Path, text: str) -> None:

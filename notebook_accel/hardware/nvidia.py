@@ -15,7 +15,7 @@ _ACCESS = {1: "exclusive", 2: "prohibited", 3: "exclusive"}
 """By the number of a compute mode; 0 is `shared`."""
 
 
-def _library() -> Any:
+def installed() -> Any:
     """NVIDIA's management library as a module; `None` if it is not installed."""
     try:
         ctypes.CDLL("libnvidia-ml.so.1")  # what pynvml would load; the import alone takes 20 ms
@@ -29,7 +29,7 @@ def _library() -> Any:
 class NvmlProbe:
     """Queries the NVIDIA driver."""
 
-    library: Callable[[], Any] = _library
+    library: Callable[[], Any] = installed
     """Returns the module, or a stand-in such as `FakeNvml`; `None` if there is none."""
     vendor: str = "NVIDIA"
 
@@ -38,22 +38,22 @@ class NvmlProbe:
 
     def use(self) -> dict[str, GpuUse]:
         found: dict[str, GpuUse] = {}
-        with _opened(self.library) as nvml:
-            for handle in _handles(nvml):
+        with opened(self.library) as nvml:
+            for handle in handles(nvml):
                 running: Sequence[Any] = ()
                 with contextlib.suppress(nvml.NVMLError):  # some containers are not permitted to
                     running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
                 holders = {each.pid: each.usedGpuMemory or 0 for each in running}
                 memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-                found[_text(nvml.nvmlDeviceGetUUID(handle))] = GpuUse(memory.used, holders)
+                found[text(nvml.nvmlDeviceGetUUID(handle))] = GpuUse(memory.used, holders)
         return found
 
 
 @functools.cache
 def _list(library: Callable[[], Any]) -> tuple[Gpu, ...]:
     """The GPUs, queried once per process: a query takes tens of milliseconds."""
-    with _opened(library) as nvml:
-        return tuple(_describe(nvml, handle) for handle in _handles(nvml))
+    with opened(library) as nvml:
+        return tuple(_describe(nvml, handle) for handle in handles(nvml))
 
 
 def _describe(nvml: Any, handle: Any) -> Gpu:
@@ -61,16 +61,24 @@ def _describe(nvml: Any, handle: Any) -> Gpu:
     with contextlib.suppress(nvml.NVMLError):  # not every GPU has compute modes
         mode = nvml.nvmlDeviceGetComputeMode(handle)
     return Gpu(
-        _text(nvml.nvmlDeviceGetName(handle)),
-        _text(nvml.nvmlDeviceGetUUID(handle)),
+        text(nvml.nvmlDeviceGetName(handle)),
+        text(nvml.nvmlDeviceGetUUID(handle)),
         nvml.nvmlDeviceGetMemoryInfo(handle).total,
         _ACCESS.get(mode, "shared"),
-        tuple(_slices(nvml, handle)),
+        tuple(_slice(nvml, each) for each in slice_handles(nvml, handle)),
     )
 
 
-def _slices(nvml: Any, handle: Any) -> Iterator[Gpu]:
-    """The compute instances of a GPU in MIG mode; none if it is not in that mode."""
+def _slice(nvml: Any, handle: Any) -> Gpu:
+    return Gpu(
+        text(nvml.nvmlDeviceGetName(handle)),
+        text(nvml.nvmlDeviceGetUUID(handle)),
+        nvml.nvmlDeviceGetMemoryInfo(handle).total,
+    )
+
+
+def slice_handles(nvml: Any, handle: Any) -> Iterator[Any]:
+    """The handles of the compute instances of a GPU in MIG mode; none if it is not in that mode."""
     try:
         current, _ = nvml.nvmlDeviceGetMigMode(handle)
         count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if current else 0
@@ -78,16 +86,11 @@ def _slices(nvml: Any, handle: Any) -> Iterator[Gpu]:
         return
     for index in range(count):
         with contextlib.suppress(nvml.NVMLError):  # none has been made here
-            found = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
-            yield Gpu(
-                _text(nvml.nvmlDeviceGetName(found)),
-                _text(nvml.nvmlDeviceGetUUID(found)),
-                nvml.nvmlDeviceGetMemoryInfo(found).total,
-            )
+            yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
 
 
 @contextlib.contextmanager
-def _opened(library: Callable[[], Any]) -> Iterator[Any]:
+def opened(library: Callable[[], Any]) -> Iterator[Any]:
     """The library, initialized; `None` if there is none, or no driver, or no GPU."""
     nvml = library()
     if nvml is not None:
@@ -102,11 +105,13 @@ def _opened(library: Callable[[], Any]) -> Iterator[Any]:
             nvml.nvmlShutdown()
 
 
-def _handles(nvml: Any) -> list[Any]:
+def handles(nvml: Any) -> list[Any]:
+    """The handle of each GPU, in the driver's order."""
     if nvml is None:
         return []
     return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
 
 
-def _text(value: str | bytes) -> str:
+def text(value: str | bytes) -> str:
+    """A name as text; older versions of `pynvml` return bytes."""
     return value.decode() if isinstance(value, bytes) else value

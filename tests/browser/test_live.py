@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -28,6 +30,7 @@ def test_rows_follow_the_ranks_while_the_cell_runs(page: Page) -> None:
     page.open_gate("epoch 0")
     for rank in range(2):
         expect(cell.rank(rank)).to_contain_text("epoch 1/4")
+    expect(cell.rank(1).locator(".na-memory")).to_have_text(re.compile(r"CPU \d+%, \d+ MB"))
     expect(cell.panel).to_contain_text("0.04881")  # the mean of 1 / 20 and 1 / 21
     assert not cell.ended
     row = cell.rank(1)
@@ -51,14 +54,36 @@ def spike():
     wait_for("end")
 """
 
+HOT = """
+import dataclasses
+from notebook_accel import hardware
+from notebook_accel.hardware.gpu_readings import GpuReading
 
-def test_a_chart_marks_nan_and_states_a_spike(page: Page) -> None:
-    page.run(SPIKE)
+class HotGpu:  # stands for the driver of a GPU that each rank uses
+    def read(self):
+        reading = GpuReading("H100", 87, 41 << 30, 80 << 30, 91, 310, 700, ("temperature", "power limit"))
+        return {"cpu": reading}
+    def close(self):
+        pass
+
+platforms = hardware.PLATFORMS
+hardware.PLATFORMS = [dataclasses.replace(platforms[0], sensors=HotGpu)]
+"""
+
+
+def test_a_chart_marks_nan_and_states_a_spike_and_a_hot_gpu_is_named(page: Page) -> None:
+    page.run(SPIKE + HOT)
     cell = page.begin("notebook_launcher(spike, num_processes=2)")
     chart = cell.panel.locator('.na-chart[data-metric="loss"]')
     for fact in ("last at step 999", "most 50 at step 300", "80 NaN, first at step 600"):
         expect(chart).to_contain_text(fact, timeout=60_000)  # ranks start late on a busy machine
     expect(chart.locator(".na-nan").first).to_be_attached()
+    row = cell.rank(1)
+    expect(row.locator(".na-memory")).to_have_text("GPU 87%, 41.0 GB")
+    expect(row.locator(".na-warning")).to_contain_text("because it is too hot (91 °C)")
+    row.get_by_role("button", name="Details of rank 1").click()
+    expect(row.locator(".na-details")).to_contain_text("310 W of 700 W")
     page.screenshot("spike")
     page.open_gate("end")
     cell.wait_for_end()
+    page.run("hardware.PLATFORMS = platforms")

@@ -60,7 +60,7 @@ class Screen:
         self._ranks = ranks
         self._launcher = {"stdout": LineReader(), "stderr": LineReader()}
         self._final_notices: list[str] = []
-        self._view: front_end.LateView
+        self._view: front_end.View
         self._draw_again_at = 0.0
         self._start_job(0)
 
@@ -191,8 +191,8 @@ class Screen:
     def _show_lines(self) -> None:
         self._output.show(time.monotonic(), all_of_it=True)
 
-    def _open_view(self) -> front_end.LateView:
-        return front_end.LateView(self._job, draw)
+    def _open_view(self) -> front_end.View:
+        return front_end.Views(self._job, front_end.LateView.opening(draw))
 
 
 def draw(job: Job) -> TerminalView:

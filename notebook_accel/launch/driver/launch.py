@@ -151,7 +151,7 @@ class Launch:
             heartbeat=self._plan.config.heartbeat,
             node_request=self._plan.node_request,
         )
-        self.job.apply(None, AttemptStarted(number, self._plan.size, self.job.step))
+        self.job.apply(None, AttemptStarted(number, self._plan.size, self.job.step, self._plan.device_ids))
         group = RankGroup(self._engine, spec)
         try:
             output = Output([state.rank for state in self.job.ranks], self._plan.label, front_end.current)

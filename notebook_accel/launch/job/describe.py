@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Phase
-from notebook_accel.launch.job import location, progress
+from notebook_accel.launch.job import location, progress, usage
 from notebook_accel.launch.job.metrics.metric_text import metric_spark, metric_text
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import blocks, duration, percent, size, value
@@ -63,9 +63,9 @@ def _restart(job: JobState, restart: Restart) -> str:
 
 
 def heading(job: JobState, *, metrics: bool = True) -> list[str]:
-    """The lines above the ranks: the job, why it is stalled if it is, and its metrics."""
+    """The lines above the ranks: the job, why it is stalled if it is, what is wrong with GPUs, and its metrics."""
     stall = location.explain(job)
-    return [headline(job), *([stall] if stall else []), *(_metrics(job) if metrics else ())]
+    return [headline(job), *([stall] if stall else []), *usage.warnings(job), *(_metrics(job) if metrics else ())]
 
 
 def headline(job: JobState) -> str:
@@ -89,11 +89,17 @@ def headline(job: JobState) -> str:
 
 
 def memory(state: RankState) -> str:
-    """`512 MB`, and what it holds on its GPU."""
+    """`512 MB`, and what torch holds on its GPU."""
     found = [size(state.resident)] if state.resident else []
     if state.device_used is not None:
         found.append(f"GPU {size(state.device_used)}")
     return ", ".join(found)
+
+
+def load(state: RankState) -> str:
+    """`CPU 98%, GPU 87%, 512 MB, GPU 2.0 GB`: how busy the rank is, while that is read, and its memory."""
+    found = [f"{name} {percent}" for name, percent in usage.percents(state)]
+    return ", ".join(part for part in (*found, memory(state)) if part)
 
 
 def _metrics(job: JobState) -> list[str]:
@@ -126,7 +132,7 @@ def _rank(state: RankState) -> str:
         bar = f"{blocks(found.fraction, _WIDTH)} " if found.fraction is not None else ""
         parts.append(bar + found.text)
     parts += [f"{name}={value(number)}" for name, number in state.metrics.items()]
-    parts.append(memory(state))
+    parts.append(load(state))
     return "  ".join(part for part in parts if part).rstrip()
 
 

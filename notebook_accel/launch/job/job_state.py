@@ -79,6 +79,8 @@ class JobState:
         """The name of the launched function."""
         self.hardware = start.hardware
         """The devices that its ranks run on, as text."""
+        self.devices = tuple(start.devices)
+        """What identifies the devices of this attempt, as in `Plan.device_ids`."""
         self.notice = start.notice
         """Choices that were made for the user, one per line."""
         self.world_size = start.world_size
@@ -183,6 +185,7 @@ class JobState:
         else:
             self.restarts.clear()
         self.began = None
+        self.devices = tuple(event.devices or self._start.devices)
         self.status = Status.RUNNING
         self.world_size = self._start.world_size + size - self._start.size
         self.local_size = self._start.local_size or self._start.size
@@ -193,9 +196,9 @@ class JobState:
 
     def _attempts(self) -> Iterator[AttemptStarted | TrainingStarted]:
         if not self.restarts:
-            yield AttemptStarted(self.attempt)
+            yield AttemptStarted(self.attempt, devices=self.devices)
         for restart in self.restarts:
-            yield AttemptStarted(restart.attempt, restart.size, restart.reached)
+            yield AttemptStarted(restart.attempt, restart.size, restart.reached, self.devices)
             if restart.step is not None and restart is not self.restarts[-1]:
                 yield TrainingStarted(restart.step)
         if self.began is not None:

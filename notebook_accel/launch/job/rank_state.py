@@ -13,12 +13,14 @@ from notebook_accel.events import (
     Event,
     Exited,
     Failed,
+    GpuUsage,
     Heartbeat,
     Hello,
     Line,
     LinesLeftOut,
     Phase,
     PhaseChanged,
+    ProcessUsage,
     Returned,
     Shown,
     Signalled,
@@ -51,6 +53,10 @@ class RankState:
     device_used: int | None = None
     """Memory that it held on its device then, in bytes."""
     device_total: int | None = None
+    process: ProcessUsage | None = None
+    """What its process used lately; `None` while nobody reads it. It isn't recorded."""
+    gpu: GpuUsage | None = None
+    """What its GPU did lately; `None` without a GPU, and while nobody reads it. It isn't recorded."""
     step: int | None = None
     """How many steps its training has done, if it can be resumed."""
     step_times: StepTimes | None = None
@@ -93,6 +99,10 @@ class RankState:
         elif isinstance(event, Heartbeat):
             self.resident, self.device_used, self.device_total = event.resident, event.device_used, event.device_total
             self.step = event.step
+        elif isinstance(event, ProcessUsage):
+            self.process = event
+        elif isinstance(event, GpuUsage):
+            self.gpu = event
         elif isinstance(event, StepTimes):
             self.step_times = event
         elif isinstance(event, Signalled):

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from notebook_accel.events import AttemptStarted, Bar, Event, Heartbeat, Line, LinesLeftOut, Reports, Shown, StepTimes
+from notebook_accel.events import (
+    AttemptStarted,
+    Bar,
+    Event,
+    GpuUsage,
+    Heartbeat,
+    Line,
+    LinesLeftOut,
+    ProcessUsage,
+    Reports,
+    Shown,
+    StepTimes,
+)
 from notebook_accel.launch.job.kept_displays import reduced, size_of
 from notebook_accel.launch.journal.lines import encode
 
@@ -31,8 +43,8 @@ class Pending:
 
     def add(self, rank: int | None, event: Event) -> None:
         self._count += 1
-        if isinstance(event, Reports):
-            return  # they have a file of their own
+        if isinstance(event, (Reports, ProcessUsage, GpuUsage)):
+            return  # reports have a file of their own; whoever shows the job reads what it uses
         if isinstance(event, Bar):
             self._events[rank, event.bar] = rank, event  # keeps the position of the first event, as the fold does
         elif isinstance(event, (Heartbeat, StepTimes)):

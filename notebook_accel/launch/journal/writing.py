@@ -46,6 +46,8 @@ warned = False
 class Journal:
     """Writes the journal of one job. The runner of the job refreshes it in turn with the views."""
 
+    is_seen = False
+
     def __init__(self, job: Job, *, detached: bool = False, saved: SavedLaunch | None = None) -> None:
         self._job = job
         self._head = Head(

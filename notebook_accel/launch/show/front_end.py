@@ -16,6 +16,7 @@ from notebook_accel.launch.wire import cell_names
 
 if TYPE_CHECKING:
     from notebook_accel.launch.job.job import Job
+    from notebook_accel.launch.show.usage_watch import UsageWatch
 
 
 class View(Protocol):
@@ -26,6 +27,10 @@ class View(Protocol):
 
     def finish(self) -> None:
         """Draws the job for the last time."""
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether somebody may see the ranks there now, so that reading what they use is worthwhile."""
 
 
 class FrontEnd(Protocol):
@@ -94,6 +99,10 @@ class LateView:
         if self._view is not None:
             self._view.finish()
 
+    @property
+    def is_seen(self) -> bool:
+        return self._view is not None and self._view.is_seen
+
 
 class Views:
     """All views of one job. The job's driver refreshes them; any thread may add one.
@@ -102,7 +111,10 @@ class Views:
     """
 
     def __init__(self, job: Job, open_view: Callable[[Job], View], *others: View) -> None:
+        from notebook_accel.launch.show.usage_watch import UsageWatch  # ranks import this module, and show nothing
+
         self._job = job
+        self._usage: UsageWatch | None = UsageWatch(job)
         self._views: list[View] = []
         try:
             self._views.append(open_view(job))
@@ -112,12 +124,29 @@ class Views:
         job.runner.show = self._add
 
     def refresh(self) -> None:
+        self._read_usage()
         for view in list(self._views):
             self._draw(view, view.refresh)
 
     def finish(self) -> None:
+        if self._usage is not None:
+            self._usage.close()
         for view in list(self._views):
             self._draw(view, view.finish)
+
+    @property
+    def is_seen(self) -> bool:
+        return any(view.is_seen for view in self._views)
+
+    def _read_usage(self) -> None:
+        if self._usage is None:
+            return
+        try:
+            self._usage.refresh(self.is_seen)
+        except Exception as error:
+            self._usage.close()
+            self._usage = None
+            current.notice(f"what the ranks of {self._job.title} use can't be read: {type(error).__name__}: {error}")
 
     def _draw(self, view: View, draw: Callable[[], None]) -> None:
         try:
@@ -142,6 +171,8 @@ class Views:
 
 class NoView:
     """Shows nothing beside the ranks' output."""
+
+    is_seen = False
 
     def __init__(self, job: Job) -> None:
         self._job = job

@@ -30,6 +30,8 @@ _showing: TerminalView | None = None
 class TerminalView:
     """Draws a job while it runs, and leaves its last state on the screen."""
 
+    is_seen = True
+
     def __init__(self, job: Job) -> None:
         global _showing  # there is one screen
         self._job = job
@@ -93,5 +95,5 @@ def _cells(state: RankState) -> list[RenderableType]:
         bar,
         Text(reason) if reason else Text(progress.activity(state, found), no_wrap=True, overflow="ellipsis"),
         Text(metrics, no_wrap=True, overflow="ellipsis"),
-        describe.memory(state),
+        describe.load(state),
     ]

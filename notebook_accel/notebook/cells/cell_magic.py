@@ -126,7 +126,8 @@ class _CellRun:
         place: str,
     ) -> None:
         self.requests = StopRequests()
-        self.job = Job(place, 0, ranks.size, ranks.plan.device_text)
+        plan = ranks.plan
+        self.job = Job(place, 0, ranks.size, plan.device_text, devices=plan.device_ids)
         self.job.runner.cancel = lambda: self.requests.submit(StopReason.CANCEL)
         self.job.runner.show = lambda: front_end.current.show(self.job)
         self._session = session

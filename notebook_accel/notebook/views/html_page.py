@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from notebook_accel.events import Phase
-from notebook_accel.launch.job import describe, location, progress
+from notebook_accel.launch.job import describe, location, progress, usage
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.metrics.job_charts import Drawing
@@ -44,6 +44,7 @@ def draw(job: Job, *, fallback: bool = False) -> str:
         parts += [
             _total(job, found),
             _stall(job),
+            _warnings(job),
             _ranks(job, found, not fallback),
             _metrics(job),
             _stacks(job),
@@ -92,6 +93,12 @@ def _stall(job: Job) -> str:
     else:
         return ""
     return element("div", line, "" if job.status.ended else _ONE_LINE)
+
+
+def _warnings(job: Job) -> str:
+    """What is wrong with the GPUs of ranks."""
+    drawn = [element("div", f"{badge('warning', AMBER)} {text(words)}") for words in usage.warnings(job)[:_MOST_FAILED]]
+    return "".join(drawn)
 
 
 def _metrics(job: Job) -> str:
@@ -180,13 +187,13 @@ def _values(state: RankState, _: Overview) -> str:
     metrics = list(state.metrics.items())
     words = " ".join(f"{name}={value(number)}" for name, number in metrics)
     short = " ".join(f"{shortened(name, _NAME_LIMIT)}={value(number)}" for name, number in metrics)
-    memory = describe.memory(state)
+    memory = describe.load(state)
     shown = element("div", text(short) or "&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words[:1000])
     return shown + element("div", text(memory), "font-size:90%", title=memory)
 
 
 def _memory(state: RankState, _: Overview) -> str:
-    return text(describe.memory(state))
+    return text(describe.load(state))
 
 
 def _progress(state: RankState, found: Overview) -> str:

@@ -19,6 +19,8 @@ _WHOLE_SECONDS = 2.0
 class MarimoView:
     """Shows the panel, which marimo draws as it does any widget of anywidget."""
 
+    is_seen = True
+
     def __init__(self, job: Job) -> None:
         self._job = job
         self._maker = StateMaker(job)

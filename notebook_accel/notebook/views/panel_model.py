@@ -80,8 +80,12 @@ class Rank(TypedDict):
     error: str
     memory: str
     """The memory that it uses, on the host and on its device."""
-    device: str
-    """The memory that it uses on its device; empty if it has no device."""
+    usage: str
+    """How busy it is, and its memory, in a few words."""
+    usage_facts: dict[str, str]
+    """What its process and its device do, by what it is; empty while nobody reads it."""
+    warning: str
+    """What is wrong with its device; empty if nothing is."""
     values: dict[str, str]
     """The latest value of each metric, by name."""
     bars: dict[str, Bar]

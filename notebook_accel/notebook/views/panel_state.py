@@ -7,7 +7,7 @@ from typing import Any
 
 from notebook_accel import events
 from notebook_accel.launch.driver.stop_policy import GRACE
-from notebook_accel.launch.job import describe, location, progress
+from notebook_accel.launch.job import describe, location, progress, usage
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.metrics.metric_text import metric_text
 from notebook_accel.launch.job.progress import Overview
@@ -142,7 +142,9 @@ class StateMaker:
             "mark": "",
             "error": shortened(progress.why_failed(state), _TEXT_LIMIT),
             "memory": describe.memory(state),
-            "device": "" if state.device_used is None else size(state.device_used),
+            "usage": usage.brief(state) or _memory(state),
+            "usage_facts": usage.facts(state),
+            "warning": usage.warning(state),
             "values": {name: value(number) for name, number in list(state.metrics.items())[:_MOST_METRICS]},
             "bars": self._rank_bars(state),
             "lines": _lines(state, self._most_lines(state)),
@@ -189,7 +191,7 @@ def _head(job: Job, found: Overview, note: str) -> Head:
         "choices": "\n".join([*describe.notices(job), *([note] if note else [])]),
         "summary": " · ".join(words),
         "note": _note(job),
-        "layout": "rows" if count < progress.COMPACT_FROM else "grid",
+        "layout": "grid" if _is_grid(job) else "rows",
         "brief": progress.is_brief(job),
         "blocking": job.blocking,
         "stopping": job.stopping,
@@ -197,6 +199,10 @@ def _head(job: Job, found: Overview, note: str) -> Head:
         "metrics_note": progress.left_out(progress.metric_names(job), _MOST_METRICS),
         "kernel_lost_note": _kernel_lost_note(job),
     }
+
+
+def _is_grid(job: Job) -> bool:
+    return len(job.ranks) >= progress.COMPACT_FROM
 
 
 def _kernel_lost_note(job: Job) -> str:
@@ -217,12 +223,16 @@ def _note(job: Job) -> str:
             f"Waiting up to {GRACE:g} s for rank{'s' if len(left) > 1 else ''} {spans(left)} to end by themselves; "
             "click again to kill now."
         )
-    explained = location.explain(job)
-    if not explained and (job.status.ended or len(job.ranks) < progress.COMPACT_FROM):
+    explained = location.explain(job) or " ".join(usage.warnings(job)[:1] if _is_grid(job) else ())
+    if not explained and (job.status.ended or not _is_grid(job)):
         explained = " ".join(f"{sentence}." for sentence in job.advice[:1])
     if job.stalled and any(place.frames for place in job.stalled.places):
         explained += ". Expand a rank to see its Python stack."
     return explained[:1].upper() + explained[1:]
+
+
+def _memory(state: RankState) -> str:
+    return describe.memory(state) if state.device_used is None else f"GPU {size(state.device_used)}"
 
 
 def _bar(bar: events.Bar) -> Bar:

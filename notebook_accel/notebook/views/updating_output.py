@@ -15,6 +15,8 @@ Bundle = Mapping[str, str]
 class Display:
     """A view that redraws its whole bundle whenever it has changed."""
 
+    is_seen = True
+
     def __init__(self, job: Job, draw: Callable[[Job], Bundle], interval: float) -> None:
         from IPython.display import display
 

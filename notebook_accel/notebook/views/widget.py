@@ -80,6 +80,10 @@ class WidgetView:
         ended_panels.current.keep(self._panel)
         self._panel.final = bundle
 
+    @property
+    def is_seen(self) -> bool:
+        return not self._watch.is_gone
+
     def _send(self) -> None:
         count = self._panel.update(self._maker.make())
         self._pacer.sent(count)

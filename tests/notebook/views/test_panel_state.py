@@ -194,7 +194,7 @@ def test_a_rank_tells_all_that_it_unfolds_to() -> None:
     assert rank["text"] == "epoch 1/4 › batch 51/2000 › micro 2/7 70.0 it/s"
     assert rank["bars"]["1"]["amount"] == "51/2000"
     assert rank["bars"]["1"]["rate"] == "10.0 it/s"
-    assert (rank["memory"], rank["device"]) == ("512 MB, GPU 2.0 GB", "2.0 GB")
+    assert (rank["memory"], rank["usage"]) == ("512 MB, GPU 2.0 GB", "GPU 2.0 GB")
     assert list(rank["lines"].items())[-1] == ("299", "line 299")
     assert len(rank["lines"]) == 50
 

@@ -1,0 +1,128 @@
+"""What ranks use is read while somebody looks at the job, once for all ranks."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from notebook_accel.events import AttemptStarted, GpuUsage, Hello, Phase, PhaseChanged, ProcessUsage
+from notebook_accel.hardware.fakes import FakeGpu, FakeNvml
+from notebook_accel.hardware.gpu_readings import Sensors
+from notebook_accel.hardware.nvidia_sensors import NvmlSensors
+from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.journal.pending import Pending
+from notebook_accel.launch.show import front_end, usage_watch
+from notebook_accel.launch.show.usage_watch import UsageWatch
+
+
+def a_job(*hosts: str, devices: tuple[str, ...] = ()) -> Job:
+    """A job whose ranks are this process."""
+    job = Job("train", 0, len(hosts), devices=devices)
+    job.started -= 10
+    job.apply(None, AttemptStarted(0))
+    for rank, host in enumerate(hosts):
+        job.apply(rank, Hello(os.getpid(), host or socket.gethostname()))
+        job.apply(rank, PhaseChanged(Phase.RUNNING))
+    return job
+
+
+def read(watch: UsageWatch, until: Callable[[], object]) -> None:
+    while not until():
+        watch.refresh(True)
+        time.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_watch, "_INTERVAL", 0.01)
+    monkeypatch.setattr(usage_watch, "_SHARE", 1.0)
+
+
+def test_gpus_are_read_for_each_rank_by_its_device_and_closed_at_the_end() -> None:
+    library = FakeNvml([FakeGpu("H100", 80 << 30, utilization=use, errors=replays(9)) for use in (11, 22)])
+    first, second = NvmlSensors(lambda: library)._devices
+    job = a_job("", "", "", devices=(second, first))  # the third rank shares the first device
+    watch = UsageWatch(job, lambda: [NvmlSensors(lambda: library)])
+    read(watch, lambda: job.ranks[2].gpu)
+    assert [state.gpu and state.gpu.utilization for state in job.ranks] == [22, 11, 22]
+    assert job.ranks[0].gpu is not None
+    assert job.ranks[0].gpu.errors == {}  # those from before the job are not its concern
+    library.change(1, errors=replays(12))
+    read(watch, lambda: job.ranks[0].gpu and job.ranks[0].gpu.errors)
+    assert (job.ranks[0].gpu.errors, job.ranks[1].gpu and job.ranks[1].gpu.errors) == ({"PCIe replays": 3}, {})
+    watch.close()
+    library.nvmlShutdown()  # that of the first line
+    assert not library.is_open
+
+
+def replays(count: int) -> dict[str, int]:
+    return {"NVML_FI_DEV_PCIE_REPLAY_COUNTER": count}
+
+
+def test_processes_of_this_machine_are_read_while_they_run() -> None:
+    job = a_job("", "another machine", "")
+    job.apply(2, PhaseChanged(Phase.DONE))
+    watch = UsageWatch(job, list)
+    read(watch, lambda: job.ranks[0].process)
+    watch.close()
+    assert job.ranks[0].process is not None
+    assert job.ranks[0].process.resident > 2**20
+    assert (job.ranks[1].process, job.ranks[2].process) == (None, None)
+
+
+def test_nothing_is_read_while_nobody_looks() -> None:
+    job = a_job("")
+    opened: list[Sensors] = []
+    watch = UsageWatch(job, lambda: opened)
+    for _ in range(5):
+        watch.refresh(False)
+        assert not any(thread.name == "notebook-accel usage" for thread in threading.enumerate())
+    watch.close()
+    views = front_end.Views(job, front_end.NoView)
+    assert not views.is_seen
+    views.finish()
+
+
+def test_a_driver_that_fails_ends_the_reading_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    job = a_job("")
+    views = front_end.Views(job, Seen)
+    assert views._usage is not None
+    views._usage._reader._open_sensors = fail
+    while views._usage is not None:
+        views.refresh()
+    assert "what the ranks of train() use can't be read: OSError: the driver is gone" in capsys.readouterr().err
+    assert views.is_seen
+    views.finish()
+
+
+class Seen(front_end.NoView):
+    is_seen = True
+
+
+def fail() -> list[Sensors]:
+    raise OSError("the driver is gone")
+
+
+def test_what_is_read_is_not_recorded() -> None:
+    pending = Pending()
+    pending.add(0, ProcessUsage(98, 2**20))
+    pending.add(0, GpuUsage(50))
+    assert pending.take() == b""
+    job = a_job("")
+    job.apply(0, ProcessUsage(98, 2**20))
+    assert not [event for _, event in job.events() if isinstance(event, ProcessUsage)]
+
+
+def test_the_devices_of_a_later_attempt_count() -> None:
+    job = a_job("", "", devices=("a", "b"))
+    job.apply(None, AttemptStarted(1, 1, devices=("b",)))
+    assert job.devices == ("b",)
+    again = Job("train", 0, 2)
+    for rank, event in job.events():
+        again.apply(rank, event)
+    assert again.devices == ("b",)
