@@ -80,7 +80,7 @@ def _gpu_facts(gpu: GpuUsage) -> Iterator[tuple[str, str]]:
         yield "GPU", f"{gpu.utilization:.0f}% busy"
     if gpu.memory_used is not None:
         total = f" of {size(gpu.memory_total)}" if gpu.memory_total else ""
-        yield "GPU memory", f"{size(gpu.memory_used)}{total}, of all processes"
+        yield "GPU memory", f"{size(gpu.memory_used)}{total}"
     if gpu.temperature is not None:
         yield "temperature", f"{gpu.temperature:.0f} °C"
     if gpu.power is not None:

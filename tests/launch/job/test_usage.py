@@ -42,7 +42,7 @@ def test_a_rank_with_a_gpu_has_what_the_driver_measures() -> None:
     assert usage.facts(state) == {
         "CPU": "98% of a core",
         "GPU": "87% busy",
-        "GPU memory": "41.0 GB of 80.0 GB, of all processes",
+        "GPU memory": "41.0 GB of 80.0 GB",
         "temperature": "66 °C",
         "power": "310 W of 700 W",
         "clock reduced by": "power limit",
