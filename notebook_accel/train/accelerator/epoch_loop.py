@@ -24,7 +24,6 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import Store
 from torch.utils.data import IterableDataset
 
 from notebook_accel import rank_local
@@ -34,10 +33,11 @@ from notebook_accel.events import TrainingStarted
 from notebook_accel.events.emit import PREEMPTED_BY, TRAINING_STEP, emit
 from notebook_accel.train.accelerator import resumable
 from notebook_accel.train.accelerator.point_agreement import PointAgreement
-from notebook_accel.train.checkpoints import background, seal
+from notebook_accel.train.checkpoints import background, gathered_texts, seal
 from notebook_accel.train.checkpoints.background import BackgroundSaver, report
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.checkpoints.contents import Contents, SaveOptions, read_random_states
+from notebook_accel.train.checkpoints.gathered_texts import GatheredTexts
 from notebook_accel.train.checkpoints.parts import copied
 from notebook_accel.train.checkpoints.remote import path as remote_path
 from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
@@ -45,9 +45,10 @@ from notebook_accel.train.checkpoints.seal import Place
 from notebook_accel.train.data.dispatching_loader import DataLoaderDispatcher
 from notebook_accel.train.data.loader import PreparedLoader
 from notebook_accel.train.data.resume import Position
-from notebook_accel.train.ranks import process_group, random_states
+from notebook_accel.train.ranks import random_states
 from notebook_accel.train.ranks.environment import Environment
 from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.ranks.messages import RankMessages
 from notebook_accel.train.ranks.state import PartialState
 
 _EVERY = "it is time"
@@ -105,13 +106,16 @@ class EpochLoop:
         if isinstance(folder, Path):
             with contextlib.suppress(OSError):  # which the first checkpoint reports
                 folder.mkdir(parents=True, exist_ok=True)  # whoever resumes the job can tell that it is not unmounted
-        connect = self._connector()
+        self._refuse_tpu()
         found = self._resume(folder, contents)
         group = _group_for_shards(self._state, contents)
         self._options = SaveOptions(writes=self._run.checkpoints.writes, group=group)
-        own, size = self._state.process_index, self._state.num_processes
-        self._saver = BackgroundSaver(folder, self._settings.checkpoint_keep, connect and connect("saves"), found)
-        self._agreement = PointAgreement(own, size, connect and functools.partial(connect, "points"))
+        self._messages = RankMessages() if self._state.use_distributed else None
+        gather = GatheredTexts(self._messages).gather if self._messages else gathered_texts.alone
+        self._saver = BackgroundSaver(folder, self._settings.checkpoint_keep, gather, found)
+        self._agreement = PointAgreement(self._messages)
+        if self._messages:
+            self._messages.start()
         self._schedule()
         self._gradients.loop = self
         self._space |= {TRAINING_STEP: self._step, PREEMPTED_BY: ""}
@@ -124,11 +128,9 @@ class EpochLoop:
                 yield epoch
                 self._end_epoch(epoch)
             self._save()
-            self._saver.wait()
-            self._agreement.close()
+            self._finish()
         finally:
             # After an error, nothing is waited for: it may be that of another rank, which will not answer.
-            self._agreement.abandon()
             background.remove_copies(folder)
             self._gradients.loop = None
             self._space.pop(PREEMPTED_BY, None)
@@ -253,8 +255,14 @@ class EpochLoop:
         if reason not in ("", _EVERY):
             self._end_early(reason)
 
-    def _end_early(self, reason: str) -> NoReturn:
+    def _finish(self) -> None:
         self._saver.wait()
+        self._agreement.close()
+        if self._messages:
+            self._messages.close()
+
+    def _end_early(self, reason: str) -> NoReturn:
+        self._finish()
         ended = f"{reason} ended the training after step {self._step}"
         newest = self._saver.newest
         if newest is None:
@@ -295,18 +303,12 @@ class EpochLoop:
         else:
             self._next_time = time.monotonic() + self._every_seconds
 
-    def _connector(self) -> Callable[[str], Store] | None:
-        """How threads of this rank connect to the store; `None` for a single rank."""
-        if not self._state.use_distributed:
-            return None
-        if self._state.backend == "xla":
+    def _refuse_tpu(self) -> None:
+        if self._state.use_distributed and self._state.backend == "xla":
             raise ConfigurationError(
                 "checkpoint= does not work yet with several ranks on a TPU: leave it out, and call "
                 "accelerator.save_state and load_state"
             )
-        own = os.urandom(8).hex()
-        run = self._state.exchange.all_gather_objects(own)[0]
-        return lambda name: process_group.connect(f"checkpoints/{run}/{name}")
 
 
 def _group_for_shards(state: PartialState, contents: Contents) -> Any:

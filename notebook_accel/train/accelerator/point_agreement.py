@@ -3,9 +3,9 @@
 All ranks pass the same points, such as the ends of steps, in the same order, each in its own time. Any rank requests an
 agreement, at any moment:
 
-    rank that requests   store: request ─▶ every rank's thread
-    every rank's thread  promises not to go beyond a point a little ahead ─▶ store ─▶ every rank's thread
-    every rank's thread  takes the farthest of the promised points, and the one after it is agreed
+    rank that requests   promises not to go beyond a point a little ahead ─▶ every other rank
+    every other rank     answers with a promise of its own ─▶ every other rank
+    every rank           takes the farthest of the promised points, and the one after it is agreed
 
 No rank can have passed that point, since each waits at the one that it promised until it knows the answer. The answer
 is usually there before, so a point costs a comparison.
@@ -13,60 +13,68 @@ is usually there before, so a point costs a comparison.
 
 from __future__ import annotations
 
-import contextlib
-import datetime
 import math
 import threading
-from collections.abc import Callable
+from typing import Any, Protocol
 
-from torch._C._distributed_c10d import Store
-from torch.distributed import DistStoreError
-
+_TOPIC = "points"
 _AHEAD = 3
 """How many points ahead a rank promises to wait: the time that the exchange takes, in short steps."""
-_CLOSE = "close"
-_WAIT = datetime.timedelta(hours=1)
-_JOIN = 5.0
-"""Seconds to wait for the thread at the end. It ends at once, unless the store is gone without an error."""
+_AHEAD_ALONE = 1
+"""The same for a single rank. The point after it is the first that is known one point before."""
+_LOOK_INTERVAL = 1.0
+"""Seconds after which a rank that waits looks again whether the others run."""
+_END = 2**62
+"""A point beyond all others."""
+
+
+class Messages(Protocol):
+    """What the agreement needs of `RankMessages`."""
+
+    rank: int
+    size: int
+
+    def on(self, topic: str, receiver: Any) -> None: ...
+
+    def send(self, topic: str, value: Any) -> None: ...
+
+    def has_ended(self, rank: int) -> bool: ...
 
 
 class PointAgreement:
-    """This rank's side; every method is for the thread of the training.
+    """This rank's side; every public method is for the thread of the training.
 
     Args:
-        rank: This rank.
-        size: The number of ranks.
-        connect: Makes a connection to the store that all ranks share; `None` for a single rank.
+        messages: How the ranks reach each other; `None` for a single rank.
     """
 
-    def __init__(self, rank: int, size: int, connect: Callable[[], Store] | None) -> None:
-        self._rank = rank
-        self._size = size
+    def __init__(self, messages: Messages | None) -> None:
+        self._messages = messages
+        self._rank, self._size = (0, 1) if messages is None else (messages.rank, messages.size)
         self._changed = threading.Condition()
         self._passed = 0
         self._wait_at = math.inf
         self._agreed = math.inf
         self._reason = ""
         self._round = 0
-        self._store = None if connect is None else connect()
-        self._thread: threading.Thread | None = None
-        if connect is not None:
-            self._thread = threading.Thread(target=self._serve, args=(connect(),), name="checkpoints", daemon=True)
-            self._thread.start()
+        """The number of the next agreement."""
+        self._promises: dict[int, dict[int, tuple[int, str]]] = {}
+        """By agreement and rank: the point that it does not go beyond, and the reason that it was given."""
+        if messages is not None:
+            messages.on(_TOPIC, self._receive)
 
     def request(self, reason: str) -> None:
-        """Requests a point. Where several ranks request one, the first reason counts."""
-        if self._store is not None:
-            self._store.compare_set(f"{self._round}/request", "", reason)
-        elif self._agreed == math.inf:
-            self._agreed, self._reason = self._passed + 2, reason
+        """Requests a point. Where several ranks request one, the reason of one of them counts."""
+        with self._changed:
+            if self._rank not in self._promises.get(self._round, {}):
+                self._promise(reason)
 
     def advance(self) -> None:
         """Counts a point; may wait there until the other ranks have answered a request."""
         with self._changed:
             self._passed += 1
-            while self._passed >= self._wait_at:
-                self._changed.wait()
+            while self._passed >= self._wait_at and not self._is_left_alone():
+                self._changed.wait(_LOOK_INTERVAL)
 
     @property
     def reason(self) -> str:
@@ -84,57 +92,45 @@ class PointAgreement:
             return
         with self._changed:
             self._agreed, self._reason = math.inf, ""
+            del self._promises[self._round]
             self._round += 1
-            self._changed.notify_all()
-
-    def abandon(self) -> None:
-        """Ends the threads of all ranks if the store can still be reached, and waits for none."""
-        if self._thread is not None:
-            with contextlib.suppress(Exception):
-                self.request(_CLOSE)
+            self._consider()
 
     def close(self) -> None:
-        """Ends the thread, after the last point."""
-        if self._thread is None:
+        """After the last point: none is waited for, and if one is still agreed, then none that there is."""
+        with self._changed:
+            self._passed = _END
+
+    def _receive(self, rank: int, message: Any) -> None:
+        """Receives the promise of another rank, on the thread of the messages."""
+        number, promised, reason = message
+        with self._changed:
+            self._promises.setdefault(number, {})[rank] = promised, reason
+            self._consider()
+
+    def _consider(self) -> None:
+        """Answers the promises of other ranks, and concludes the agreement if all have promised."""
+        promises = self._promises.get(self._round)
+        if not promises:
             return
-        self.abandon()
-        with self._changed:
-            self._passed = 2**62  # no later point is waited for, and if one is agreed, then none that there is
-            self._changed.notify_all()
-        self._thread.join(_JOIN)
-        self._thread = None
-
-    def _serve(self, store: Store) -> None:
-        try:
-            while self._answer(store):
-                pass
-        except Exception:  # the store is gone: so are other ranks, which the next collective shows
-            pass
-        finally:
-            with self._changed:
-                self._wait_at = math.inf
-                self._changed.notify_all()
-
-    def _answer(self, store: Store) -> bool:
-        """Takes part in one agreement; returns whether there may be another."""
-        number = self._round
-        try:
-            store.wait([f"{number}/request"], _WAIT)
-        except DistStoreError:  # nobody requested anything
-            return True
-        reason = store.get(f"{number}/request").decode()
-        if reason == _CLOSE:
-            return False
-        with self._changed:
-            self._wait_at = self._passed + _AHEAD
-            promised = self._wait_at
-        store.set(f"{number}/promise/{self._rank}", str(promised))
-        keys = [f"{number}/promise/{rank}" for rank in range(self._size)]
-        store.wait(keys, _WAIT)
-        farthest = max(map(int, store.multi_get(keys)))
-        with self._changed:
-            self._agreed, self._reason = farthest + 1, reason
+        if self._rank not in promises:
+            self._promise(next(iter(promises.values()))[1])
+        elif len(promises) == self._size and self._agreed == math.inf:
+            self._reason = promises[min(promises)][1]
+            self._agreed = max(promised for promised, _ in promises.values()) + 1
             self._wait_at = math.inf
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._round > number or self._passed >= 2**62)
-        return self._round > number
+
+    def _promise(self, reason: str) -> None:
+        promised = self._passed + (_AHEAD if self._messages else _AHEAD_ALONE)
+        self._wait_at = promised
+        self._promises.setdefault(self._round, {})[self._rank] = promised, reason
+        if self._messages is not None:
+            self._messages.send(_TOPIC, [self._round, promised, reason])
+        self._consider()
+
+    def _is_left_alone(self) -> bool:
+        """Whether another rank has ended. It will not answer, and the next collective shows it."""
+        assert self._messages is not None
+        missing = set(range(self._size)) - set(self._promises.get(self._round, {}))
+        return any(self._messages.has_ended(rank) for rank in missing)

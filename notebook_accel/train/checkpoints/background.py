@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
-import itertools
-import json
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-
-from torch._C._distributed_c10d import Store
 
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train.checkpoints import folders, seal, transfer
@@ -22,9 +17,6 @@ from notebook_accel.train.checkpoints.seal import Place
 from notebook_accel.train.ranks import environment
 from notebook_accel.train.ranks.state import PartialState
 
-_WAIT = datetime.timedelta(days=1)
-"""How long a rank waits for the others to have written their files."""
-
 
 class BackgroundSaver:
     """Writes one checkpoint at a time; every method is for the thread of the training, on all ranks alike.
@@ -32,16 +24,16 @@ class BackgroundSaver:
     Args:
         folder: The folder of the checkpoints.
         keep: How many of them are kept.
-        store: A connection to the store that all ranks share; `None` for a single rank.
+        gather: How the ranks exchange texts on that thread.
         newest: The checkpoint that the training goes on from.
     """
 
-    def __init__(self, folder: AnyPath, keep: int, store: Store | None, newest: AnyPath | None) -> None:
+    def __init__(self, folder: AnyPath, keep: int, gather: Gather, newest: AnyPath | None) -> None:
         self.folder = folder
         self.newest = newest
         """The last checkpoint that is whole, as far as this rank has seen."""
         self._keep = keep
-        self._ranks = AllRanks(_alone if store is None else gather_over(store))
+        self._ranks = AllRanks(gather)
         self._thread: threading.Thread | None = None
 
     @property
@@ -148,28 +140,3 @@ def report(text: str) -> None:
     """Shows a line to the user, once for all ranks."""
     if environment.read().rank == 0:
         print(f"notebook-accel: {text}", file=sys.stderr, flush=True)  # noqa: T201  # that is what it is for
-
-
-def gather_over(store: Store) -> Gather:
-    """Sends texts to all ranks over a store, so that a thread beside the training may do it."""
-    state = PartialState()
-    numbers = itertools.count()
-    own, size = state.process_index, state.num_processes
-
-    def gather(task: str, text: str | None) -> list[str | None]:
-        del task
-        number = next(numbers)
-        store.set(f"{number}/{own}", json.dumps(text))
-        keys = [f"{number}/{rank}" for rank in range(size)]
-        store.wait(keys, _WAIT)
-        found = [json.loads(value) for value in store.multi_get(keys)]
-        if number:  # all ranks have read it, since they have come here
-            store.delete_key(f"{number - 1}/{own}")
-        return found
-
-    return gather
-
-
-def _alone(task: str, text: str | None) -> list[str | None]:
-    del task
-    return [text]

@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore, PrefixStore, Store
+from torch._C._distributed_c10d import HashStore, PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from notebook_accel.errors import ConfigurationError, HardwareError
-from notebook_accel.train.ranks import environment
 from notebook_accel.train.ranks.environment import Environment
 from notebook_accel.train.ranks.membership import Membership
 
@@ -51,13 +50,6 @@ def _on_tpu(environment: Environment, cpu: bool, options: dict[str, Any]) -> Mem
 def init_group_of_one(device: torch.device) -> None:
     """Initializes a process group of this rank alone, for APIs that require one (FSDP2, device meshes)."""
     dist.init_process_group(backend_config(device, None), store=HashStore(), rank=0, world_size=1)
-
-
-def connect(prefix: str) -> Store:
-    """A connection of its own to the store of the launch, for a thread; all keys in it get the prefix."""
-    rank_environ = environment.read()
-    store, _, _ = next(rendezvous("env://", rank_environ.rank, rank_environ.world_size))
-    return PrefixStore(prefix, store)
 
 
 _JOINS_PER_GENERATION = 1_000_000

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import queue
+import random
 import threading
+import time
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
-from torch.distributed import HashStore
 
 from notebook_accel.train.accelerator.point_agreement import PointAgreement
 
@@ -16,12 +18,41 @@ Requests: TypeAlias = Callable[[int, int], str]
 """Why a rank requests an agreement at a point; empty if it does not."""
 
 
+class Mail:
+    """The messages of a rank, which a thread delivers late; those of each sender in order."""
+
+    def __init__(self, rank: int, everyone: list[Mail], size: int) -> None:
+        self.rank = rank
+        self.size = size
+        self._everyone = everyone
+        self._arrived: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        self._random = random.Random(rank)
+        everyone.append(self)
+
+    def on(self, topic: str, receiver: Callable[[int, Any], None]) -> None:
+        def deliver() -> None:
+            while True:
+                rank, value = self._arrived.get()
+                time.sleep(self._random.random() * 0.002)
+                receiver(rank, value)
+
+        threading.Thread(target=deliver, daemon=True).start()
+
+    def send(self, topic: str, value: Any) -> None:
+        for each in self._everyone:
+            if each is not self:
+                each._arrived.put((self.rank, value))
+
+    def has_ended(self, rank: int) -> bool:
+        return False
+
+
 class Walk(threading.Thread):
     """A rank that passes points, and notes those that were agreed, and why."""
 
-    def __init__(self, rank: int, size: int, store: HashStore, requests: Requests, pace: Pace) -> None:
+    def __init__(self, rank: int, mail: Mail | None, requests: Requests, pace: Pace) -> None:
         super().__init__(daemon=True)
-        self.agreement = PointAgreement(rank, size, lambda: store)
+        self.agreement = PointAgreement(mail)
         self.rank = rank
         self.requests = requests
         self.pace = pace
@@ -68,9 +99,10 @@ class Pace:
 
 
 def walked(size: int, requests: Requests, points: int | None = None, agreements: int = 0) -> list[Walk]:
-    store = HashStore()
+    everyone: list[Mail] = []
     pace = Pace(size, points, agreements)
-    pace.walks = [Walk(rank, size, store, requests, pace) for rank in range(size)]
+    mails = [Mail(rank, everyone, size) if size > 1 else None for rank in range(size)]
+    pace.walks = [Walk(rank, mail, requests, pace) for rank, mail in enumerate(mails)]
     for each in pace.walks:
         each.start()
     for each in pace.walks:
@@ -100,12 +132,12 @@ def test_no_rank_waits_for_a_point_that_is_never_reached() -> None:
         assert [each.agreed for each in walks] == [[], []]
 
 
-def test_a_rank_does_not_wait_for_others_whose_store_is_gone() -> None:
-    class Gone(HashStore):
-        def wait(self, *args: object) -> None:
-            raise ConnectionError("the store is gone")
+def test_a_rank_does_not_wait_for_one_that_has_ended() -> None:
+    class Ended(Mail):
+        def has_ended(self, rank: int) -> bool:
+            return True
 
-    agreement = PointAgreement(0, 2, Gone)
+    agreement = PointAgreement(Ended(0, [], 2))
     agreement.request("never answered")
     for _ in range(10):
         agreement.advance()

@@ -146,6 +146,26 @@ def test_a_folder_that_cannot_be_written_to_is_reported_and_the_training_goes_on
     assert "could not be written (NotADirectoryError" in capsys.readouterr().err
 
 
+def loses_its_store(folder: str) -> list[float]:
+    """On each rank: a training whose rendezvous is killed on the way."""
+    import psutil
+
+    def kill_store(step: int) -> None:
+        if step == 3 and os.environ["RANK"] == "0":
+            port = int(os.environ["MASTER_PORT"])
+            found = {each.pid for each in psutil.net_connections("tcp4") if each.laddr and each.laddr.port == port}
+            for pid in found - {os.getpid(), os.getppid()} - {None}:
+                os.kill(pid, signal.SIGKILL)  # type: ignore[arg-type]
+
+    return train(folder, 4, on_step=kill_store)
+
+
+def test_ranks_save_checkpoints_after_their_store_was_killed(tmp_path: Path) -> None:
+    whole = launch(train, str(tmp_path / "whole"), 4)
+    assert launch(loses_its_store, str(tmp_path / "lost")) == whole
+    assert names(tmp_path / "lost") == ["checkpoint_4", "checkpoint_6", "checkpoint_8"]
+
+
 def test_a_training_that_ends_early_on_a_full_disk_names_the_checkpoint_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
