@@ -57,6 +57,9 @@ FIELDS: dict[Any, Any] = {
     "Frame | None": st.none() | frames,
     "Sequence[Frame]": st.lists(frames, max_size=3),
     "Sequence[ThreadStack]": st.lists(threads, max_size=3),
+    "Sequence[HotLine]": st.lists(
+        st.builds(events.HotLine, part=text, where=text, source=text, share=finite), max_size=3
+    ),
     "Sequence[Location]": st.lists(places, max_size=3),
     "Sequence[Collective]": st.lists(collectives, max_size=3),
     "Sequence[Raised]": st.lists(raised, max_size=3),

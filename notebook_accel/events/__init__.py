@@ -27,6 +27,7 @@ from notebook_accel.events.emit import (
     last_step_times,
     request_input,
     set_sink,
+    step_clock,
     training_step,
 )
 from notebook_accel.events.encoding import from_wire, is_sound, to_wire
@@ -50,6 +51,7 @@ from notebook_accel.events.ranks import (
     Failed,
     Heartbeat,
     Hello,
+    HotLine,
     InputRequested,
     Line,
     Metrics,
@@ -94,6 +96,7 @@ __all__ = [
     "GpuUsage",
     "Heartbeat",
     "Hello",
+    "HotLine",
     "InputRequested",
     "Interrupt",
     "JobEnded",
@@ -135,6 +138,7 @@ __all__ = [
     "last_step_times",
     "request_input",
     "set_sink",
+    "step_clock",
     "to_wire",
     "training_step",
 ]

@@ -51,10 +51,22 @@ class StepClock(Protocol):
 
     def restart(self) -> None: ...
 
+    def count_sample(self, where: str, source: str) -> None:
+        """Counts a sample of the main thread's stack on this line of the user's code, for the part that it is in."""
+
+    def count_unpickling(self) -> None:
+        """Counts a sample in which the main thread unpickled what loader workers had sent."""
+
+
+def step_clock() -> StepClock | None:
+    """The clock of the rank's training steps, if it has one already."""
+    found: StepClock | None = rank_local.space().get(STEP_TIMES)
+    return found
+
 
 def last_step_times() -> list[Event]:
     """What the steps of the call that ends here have taken, if it had any; the next call begins anew."""
-    clock: StepClock | None = rank_local.space().get(STEP_TIMES)
+    clock = step_clock()
     if clock is None:
         return []
     found = clock.times()

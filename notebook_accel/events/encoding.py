@@ -15,12 +15,14 @@ from notebook_accel.events.jobs import Location, Stalled
 from notebook_accel.events.profiles import Profiled
 from notebook_accel.events.ranks import (
     Failed,
+    HotLine,
     PhaseChanged,
     Raised,
     Returned,
     Sampled,
     Shown,
     Stacks,
+    StepTimes,
     ThreadStack,
     Written,
 )
@@ -127,6 +129,7 @@ NESTED_FIELDS: dict[type[Event], dict[str, Callable[[Any], Any]]] = {
     Failed: {"chain": _list_of(Raised, frames=_frames)},
     CollectivesRecorded: {"entries": _list_of(Collective)},
     Sampled: {"frames": _frames},
+    StepTimes: {"lines": _list_of(HotLine)},
     Stacks: {"threads": _list_of(ThreadStack, frames=_frames)},
     Stalled: {"places": _list_of(Location, phase=Phase, frames=_frames)},
 }

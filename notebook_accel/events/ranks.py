@@ -108,6 +108,20 @@ class Heartbeat(Event):
 
 
 @dataclass(frozen=True)
+class HotLine:
+    """The line of the user's code on which the ranks' main threads were most often during a part of the steps."""
+
+    part: str
+    """The part of a step."""
+    where: str
+    """The line, such as `In[3] line 12`."""
+    source: str
+    """Its text."""
+    share: float
+    """The fraction of the samples in this part that were on the line."""
+
+
+@dataclass(frozen=True)
 class StepTimes(Event):
     """What the rank's training steps have taken so far, all of them but the first."""
 
@@ -135,6 +149,14 @@ class StepTimes(Event):
     """Ranks on its node."""
     core_wait: float = 0.0
     """Seconds, over all steps, for which its main thread was ready to run and had no core."""
+    lines: Sequence[HotLine] = ()
+    """At most one for each part: the line that most of the samples of the stack were on."""
+    unpickling: float = 0.0
+    """The fraction of the samples while waiting for data in which it unpickled what loader workers had sent."""
+    unused_search: bool = False
+    """Whether DDP searches for unused parameters, although all were used."""
+    swapped_pages: int = 0
+    """Pages that were read back from swap, over all steps."""
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ A sentence is given only where the numbers leave no doubt. A training that has n
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 
-from notebook_accel.events import StepTimes
-from notebook_accel.launch.job.text import percent
+from notebook_accel.events import HotLine, StepTimes
+from notebook_accel.launch.job.text import percent, shortened
 from notebook_accel.rank_spans import spans
 
 _LEAST_STEPS = 8
@@ -20,6 +21,13 @@ _DATA, _COPY, _SYNC, _REST, _CORE_WAIT = 0.15, 0.1, 0.4, 0.35, 0.1
 """From this share of the time on, the part is worth a sentence."""
 _SLOWER = 0.15
 """A rank is slow if it works for so much longer than the others, as a fraction of theirs."""
+_MOST_ON_LINE = 0.5
+"""From this share of a part's samples on, a line is the reason."""
+_UNPICKLING = 0.3
+"""Likewise, for unpickling the batches of a loader's workers."""
+_SWAPPED_PAGES = 10
+"""A step that reads more pages back from swap waits for the disk."""
+_LONGEST_SOURCE = 60
 _SHORT_STEP = 0.002
 """Seconds below which most of a step's computation is the overhead of Python and of launching operations."""
 _WORK = ("data", "copy", "forward", "backward", "optimizer", "rest")
@@ -47,10 +55,18 @@ def _slow_loader(times: ByRank) -> Iterator[str]:
     known = [each for each in times.values() if each.workers is not None]
     found = f"{percent(share)} of the time waits for data"
     if not known:
-        yield f"{found}: read it on other threads or processes while the device computes"
+        yield f"{found}{_at(times, 'data')}: read it on other threads or processes while the device computes"
         return
     workers = min(each.workers or 0 for each in known)
     cores = max(1, known[0].cores // known[0].local_ranks)
+    unpickling = median(each.unpickling for each in known)
+    if workers and unpickling >= _UNPICKLING:
+        yield (
+            f"{found}, {percent(unpickling)} of which unpickles what the loader's {_count(workers, 'worker')} "
+            f"{'sends' if workers == 1 else 'send'}: have the data set return tensors or NumPy arrays rather than "
+            "lists and other Python objects"
+        )
+        return
     if workers:
         yield (
             f"{found}: the loader's {_count(workers, 'worker')} can't keep up; make a sample cheaper to load, or use "
@@ -60,6 +76,7 @@ def _slow_loader(times: ByRank) -> Iterator[str]:
     data = median(each.seconds.get("data", 0.0) / each.measured for each in known)
     others = median(_whole(each) / each.measured for each in known) - data
     needed = math.ceil(data / others) if others > 0 else cores
+    found += _at(times, "data")
     if needed <= max(2, cores):
         yield f"{found}: the loader has 0 workers; num_workers={needed} would hide it"
     else:
@@ -82,9 +99,10 @@ def _slow_rank(times: ByRank) -> Iterator[str]:
         return  # nobody waits for it
     extra = {part: _of(times[slowest], part) - median(_of(times[rank], part) for rank in others) for part in _WORK}
     part = max(extra, key=lambda name: extra[name])
+    line = _at({slowest: times[slowest]}, part)
     yield (
         f"rank {slowest} is {percent(behind / usual)} slower than the {'median' if len(others) > 1 else 'other rank'}, "
-        f"mostly in {_NAMES.get(part, part)}; rank{'s' if len(others) > 1 else ''} {spans(others)} "
+        f"mostly in {_NAMES.get(part, part)}{line}; rank{'s' if len(others) > 1 else ''} {spans(others)} "
         f"wait{'' if len(others) > 1 else 's'} for it in gradient synchronization, {1000 * waits:.1f} ms a step"
     )
 
@@ -138,10 +156,31 @@ def _short_steps(times: ByRank) -> Iterator[str]:
 
 def _slow_rest(times: ByRank) -> Iterator[str]:
     share = _share(times, "rest")
-    if share >= _REST:
+    if share < _REST:
+        return
+    found = f"{percent(share)} of the time is spent outside the loader, the model, backward and the optimizer"
+    line = _at(times, "rest")
+    if line:
+        yield f"{found}{line}: do this less often than at every step, or make it cheaper"
+    else:
+        yield f"{found}: look for logging, .item(), evaluation or checkpoints at every step, with job.flamegraph()"
+
+
+def _unused_search(times: ByRank) -> Iterator[str]:
+    if any(each.unused_search for each in times.values()):
         yield (
-            f"{percent(share)} of the time is spent outside the loader, the model, backward and the optimizer: "
-            "look for logging, .item(), evaluation or checkpoints at every step; job.stacks() shows the line"
+            "DDP searches each backward pass for unused parameters, but all of them are used: leave out "
+            "find_unused_parameters=True"
+        )
+
+
+def _swapping(times: ByRank) -> Iterator[str]:
+    rank = max(times, key=lambda rank: times[rank].swapped_pages / max(1, times[rank].steps))
+    pages = times[rank].swapped_pages / max(1, times[rank].steps)
+    if pages >= _SWAPPED_PAGES:
+        yield (
+            f"rank {rank} reads {pages:.0f} pages of memory back from swap at each step: the machine's memory is full, "
+            "so use fewer ranks or loader workers, or smaller batches"
         )
 
 
@@ -155,6 +194,7 @@ def _slow_copy(times: ByRank) -> Iterator[str]:
 
 
 _FINDERS: tuple[Callable[[ByRank], Iterator[str]], ...] = (
+    _swapping,
     _oversubscribed,
     _slow_loader,
     _slow_rank,
@@ -162,6 +202,7 @@ _FINDERS: tuple[Callable[[ByRank], Iterator[str]], ...] = (
     _expensive_sync,
     _slow_copy,
     _slow_rest,
+    _unused_search,
     _short_steps,
 )
 
@@ -174,6 +215,22 @@ def _whole(times: StepTimes) -> float:
 def _of(times: StepTimes, part: str) -> float:
     """Seconds a step."""
     return times.seconds.get(part, 0.0) / times.measured
+
+
+def _at(times: ByRank, part: str) -> str:
+    """`, mostly at In[3] line 12 (loss.item())`, if one line is the reason on most of the ranks; otherwise empty."""
+    lines = Counter(
+        (line.where, line.source) for each in times.values() for line in each.lines if _explains(line, part)
+    )
+    (line, count), *_ = lines.most_common(1) or [(("", ""), 0)]
+    if 2 * count <= len(times):
+        return ""
+    where, source = line
+    return f", mostly at {where}" + (f" ({shortened(source, _LONGEST_SOURCE)})" if source else "")
+
+
+def _explains(line: HotLine, part: str) -> bool:
+    return line.part == part and line.share >= _MOST_ON_LINE
 
 
 def _share(times: ByRank, part: str) -> float:

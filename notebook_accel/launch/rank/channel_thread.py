@@ -38,6 +38,7 @@ from notebook_accel.launch.rank.memory import Memory
 from notebook_accel.launch.rank.profiling.step_profiles import StepProfiles
 from notebook_accel.launch.rank.stacks import stack_sampler
 from notebook_accel.launch.rank.stacks.collective_wait import WaitDetector
+from notebook_accel.launch.rank.stacks.hot_lines import HotLines
 from notebook_accel.launch.rank.stacks.stack_profile import StackProfiles
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 from notebook_accel.launch.wire.stream import Channel, Message
@@ -98,7 +99,7 @@ class ChannelThread:
     def start(self) -> None:
         """Starts the thread, for the user's code on the thread that calls this, and takes its events from then on."""
         self._main_ident = threading.get_ident()
-        self._wait_detector = WaitDetector(self._main_ident)
+        self._wait_detector = WaitDetector(self._main_ident, on_sample=HotLines().add)
         self._profiles = StackProfiles(self._main_ident)
         self._step_profiles = StepProfiles(self._main_ident, self.emit)
         events.set_sink(self.emit, self._coalescer.add_metrics)

@@ -6,16 +6,21 @@ add up to the whole; what no part claims is the rest. A step ends with `step` of
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from notebook_accel import events, rank_local
-from notebook_accel.events import StepTimes
+from notebook_accel.events import HotLine, StepTimes
 from notebook_accel.events.emit import STEP_TIMES
+from notebook_accel.train.anatomy import unused_parameters
 
 PARTS = ("rest", "data", "copy", "forward", "backward", "sync", "optimizer")
 """The parts of a step; what follows are their indices."""
@@ -23,6 +28,10 @@ REST, DATA, COPY, FORWARD, BACKWARD, SYNC, OPTIMIZER = range(len(PARTS))
 
 REPORT_SECONDS = 1.0
 """Seconds between two reports."""
+_LEAST_SAMPLES = 6
+"""Fewer samples of a part don't tell which of its lines takes the time."""
+_NAMED = (REST, DATA, FORWARD)
+"""The parts whose hottest line is reported: in the others, it is always the line of the call."""
 
 
 class LoaderFacts:
@@ -65,6 +74,17 @@ class StepClock:
         self._since = time.perf_counter_ns()
         self._due = self._since
         self._core_wait = 0.0
+        self._first_fault = 0
+        self._samples = Counter[tuple[int, str, str]]()
+        self._unpickling = 0
+
+    def count_sample(self, where: str, source: str) -> None:
+        """Counts a sample of the stack, which another thread has taken, on a line of the user's code."""
+        self._samples[self.part, where, source] += 1
+
+    def count_unpickling(self) -> None:
+        """Counts a sample in which the rank unpickled a batch of its loader's workers."""
+        self._unpickling += self.part == DATA
 
     def enter(self, part: int) -> None:
         """Begins a part, which ends the one before."""
@@ -111,7 +131,10 @@ class StepClock:
         self._sums[:] = [0] * len(PARTS)
         self.backwards = self.syncs = self.rows = 0
         self._core_wait = _waited_for_core()
+        self._first_fault = _major_faults()
         self._threads = torch.get_num_threads()
+        self._samples.clear()
+        self._unpickling = 0
 
     def _complete(self) -> None:
         """A step is over; what is reported is always a whole number of steps."""
@@ -127,6 +150,8 @@ class StepClock:
         if self._done is None:
             return None
         steps, measured, rows, backwards, syncs, *sums = self._done
+        samples = list(self._samples.items())  # at once: another thread may add one
+        waiting = sum(count for (part, _, _), count in samples if part == DATA)
         return StepTimes(
             {name: nanoseconds / 1e9 for name, nanoseconds in zip(PARTS, sums, strict=True)},
             steps=steps,
@@ -140,6 +165,10 @@ class StepClock:
             cores=self._cores,
             local_ranks=self._local_ranks,
             core_wait=max(0.0, _waited_for_core() - self._core_wait),
+            lines=[line for part in _NAMED if (line := _hottest(part, samples)) is not None],
+            unpickling=self._unpickling / waiting if waiting >= _LEAST_SAMPLES else 0.0,
+            unused_search=unused_parameters.searched_in_vain(),
+            swapped_pages=_pages_from_swap(self._first_fault),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -150,6 +179,35 @@ def current() -> StepClock | None:
     """The clock of this rank, if it has one already."""
     found: StepClock | None = rank_local.space().get(STEP_TIMES)
     return found
+
+
+def _hottest(part: int, samples: Sequence[tuple[tuple[int, str, str], int]]) -> HotLine | None:
+    """The line of a part that has the most samples; `None` if there are too few."""
+    found = {(where, source): count for (of, where, source), count in samples if of == part}
+    total = sum(found.values())
+    if total < _LEAST_SAMPLES:
+        return None
+    where, source = max(found, key=lambda line: found[line])
+    return HotLine(PARTS[part], where, source, found[where, source] / total)
+
+
+def _major_faults() -> int:
+    """How many pages this process has had to read from a disk."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+
+
+def _pages_from_swap(before: int) -> int:
+    """The pages read since then, if part of this process's memory is swapped out: otherwise they come from files."""
+    faults = _major_faults() - before
+    return faults if faults and _swapped() else 0
+
+
+def _swapped() -> bool:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmSwap:"):
+                return int(line.split()[1]) > 0
+    return False
 
 
 def _cores() -> int:

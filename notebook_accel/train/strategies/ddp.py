@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.anatomy import unused_parameters
 from notebook_accel.train.models import compiling
 from notebook_accel.train.options.plugins import DDPCommunicationHookType as Hook
 from notebook_accel.train.options.plugins import DistributedDataParallelKwargs, DistributedType
@@ -61,6 +62,7 @@ class DataParallel(Strategy):
             model, device_ids=[device.index] if device.type == "cuda" else None, **_arguments(self.settings.ddp)
         )
         _compress(wrapped, self.settings.ddp)
+        unused_parameters.watch(wrapped)
         return wrapped
 
     def is_prepared(self, model: nn.Module) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from notebook_accel.events import StepTimes
+from notebook_accel.events import HotLine, StepTimes
 from notebook_accel.launch.job.advice import advice
 
 HEALTHY = {"data": 0.2, "forward": 2.0, "backward": 4.0, "sync": 0.3, "optimizer": 0.5, "rest": 0.2}
@@ -74,6 +74,36 @@ def test_a_tiny_batch_is_mostly_overhead() -> None:
     tiny = {part: seconds / 70 for part, seconds in HEALTHY.items()}
     (found,) = of(*[StepTimes(tiny | {"rest": 0.15}, steps=100, measured=100, samples=200, backwards=100)] * 2)[-1:]
     assert found.startswith("a batch of 2 samples computes for only 0.9 ms")
+
+
+def test_the_line_that_takes_most_of_a_part_is_named() -> None:
+    slow = times({"rest": 6.0}, lines=[HotLine("rest", "In[3] line 12", "losses.append(loss.item())", 0.8)])
+    assert of(slow, slow)[0].endswith(
+        "backward and the optimizer, mostly at In[3] line 12 (losses.append(loss.item())): do this less often than at "
+        "every step, or make it cheaper"
+    )
+    assert "mostly" not in of(slow, times({"rest": 6.0}))[0]  # another line on the other rank
+    spread_out = times({"rest": 6.0}, lines=[HotLine("rest", "In[3] line 12", "losses.append(loss.item())", 0.3)])
+    assert "mostly" not in of(spread_out)[0]
+    locked = times({"data": 13.0}, lines=[HotLine("data", "In[2] line 8", "with lock:", 0.9)])
+    assert ", mostly at In[2] line 8 (with lock:): the loader has 0 workers" in of(locked)[0]
+
+
+def test_workers_that_send_what_takes_long_to_unpickle_are_not_too_few() -> None:
+    (found,) = of(*[times({"data": 13.0}, workers=4, unpickling=0.6)] * 2)
+    assert "60% of which unpickles what the loader's 4 workers send" in found
+    assert "can't keep up" not in found
+
+
+def test_a_rank_that_swaps_waits_for_the_disk() -> None:
+    (found,) = of(times(), times(swapped_pages=20_000))
+    assert found.startswith("rank 1 reads 200 pages of memory back from swap at each step")
+    assert of(times(swapped_pages=100)) == []
+
+
+def test_a_search_for_unused_parameters_in_vain_is_named() -> None:
+    (found,) = of(times(unused_search=True), times())
+    assert found.endswith("leave out find_unused_parameters=True")
 
 
 def test_other_parts_that_take_long_are_named() -> None:

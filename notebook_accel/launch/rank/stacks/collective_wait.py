@@ -38,8 +38,15 @@ _QUEUED = "a queued collective"
 class WaitDetector:
     """Samples one thread, and reports when a wait begins and ends."""
 
-    def __init__(self, thread: int, cpu_time: Callable[[], float] = time.process_time) -> None:
+    def __init__(
+        self,
+        thread: int,
+        cpu_time: Callable[[], float] = time.process_time,
+        on_sample: Callable[[int, FrameType], None] = lambda thread, frame: None,
+    ) -> None:
         self._thread = thread
+        self._on_sample = on_sample
+        """Receives each sample: the thread's number and its innermost frame."""
         self._cpu_time = cpu_time
         """CPU seconds that this process has used."""
         self._last_sample = 0.0
@@ -56,6 +63,8 @@ class WaitDetector:
             return []
         frame = stack_sampler.current_frames().get(self._thread)
         name, is_same = ("", False) if frame is None else self._classify(frame, now)
+        if frame is not None:
+            self._on_sample(self._thread, frame)
         self._last_sample = now
         if not (name and is_same and self._since is not None):
             self._since = now if name else None
