@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from notebook_accel.events import Bar, Phase
 from notebook_accel.launch.job.metrics.job_charts import Drawing
-from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT, RankState
+from notebook_accel.launch.job.rank_state import LOST_CONNECTION, WAITS_FOR_INPUT, RankState
 from notebook_accel.launch.job.text import count, rate
 from notebook_accel.launch.wire.terminal_codes import plain
 
@@ -203,6 +203,8 @@ def why_failed(state: RankState) -> str:
     """The last exception of a failed rank in one line, or how its process ended."""
     if state.phase is not Phase.FAILED:
         return ""
+    if state.failed is not None and state.failed.from_peer:
+        return LOST_CONNECTION
     if state.failed is not None and state.failed.chain:
         return next(iter(plain(state.failed.chain[-1].text).splitlines()), state.failed.chain[-1].type_name)
     if state.exited is None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from notebook_accel.errors import PreemptedError, RankError, RankFailure, RankTimeoutError
 from notebook_accel.events import Exited, Failed, Phase, Raised, ThreadStack
-from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.rank_state import LOST_CONNECTION, RankState
 from notebook_accel.launch.job.text import size
 from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.payload import unpack_value
@@ -37,7 +37,7 @@ def error(states: Sequence[RankState], *, oom_killed: bool, world_size: int | No
     found = [state for state in states if _has_failed(state)]
     found.sort(key=_order)
     spread = len({state.host for state in states if state.host}) > 1
-    described = [(state, _describe(state, oom_killed)) for state in found]
+    described = [(state, _describe(state, oom_killed, is_cause=state is found[0])) for state in found]
     failures = _merge_alike(
         [
             (state, replace(each, hosts=(state.host,)) if spread and state.host and not _is_lost(state) else each)
@@ -147,14 +147,14 @@ def _order(state: RankState) -> tuple[int, float, int]:
     return 0 if state.exited.lost else 1, state.exited.at - _DEATH_REPORT_DELAY, state.rank
 
 
-def _describe(state: RankState, oom_killed: bool) -> RankFailure:
+def _describe(state: RankState, oom_killed: bool, *, is_cause: bool) -> RankFailure:
     if state.failed is not None:
-        return _raised(state, state.failed)
+        return _raised(state, state.failed, is_cause=is_cause)
     assert state.exited is not None
     return _died(state, state.exited, oom_killed)
 
 
-def _raised(state: RankState, failed: Failed) -> RankFailure:
+def _raised(state: RankState, failed: Failed, *, is_cause: bool) -> RankFailure:
     text = shortened(failed.chain[-1].text.split("\n", 1)[0], _MAX_SUMMARY)
     if failed.exit_code is not None:
         summary = f"exited with status {failed.exit_code} (sys.exit)"
@@ -162,10 +162,12 @@ def _raised(state: RankState, failed: Failed) -> RankFailure:
         summary = f"could not unpickle the function or its arguments: {text}"
     elif failed.stage == "returning":
         return RankFailure((state.rank,), failed.chain[-1].text, exception=_unpickle(failed))
+    elif failed.from_peer and not is_cause:
+        summary = LOST_CONNECTION
     else:
         summary = f"raised {text}"
-    if failed.from_peer:
-        summary += " (its connection was lost because another rank had ended)"
+        if failed.from_peer:
+            summary += " (its connection was lost because another rank had ended)"
     return RankFailure((state.rank,), summary, _format_chain(failed.chain), _unpickle(failed))
 
 
@@ -198,8 +200,9 @@ def _merge_alike(found: Iterable[tuple[RankState, RankFailure]]) -> list[RankFai
     """Merges the failures that differ only in the rank."""
     joined: dict[object, RankFailure] = {}
     for state, failure in found:
-        # The detail of a death includes memory sizes, which differ between ranks that died in the same way.
-        key = (failure.summary, failure.detail if state.failed is not None else None)
+        # The details of a death have memory sizes, and those of a lost connection a port, which differ between ranks.
+        counts = state.failed is not None and failure.summary != LOST_CONNECTION
+        key = (failure.summary, failure.detail if counts else None)
         if key in joined:
             first = joined[key]
             hosts = tuple(dict.fromkeys((*first.hosts, *failure.hosts)))

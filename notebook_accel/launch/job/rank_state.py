@@ -28,6 +28,9 @@ from notebook_accel.events import (
 )
 from notebook_accel.launch.job.kept_displays import KeptDisplays
 
+LOST_CONNECTION = "lost the connection to another rank"
+"""How a rank failed whose collective failed only because another one had ended. The exception's own text is about
+sockets, and hides the cause."""
 WAITS_FOR_INPUT = "waits for your input"
 """The detail of a rank at `input()`, or in the debugger."""
 MAX_LINES = 200

@@ -87,6 +87,10 @@ def test_the_cause_comes_first(states: list[RankState], causes: list[tuple[int, 
         ([died(0, signum=9), died(1, signum=11)], [(0,), (1,)]),
         ([died(0, code=3), died(1, code=4)], [(0,), (1,)]),
         ([raised(0), raised(1, exit_code=1)], [(0,), (1,)]),
+        (
+            [raised(0, f"{PEER} [::1]:7", from_peer=True), died(1, signum=9), raised(2, PEER, from_peer=True)],
+            [(1,), (0, 2)],
+        ),
     ],
 )
 def test_ranks_that_failed_alike_are_one_entry(states: list[RankState], groups: list[tuple[int, ...]]) -> None:
@@ -103,6 +107,13 @@ def test_the_same_error_in_another_line_is_another_failure() -> None:
 def test_the_first_of_those_that_failed_alike_gives_the_exception() -> None:
     late, early = raised(0, at=2.0, exception=ValueError("late")), raised(1, at=1.0, exception=ValueError("early"))
     assert str(error(late, early).__cause__) == "early"
+
+
+def test_ranks_that_lost_others_do_not_hide_the_cause() -> None:
+    text = str(error(raised(0, PEER, from_peer=True), died(1, signum=9), raised(2, PEER, from_peer=True)))
+    assert text.startswith("rank 1 of 3 was killed by SIGKILL")
+    assert text.endswith("Ranks 0,2 of 3 lost the connection to another rank")
+    assert PEER not in text
 
 
 # How it reads
