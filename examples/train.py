@@ -1,4 +1,4 @@
-"""Handwritten digits, learnt on however many ranks there are.
+"""Trains on handwritten digits, on any number of ranks.
 
 notebook-accel launch examples/train.py
 notebook-accel launch --num_processes 2 --mixed_precision bf16 examples/train.py --epochs 4
