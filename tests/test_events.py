@@ -65,6 +65,7 @@ FIELDS: dict[Any, Any] = {
     "Sequence[Raised]": st.lists(raised, max_size=3),
     "Mapping[str, float]": st.dictionaries(text, finite, max_size=4),
     "Mapping[str, int]": st.dictionaries(text, st.integers(), max_size=4),
+    "Mapping[str, str]": st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=3),
 }
 
 

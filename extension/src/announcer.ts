@@ -2,11 +2,12 @@ import { make, setText } from "./dom";
 import type { State } from "./model";
 import type { StopState } from "./stopper";
 
-/** The panel's ARIA live region: announces failures, stalls and the stop state, but not progress. */
+/** The panel's ARIA live region: announces failures, stalls, pauses and the stop state, but not progress. */
 export class Announcer {
   readonly element = make("div", "na-unseen", { role: "status" });
   #failed = 0;
   #noteShown = false;
+  #paused = false;
   #stop: StopState = "stop";
 
   update({ head, ranks }: State, stop: StopState): void {
@@ -17,10 +18,12 @@ export class Announcer {
     }
     // The text of a note may change each second, so announce only its first version.
     if (head.note && !this.#noteShown) news.push(head.note);
+    if (head.paused !== this.#paused) news.push(head.paused ? "paused" : "running again");
     if (stop !== this.#stop && stop !== "disconnected")
       news.push(stop === "stopped" ? `${head.name} ${head.status}` : stop);
     this.#failed = head.failed.length;
     this.#noteShown = head.note !== "";
+    this.#paused = head.paused;
     this.#stop = stop;
     if (news.length > 0) setText(this.element, news.join(". "));
   }

@@ -1,6 +1,7 @@
 import { ProgressBar } from "./bar";
+import { Controls } from "./controls";
 import { make, setAttribute, setText } from "./dom";
-import type { Head } from "./model";
+import type { State } from "./model";
 import type { Stopper, StopState } from "./stopper";
 
 const LABELS: Record<StopState, string> = {
@@ -18,7 +19,9 @@ const HINTS: Record<StopState, string> = {
   disconnected: "The kernel that showed the job here has ended: attach() shows it again, with a button that works",
 };
 
-/** The top of the panel: the job's name, status and progress, and the Stop button. */
+const NO_CONTROLS: State["controls"] = { commands: [], tunables: [], feedback: "" };
+
+/** The top of the panel: the job's name, status and progress, the Stop button, and the controls of its training. */
 export class Header {
   readonly element: HTMLElement;
   #stopper: Stopper;
@@ -32,10 +35,12 @@ export class Header {
   #summary = make("span", "na-summary");
   #choices = make("div", "na-choices");
   #note = make("div", "na-note");
-  #drawn: Head | undefined;
+  #controls: Controls;
+  #drawn: State["head"] | undefined;
 
-  constructor(stopper: Stopper, redraw: () => void) {
+  constructor(stopper: Stopper, redraw: () => void, send: (content: object) => void) {
     this.#stopper = stopper;
+    this.#controls = new Controls(send);
     this.#stop.addEventListener("click", () => {
       stopper.click();
       redraw();
@@ -43,16 +48,21 @@ export class Header {
     const title = make("div", "na-title", {}, this.#name, this.#status, this.#devices);
     const times = make("div", "na-times", {}, this.#summary, this.#elapsed, this.#timeLeft);
     const top = make("div", "na-top", {}, title, this.#stop);
-    this.element = make("div", "na-head", {}, top, this.#choices, this.#overall.element, times, this.#note);
+    this.element = make("div", "na-head", {}, top, this.#choices, this.#overall.element, times);
+    this.element.append(this.#controls.element, this.#note);
   }
 
-  update(head: Head): void {
+  update({ head, controls }: State): void {
     this.#drawStop();
+    this.#controls.update(this.#stopper.state === "disconnected" ? NO_CONTROLS : controls);
     if (head === this.#drawn) return;
     this.#drawn = head;
     setText(this.#name, head.name);
     setText(this.#devices, head.devices);
-    setText(this.#status, this.#stopper.state === "disconnected" ? "not connected" : head.status);
+    setText(
+      this.#status,
+      this.#stopper.state === "disconnected" ? "not connected" : head.paused ? "paused" : head.status,
+    );
     setText(this.#elapsed, head.elapsed);
     setText(this.#timeLeft, head.time_left && `${head.time_left} left`);
     setText(this.#summary, head.summary);

@@ -3,7 +3,17 @@
  */
 
 /** The phase of a rank: the value of an `events.Phase`. */
-export const PHASES = ["starting", "idle", "loading", "running", "waiting", "done", "failed", "stopped"] as const;
+export const PHASES = [
+  "starting",
+  "idle",
+  "loading",
+  "running",
+  "waiting",
+  "paused",
+  "done",
+  "failed",
+  "stopped",
+] as const;
 export type Phase = (typeof PHASES)[number];
 
 /** The status of a job: the value of a `launch.job.job_state.Status`. */
@@ -33,10 +43,12 @@ export interface Head {
   /** How many ranks on which hardware, and the attempt if it is not the first. */
   devices: string;
   status: Status;
+  /** Whether the training waits until the user resumes it. */
+  paused: boolean;
   elapsed: string;
   time_left: string;
   done: Done;
-  /** Choices that were made for the user, one a line; empty if there are none. */
+  /** Choices that were made for the user, and what the user has changed, one a line; empty if there are none. */
   choices: string;
   summary: string;
   /** A notice about the whole job, such as a stall; empty if there is none. */
@@ -55,6 +67,34 @@ export interface Head {
   metrics_note: string;
   /** The notice to show once the kernel is gone, if the job runs without it; empty if the job ends with it. */
   kernel_lost_note: string;
+}
+
+/** What a button does to the training. */
+export interface Command {
+  /** The action of an `events.Control`. */
+  action: string;
+  label: string;
+  /** What it does, or why that is not possible. */
+  hint: string;
+  possible: boolean;
+}
+
+/** A number that can be changed while the training runs. */
+export interface Tunable {
+  name: string;
+  value: string;
+  /** Its limits; empty if there are none. */
+  hint: string;
+  /** Whether it is an integer. */
+  whole: boolean;
+}
+
+/** What the user can do to the training. */
+export interface Controls {
+  commands: Command[];
+  tunables: Tunable[];
+  /** What became of the last request, unless it was done: that is among the choices. */
+  feedback: string;
 }
 
 /** A progress bar of a rank. */
@@ -117,6 +157,7 @@ export interface Metric {
 /** Everything that the panel draws. */
 export interface State {
   head: Head;
+  controls: Controls;
   ranks: Record<string, Rank>;
   metrics: Record<string, Metric>;
 }

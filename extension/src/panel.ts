@@ -30,7 +30,7 @@ export class Panel {
     this.#store = store;
     this.#stopper = stopper;
     const redraw = () => this.#schedule();
-    this.#header = new Header(stopper, redraw);
+    this.#header = new Header(stopper, redraw, send);
     this.#ranks = new Ranks(redraw, send);
     this.element = make("section", "na-panel", { role: "region" });
     // Charts appear with the first metric, so put them last: then they push nothing in the panel down.
@@ -110,11 +110,12 @@ export class Panel {
     const { head } = state;
     setAttribute(this.element, "aria-label", `${head.name} ${head.devices}`);
     setAttribute(this.element, "data-status", head.status);
+    setAttribute(this.element, "data-paused", head.paused ? "" : null);
     setAttribute(this.element, "data-layout", head.layout);
     setAttribute(this.element, "data-disconnected", this.#store.isConnected ? null : "");
     setAttribute(this.element, "data-brief", head.brief ? "" : null);
     setAttribute(this.element, "data-alone", Object.keys(state.ranks).length === 1 ? "" : null);
-    this.#header.update(head);
+    this.#header.update(state);
     this.#announcer.update(state, this.#stopper.state);
     let hasMore = false;
     if (!head.brief) {

@@ -12,6 +12,7 @@ export function aState(size: number, head: Partial<Head> = {}): State {
       name: "train()",
       devices: `on ${size} ranks`,
       status: "running",
+      paused: false,
       elapsed: "6 s elapsed",
       time_left: "30 s",
       done: 250,
@@ -27,6 +28,7 @@ export function aState(size: number, head: Partial<Head> = {}): State {
       kernel_lost_note: "",
       ...head,
     },
+    controls: { commands: [], tunables: [], feedback: "" },
     ranks,
     metrics: {},
   };

@@ -9,6 +9,7 @@ Each event is a frozen dataclass. The sockets, the journal, a job's state and th
     requests.py           ─ what is sent to a rank
     profiles.py           ─ the request to profile training steps, and its reply
     usage.py              ─ what a rank uses, as seen from outside
+    control.py            ─ pausing and changing a training, step by step the same on all ranks
     collective_records.py ─ the request for the last collectives, and its reply
     encoding.py           ─ events as JSON objects with binary blobs, and back
     emit.py               ─ how code on a rank emits an event without knowing how the rank was launched
@@ -20,6 +21,14 @@ it there; a field that JSON does not have needs a row in `NESTED_FIELDS`. The st
 
 from notebook_accel.events.base import Blobs, Event, Frame, Phase, as_float
 from notebook_accel.events.collective_records import Collective, CollectivesRecorded, CollectivesRequested
+from notebook_accel.events.control import (
+    Control,
+    Controlled,
+    ControlsChanged,
+    StepPromised,
+    StepRequested,
+    TunableChanged,
+)
 from notebook_accel.events.emit import (
     emit,
     has_sink,
@@ -28,6 +37,7 @@ from notebook_accel.events.emit import (
     request_input,
     set_sink,
     step_clock,
+    step_control,
     training_step,
 )
 from notebook_accel.events.encoding import from_wire, is_sound, to_wire
@@ -88,6 +98,9 @@ __all__ = [
     "Collective",
     "CollectivesRecorded",
     "CollectivesRequested",
+    "Control",
+    "Controlled",
+    "ControlsChanged",
     "Disconnect",
     "Event",
     "Exited",
@@ -124,10 +137,13 @@ __all__ = [
     "Stacks",
     "StacksRequested",
     "Stalled",
+    "StepPromised",
+    "StepRequested",
     "StepTimes",
     "StopRequested",
     "ThreadStack",
     "TrainingStarted",
+    "TunableChanged",
     "Written",
     "as_float",
     "emit",
@@ -139,6 +155,7 @@ __all__ = [
     "request_input",
     "set_sink",
     "step_clock",
+    "step_control",
     "to_wire",
     "training_step",
 ]

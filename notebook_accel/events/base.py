@@ -20,6 +20,7 @@ class Phase(str, enum.Enum):
     LOADING = "loading"  # it unpickles the function and imports what that needs
     RUNNING = "running"  # the user's function runs
     WAITING = "waiting"  # it is in a collective operation, waiting for other ranks
+    PAUSED = "paused"  # it waits between two steps until the user resumes it
     DONE = "done"  # the function returned
     FAILED = "failed"  # the function raised, or the process died
     STOPPED = "stopped"  # it was ended on request, or because another rank failed

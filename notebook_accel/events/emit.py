@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from notebook_accel import rank_local
 from notebook_accel.events.base import Event
+from notebook_accel.events.control import TunableChanged
 from notebook_accel.events.ranks import InputRequested, Metrics, StepTimes
 from notebook_accel.events.requests import Answer
 
@@ -28,20 +29,25 @@ PREEMPTED_BY = f"{__name__}.preempted_by"
 """The key of what ends the training on this rank, as text; set while it runs, and looked at after each step."""
 STEP_TIMES = f"{__name__}.step_times"
 """The key of the clock of the rank's training steps, a `StepClock`, once there is one."""
+STEP_CONTROL = f"{__name__}.step_control"
+"""The key of what pauses and changes the training on this rank, a `StepControl`; without one, nothing can."""
 _SINK = f"{__name__}.sink"
 _ANSWERS = f"{__name__}.answers"
 
 
-def set_sink(sink: Callable[[Event], None] | None, metrics: MetricsSink | None = None) -> None:
+def set_sink(
+    sink: Callable[[Event], None] | None, metrics: MetricsSink | None = None, control: StepControl | None = None
+) -> None:
     """Has `sink(event)` called for each event emitted on this rank, on the thread that emits it; `None` removes it.
 
     Args:
         sink: Receives the events.
         metrics: Receives metrics in place of `sink`; see `METRICS_SINK`.
+        control: Pauses and changes the training on this rank.
     """
     if metrics is None and sink is not None:
         metrics = _as_events(sink)
-    rank_local.space().update({_SINK: sink, METRICS_SINK: metrics})
+    rank_local.space().update({_SINK: sink, METRICS_SINK: metrics, STEP_CONTROL: control})
 
 
 class StepClock(Protocol):
@@ -57,11 +63,65 @@ class StepClock(Protocol):
     def count_unpickling(self) -> None:
         """Counts a sample in which the main thread unpickled what loader workers had sent."""
 
+    def skip(self) -> None:
+        """Leaves out the time since the last part ended, for which the training was paused."""
 
-def step_clock() -> StepClock | None:
-    """The clock of the rank's training steps, if it has one already."""
-    found: StepClock | None = rank_local.space().get(STEP_TIMES)
-    return found
+
+class ControlledLoop(Protocol):
+    """The loop over `Accelerator.epochs`, as the controls use it on the thread that trains."""
+
+    @property
+    def refusals(self) -> Mapping[str, str]:
+        """Why it can't do what the controls want, by action, where it can't."""
+
+    def request_checkpoint(self, then: Callable[[str, str], None]) -> None:
+        """Saves a checkpoint soon, after the same step on all ranks; calls back with its path, and with an error."""
+
+    def end_after_epoch(self) -> str:
+        """Ends the loop after the epoch that runs; returns which one that is."""
+
+    def must_run(self) -> bool:
+        """Whether a pause must end, because the training has to save a checkpoint and end."""
+
+
+class ControlledTunable(Protocol):
+    """A value that can be changed while the training runs, as the controls use it."""
+
+    @property
+    def state(self) -> TunableChanged: ...
+
+    def refusal(self, value: float) -> str:
+        """Why it can't have this value; empty if it can."""
+
+    def set(self, value: float) -> None:
+        """Changes it, on the thread that trains. Raises what the user's function raises."""
+
+    def restore(self, value: float) -> None:
+        """Changes it back, without a call of the user's function."""
+
+
+class StepControl(Protocol):
+    """Pauses and changes the training on one rank, between two steps. Its own thread trains."""
+
+    loop: ControlledLoop | None
+
+    @property
+    def is_paused(self) -> bool: ...
+
+    @property
+    def paused_seconds(self) -> float:
+        """How long the training has been paused in this call, all in all."""
+
+    def attach(self, refusal: str) -> None:
+        """Records that prepared optimizers step here; `refusal`: why it can't be controlled nonetheless."""
+
+    def add(self, tunable: ControlledTunable) -> None: ...
+
+    def on_step(self, optimizer: object) -> None:
+        """An optimizer has stepped. Here the training waits, and is changed, if that is wanted."""
+
+    def refresh(self) -> None:
+        """The loop or what it can do has changed."""
 
 
 def last_step_times() -> list[Event]:
@@ -76,6 +136,18 @@ def last_step_times() -> list[Event]:
 
 def _as_events(sink: Callable[[Event], None]) -> MetricsSink:
     return lambda values, step: sink(Metrics(values, step))
+
+
+def step_clock() -> StepClock | None:
+    """The clock of the rank's training steps, if it has one already."""
+    found: StepClock | None = rank_local.space().get(STEP_TIMES)
+    return found
+
+
+def step_control() -> StepControl | None:
+    """What pauses and changes the training on this rank; `None` outside a launch."""
+    found: StepControl | None = rank_local.space().get(STEP_CONTROL)
+    return found
 
 
 def training_step() -> int | None:

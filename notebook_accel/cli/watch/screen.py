@@ -27,7 +27,7 @@ from notebook_accel.events import (
     Stacks,
     StopRequested,
 )
-from notebook_accel.launch.driver.request_stacks import RankRequests, Reachable, StackRequests
+from notebook_accel.launch.driver.rank_requests.request_stacks import RankRequests, Reachable, StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status

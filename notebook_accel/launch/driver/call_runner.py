@@ -15,6 +15,8 @@ from notebook_accel.events import (
     Bar,
     Cleared,
     CollectivesRecorded,
+    Controlled,
+    ControlsChanged,
     Event,
     Exited,
     Failed,
@@ -27,15 +29,18 @@ from notebook_accel.events import (
     Sampled,
     Shown,
     Stacks,
+    StepPromised,
     StopRequested,
     TrainingStarted,
+    TunableChanged,
     Written,
 )
 from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
 from notebook_accel.launch.driver.escalation import Shutdown
 from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.output_lines import OutputLines
-from notebook_accel.launch.driver.request_stacks import RankRequests, StackRequests
+from notebook_accel.launch.driver.rank_requests.agreed_steps import AgreedSteps
+from notebook_accel.launch.driver.rank_requests.request_stacks import RankRequests, StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, StopPolicy, StopReason, StopRequests, raise_on_sigint
 from notebook_accel.launch.job.job import Job, no_replies, no_stacks
@@ -96,6 +101,7 @@ class CallRunner:
         self._stacks_at_timeout: StacksByRank = {}
         self._stack_requests = StackRequests(self._ranks, job)
         self._rank_requests = RankRequests(self._ranks, job)
+        self._agreed_steps = AgreedSteps(self._rank_requests.request, job, remote_ranks)
         requests_of_stalls = (self._stack_requests.request, self._rank_requests.request)
         self._stall_watch = StallWatch(job, stall_after, remote_ranks, *requests_of_stalls, time.monotonic())
         self._next_stall_check = 0.0
@@ -107,6 +113,8 @@ class CallRunner:
         self._answered: list[int] = []
         """Members that have answered, and may not exit yet; see `_release_ranks`."""
         self._shown_at = 0.0
+        self._checked_at = time.monotonic()
+        """When the timers were last checked."""
 
     def run(self, payload: Payload) -> AttemptOutcome:
         """Calls the payload on every member; returns when the call is over on the last.
@@ -116,7 +124,7 @@ class CallRunner:
         """
         self._event_loop.register(self._requests, self._on_request)
         self._job.runner.request_stacks = self._stack_requests.request
-        self._job.runner.request_ranks = self._rank_requests.request
+        self._job.runner.request_ranks = self._agreed_steps.request
         try:
             with self._group.calling(self._members, payload, self._on_event):
                 while not self._is_finished():
@@ -136,6 +144,7 @@ class CallRunner:
             self._job.runner.request_stacks = no_stacks
             self._job.runner.request_ranks = no_replies
             self._stack_requests.close()
+            self._agreed_steps.close()
             self._rank_requests.close()
             self._output.show(time.monotonic(), all_of_it=True)
 
@@ -172,8 +181,13 @@ class CallRunner:
             self._on_exit(rank, event)
         elif isinstance(event, Stacks):
             self._stack_requests.on_reply(rank, event)
-        elif isinstance(event, (Sampled, Profiled, CollectivesRecorded)):
+        elif isinstance(event, (Sampled, Profiled, CollectivesRecorded, StepPromised)):
             self._rank_requests.on_reply(rank, event, event.number)
+        elif isinstance(event, Controlled):
+            self._agreed_steps.on_report(event)
+            self._rank_requests.on_reply(rank, event, event.number)
+        elif isinstance(event, (ControlsChanged, TunableChanged)):
+            self._agreed_steps.on_report(event)
         elif isinstance(event, (Shown, Cleared)):
             self._apply(rank, event)
             self._lines.display(rank, event)
@@ -273,10 +287,14 @@ class CallRunner:
     def _check_timers(self) -> None:
         now = time.monotonic()
         self._stack_requests.poll(now)
+        self._agreed_steps.poll()
         self._rank_requests.poll(now)
         if self._shutdown.reason is None and now >= self._next_stall_check:
             self._next_stall_check = now + _TIMER_INTERVAL
             self._stall_watch.check(now)
+        if self._deadline is not None and self._job.is_paused:
+            self._deadline += now - self._checked_at
+        self._checked_at = now
         if self._deadline is not None and self._shutdown.reason is None and now >= self._deadline:
             self._begin_shutdown(StopReason.TIMEOUT)
             self._stack_requests.request(self._on_timeout_stacks)

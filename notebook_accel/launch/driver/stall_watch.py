@@ -2,7 +2,8 @@
 
 A bar that moves, a metric, a line of output and a new phase all count as progress. A job without progress has not
 necessarily stalled, since ranks may compute for hours. It has stalled when some ranks wait in collectives, and the
-ranks that they may be waiting for make no progress or wait in collectives too. `StallWatch._has_stalled` is that rule.
+ranks that they may be waiting for make no progress or wait in collectives too, unless the user has paused it.
+`StallWatch._has_stalled` is that rule.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class StallWatch:
             self._job.apply(None, Stalled(locations, since, self._remote_ranks, mismatch))
 
     def _has_stalled(self, now: float) -> bool:
+        if self._job.is_paused:
+            return False
         idle = self._without_progress(now)
         waiting = [rank for rank in idle if self._job.ranks[rank].phase is Phase.WAITING]
         # The others may be waiting for a rank that makes progress, unless some rank is idle outside of any collective.

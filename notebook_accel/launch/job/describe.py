@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from notebook_accel.events import Phase
 from notebook_accel.launch.job import location, progress, usage
+from notebook_accel.launch.job.controls import changes
 from notebook_accel.launch.job.metrics.metric_text import metric_spark, metric_text
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import blocks, duration, percent, size, value
@@ -43,11 +44,11 @@ def describe(job: JobState, *, metrics: bool = True) -> str:
 
 
 def notices(job: JobState) -> list[str]:
-    """Choices that were made for the user, then how the job was restarted, one per line."""
+    """Choices that were made for the user, how the job was restarted, and how the user changed it, one per line."""
     found = [text for restart in job.restarts if (text := _restart(job, restart))]
     left_out = len(found) - _MAX_RESTARTS
     earlier = [f"{left_out} earlier restart{'s' if left_out > 1 else ''}"] if left_out > 0 else []
-    return [*job.notice.splitlines(), *earlier, *found[-_MAX_RESTARTS:]]
+    return [*job.notice.splitlines(), *earlier, *found[-_MAX_RESTARTS:], *changes.lines(job)]
 
 
 def _restart(job: JobState, restart: Restart) -> str:
@@ -71,7 +72,7 @@ def heading(job: JobState, *, metrics: bool = True) -> list[str]:
 def headline(job: JobState) -> str:
     """`train() on 4 ranks: running, 12 s, 57% (rank 2: 41%), 9 s left`."""
     count = len(job.ranks)
-    head = f"{job.title} on {count} rank{'s' if count > 1 else ''}: {job.status.value}"
+    head = f"{job.title} on {count} rank{'s' if count > 1 else ''}: {progress.status(job)}"
     if job.attempt:
         head += f", attempt {job.attempt + 1}"
     if job.status.value != "starting":

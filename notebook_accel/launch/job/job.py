@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from notebook_accel.errors import JobCancelledError
 from notebook_accel.events import JobEnded, JobStarted
 from notebook_accel.launch.job import advice, anatomy
-from notebook_accel.launch.job.job_state import JobState, Status
+from notebook_accel.launch.job.controls.controlled_job import ControlledJob
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.metrics import report_log
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Runner:
     """Fetches what the ranks returned, for jobs whose `finish` is not given the values."""
 
 
-class Job(JobState):
+class Job(ControlledJob):
     """A launch: `wait` for it, get its `result`, `show` it, `cancel` it, or `await` it."""
 
     def __init__(

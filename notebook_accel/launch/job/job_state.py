@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import enum
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from notebook_accel.events import (
     AttemptStarted,
+    Controlled,
+    ControlsChanged,
     Event,
     JobEnded,
     JobStarted,
@@ -20,12 +23,16 @@ from notebook_accel.events import (
     Stalled,
     StopRequested,
     TrainingStarted,
+    TunableChanged,
     as_float,
 )
 from notebook_accel.launch.job import text
 from notebook_accel.launch.job.metrics.job_charts import JobCharts
 from notebook_accel.launch.job.metrics.report_log import ReportLog
 from notebook_accel.launch.job.rank_state import RankState
+
+MAX_CHANGES = 100
+"""The number of a job's last changes that are stored."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,12 @@ class JobState:
         """How often it was requested to stop. The second request kills its ranks."""
         self.stalled: Stalled | None = None
         """The location of each rank while the job is stalled, or if it ended while stalled; otherwise `None`."""
+        self.changes: deque[Controlled] = deque(maxlen=MAX_CHANGES)
+        """What was done to it while it ran: pauses, values that were tuned, and the like; the last of them."""
+        self.controls: ControlsChanged | None = None
+        """What can be done to the training of this attempt; `None` until it uses an Accelerator."""
+        self.tunables: dict[str, TunableChanged] = {}
+        """The values of this attempt that can be changed while it runs, by name."""
         self.report_log.clear()
         self._start_ranks(start.size)
 
@@ -130,6 +143,11 @@ class JobState:
         """How long it has run, or ran."""
         return (self.ended or time.time()) - self.started
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether its training waits until the user resumes it."""
+        return any(state.phase is Phase.PAUSED for state in self._ranks)
+
     def apply(self, rank: int | None, event: Event) -> None:
         """Applies an event of one rank, by its index in this job, or of the whole job (`None`)."""
         if isinstance(event, Metrics):
@@ -148,6 +166,12 @@ class JobState:
                 self.began = event.step
                 if self.restarts:
                     self.restarts[-1] = replace(self.restarts[-1], step=event.step)
+        elif isinstance(event, Controlled):
+            self.changes.append(event)
+        elif isinstance(event, ControlsChanged):
+            self.controls = event
+        elif isinstance(event, TunableChanged):
+            self.tunables[event.name] = event
         elif isinstance(event, Stalled):
             self.stalled = event if event.places else None
         elif isinstance(event, StopRequested):
@@ -164,6 +188,9 @@ class JobState:
         yield None, replace(self._start, at=self.started)
         if self.status is not Status.STARTING:
             yield from ((None, event) for event in self._attempts())
+        yield from ((None, event) for event in (*self.changes, *self.tunables.values()))
+        if self.controls is not None:
+            yield None, self.controls
         for rank, state in enumerate(self._ranks):
             yield from ((rank, event) for event in state.events())
         if self.stalled is not None:
@@ -223,3 +250,5 @@ class JobState:
         self._ranks = [RankState(self._start.first + index) for index in range(size)]
         self.charts = JobCharts()
         """The charts of the metrics of this attempt."""
+        self.controls = None
+        self.tunables = {}

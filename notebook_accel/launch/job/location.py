@@ -22,6 +22,7 @@ _PHRASES = {
     Phase.LOADING: ("still loads the function", "still load the function"),
     Phase.RUNNING: ("is", "are"),
     Phase.WAITING: ("waits", "wait"),
+    Phase.PAUSED: ("is paused", "are paused"),
     Phase.DONE: ("has returned", "have returned"),
     Phase.FAILED: ("has failed", "have failed"),
     Phase.STOPPED: ("was stopped", "were stopped"),

@@ -142,12 +142,13 @@ class Overview:
 def overview(job: JobState, progress_of: Callable[[RankState], Progress] = progress) -> Overview:
     """Merges the progress of all ranks."""
     fractions, times = {}, []
+    waits = job.stalled is not None or job.is_paused
     for state in job.ranks:
         found = progress_of(state)
         done = fraction(state, found)
         if done is not None:
             fractions[state.rank] = done
-        if found.remaining is not None and not state.phase.ended and job.stalled is None:
+        if found.remaining is not None and not state.phase.ended and not waits:
             times.append(found.remaining)
     return Overview(fractions, max(times) if times else None, _blocking(job))
 
@@ -231,6 +232,11 @@ def metric(job: JobState, name: str, bins: int) -> Drawing:
     """A metric over the run, merged over ranks, in at most `bins` bins."""
     running = () if job.status.ended else [index for index, state in enumerate(job.ranks) if not state.phase.ended]
     return job.charts.drawn(name, running, bins)
+
+
+def status(job: JobState) -> str:
+    """The status of a job in a word."""
+    return "paused" if job.is_paused and not job.status.ended else job.status.value
 
 
 def is_brief(job: JobState) -> bool:

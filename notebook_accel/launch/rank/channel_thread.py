@@ -17,6 +17,8 @@ from notebook_accel.events import (
     Answer,
     Bar,
     CollectivesRequested,
+    Control,
+    Controlled,
     Event,
     Exited,
     Failed,
@@ -29,11 +31,14 @@ from notebook_accel.events import (
     SamplesRequested,
     Stacks,
     StacksRequested,
+    StepPromised,
+    StepRequested,
     from_wire,
     to_wire,
 )
 from notebook_accel.launch.rank import flight_recorder
 from notebook_accel.launch.rank.coalescer import Coalescer
+from notebook_accel.launch.rank.control.training_control import TrainingControl
 from notebook_accel.launch.rank.memory import Memory
 from notebook_accel.launch.rank.profiling.step_profiles import StepProfiles
 from notebook_accel.launch.rank.stacks import stack_sampler
@@ -90,6 +95,7 @@ class ChannelThread:
         self._wait_detector = WaitDetector(0)
         self._profiles = StackProfiles(0)
         self._step_profiles = StepProfiles(0, self.emit)
+        self._control = TrainingControl(self.emit)
         self._thread = threading.Thread(target=self._run, name="notebook-accel", daemon=True)
         self.is_running = False
         """Whether the user's code runs, so that it may wait in a collective."""
@@ -102,7 +108,7 @@ class ChannelThread:
         self._wait_detector = WaitDetector(self._main_ident, on_sample=HotLines().add)
         self._profiles = StackProfiles(self._main_ident)
         self._step_profiles = StepProfiles(self._main_ident, self.emit)
-        events.set_sink(self.emit, self._coalescer.add_metrics)
+        events.set_sink(self.emit, self._coalescer.add_metrics, self._control)
         self._thread.start()  # which removes the sink as it ends, be it at once
 
     def emit(self, event: Event, fds: Sequence[int] = (), *, at_once: bool = True) -> None:
@@ -142,6 +148,7 @@ class ChannelThread:
     def on_call_end(self) -> None:
         """Ends what the call has begun on its own thread, which calls this, before what became of the call is sent."""
         self._step_profiles.on_call_end()
+        self._control.on_call_end()
 
     def finish(self) -> None:
         """Stops receiving events, and returns once those that are queued have been sent."""
@@ -199,6 +206,8 @@ class ChannelThread:
                 self._send_together([flight_recorder.last(request)])
             elif isinstance(request, ProfileRequested):
                 self._step_profiles.begin(request, time.monotonic())
+            elif isinstance(request, (StepRequested, Control)):
+                self._on_control(request)
             elif isinstance(request, Answer):
                 events.input_answers().put(request)
             else:
@@ -206,6 +215,17 @@ class ChannelThread:
         if messages is None:
             self._sources.unregister(self._channel)
             self._on_close()
+
+    def _on_control(self, request: StepRequested | Control) -> None:
+        if isinstance(request, StepRequested):
+            if self.is_running:
+                self._control.promise(request)
+            else:
+                self.emit(StepPromised(request.number))
+        elif self.is_running:
+            self._control.command(request)
+        else:
+            self.emit(Controlled(request.number, request.action))
 
     def _send(self, event: Event, fds: Sequence[int]) -> None:
         if isinstance(event, (Returned, Failed, Exited, InputRequested)):

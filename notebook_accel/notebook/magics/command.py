@@ -10,7 +10,15 @@ from notebook_accel.config import click_options, kinds
 from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand, MagicGroup
-from notebook_accel.notebook.magics import cells_command, configure, job_commands, rank_commands, resume_command, status
+from notebook_accel.notebook.magics import (
+    cells_command,
+    configure,
+    control_commands,
+    job_commands,
+    rank_commands,
+    resume_command,
+    status,
+)
 
 _OPTIONS: list[click.Parameter] = [
     click_options.option(
@@ -48,7 +56,11 @@ SUBCOMMANDS = (
     job_commands.attach_job,
     job_commands.flamegraph,
     job_commands.profile,
+    control_commands.pause,
     resume_command.resume,
+    control_commands.checkpoint,
+    control_commands.end_after_epoch,
+    control_commands.tune,
 )
 
 

@@ -29,35 +29,35 @@ def list_jobs() -> Jobs | None:
     return found
 
 
-def _ids(context: click.Context, param: click.Parameter, start: str) -> list[str]:
+def complete_id(context: click.Context, param: click.Parameter, start: str) -> list[str]:
     """The IDs of jobs, for the Tab key."""
     del context, param
     return [listed.id for listed in attach.jobs() if listed.id.startswith(start)]
 
 
 @click.command("attach", cls=MagicCommand)
-@click.argument("job", required=False, metavar="[JOB]", shell_complete=_ids)
+@click.argument("job", required=False, metavar="[JOB]", shell_complete=complete_id)
 def attach_job(job: str | None) -> Job:
     """Shows a job again; the last one by default."""
     return attach.attach(job)
 
 
 @click.command("flamegraph", cls=MagicCommand)
-@click.argument("job", required=False, metavar="[JOB]", shell_complete=_ids)
+@click.argument("job", required=False, metavar="[JOB]", shell_complete=complete_id)
 @click.option("--seconds", type=float, default=5.0, help="How long to sample; 5 by default.")
 @click.option("--rank", type=int, help="The only rank to sample; all by default.")
 @click.option("--save", metavar="FILE", help="Also writes a file: .json for speedscope, or .html.")
 @click.pass_obj
 def flamegraph(shell: InteractiveShell, job: str | None, seconds: float, rank: int | None, save: str | None) -> Any:
     """Shows where a running job spends its time; by default, the cell that runs on the ranks, or the last job."""
-    sampled = _running(shell, job).flamegraph(seconds, rank)
+    sampled = running_job(shell, job).flamegraph(seconds, rank)
     if save is not None:
         sampled.save(save)
     return sampled
 
 
 @click.command("profile", cls=MagicCommand)
-@click.argument("job", required=False, metavar="[JOB]", shell_complete=_ids)
+@click.argument("job", required=False, metavar="[JOB]", shell_complete=complete_id)
 @click.option("--steps", type=int, default=5, help="How many training steps to profile; 5 by default.")
 @click.option("--rank", type=int, help="The only rank to profile; all by default.")
 @click.option("--timeout", type=float, default=60.0, help="Seconds within which the steps have to end; 60 by default.")
@@ -67,13 +67,14 @@ def profile(
     shell: InteractiveShell, job: str | None, steps: int, rank: int | None, timeout: float, save: str | None
 ) -> Any:
     """Profiles the next steps of a running job; by default, the cell that runs on the ranks, or the last job."""
-    profiled = _running(shell, job).profile(steps, rank, timeout=timeout)
+    profiled = running_job(shell, job).profile(steps, rank, timeout=timeout)
     if save is not None:
         profiled.save(save)
     return profiled
 
 
-def _running(shell: InteractiveShell, job: str | None) -> Job:
+def running_job(shell: InteractiveShell, job: str | None) -> Job:
+    """A job by its ID; without one, that of the cell that runs on the ranks, otherwise the last job."""
     ranks = sessions.current(shell).ranks
     cell = None if ranks is None or job is not None else ranks.running
     return cell or attach.find(job)

@@ -1,8 +1,8 @@
-"""`%accelerate resume`: continues a training from disk, its function included."""
+"""`%accelerate resume`: continues a training that is paused, or one that has ended from disk, its function included."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,13 +10,18 @@ from notebook_accel.errors import CheckpointError, ConfigurationError, JobLostEr
 from notebook_accel.launch.driver.relaunch import starting, unfinished_jobs
 from notebook_accel.launch.driver.relaunch.unfinished_jobs import Checkpointed
 from notebook_accel.launch.driver.stored_code import definition_sources
+from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import title
 from notebook_accel.launch.journal import saved_launch
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
+from notebook_accel.notebook.magics.job_commands import running_job
 from notebook_accel.train.checkpoints import folders, seal
 from notebook_accel.train.checkpoints.remote.path import parse
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
 
 
 def _ids(context: click.Context, param: click.Parameter, start: str) -> list[str]:
@@ -29,9 +34,24 @@ def _ids(context: click.Context, param: click.Parameter, start: str) -> list[str
 @click.argument("job", required=False, metavar="[JOB]", shell_complete=_ids)
 @click.option("--saved-code", is_flag=True, help="Runs the functions and classes as they were launched.")
 @click.option("--current-code", is_flag=True, help="Runs the notebook's function, with the arguments of the launch.")
-def resume(job: str | None, saved_code: bool, current_code: bool) -> Any:
-    """Continues a job that saved checkpoints and ended unfinished; the last one of this notebook by default."""
+@click.pass_obj
+def resume(shell: InteractiveShell, job: str | None, saved_code: bool, current_code: bool) -> Any:
+    """Continues a job that is paused, or that saved checkpoints and ended unfinished; by default the last one here."""
+    paused = None if saved_code or current_code else _paused(shell, job)
+    if paused is not None:
+        step = paused.resume()
+        front_end.current.write("stdout", f"{paused.title} continues after step {step}\n")
+        return None
     return continue_job(job, saved_code=saved_code, current_code=current_code)
+
+
+def _paused(shell: InteractiveShell, job: str | None) -> Job | None:
+    """The job, if it is paused."""
+    try:
+        found = running_job(shell, job)
+    except (ConfigurationError, JobLostError):  # which `continue_job` explains
+        return None
+    return found if found.is_paused and not found.status.ended else None
 
 
 def continue_job(job: str | None, *, saved_code: bool = False, current_code: bool = False) -> Any:

@@ -57,7 +57,7 @@ def _head(job: Job, found: Overview, dated: bool) -> str:
     count = len(job.ranks)
     parts = [
         f"{element('b', text(job.title))} on {count} rank{'s' if count > 1 else ''}",
-        badge(job.status.value, RED) if job.status is Status.FAILED else element("b", job.status.value),
+        badge(job.status.value, RED) if job.status is Status.FAILED else element("b", progress.status(job)),
     ]
     if dated:
         parts[-1] += f" on {time.strftime('%Y-%m-%d at %H:%M:%S')}"

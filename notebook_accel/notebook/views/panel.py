@@ -47,7 +47,8 @@ class Panel(anywidget.AnyWidget):
             on_page: Called with `seen`, `left`, or `stored`: the page shows the panel, is being closed or reloaded, or
                 has stored `final` in the notebook.
             on_request: Called with a message about what to show: `{"cmd": "stack", "rank": 3}` requests the stack of a
-                rank, and `{"cmd": "expanded", "ranks": [0, 3]}` tells which ranks are expanded.
+                rank, and `{"cmd": "expanded", "ranks": [0, 3]}` tells which ranks are expanded; or about what to do to
+                the training: `{"cmd": "control", "action": "pause"}`.
             former: The ids of earlier panels of this view.
             cell: The id of the notebook's cell below which the panel belongs, if it is known.
         """
@@ -116,7 +117,7 @@ class Panel(anywidget.AnyWidget):
             self.send({"ack": 0})
         elif cmd in ("left", "stored"):
             self._on_page(cmd)
-        elif cmd in ("stack", "expanded"):
+        elif cmd in ("stack", "expanded", "control"):
             self._on_request(message)
         self._on_answer()
 

@@ -27,11 +27,13 @@ class Head(TypedDict):
     devices: str
     """How many ranks on which hardware, and the attempt if it is not the first."""
     status: StatusName
+    paused: bool
+    """Whether the training waits until the user resumes it."""
     elapsed: str
     time_left: str
     done: Done
     choices: str
-    """Choices that were made for the user, one a line; empty if there are none."""
+    """Choices that were made for the user, and what the user has changed, one a line; empty if there are none."""
     summary: str
     note: str
     """A notice about the whole job, such as a stall; empty if there is none."""
@@ -49,6 +51,37 @@ class Head(TypedDict):
     """How many metrics have no chart, and where to find them; empty if every metric has one."""
     kernel_lost_note: str
     """The notice to show once the kernel is gone, if the job runs without it; empty if the job ends with it."""
+
+
+class Command(TypedDict):
+    """What a button does to the training."""
+
+    action: str
+    """The action of an `events.Control`."""
+    label: str
+    hint: str
+    """What it does, or why that is not possible."""
+    possible: bool
+
+
+class Tunable(TypedDict):
+    """A number that can be changed while the training runs."""
+
+    name: str
+    value: str
+    hint: str
+    """Its limits; empty if there are none."""
+    whole: bool
+    """Whether it is an integer."""
+
+
+class Controls(TypedDict):
+    """What the user can do to the training."""
+
+    commands: list[Command]
+    tunables: list[Tunable]
+    feedback: str
+    """What became of the last request, unless it was done: that is among the choices."""
 
 
 class Bar(TypedDict):
@@ -115,6 +148,7 @@ class State(TypedDict):
     """Everything that the panel draws."""
 
     head: Head
+    controls: Controls
     ranks: dict[str, Rank]
     metrics: dict[str, Metric]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from notebook_accel import events
+from notebook_accel.events import Phase
 from notebook_accel.launch.driver.stop_policy import GRACE
 from notebook_accel.launch.job import describe, location, progress, usage
 from notebook_accel.launch.job.job import Job
@@ -16,6 +17,7 @@ from notebook_accel.launch.job.requested_stacks import RequestedStacks
 from notebook_accel.launch.job.text import clock, percent, rate, shortened, size, value
 from notebook_accel.launch.wire.terminal_codes import plain
 from notebook_accel.notebook.views import charts
+from notebook_accel.notebook.views.controls.panel_controls import PanelControls
 from notebook_accel.notebook.views.pacing import Pacer
 from notebook_accel.notebook.views.panel_model import Bar, Head, Metric, Rank, State
 from notebook_accel.rank_spans import spans
@@ -56,6 +58,7 @@ class StateMaker:
         self._stacks: dict[int, str] = {}
         """The stacks of a stalled job's ranks."""
         self._requested = RequestedStacks(job)
+        self._controls = PanelControls(job)
         self._expanded: frozenset[int] = frozenset()
         """The ranks whose rows are expanded, which have all lines that the job stores."""
         self._metrics: dict[str, Metric] = {}
@@ -68,7 +71,9 @@ class StateMaker:
     def request(self, message: Mapping[str, Any]) -> None:
         """Handles what the panel requests; see `Panel`. Any thread may call it."""
         known = {state.rank for state in self._job.ranks}
-        if message["cmd"] == "expanded":
+        if message["cmd"] == "control":
+            self._controls.request(message)
+        elif message["cmd"] == "expanded":
             self.expand(known.intersection(message["ranks"]))
         elif message["rank"] in known:
             self._requested.request(message["rank"])
@@ -113,7 +118,8 @@ class StateMaker:
                 rank = self._rank(state)
             ranks[name] = self._with_position(rank, state, found, state.host if spread else "")
         self._ranks = ranks
-        return {"head": _head(self._job, found, self.note), "ranks": ranks, "metrics": self._metrics}
+        head, controls = _head(self._job, found, self.note), self._controls.state()
+        return {"head": head, "controls": controls, "ranks": ranks, "metrics": self._metrics}
 
     def _with_position(self, rank: Rank, state: RankState, found: Overview, host: str) -> Rank:
         """The rank with its position among the others; the same object if nothing changed, for fast comparison."""
@@ -137,7 +143,7 @@ class StateMaker:
             "done": -1,
             "text": shortened(progress.activity(state, shown), _TEXT_LIMIT),
             "time_left": ""
-            if shown.remaining is None or state.phase.ended or self._stalled
+            if shown.remaining is None or state.phase.ended or state.phase is Phase.PAUSED or self._stalled
             else clock(shown.remaining),
             "mark": "",
             "error": shortened(progress.why_failed(state), _TEXT_LIMIT),
@@ -185,6 +191,7 @@ def _head(job: Job, found: Overview, note: str) -> Head:
         "name": job.title,
         "devices": " · ".join(part for part in parts[: 3 if job.attempt else 2] if part),
         "status": job.status.value,
+        "paused": job.is_paused and live,
         "elapsed": f"{clock(job.seconds)} elapsed",
         "time_left": clock(found.remaining) if live and found.remaining is not None else "",
         "done": _thousandths(found.median if found.fractions else None),

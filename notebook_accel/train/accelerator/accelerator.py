@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
+from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import data
 from notebook_accel.train.accelerator.saving import Saving
@@ -241,6 +242,10 @@ class Accelerator(Stepping, Saving):
             if isinstance(optimizer, AcceleratedOptimizer)
             else AcceleratedOptimizer(optimizer, self._moves_to_device(device_placement), self.scaler)
         )
+        control = events.step_control()
+        if control is not None:
+            uneven = self.use_distributed and not self.even_batches
+            control.attach("with even_batches=False, its ranks may take different numbers of steps" if uneven else "")
         return _remember(self._optimizers, prepared)
 
     def _refuse_unrelated_optimizers(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:

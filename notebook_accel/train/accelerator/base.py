@@ -46,6 +46,7 @@ from notebook_accel.train.steps.accumulation import Accumulation
 from notebook_accel.train.steps.forgotten import FirstBackward
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 from notebook_accel.train.steps.scheduler import AcceleratedScheduler
+from notebook_accel.train.steps.tunables import Tunables
 from notebook_accel.train.strategies import choose
 from notebook_accel.train.strategies.base import Settings
 from notebook_accel.train.trackers import GeneralTracker, TrackerGroup
@@ -144,6 +145,7 @@ class AcceleratorBase(RankAware):
         """Whether a loop over `epochs` has begun that saves checkpoints."""
         self._misses_loop = bool(environment.read().checkpoint_dir)
         """Whether the launch has a folder for checkpoints, no such loop has begun, and nothing was said about it."""
+        self._tunables = Tunables()
         self._models: list[nn.Module] = []
         self._optimizers: list[AcceleratedOptimizer] = []
         self._schedulers: list[AcceleratedScheduler] = []

@@ -17,7 +17,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -32,6 +32,7 @@ from notebook_accel.errors import ConfigurationError, PreemptedError
 from notebook_accel.events import TrainingStarted
 from notebook_accel.events.emit import PREEMPTED_BY, TRAINING_STEP, emit
 from notebook_accel.train.accelerator import resumable
+from notebook_accel.train.accelerator.controlled import controlled
 from notebook_accel.train.accelerator.point_agreement import PointAgreement
 from notebook_accel.train.checkpoints import background, gathered_texts, seal
 from notebook_accel.train.checkpoints.background import BackgroundSaver, report
@@ -97,6 +98,11 @@ class EpochLoop:
         """The epoch and the step of the newest checkpoint."""
         self._stop_at = settings.stop_at
         self._warned_slow = False
+        self._is_last = False
+        """Whether the loop ends after this epoch."""
+        self._requested: list[Callable[[str, str], object]] = []
+        """What to call once the next checkpoint is written."""
+        self.refusals: Mapping[str, str] = {}
 
     def epochs(self) -> Iterator[int]:
         """Yields the epochs that are left, and saves checkpoints meanwhile."""
@@ -123,10 +129,13 @@ class EpochLoop:
             emit(TrainingStarted(self._step))
         restore_handler = self._catch_sigterm()
         try:
-            for epoch in range(self._epoch, self._count):
-                self._epoch = epoch
-                yield epoch
-                self._end_epoch(epoch)
+            with controlled(self):
+                for epoch in range(self._epoch, self._count):
+                    self._epoch = epoch
+                    yield epoch
+                    self._end_epoch(epoch)
+                    if self._is_last:
+                        break
             self._save()
             self._finish()
         finally:
@@ -237,18 +246,40 @@ class EpochLoop:
             self._next_time = math.inf
             self._agreement.request(_EVERY)
 
+    # For the controls
+
+    def request_checkpoint(self, then: Callable[[str, str], object]) -> None:
+        """Saves a checkpoint after the next step but one, since the generators have to be kept before that."""
+        self._requested.append(then)
+        self._next_step = min(self._next_step, self._step + 2)
+
+    def end_after_epoch(self) -> str:
+        """Ends the loop after the epoch that runs; returns which one that is."""
+        self._is_last = True
+        return f"epoch {self._epoch + 1} of {self._count}"
+
+    def must_run(self) -> bool:
+        """Whether the training has to save a checkpoint and end."""
+        is_over = self._stop_at is not None and time.time() >= self._stop_at
+        return is_over or bool(self._space.get(PREEMPTED_BY))
+
     # Saving
 
     def _save(self) -> None:
         if self._saver.is_busy and self._every_steps and not self._warned_slow:
             self._warned_slow = True
             report("a checkpoint takes longer to write than the steps from one to the next: the training waits for it")
+        requested, self._requested = self._requested, []
         if (self._epoch, self._step) != self._saved:
             contents = self._run.contents()
             weights = contents.strategy.checkpoint_weights(contents.models)
             parts = copied(contents.parts(weights, self._options))
-            self._saver.start(parts, Place(self._epoch, self._step, self._state.num_processes))
+            place = Place(self._epoch, self._step, self._state.num_processes)
+            self._saver.start(parts, place, functools.partial(_reply, requested))
             self._saved = self._epoch, self._step
+        elif requested:
+            self._saver.wait()
+            _reply(requested, str(self._saver.newest or ""), "" if self._saver.newest else "none could be written")
         reason = self._agreement.reason
         self._agreement.settle()
         self._schedule()
@@ -298,6 +329,7 @@ class EpochLoop:
 
     def _schedule(self) -> None:
         """Sets when the next checkpoint is due."""
+        self._next_step = math.inf
         if self._every_steps:
             self._next_step = (self._step // self._every_steps + 1) * self._every_steps
         else:
@@ -309,6 +341,11 @@ class EpochLoop:
                 "checkpoint= does not work yet with several ranks on a TPU: leave it out, and call "
                 "accelerator.save_state and load_state"
             )
+
+
+def _reply(requested: Sequence[Callable[[str, str], object]], path: str, error: str) -> None:
+    for then in requested:
+        then(path, error)
 
 
 def _group_for_shards(state: PartialState, contents: Contents) -> Any:

@@ -12,6 +12,7 @@ from torch import nn
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.accelerator.base import AcceleratorBase
 from notebook_accel.train.accelerator.epoch_loop import EpochLoop, Run
+from notebook_accel.train.accelerator.plain_loop import PlainLoop
 from notebook_accel.train.checkpoints import serialization, weights
 from notebook_accel.train.checkpoints.contents import Contents
 from notebook_accel.train.models import compiling
@@ -72,9 +73,10 @@ class Saving(AcceleratorBase):
                 for inputs, targets in loader:
                     ...
 
-        Without `checkpoint=` in the launch, it is `range(count)`. With it, the run's state is saved in the background
-        at steps of the prepared loaders, and a launch with the same folder yields the epochs that are left: in the
-        first of them, the loaders leave out what was done. All ranks call it, after `prepare`. See docs/resuming.md.
+        Without `checkpoint=` in the launch, it counts like `range(count)`. With it, the run's state is saved in the
+        background at steps of the prepared loaders, and a launch with the same folder yields the epochs that are left:
+        in the first of them, the loaders leave out what was done. `job.end_after_epoch` ends it early. All ranks call
+        it, after `prepare`. See docs/resuming.md.
 
         Args:
             count: The number of epochs.
@@ -87,7 +89,7 @@ class Saving(AcceleratorBase):
             raise ConfigurationError(f"epochs({count}): give the number of epochs, 0 or more")
         settings = environment.read()
         if not settings.checkpoint_dir:
-            return iter(range(count))
+            return PlainLoop(count).epochs()
         if self._has_looped:
             raise ConfigurationError(
                 "checkpoint= saves a single loop over accelerator.epochs(), because the checkpoints of two loops "
@@ -108,6 +110,7 @@ class Saving(AcceleratorBase):
             schedulers=list(self._schedulers),
             loaders=list(self._dataloaders),
             scaler=self.scaler,
+            tunables=self._tunables,
             custom=self._checkpoints.custom,
             step=self._accumulation.step,
             pending=not self.gradient_state.sync_gradients,

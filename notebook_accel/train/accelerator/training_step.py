@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from notebook_accel.train.options.plugins import AutocastKwargs, GradientAccumul
 from notebook_accel.train.ranks import collectives
 from notebook_accel.train.steps.accumulation import NO_OP, NoSync, NullContext
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
+from notebook_accel.train.steps.tunable import Tunable
 
 
 class Stepping(AcceleratorBase):
@@ -214,6 +215,42 @@ class Stepping(AcceleratorBase):
     def pad_across_processes(self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:
         """Pads tensors along a dimension to the longest of all ranks; see `notebook_accel.pad_across_processes`."""
         return collectives.pad_across_processes(tensor, dim=dim, pad_index=pad_index, pad_first=pad_first)
+
+    def tunable(
+        self,
+        name: str,
+        value: float,
+        *,
+        low: float | None = None,
+        high: float | None = None,
+        on_change: Callable[[Any], object] | None = None,
+    ) -> Tunable:
+        """A number that you can change while the training runs, in the panel or with `job.tune`.
+
+            def set_rate(rate):
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+
+            accelerator.tunable("lr", 0.1, low=0, on_change=set_rate)
+
+        It changes after the same step on all ranks, which all make the value. Checkpoints save it, and a training that
+        continues from one has the value of then.
+
+        Args:
+            name: What it is called in the panel and in `job.tune`: a Python name.
+            value: What it is at first. An integer stays one.
+            low: The least value that is accepted. Defaults to any.
+            high: The greatest. Defaults to any.
+            on_change: Called on each rank with each new value, between two steps; not with the first one. If it raises,
+                the value stays as it was, and whoever changed it gets the error.
+
+        Returns:
+            The number, whose attribute `value` is what it is now.
+
+        Raises:
+            ConfigurationError: The name is not a Python name, or a number is not finite or out of range.
+        """
+        return self._tunables.add(Tunable(name, value, low, high, on_change))
 
     def set_trigger(self) -> None:
         """Sets a flag that all ranks see in `check_trigger`, for instance to stop early."""

@@ -52,6 +52,11 @@ class DeviceClock(StepClock):
             self._marks.append((self.part, self._recorded()))
         self.part = part
 
+    def skip(self) -> None:
+        if self._marks is not None:
+            self._spare += [event for _, event in self._marks]
+            self._marks = [(REST, self._recorded())]
+
     def _now(self) -> int:
         return time.perf_counter_ns()
 

@@ -123,6 +123,10 @@ class StepClock:
             self._due = now + int(REPORT_SECONDS * 1e9)
             self._report()
 
+    def skip(self) -> None:
+        """Leaves out the time since the last part ended, for which the training was paused."""
+        self._since = time.perf_counter_ns()
+
     def _now(self) -> int:
         return self._since  # which `enter` has just set
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from notebook_accel.errors import CheckpointError
@@ -41,11 +41,17 @@ class BackgroundSaver:
         """Whether a checkpoint is still being written."""
         return self._thread is not None and self._thread.is_alive()
 
-    def start(self, parts: Sequence[Part], place: Place) -> None:
-        """Begins to write a checkpoint, once the one before it is written; `parts` are copies."""
+    def start(self, parts: Sequence[Part], place: Place, then: Callable[[str, str], object]) -> None:
+        """Begins to write a checkpoint, once the one before it is written.
+
+        Args:
+            parts: Copies of its parts.
+            place: Where the training is.
+            then: Called with its path and an error, one of which is empty, on the thread that writes it.
+        """
         self.wait()
         # Not a daemon: a process that ends because its training is over waits for it.
-        self._thread = threading.Thread(target=self._write, args=(parts, place), name="checkpoint")
+        self._thread = threading.Thread(target=self._write, args=(parts, place, then), name="checkpoint")
         self._thread.start()
 
     def wait(self) -> None:
@@ -54,7 +60,7 @@ class BackgroundSaver:
             self._thread.join()
             self._thread = None
 
-    def _write(self, parts: Sequence[Part], place: Place) -> None:
+    def _write(self, parts: Sequence[Part], place: Place, then: Callable[[str, str], object]) -> None:
         target = self.folder / name(place.step)
 
         def write(folder: Path) -> None:
@@ -72,8 +78,10 @@ class BackgroundSaver:
                 f"the checkpoint after step {place.step} could not be written ({type(error).__name__}: {error}). The "
                 f"training goes on; {last}"
             )
+            then("", f"the checkpoint could not be written ({type(error).__name__}: {error})")
         else:
             self.newest = target
+            then(str(target), "")
 
 
 def name(step: int) -> str:

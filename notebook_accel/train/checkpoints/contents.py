@@ -1,7 +1,7 @@
 """The contents of a checkpoint, file by file.
 
 model[_i].safetensors, optimizer[_i].bin    or shards, as the strategy has it
-scheduler[_i].bin  scaler.pt  custom_checkpoint_{i}.pkl
+scheduler[_i].bin  scaler.pt  tunables.pkl  custom_checkpoint_{i}.pkl
 dl_state_dict[_i].bin, dl_state_dict[_i]_rank{r}.bin    where each rank is in its loaders; rank 0 first
 random_states_{r}.pkl                       the generators of rank r, and the step
 gradients[_i]_rank{r}.bin                   if saved in the middle of an accumulation
@@ -29,6 +29,7 @@ from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
 
 SCALER_NAME = "scaler.pt"
+TUNABLES_NAME = "tunables.pkl"
 OPTIMIZER_NAME = "optimizer"
 SCHEDULER_NAME = "scheduler"
 SAMPLER_NAME = "sampler"
@@ -113,6 +114,8 @@ class Contents:
     loaders: list[Any]
     """Prepared ones."""
     scaler: Any = None
+    tunables: Any = None
+    """The values that can be tuned."""
     custom: list[Any] = field(default_factory=list)
     """The user's own objects with `state_dict` and `load_state_dict`."""
     step: int = 0
@@ -146,6 +149,8 @@ class Contents:
         ]
         if self.scaler is not None:
             parts.append(safe_part(self.scaler.state_dict(), SCALER_NAME, "the gradient scaler"))
+        if self.tunables:
+            parts.append(safe_part(self.tunables.state_dict(), TUNABLES_NAME, "the tunable values"))
         for index, custom in enumerate(self.custom):
             owner = f"{type(custom).__name__} (registered object {index})"
             parts.append(safe_part(custom.state_dict(), f"custom_checkpoint_{index}.pkl", owner))
@@ -182,6 +187,8 @@ class Contents:
         self._read_loaders(folder, state)
         if self.scaler is not None:
             self._read_scaler(folder)
+        if self.tunables is not None and (folder / TUNABLES_NAME).is_file():
+            self.tunables.load_state_dict(load(folder / TUNABLES_NAME, map_location="cpu"))
         for index, custom in enumerate(self.custom):
             custom.load_state_dict(load(folder / f"custom_checkpoint_{index}.pkl", map_location="cpu"))
         self._read_gradients(folder, state, saved_ranks)

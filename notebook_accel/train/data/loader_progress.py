@@ -29,10 +29,13 @@ def with_progress(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
 def _reporting(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
     number, total = _number_by_loader.setdefault(loader, next(_bar_numbers)), _length(loader)
     began = due = time.monotonic()
+    control = events.step_control()
+    pauses_before = 0.0 if control is None else control.paused_seconds
     done = 0
 
     def report(*, closed: bool = False) -> None:
-        elapsed = time.monotonic() - began
+        paused = 0.0 if control is None else control.paused_seconds - pauses_before
+        elapsed = time.monotonic() - began - paused
         rate = done / elapsed if done and elapsed else None
         events.emit(Bar(number, done, total, "batch", rate=rate, elapsed=elapsed, closed=closed))
 

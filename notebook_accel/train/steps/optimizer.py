@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from notebook_accel import events
 from notebook_accel.train.anatomy import step_clock
 from notebook_accel.train.anatomy.step_clock import OPTIMIZER
 from notebook_accel.train.ranks.gradient_state import GradientState
@@ -37,6 +38,7 @@ class AcceleratedOptimizer(Optimizer):
         self.gradient_state = GradientState()
         self._skipped = self._has_stepped = False
         self._clock = step_clock.current()
+        self._control = events.step_control()
         if device_placement and optimizer.state:
             optimizer.load_state_dict(optimizer.state_dict())  # moves it to the devices of the parameters
         self._register_step_hook()
@@ -55,6 +57,7 @@ class AcceleratedOptimizer(Optimizer):
         self.__dict__.update(state)
         self._skipped = self._has_stepped = False
         self._clock = step_clock.current()
+        self._control = events.step_control()
         self._register_step_hook()
 
     @property
@@ -105,11 +108,13 @@ class AcceleratedOptimizer(Optimizer):
             self._has_stepped = True
             self._check_gradients(closure)
         clock = self._clock
-        if clock is None:
-            return self._step(closure)
-        clock.enter(OPTIMIZER)
+        if clock is not None:
+            clock.enter(OPTIMIZER)
         loss = self._step(closure)
-        clock.end_step(self)
+        if clock is not None:
+            clock.end_step(self)
+        if self._control is not None:
+            self._control.on_step(self)
         return loss
 
     def _step(self, closure: Callable[[], float] | None) -> Any:

@@ -402,6 +402,15 @@ def test_who_has_returned_will_not_come() -> None:
     assert said(watched).endswith("rank 1 has returned: no other rank will join")
 
 
+def test_a_job_that_is_paused_has_not_stalled() -> None:
+    watched = Watched(2)
+    watched.say(1, PhaseChanged(Phase.PAUSED))
+    watched.wait(0)
+    assert not watched.pass_time(1000)
+    watched.say(1, PhaseChanged(Phase.RUNNING))
+    assert watched.pass_time(1000)
+
+
 def test_a_place_without_a_call_shows_its_line() -> None:
     place = Location(1, Phase.RUNNING, "", "In[5] line 12", [Frame(__file__, 12, "train", "for batch in loader:")])
     assert location.sentence([place]) == "rank 1 is at In[5] line 12 (`for batch in loader:`)"

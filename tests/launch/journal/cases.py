@@ -51,6 +51,9 @@ def fold(job: Job) -> dict[str, Any]:
         "status",
         "ended",
         "outcome",
+        "changes",
+        "controls",
+        "tunables",
     )
     metrics = {name: job.charts.drawn(name, (), 99) for name in job.charts.names}
     reports = sorted(job.report_log.read(), key=lambda entry: entry[0])
@@ -124,6 +127,9 @@ of_the_job = st.tuples(
         reached=st.none() | st.integers(0, 9),
     )
     | st.builds(events.TrainingStarted, step=st.integers(0, 9))
+    | st.builds(events.Controlled, number=st.integers(1, 9), action=st.sampled_from(["pause", "resume"]), at=numbers)
+    | st.builds(events.ControlsChanged, refusals=st.dictionaries(st.sampled_from(["pause"]), st.just("no")))
+    | st.builds(events.TunableChanged, name=names, value=numbers)
     | st.builds(events.StopRequested, times=st.integers(1, 2))
     | st.builds(events.Stalled, places=st.sampled_from(_PLACES), since=numbers),
 )

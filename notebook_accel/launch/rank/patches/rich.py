@@ -38,6 +38,13 @@ def take() -> list[Bar]:
     return found
 
 
+def skip(seconds: float) -> None:
+    """Leaves the last seconds out of what the tasks of this rank measure."""
+    for tracked in _running().values():
+        with contextlib.suppress(Exception):  # a subclass of the user's may have any attributes
+            tracked.skip(seconds)
+
+
 def _running() -> dict[int, _RunningProgress]:
     """The progresses of this rank that have been started and whose end is not yet published, by `id`."""
     found: dict[int, _RunningProgress] = rank_local.space().setdefault(_RUNNING, {})
@@ -76,6 +83,12 @@ class _RunningProgress:
             now[id_] = bar
         self._reported = now
         return found
+
+    def skip(self, seconds: float) -> None:
+        for task in self.progress.tasks:
+            if task.start_time is not None and task.stop_time is None:
+                task.start_time += seconds
+                task._progress.clear()  # the samples that its speed is computed from
 
     def _describe(self, task: Any, depth: int) -> Bar:
         if task.id not in self._numbers:

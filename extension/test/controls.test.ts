@@ -1,0 +1,61 @@
+// @vitest-environment happy-dom
+import { beforeEach, expect, test } from "vitest";
+import { Controls } from "../src/controls";
+import type { Controls as Model } from "../src/model";
+
+const MODEL: Model = {
+  commands: [
+    { action: "pause", label: "Pause", hint: "Pause it", possible: true },
+    { action: "checkpoint", label: "Save checkpoint", hint: "not possible: no folder", possible: false },
+  ],
+  tunables: [{ name: "lr", value: "0.1", hint: "at least 0", whole: false }],
+  feedback: "",
+};
+
+let sent: object[];
+let controls: Controls;
+
+beforeEach(() => {
+  sent = [];
+  controls = new Controls((content) => sent.push(content));
+  controls.update(MODEL);
+  document.body.replaceChildren(controls.element);
+});
+
+const button = (name: string) =>
+  [...controls.element.querySelectorAll("button")].find((each) => each.textContent === name) as HTMLButtonElement;
+const input = () => controls.element.querySelector("input") as HTMLInputElement;
+const feedback = () => controls.element.querySelector(".na-feedback")?.textContent;
+
+test("a button sends what it does, and one that is not possible says why", () => {
+  button("Pause").click();
+  expect(sent).toEqual([{ cmd: "control", action: "pause" }]);
+  button("Save checkpoint").click();
+  expect(sent).toHaveLength(1);
+  expect(feedback()).toBe("not possible: no folder");
+});
+
+test("a value is sent as it was typed, and what is typed outlives an update", () => {
+  expect(button("Set").disabled).toBe(true);
+  input().value = "0.01";
+  input().dispatchEvent(new Event("input"));
+  controls.update({ ...MODEL, feedback: "lr=0.01 is refused" });
+  expect(input().value).toBe("0.01");
+  expect(feedback()).toBe("lr=0.01 is refused");
+  button("Set").click();
+  expect(sent).toEqual([{ cmd: "control", action: "tune", name: "lr", value: "0.01" }]);
+  controls.update({ ...MODEL, tunables: [{ name: "lr", value: "0.01", hint: "", whole: false }] });
+  expect(button("Set").disabled).toBe(true);
+});
+
+test("Escape brings the value back", () => {
+  input().value = "7";
+  input().dispatchEvent(new Event("input"));
+  input().dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
+  expect(input().value).toBe("0.1");
+});
+
+test("without anything to control, nothing is there", () => {
+  controls.update({ commands: [], tunables: [], feedback: "" });
+  expect(controls.element.hidden).toBe(true);
+});

@@ -1,0 +1,116 @@
+"""The panel's buttons that pause, save and end a training, and its fields that tune values."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from notebook_accel.errors import NotebookAccelError
+from notebook_accel.events import TunableChanged
+from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE, RESUME, TUNE
+from notebook_accel.launch.job.job import Job
+from notebook_accel.notebook.views.panel_model import Command, Controls, Tunable
+
+_LABELS = {
+    PAUSE: ("Pause", "Pause the training after this step"),
+    RESUME: ("Resume", "Continue the training"),
+    CHECKPOINT: ("Save checkpoint", "Save a checkpoint after one of the next steps"),
+    END_AFTER_EPOCH: ("End after epoch", "End the training after the epoch that runs"),
+}
+_BUSY = {
+    PAUSE: "Pausing after this step …",
+    RESUME: "Resuming …",
+    CHECKPOINT: "Saving a checkpoint …",
+    END_AFTER_EPOCH: "Ending after this epoch …",
+}
+
+
+class PanelControls:
+    """Does what a browser requests, and says what can be requested."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._feedback = ""
+
+    def request(self, message: Mapping[str, Any]) -> None:
+        """Begins what the browser requests, as `{"cmd": "control", "action": "tune", "name": "lr", "value": "0.1"}`.
+
+        Any thread may call it; it does not wait.
+        """
+        action = message.get("action")
+        values: dict[str, float] = {}
+        if action == TUNE:
+            name, given = str(message.get("name")), str(message.get("value"))
+            try:
+                values[name] = _number(given, whole=name in self._job.tunables and self._job.tunables[name].whole)
+            except ValueError:
+                self._feedback = f"{name}={given!r} is not a finite number" if given else f"{name} needs a number"
+                return
+            self._feedback = f"Changing {name} after this step …"
+        elif action in _BUSY:
+            self._feedback = _BUSY[action]
+        else:
+            return
+        call = self._calls(values)[action]
+        threading.Thread(target=self._run, args=(call,), name="panel control", daemon=True).start()
+
+    def state(self) -> Controls:
+        """What the panel shows."""
+        found = self._job.controls
+        if found is None or self._job.status.ended:
+            return {"commands": [], "tunables": [], "feedback": ""}
+        refusals = dict(found.refusals)
+        first = PAUSE
+        if self._job.is_paused:
+            first = RESUME
+            refusals[CHECKPOINT] = refusals.get(CHECKPOINT) or "it is paused: resume it first"
+        commands = [_command(action, refusals.get(action, "")) for action in (first, CHECKPOINT, END_AFTER_EPOCH)]
+        tunables = [_tunable(tunable) for tunable in self._job.tunables.values()]
+        return {"commands": commands, "tunables": tunables, "feedback": self._feedback}
+
+    def _calls(self, values: Mapping[str, float]) -> dict[str, Callable[[], object]]:
+        job = self._job
+        return {
+            PAUSE: job.pause,
+            RESUME: job.resume,
+            CHECKPOINT: job.checkpoint,
+            END_AFTER_EPOCH: job.end_after_epoch,
+            TUNE: lambda: job.tune(**values),
+        }
+
+    def _run(self, call: Callable[[], object]) -> None:
+        feedback = ""
+        try:
+            call()
+        except (NotebookAccelError, TimeoutError) as error:
+            feedback = str(error)
+        self._feedback = feedback  # what was done is among the job's changes
+
+
+def _command(action: str, refusal: str) -> Command:
+    label, hint = _LABELS[action]
+    if refusal:
+        hint = f"{label} is not possible: {refusal}"
+    return {"action": action, "label": label, "hint": hint, "possible": not refusal}
+
+
+def _tunable(tunable: TunableChanged) -> Tunable:
+    low, high = ("" if each is None else f"{each:g}" for each in (tunable.low, tunable.high))
+    limits = (
+        f"from {low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}" if high else ""
+    )
+    return {"name": tunable.name, "value": f"{tunable.value:g}", "hint": limits, "whole": tunable.whole}
+
+
+def _number(text: str, *, whole: bool) -> float:
+    """The number that the user has typed.
+
+    Raises:
+        ValueError: It is not a finite number.
+    """
+    found = float(text)
+    if not math.isfinite(found):
+        raise ValueError(text)
+    return int(found) if whole and found == int(found) else found

@@ -1,0 +1,72 @@
+"""Buttons and fields that pause, tune and end a training."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.browser.page import Page
+from tests.browser.test_looks import is_accessible
+
+TRAIN = """
+def train():
+    import torch
+    from notebook_accel import Accelerator
+    accelerator = Accelerator()
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = torch.utils.data.TensorDataset(torch.randn(1200, 3))
+    model, optimizer, loader = accelerator.prepare(model, optimizer, torch.utils.data.DataLoader(data))
+    accelerator.tunable("lr", 0.1, low=0)
+    accelerator.tunable("warmup_steps", 100)
+    for epoch in accelerator.epochs(4):
+        for (inputs,) in tqdm(loader, desc="batch"):
+            loss = model(inputs).square().sum()
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            report(loss=loss)
+            time.sleep(0 if os.path.exists("fast") else 0.05)
+    return epoch
+"""
+
+
+def test_a_training_is_paused_tuned_and_ended_in_the_panel(own_page: Page) -> None:
+    """Takes a while: a launch, whose panel is looked at in two themes and widths."""
+    page = own_page
+    page.run(TRAIN)
+    cell = page.begin("notebook_launcher(train, num_processes=2)")
+    controls = cell.panel.get_by_role("group", name="Controls of the training")
+    expect(controls.get_by_role("button", name="End after epoch")).not_to_have_attribute("aria-disabled", "true")
+    controls.get_by_role("button", name="Pause").click()
+    expect(cell.panel.locator(".na-status")).to_have_text("paused")
+    expect(cell.panel).to_contain_text("paused after step")
+    for rank in range(2):
+        expect(cell.rank(rank).locator(".na-word")).to_have_text("paused")
+    controls.get_by_role("button", name="Save checkpoint").click(force=True)
+    expect(controls).to_contain_text("Save checkpoint is not possible")
+    rate = controls.get_by_role("spinbutton", name="lr")
+    rate.fill("-1")
+    rate.press("Enter")
+    expect(controls).to_contain_text("lr=-1 is below its least value, 0")
+    is_accessible(page)
+    page.screenshot("paused")
+    rate.fill("0.01")
+    controls.get_by_role("button", name="Set lr").click()
+    expect(cell.panel).to_contain_text("lr 0.1 → 0.01 after step")
+    expect(rate).to_have_value("0.01")
+    page.use_theme("JupyterLab Dark")
+    page.tab.set_viewport_size({"width": 640, "height": 900})
+    assert cell.panel.evaluate("node => node.scrollWidth <= node.clientWidth"), "it does not fit"
+    is_accessible(page)
+    controls.scroll_into_view_if_needed()
+    page.screenshot("dark")
+    controls.get_by_role("button", name="Resume").click()
+    expect(cell.panel).to_contain_text("paused for")
+    expect(cell.panel.locator(".na-status")).to_have_text("running")
+    controls.get_by_role("button", name="End after epoch").click()
+    expect(cell.panel).to_contain_text("ends after epoch 1 of 4, as requested")
+    page.open_gate("fast")
+    cell.wait_for_end()
+    expect(cell.panel).to_contain_text("ends after epoch 1 of 4, as requested")
+    page.screenshot("ended")
+    page.use_theme("JupyterLab Light")
