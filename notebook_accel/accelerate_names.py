@@ -1,14 +1,15 @@
 """Modules with the names of Accelerate's, so that `from accelerate.state import …` is ported by changing one word.
 
 They have no code: each imports a name when it is accessed, from the module that `exports.py` gives. Type checkers read
-their `.pyi` files. A name that is refused (`refused_names.py`) raises an error with advice, on `import` and on access.
+their `.pyi` files. A name that is refused (`refused_names.py`) raises an error with advice: an `ImportError` when it is
+imported, and an `AttributeError` when it is accessed, so that `hasattr` returns `False`.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -44,12 +45,11 @@ ALL_REFUSED = [
 class AccelerateModule(ModuleType):
     """A module that re-exports names of other modules, and imports each when it is accessed."""
 
-    def __init__(self, name: str, modules: Mapping[str, str], *, is_package: bool) -> None:
+    def __init__(self, name: str, modules: Mapping[str, str]) -> None:
         super().__init__(f"{_PACKAGE}.{name}", f"The names of `accelerate.{name}` that notebook_accel provides.")
         self.__all__ = sorted(modules)
-        self.__spec__ = ModuleSpec(self.__name__, None, is_package=is_package)
-        if is_package:
-            self.__path__: list[str] = []
+        self.__spec__ = ModuleSpec(self.__name__, None, is_package=True)
+        self.__path__: list[str] = []  # also where it has no submodules: only then does an import ask `RefusedNames`
         self._modules = modules
         """The module of each name."""
 
@@ -63,25 +63,44 @@ class AccelerateModule(ModuleType):
         return self.__all__
 
 
-def missing(module: str, name: str) -> Exception:
-    """The error for a name that a module does not have."""
-    if not name.startswith("_"):
-        # Not `from notebook_accel import …`, which would ask the package for the name first, and so come here again.
-        from notebook_accel.refused_names import error
+class RefusedNames:
+    """A finder of `sys.meta_path` that refuses imports of refused names.
 
-        refused = error(name)
-        if refused is not None:
-            return refused
-    return AttributeError(f"module {module!r} has no attribute {name!r}")
+    `from package import name` looks for a submodule of this name if the package has no such attribute, and so comes
+    here. An `ImportError` from here ends the import; from a module's `__getattr__` it would also end `hasattr`.
+    """
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        package, _, name = fullname.rpartition(".")
+        if package.partition(".")[0] == _PACKAGE and (text := _refusal(name)):
+            from notebook_accel.errors import UnsupportedNameError
+
+            raise UnsupportedNameError(text, name=name)
+
+
+def missing(module: str, name: str) -> AttributeError:
+    """The error for a name that a module does not have."""
+    return AttributeError(_refusal(name) or f"module {module!r} has no attribute {name!r}")
+
+
+def _refusal(name: str) -> str | None:
+    """The message about a refused name."""
+    if name.startswith("_"):
+        return None
+    # Not `from notebook_accel import …`, which would ask the package for the name first, and so come here again.
+    from notebook_accel.refused_names import message
+
+    return message(name)
 
 
 def install() -> None:
     """Adds the modules to `sys.modules`, and makes each an attribute of its parent."""
     found = {**{name: {} for name in ALL_REFUSED}, **exports.accelerate_modules()}
-    packages = {name.rpartition(".")[0] for name in found}
     for name, modules in sorted(found.items()):
-        module = AccelerateModule(name, modules, is_package=name in packages)
+        module = AccelerateModule(name, modules)
         sys.modules[module.__name__] = module
         parent, _, last = module.__name__.rpartition(".")
         if last not in found.get(name.rpartition(".")[0], {}):  # `utils.tqdm` is the function, as in Accelerate
             setattr(sys.modules[parent], last, module)
+    if not any(type(each).__qualname__ == RefusedNames.__qualname__ for each in sys.meta_path):  # imported again
+        sys.meta_path.append(RefusedNames())

@@ -1,14 +1,12 @@
 """The names of Accelerate that this package does not have, and what to use instead: a row for each subject.
 
-An import of one of them raises `UnsupportedNameError` with the advice. Read only when an import fails.
+An import of one of them raises `UnsupportedNameError` with the advice. Read only when a name is missing.
 """
 
 from __future__ import annotations
 
 import functools
 from typing import NamedTuple
-
-from notebook_accel.errors import UnsupportedNameError
 
 
 class Refusal(NamedTuple):
@@ -177,11 +175,7 @@ def names() -> set[str]:
     return {*_by_name()}
 
 
-def error(name: str) -> UnsupportedNameError | None:
-    """The error for a name of Accelerate that is not here; `None` if Accelerate has no such name either."""
+def message(name: str) -> str | None:
+    """What to say about a name of Accelerate that is not here; `None` if Accelerate has no such name either."""
     row = _by_name().get(name)
-    if row is None:
-        return None
-    return UnsupportedNameError(
-        f"notebook_accel has no {name}, which belongs to {row.subject}. {row.advice}", name=name
-    )
+    return None if row is None else f"notebook_accel has no {name}, which belongs to {row.subject}. {row.advice}"

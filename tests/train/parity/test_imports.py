@@ -40,13 +40,14 @@ GENERIC = {"initialize", "prepare_data_loader", "prepare_optimizer", "prepare_sc
 
 def outcome(module: str, name: str) -> str:
     """What an import of a name does here."""
+    found: dict[str, object] = {}
     try:
-        found = importlib.import_module(f"notebook_accel.{module}".rstrip("."))
-        value = getattr(found, name)
+        exec(f"from {f'notebook_accel.{module}'.rstrip('.')} import {name}", found)
     except UnsupportedNameError:
         return "refused"
-    except (AttributeError, ModuleNotFoundError):
+    except ImportError:
         return "missing"
+    value = found[name]
     return "refused" if isinstance(value, AccelerateModule) and not value.__all__ else "works"
 
 
@@ -106,7 +107,7 @@ def test_what_a_module_of_accelerates_defines_is_here_or_refused(module: str) ->
         ("from notebook_accel.utils import MegatronLMPlugin", "TorchTensorParallelPlugin"),
         ("from notebook_accel.utils import BnbQuantizationConfig", "BitsAndBytesConfig"),
         ("from notebook_accel.commands.launch import launch_command", "`notebook-accel launch`"),
-        ("import notebook_accel as accelerate; accelerate.utils.FP8RecipeKwargs", "AORecipeKwargs"),
+        ("from notebook_accel.utils.operations import ConvertOutputsToFp32", "Copy the part that you need"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name_with_advice(line: str, advice: str) -> None:
@@ -115,6 +116,13 @@ def test_what_is_not_supported_is_refused_by_name_with_advice(line: str, advice:
     assert isinstance(caught.value, UnsupportedNameError)
     assert advice in str(caught.value)
     assert str(caught.value).startswith(f"notebook_accel has no {caught.value.name}, which belongs to ")
+
+
+@pytest.mark.parametrize("module", [notebook_accel, notebook_accel.utils, notebook_accel.utils.dataclasses])
+def test_a_refused_name_is_no_attribute_and_its_error_has_the_advice(module: object) -> None:
+    assert not hasattr(module, "DeepSpeedPlugin")
+    with pytest.raises(AttributeError, match="FSDP2 also shards"):
+        _ = module.DeepSpeedPlugin  # type: ignore[attr-defined]
 
 
 def test_the_package_has_accelerates_modules_as_attributes() -> None:
