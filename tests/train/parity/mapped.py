@@ -8,14 +8,15 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 import notebook_accel
-from notebook_accel import gather
+from notebook_accel import Accelerator, AcceleratorState, PartialState, gather
+from notebook_accel.cli import merge
 
 INSTALLED = Path(importlib.util.find_spec("accelerate").origin).parent  # type: ignore[arg-type, union-attr]
 
@@ -31,9 +32,14 @@ def names() -> Iterator[None]:
             sys.modules["accelerate" + name.removeprefix(ours)] = sys.modules[name]
     for name in ("test_utils", "test_utils.testing"):
         sys.modules[f"accelerate.{name}"] = helpers()
+    sys.modules["accelerate.test_utils.training"] = sys.modules["accelerate.test_utils"]
+    sys.modules["accelerate.commands.merge"] = merge_command()
+    notebook_accel.utils.save_fsdp_model = save_shards
+    AcceleratorState._shared_state = {}  # type: ignore[attr-defined]  # empty, as before there is an Accelerator
     try:
         yield
     finally:
+        del notebook_accel.utils.save_fsdp_model, AcceleratorState._shared_state  # type: ignore[attr-defined]
         for name in [*sys.modules]:
             if name.partition(".")[0] == "accelerate":
                 del sys.modules[name]
@@ -49,7 +55,28 @@ def helpers() -> ModuleType:
     module.are_the_same_tensors = are_the_same_tensors  # type: ignore[attr-defined]
     module.assert_exception = assert_exception  # type: ignore[attr-defined]
     module.require_bnb = lambda function: function  # type: ignore[attr-defined]
+    module.torch_device = "cpu"  # type: ignore[attr-defined]
     return module
+
+
+def merge_command() -> ModuleType:
+    """`accelerate merge-weights`, which all ranks call, as `notebook-accel merge-weights` on one of them."""
+
+    def call(arguments: list[str]) -> None:
+        if PartialState().is_main_process:
+            merge.command.main(arguments, standalone_mode=False)
+        PartialState().wait_for_everyone()
+
+    module = ModuleType("accelerate.commands.merge")
+    parser = SimpleNamespace(parse_args=lambda arguments: arguments)
+    module.merge_command_parser = lambda: parser  # type: ignore[attr-defined]
+    module.merge_command = call  # type: ignore[attr-defined]
+    return module
+
+
+def save_shards(plugin: Any, accelerator: Accelerator, model: torch.nn.Module, folder: Path) -> None:
+    """`save_fsdp_model`, which Accelerate has for its own use: here the whole checkpoint is saved."""
+    accelerator.save_state(folder)
 
 
 def load(path: Path) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from notebook_accel import Accelerator, PartialState, UnsupportedNameError
+from notebook_accel import Accelerator, PartialState, broadcast_object_list
 from tests.train.conftest import Cases
 from tests.train.parity import mapped
 
@@ -127,6 +128,25 @@ def test_a_launch_of_accelerates_tests_works(call: str, monkeypatch: pytest.Monk
     getattr(mapped.script("test_notebook"), call)()
 
 
-def test_a_script_that_needs_what_is_not_here_says_so() -> None:
-    with pytest.raises(UnsupportedNameError, match=r"notebook_accel has no merge_command, .* `notebook-accel launch`"):
-        mapped.script("test_merge_weights")
+MERGES = ["safetensors", "command_safetensors", "pytorch", "command_pytorch"]
+
+
+def merged(folder: str) -> list[str]:
+    """What of `test_merge_weights` passes with the weights that two ranks have trained and saved."""
+    module, path, passed = mapped.script("test_merge_weights"), Path(folder), []
+    with mapped.names():
+        model, plugin, accelerator = module.setup()
+        model = module.mock_training(accelerator, model)
+        module.save_fsdp_model(plugin, accelerator, model, path)
+    [weights] = broadcast_object_list([accelerator.get_state_dict(model)])
+    whole = module.TinyModel()  # which the script compares with others, as FSDP1 lets it
+    whole.load_state_dict(weights)
+    for name in MERGES:
+        getattr(module, f"test_merge_weights_{name}")(whole, path)
+        passed.append(name)
+        accelerator.wait_for_everyone()  # the next one writes over these files
+    return passed
+
+
+def test_accelerates_tests_of_merged_weights_pass(ranks: Any, tmp_path: Path) -> None:
+    assert ranks(merged, str(tmp_path)) == [MERGES, MERGES]
