@@ -90,10 +90,6 @@ def _fsdp_version(name: str, value: Any) -> int | None:
     return 1 if str(value) == "1" else None
 
 
-def _ignored(name: str, value: Any) -> None:
-    """Accepts any value: the key changes how weights are loaded in Accelerate, and not the result."""
-
-
 # fmt: off
 
 _TRANSLATED = (
@@ -150,8 +146,11 @@ _ENTRIES = (
     _fsdp("min_num_params", kinds.integer(0), "Minimum number of parameters for SIZE_BASED_WRAP."),
     _fsdp("state_dict_type", replace(_STATE_DICT, check=_state_dict), "How checkpoints are written."),
     _fsdp("activation_checkpointing", kinds.flag, "Whether to recompute activations in the backward pass."),
+    _fsdp("activation_checkpointing_offload", kinds.flag,
+          "Whether to keep the inputs of these layers in the host's memory."),
+    _fsdp("cpu_ram_efficient_loading", kinds.flag,
+          "Whether only rank 0 needs a model's weights before it is prepared."),
     _fsdp1("version", Kind(_fsdp_version, placeholder="2"), help="Only 2 is supported."),
-    _fsdp1("cpu_ram_efficient_loading", Kind(_ignored)),
     _fsdp1("backward_prefetch", kinds.choice("BACKWARD_POST"), *_UNSET_VALUES, "BACKWARD_PRE", "NO_PREFETCH"),
     _fsdp1("forward_prefetch", kinds.flag, *_UNSET_VALUES),
     _fsdp1("use_orig_params", kinds.flag, True),
@@ -194,7 +193,6 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
         (_UNSET_VALUES, "TPU pods are started with gcloud; each of their machines runs the notebook or the script"),
     ),
     "dynamo_use_regional_compilation": (_UNSET_VALUES, "compile the layers yourself before prepare()"),
-    "fsdp_activation_checkpointing_offload": (_UNSET_VALUES, "use fsdp_offload_params, or leave it out"),
     "fsdp_ignored_modules": (
         _UNSET_VALUES,
         "use Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(ignored_modules=...))",

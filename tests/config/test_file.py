@@ -132,6 +132,7 @@ def path(tmp_path: Path) -> Path:
                 "fsdp": {
                     "fsdp_activation_checkpointing": False,
                     "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+                    "fsdp_cpu_ram_efficient_loading": True,
                     "fsdp_offload_params": False,
                     "fsdp_reshard_after_forward": True,
                     "fsdp_state_dict_type": "SHARDED_STATE_DICT",
@@ -150,6 +151,7 @@ def path(tmp_path: Path) -> Path:
                 "fsdp": {
                     "fsdp_activation_checkpointing": False,
                     "fsdp_auto_wrap_policy": "SIZE_BASED_WRAP",
+                    "fsdp_cpu_ram_efficient_loading": False,
                     "fsdp_min_num_params": 100000000,
                     "fsdp_offload_params": False,
                     "fsdp_reshard_after_forward": "FULL_SHARD",

@@ -76,8 +76,6 @@ _OWN = (
     _with_value("log_dir", DISTRIBUTED, "Folder for the output that --tee shows.", _text("FOLDER"), only_with="tee"),
     _with_value("role", DISTRIBUTED, "A name for the ranks, in labels and messages.", _text("NAME")),
     Option("use_fsdp", FSDP, "Shard models over the ranks (FSDP2)."),
-    _with_value("fsdp_activation_checkpointing_offload", FSDP, "", kinds.flag, only_with="use_fsdp",
-                key="fsdp_activation_checkpointing_offload"),
     _with_value("cells", NOTEBOOK, "Run only cells with this tag; may be given more than once.", _text("tag:NAME"),
                 several=True),
     _with_value("output", NOTEBOOK, "Save the notebook here, with the output of rank 0.", _text("FILE")),

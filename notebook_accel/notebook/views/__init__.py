@@ -5,8 +5,7 @@
     panel_state.py     makes the state that the widget sends, of the types in panel_model.py
     merge_patch.py     computes the changes of the state, so that only those are sent
     widget_support.py  detects whether the front end draws widgets
-    html_view.py       the view `html`; html_page.py writes the page, with elements.py
-    charts.py          draws the charts that stay in the notebook; chart_axes.py puts numbers around them, of ticks.py
+    html_view.py       the view `html`; html_page.py writes the page, with elements.py and charts.py
     plain_text.py      the view `text`
     updating_output.py redraws an output in place; the base of `html` and `text`
     pacing.py          limits how often views are redrawn

@@ -185,6 +185,11 @@ class AcceleratorBase(RankAware):
         return self.state.is_fsdp2
 
     @property
+    def is_composable_parallelism_enabled(self) -> bool:
+        """The same as `is_fsdp2`."""
+        return self.is_fsdp2
+
+    @property
     def deepspeed_plugin(self) -> None:
         """Always `None`; libraries that support DeepSpeed read it."""
         return
@@ -208,6 +213,11 @@ class AcceleratorBase(RankAware):
     def data_parallel_shard_rank(self) -> int:
         """This rank's number among those that FSDP2 shards its replica over."""
         return self._rank_along("dp_shard")
+
+    @property
+    def context_parallel_rank(self) -> int:
+        """The number of this rank's part of the sequences that it shares with others."""
+        return self._rank_along("cp")
 
     def _rank_along(self, dimension: str) -> int:
         if self.parallelism_config is None:

@@ -43,6 +43,8 @@ _VARIABLES: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
     ("FSDP_MIN_NUM_PARAMS", "min_num_params", _number),
     ("FSDP_STATE_DICT_TYPE", "state_dict_type", str),
     ("FSDP_ACTIVATION_CHECKPOINTING", "activation_checkpointing", _word),
+    ("FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "activation_checkpointing_offload", _word),
+    ("FSDP_CPU_RAM_EFFICIENT_LOADING", "cpu_ram_efficient_loading", _word),
 )
 """Each environment variable, the argument that it sets, and its parser."""
 
@@ -68,7 +70,8 @@ class FullyShardedDataParallelPlugin:
     mixed_precision_policy: Any = None
     """A `MixedPrecisionPolicy`, its arguments, or a precision such as `bf16`; `None`: that of the `Accelerator`."""
     auto_wrap_policy: Any = None
-    """`transformer_based_wrap`, `size_based_wrap`, `no_wrap`, or a function of a module."""
+    """`transformer_based_wrap`, `size_based_wrap`, `no_wrap`, a function of a module, or a policy of
+    `torch.distributed.fsdp.wrap`."""
     cpu_offload: Any = None
     """Whether parameters, gradients and optimizer states are offloaded to the CPU."""
     ignored_modules: Iterable[nn.Module] | None = None
@@ -76,7 +79,10 @@ class FullyShardedDataParallelPlugin:
     """`SHARDED_STATE_DICT` (the default): each rank writes its shards; `FULL_STATE_DICT`: the main rank writes all, as
     one device would."""
     state_dict_config: Any = None
+    """FSDP1's name for `state_dict_type`: a `FullStateDictConfig` or `ShardedStateDictConfig` of torch. Its fields have
+    no effect: full states are collected in the memory of rank 0's host."""
     optim_state_dict_config: Any = None
+    """The same for optimizers; must not contradict `state_dict_config`."""
     limit_all_gathers: bool = True
     use_orig_params: bool | None = None
     param_init_fn: Callable[[nn.Module], None] | None = None
@@ -85,8 +91,12 @@ class FullyShardedDataParallelPlugin:
     forward_prefetch: bool | None = None
     activation_checkpointing: bool | None = None
     """Whether the wrapped layers' activations are recomputed in the backward pass rather than stored."""
-    activation_checkpointing_offload: bool = False
+    activation_checkpointing_offload: bool | None = None
+    """Whether the inputs of these layers, which remain stored, are kept in the host's memory."""
     cpu_ram_efficient_loading: bool | None = None
+    """Whether only rank 0 needs the weights before `prepare`, and other ranks may have the model on the meta device.
+    Layers are copied and sharded one by one, so no other rank ever holds the whole model. `from_pretrained` of
+    transformers may then skip reading the weights on other ranks."""
     transformer_cls_names_to_wrap: list[str] | None = None
     """Classes of the layers that `transformer_based_wrap` wraps; `None`: the model's `_no_split_modules`."""
     min_num_params: int | None = None
@@ -100,7 +110,7 @@ class FullyShardedDataParallelPlugin:
             )
         self._check_without_effect()
         self.reshard_after_forward = self._reshard()
-        self.set_state_dict_type(self.state_dict_type)
+        self.set_state_dict_type(self._state_dict_type())
         if isinstance(self.auto_wrap_policy, str) and self.auto_wrap_policy.lower() not in WRAPPING:
             raise ConfigurationError(f"auto_wrap_policy={self.auto_wrap_policy!r} must be one of {', '.join(WRAPPING)}")
         self._check_wrapping()
@@ -131,6 +141,9 @@ class FullyShardedDataParallelPlugin:
             raise ConfigurationError(f"state_dict_type={name!r} must be one of {', '.join(STATE_DICTS)}")
         self.state_dict_type = name
 
+    def set_auto_wrap_policy(self, model: nn.Module) -> None:
+        """Does nothing, since `prepare` finds the layers of each model; code written for Accelerate may call it."""
+
     @property
     def wrapping(self) -> str | Callable[..., Any]:
         """How to find the layers to shard."""
@@ -149,6 +162,19 @@ class FullyShardedDataParallelPlugin:
         """The `OffloadPolicy`, or whether to use the standard one."""
         return getattr(self.cpu_offload, "offload_params", self.cpu_offload) or False
 
+    def _state_dict_type(self) -> Any:
+        """The type of state dict that the arguments name, each of which may do so."""
+        named = {"state_dict_type": _name(self.state_dict_type)}
+        for name in ("state_dict_config", "optim_state_dict_config"):
+            if (given := getattr(self, name)) is not None:
+                kind = type(given).__name__.partition("State")[0].partition("Optim")[0]
+                named[name] = f"{kind.upper()}_STATE_DICT"
+        found = {each for each in named.values() if each is not None}
+        if len(found) > 1:
+            choices = ", ".join(f"{name}: {each}" for name, each in named.items() if each)
+            raise ConfigurationError(f"{choices} contradict each other: give one")
+        return next(iter(found), None)
+
     def _check_without_effect(self) -> None:
         always = {
             "backward_prefetch": (None, "NO_PREFETCH", "BACKWARD_PRE"),
@@ -156,10 +182,6 @@ class FullyShardedDataParallelPlugin:
             "use_orig_params": (None, True),
             "sync_module_states": (None, True),
             "forward_prefetch": (None, False),
-            "state_dict_config": (None,),
-            "optim_state_dict_config": (None,),
-            "activation_checkpointing_offload": (False,),
-            "cpu_ram_efficient_loading": (None, False),
         }
         for name, allowed in always.items():
             value = getattr(self, name)
@@ -169,6 +191,10 @@ class FullyShardedDataParallelPlugin:
                 )
 
     def _check_wrapping(self) -> None:
+        if self.activation_checkpointing_offload and not self.activation_checkpointing:
+            raise ConfigurationError(
+                "activation_checkpointing_offload has no effect without activation_checkpointing=True"
+            )
         if self.min_num_params is not None and self.wrapping != "size_based_wrap":
             raise ConfigurationError("min_num_params has no effect without auto_wrap_policy='size_based_wrap'")
         if self.transformer_cls_names_to_wrap and self.wrapping != "transformer_based_wrap":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,15 @@ from torch.optim import Optimizer
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.plugins import DistributedType
+from notebook_accel.train.ranks.collectives import broadcast_object_list
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies import wrapping
 from notebook_accel.train.strategies.base import Settings, StateDict
-from notebook_accel.train.strategies.parameters import broadcast_initial_state, optimizers_following
+from notebook_accel.train.strategies.parameters import (
+    allocate_on_cpu,
+    broadcast_initial_state,
+    optimizers_following,
+)
 from notebook_accel.train.strategies.sharded_states import ShardedStrategy
 from notebook_accel.train.tensors.shards import whole
 
@@ -38,6 +44,9 @@ class FullySharded(ShardedStrategy):
         assert settings.fsdp is not None
         self.plugin = settings.fsdp
         state.require_group()
+        if self.plugin.cpu_ram_efficient_loading is not None:  # from_pretrained of transformers reads both
+            os.environ["ACCELERATE_USE_FSDP"] = "true"
+            os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = str(self.plugin.cpu_ram_efficient_loading).lower()
         self.mesh = self._mesh()
         self._synchronizes = state.num_processes > 1
 
@@ -57,6 +66,11 @@ class FullySharded(ShardedStrategy):
         """The mesh that models are sharded over; `None` for none."""
         return self.mesh
 
+    @property
+    def _splits_layers(self) -> bool:
+        """Whether `_split_layers` may change a model."""
+        return False
+
     def _split_layers(self, model: nn.Module) -> None:
         """Splits layers over ranks, before the model is sharded."""
 
@@ -72,19 +86,37 @@ class FullySharded(ShardedStrategy):
 
     def _shard(self, model: nn.Module) -> None:
         layers = wrapping.layers(model, self.plugin)
-        on_meta = any(parameter.is_meta for parameter in model.parameters())
-        if not on_meta and self.state.num_processes > 1:
-            with torch.no_grad():
-                broadcast_initial_state(model)
+        on_meta = self._is_on_meta(model)
+        # Otherwise, all layers at once: those that are split need the same values on all ranks before.
+        one_by_one = bool(self.plugin.cpu_ram_efficient_loading) and not self._splits_layers
+        if not on_meta and not one_by_one:
+            self._copy_from_rank_0(model)
         self._split_layers(model)
         if self.plugin.activation_checkpointing:
-            layers = wrapping.recompute(model, layers)
+            layers = wrapping.recompute(model, layers, offload=bool(self.plugin.activation_checkpointing_offload))
         if (mesh := self._shard_mesh) is not None:
             arguments = self._arguments()
             for module in (*layers, model):
+                if not on_meta and one_by_one:
+                    self._copy_from_rank_0(module)
                 fully_shard(module, mesh=mesh, **arguments)
         if on_meta:
             wrapping.materialise(model, self._parameter_device(), self.plugin.param_init_fn)
+
+    def _is_on_meta(self, model: nn.Module) -> bool:
+        """Whether the model has no weights yet: on rank 0, if the others get theirs from it."""
+        on_meta = any(parameter.is_meta for parameter in model.parameters())
+        if not self.plugin.cpu_ram_efficient_loading or self.state.num_processes == 1:
+            return on_meta
+        return bool(broadcast_object_list([on_meta])[0])
+
+    def _copy_from_rank_0(self, module: nn.Module) -> None:
+        if self.state.num_processes == 1:
+            return
+        if self.plugin.cpu_ram_efficient_loading:
+            allocate_on_cpu(module)
+        with torch.no_grad():
+            broadcast_initial_state(module)
 
     def _parameter_device(self) -> torch.device:
         return torch.device("cpu") if self.plugin.offload else self.state.device

@@ -76,6 +76,10 @@ class MeshParallel(FullySharded):
         layer_plans.allow_different_meshes(optimizers)
         return prepared
 
+    @property
+    def _splits_layers(self) -> bool:
+        return self.config.tp_handler is not None or self._shard_mesh is None
+
     def _split_layers(self, model: nn.Module) -> None:
         handler = self.config.tp_handler
         if handler is not None and not _is_split(model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
@@ -19,6 +20,21 @@ def broadcast_initial_state(model: nn.Module) -> None:
     for tensor in (*model.parameters(), *model.buffers()):
         if not tensor.is_meta and not isinstance(tensor, DTensor):
             dist.broadcast(tensor.detach(), 0)
+
+
+def allocate_on_cpu(module: nn.Module) -> None:
+    """Gives parameters and buffers that are on the meta device memory of this host, with arbitrary values."""
+    made: dict[int, nn.Parameter] = {}
+    for inner in module.modules():
+        for name, parameter in inner.named_parameters(recurse=False):
+            if parameter.is_meta:
+                if id(parameter) not in made:  # tied ones stay tied
+                    empty = torch.empty_like(parameter, device="cpu")
+                    made[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
+                setattr(inner, name, made[id(parameter)])
+        for name, buffer in inner.named_buffers(recurse=False):
+            if buffer.is_meta:
+                setattr(inner, name, torch.empty_like(buffer, device="cpu"))
 
 
 @contextmanager

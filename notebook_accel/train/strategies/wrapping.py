@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper, offload_wrapper
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
@@ -19,19 +21,20 @@ def layers(model: nn.Module, plugin: FullyShardedDataParallelPlugin) -> list[nn.
     """Returns the layers to shard individually, inner ones first, without the model itself.
 
     Raises:
-        ConfigurationError: The model has no layer of a class that the plugin names.
+        ConfigurationError: The model has no layer of a class that the plugin names; or a policy has arguments of
+            FSDP1 for some layers.
     """
     inner = [module for module in reversed(list(model.modules())) if module is not model]
     # FSDP gathers parameters in a layer's forward method, which containers of layers do not have.
     inner = [module for module in inner if not isinstance(module, (nn.ModuleList, nn.ModuleDict))]
     kind = plugin.wrapping
-    if callable(kind):
-        chosen: Callable[..., bool] = kind
-        return [module for module in inner if chosen(module)]
+    if not isinstance(kind, str):
+        return _by_policy(model, inner, kind)
     if kind == "no_wrap":
         return []
     if kind == "size_based_wrap":
-        return _by_size(inner, plugin.min_num_params or _DEFAULT_MIN_PARAMETERS)
+        minimum = plugin.min_num_params or _DEFAULT_MIN_PARAMETERS
+        return _by_rest(inner, lambda _, rest: rest >= minimum)
     names = plugin.transformer_cls_names_to_wrap or sorted(getattr(model, "_no_split_modules", None) or [])
     found = [module for module in inner if type(module).__name__ in names]
     missing = set(names) - {type(module).__name__ for module in found}
@@ -44,19 +47,39 @@ def layers(model: nn.Module, plugin: FullyShardedDataParallelPlugin) -> list[nn.
     return found
 
 
-def _by_size(inner: Sequence[nn.Module], minimum: int) -> list[nn.Module]:
+def _by_policy(model: nn.Module, inner: Sequence[nn.Module], policy: Any) -> list[nn.Module]:
+    """Asks a function of a module, or a policy for FSDP1, as in `torch.distributed.fsdp.wrap`."""
+    if hasattr(policy, "_run_policy"):  # ModuleWrapPolicy, CustomPolicy
+        arguments = policy._run_policy(model, set(), {})
+        if any(arguments.values()):
+            raise ConfigurationError(
+                "auto_wrap_policy gives layers arguments of FSDP1, which FSDP2 does not have: return True or False"
+            )
+        return [module for module in inner if module in arguments]
+    if "recurse" not in inspect.signature(policy).parameters:
+        return [module for module in inner if policy(module)]
+    return _by_rest(inner, lambda module, rest: policy(module=module, recurse=False, nonwrapped_numel=rest))
+
+
+def _by_rest(inner: Sequence[nn.Module], decide: Callable[[nn.Module, int], bool]) -> list[nn.Module]:
+    """Asks a function of a module, and of the number of its parameters that are in no layer chosen so far."""
     chosen: list[nn.Module] = []
     taken: set[int] = set()
     for module in inner:
         own = {id(parameter): parameter.numel() for parameter in module.parameters()}
-        if sum(size for key, size in own.items() if key not in taken) >= minimum:
+        if decide(module, sum(size for key, size in own.items() if key not in taken)):
             chosen.append(module)
             taken |= own.keys()
     return chosen
 
 
-def recompute(model: nn.Module, chosen: Sequence[nn.Module]) -> list[nn.Module]:
+def recompute(model: nn.Module, chosen: Sequence[nn.Module], *, offload: bool) -> list[nn.Module]:
     """Wraps each chosen layer for activation checkpointing, and returns the wrappers.
+
+    Args:
+        model: The model, whose layers are replaced.
+        chosen: The layers to wrap.
+        offload: Whether the inputs of the layers, which remain stored, are kept in the host's memory.
 
     Raises:
         ConfigurationError: No layer was chosen.
@@ -71,8 +94,10 @@ def recompute(model: nn.Module, chosen: Sequence[nn.Module]) -> list[nn.Module]:
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if id(child) in wanted:
-                wrapper = wrappers.setdefault(id(child), checkpoint_wrapper(child))
-                setattr(parent, name, wrapper)
+                if id(child) not in wrappers:
+                    wrapper = checkpoint_wrapper(child)
+                    wrappers[id(child)] = offload_wrapper(wrapper) if offload else wrapper
+                setattr(parent, name, wrappers[id(child)])
     return [wrappers[key] for key in wanted]
 
 

@@ -124,6 +124,7 @@ ATTRIBUTES = [
     "deepspeed_plugin",
     "parallelism_config",
     "torch_device_mesh",
+    "is_composable_parallelism_enabled",
 ]
 HELPERS = [
     "set_seed",

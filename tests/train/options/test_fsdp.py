@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from torch.distributed import fsdp
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin as Plugin
@@ -17,6 +18,7 @@ FROM_ACCELERATE = {
     "FSDP_CPU_RAM_EFFICIENT_LOADING": "true",
     "FSDP_SYNC_MODULE_STATES": "true",
     "FSDP_ACTIVATION_CHECKPOINTING": "false",
+    "FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD": "false",
 }
 """What Accelerate's launch writes where nothing was chosen."""
 
@@ -34,6 +36,11 @@ FROM_ACCELERATE = {
             {"auto_wrap_policy": "SIZE_BASED_WRAP", "min_num_params": 1000},
         ),
         ({"FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT"}, {"state_dict_type": "FULL_STATE_DICT"}),
+        ({"FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}, {"cpu_ram_efficient_loading": True}),
+        (
+            {"FSDP_ACTIVATION_CHECKPOINTING": "true", "FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD": "true"},
+            {"activation_checkpointing": True, "activation_checkpointing_offload": True},
+        ),
     ],
     ids=str,
 )
@@ -59,3 +66,36 @@ def test_an_invalid_value_is_refused(environ: dict[str, str], message: str) -> N
     with pytest.raises(ConfigurationError) as refused:
         Plugin.of_environment(environ)
     assert message in str(refused.value)
+
+
+FULL, SHARDED = fsdp.FullStateDictConfig(), fsdp.ShardedStateDictConfig()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "SHARDED_STATE_DICT"),
+        ({"state_dict_config": FULL, "optim_state_dict_config": fsdp.FullOptimStateDictConfig()}, "FULL_STATE_DICT"),
+        ({"state_dict_config": SHARDED, "state_dict_type": "sharded_state_dict"}, "SHARDED_STATE_DICT"),
+        ({"state_dict_type": fsdp.StateDictType.FULL_STATE_DICT}, "FULL_STATE_DICT"),
+    ],
+)
+def test_what_fsdp1_was_told_about_checkpoints_chooses_their_type(given: dict[str, Any], expected: str) -> None:
+    assert Plugin(**given).state_dict_type == expected
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"state_dict_config": FULL, "state_dict_type": "SHARDED_STATE_DICT"},
+        {"state_dict_config": FULL, "optim_state_dict_config": fsdp.ShardedOptimStateDictConfig()},
+    ],
+)
+def test_two_types_of_checkpoints_contradict_each_other(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="contradict each other: give one"):
+        Plugin(**given)
+
+
+def test_local_state_dicts_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="LOCAL_STATE_DICT"):
+        Plugin(state_dict_config=fsdp.LocalStateDictConfig())

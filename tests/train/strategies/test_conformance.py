@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffload, MixedPrecision, MixedPrecisionPolicy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 from notebook_accel import (
     Accelerator,
@@ -68,7 +70,13 @@ STRATEGIES: dict[str, Callable[[], dict[str, Any]]] = {
     "fsdp, gradients only": lambda: fsdp(sharding_strategy="SHARD_GRAD_OP", **BLOCKS),
     "fsdp in each machine": lambda: fsdp(sharding_strategy="HYBRID_SHARD"),
     "fsdp, recomputing": lambda: fsdp(activation_checkpointing=True, **BLOCKS),
+    "fsdp, recomputing from host memory": lambda: fsdp(
+        activation_checkpointing=True, activation_checkpointing_offload=True, **BLOCKS
+    ),
     "fsdp, in host memory": lambda: fsdp(cpu_offload=True),
+    "fsdp, as for FSDP1": lambda: fsdp(
+        auto_wrap_policy=ModuleWrapPolicy({Block}), cpu_offload=CPUOffload(True), sync_module_states=True
+    ),
     "tensor parallel": tensor_parallel,
 }
 """By name, what makes the arguments of an Accelerator."""
@@ -222,9 +230,30 @@ def low_precision(strategy: str) -> list[str]:
 IN_BF16 = [name for name in STRATEGIES if name != "tensor parallel"]
 
 
+POLICIES: dict[str, Any] = {
+    "a policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16),
+    "arguments": {"param_dtype": torch.bfloat16, "output_dtype": torch.float16},
+    "a precision": "bf16",
+    "one for FSDP1": MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+}
+"""What `mixed_precision_policy` may be, and the types of the outputs that follow."""
+OUTPUTS = {"a policy": "bfloat16", "arguments": "float16", "a precision": "float32", "one for FSDP1": "bfloat16"}
+
+
+def outputs_of(policy: str) -> str:
+    model = Accelerator(**fsdp(mixed_precision_policy=POLICIES[policy])).prepare(Net())
+    return str(model(torch.ones(2, 4)).dtype).removeprefix("torch.")
+
+
 @pytest.fixture(scope="module")
 def in_bf16() -> Cases:
-    return Cases({"averaged": (averaged,), **{name: (low_precision, name) for name in IN_BF16}})
+    policies = {("policy", name): (outputs_of, name) for name in POLICIES}
+    return Cases({"averaged": (averaged,), **{name: (low_precision, name) for name in IN_BF16}, **policies})
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_precision_of_a_sharded_model_can_be_given(name: str, in_bf16: Cases) -> None:
+    assert in_bf16["policy", name] == [OUTPUTS[name]] * 2
 
 
 @pytest.mark.parametrize("name", IN_BF16)
@@ -243,6 +272,30 @@ def averaged() -> float:
 
 def test_gradients_of_shards_add_up_in_float32_under_bf16(in_bf16: Cases) -> None:
     assert in_bf16["averaged"] == [0.5 + 2.0**-11] * 2
+
+
+def on_rank_0_only(tied: bool) -> tuple[float, int]:
+    """The loss of a model that only rank 0 has the weights of, after a step; and how many of its weights are tied."""
+    accelerator = Accelerator(**fsdp(cpu_ram_efficient_loading=True, **BLOCKS))
+    with torch.device("cpu" if accelerator.is_main_process else "meta"):
+        net = Net()
+    if tied:
+        net.again = nn.Linear(4, 1)
+        net.again.weight = net.head.weight
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    model, optimizer = accelerator.prepare(net, optimizer)
+    for _ in range(2):
+        loss = model(torch.ones(2, 4)).square().mean()
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+    return loss.item(), len([*net.parameters()])
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_other_ranks_need_no_weights_of_their_own(tied: bool, ranks: Ranks) -> None:
+    [alone], both = ranks(on_rank_0_only, tied, size=1), ranks(on_rank_0_only, tied)
+    assert both == [pytest.approx(alone, rel=1e-5)] * 2
 
 
 def made_on_meta() -> bool:
@@ -270,6 +323,7 @@ def test_a_model_without_storage_gets_it_in_shards(ranks: Ranks) -> None:
         (lambda: fsdp(sharding_strategy="SOME"), "is not a strategy"),
         (lambda: fsdp(backward_prefetch="BACKWARD_POST"), "would have no effect"),
         (lambda: fsdp(use_orig_params=False), "would have no effect"),
+        (lambda: fsdp(activation_checkpointing_offload=True), "without activation_checkpointing=True"),
         (lambda: fsdp(min_num_params=3), "min_num_params has no effect"),
         (lambda: fsdp(auto_wrap_policy="other"), "must be one of transformer_based_wrap"),
         (lambda: fsdp(state_dict_type="LOCAL"), "must be one of FULL_STATE_DICT"),
