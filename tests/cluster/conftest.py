@@ -24,8 +24,9 @@ _OWN_CLUSTERS = {"test_hosts.py": "namespaces", "ssh": "ssh"}
 _BOUND = 110.0
 """Seconds for the first launch, which waits for the agents."""
 
+# Without torch in the kernels, which start sooner.
 PRELUDE = f"""{UNTRAINED}
-from notebook_accel import *
+from notebook_accel import notebook_launcher, report
 import os, signal, subprocess, sys, time
 """
 PRELUDE += """

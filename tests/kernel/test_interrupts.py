@@ -241,7 +241,7 @@ def test_an_interrupt_while_the_server_starts(open_notebook: Callable[..., Noteb
     before = files(notebook)
     cell = notebook.begin(f"""
     {UNTRAINED}
-    from notebook_accel import *
+    from notebook_accel import notebook_launcher
     import os, time
     while not os.path.exists({str(go)!r}):
         time.sleep(0.005)
@@ -269,7 +269,7 @@ def test_an_interrupt_while_the_server_starts(open_notebook: Callable[..., Noteb
 
 # Without torch in the kernel, which starts sooner.
 LIGHT = f"""{UNTRAINED}
-from notebook_accel import *
+from notebook_accel import notebook_launcher
 import os, signal, subprocess, time
 """
 LIGHT += """

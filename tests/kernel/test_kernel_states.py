@@ -8,7 +8,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from tests.kernel.conftest import GONE_WITHIN, nothing_is_left
+from tests.kernel.conftest import GONE_WITHIN, nothing_is_left, wait_for_preloading
 from tests.live_notebook import UNTRAINED, Cell, Notebook, wait_until
 
 pytestmark = pytest.mark.early
@@ -107,6 +107,8 @@ def test_killing_the_server_during_a_launch_ends_it_with_an_error(notebook: Note
 
 
 def test_killing_the_store_of_a_launch_does_not_harm_the_next(notebook: Notebook):
+    # The server's successor would be killed too, and what it was importing would never be preloaded again.
+    wait_for_preloading(notebook)
     cell = start_waiting(notebook)
     server = notebook.launched()[0].parent()
     for process in notebook.servers():

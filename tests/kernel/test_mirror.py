@@ -167,7 +167,7 @@ def test_a_module_beside_the_notebook_cannot_break_the_server(open_notebook: Cal
     for name in ("random", "json", "socket", "tqdm", "cloudpickle", "selectors"):
         (tmp_path / f"{name}_.py").write_text("raise RuntimeError('the wrong one')\n")
     notebook = open_notebook(cwd=tmp_path)
-    notebook.check(UNTRAINED + "from notebook_accel import *")
+    notebook.check(UNTRAINED + "from notebook_accel import notebook_launcher")
     for name in ("random", "json", "socket", "selectors"):
         (tmp_path / f"{name}_.py").rename(tmp_path / f"{name}.py")
     assert notebook.value("notebook_launcher(int, num_processes=2)") == [0, 0]
@@ -204,7 +204,7 @@ if os.environ["PARENT"] != str(os.getppid()):
 """)
     path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
     notebook = open_notebook(env={"PYTHONPATH": path, "PARENT": str(os.getpid())})
-    notebook.check(UNTRAINED + "import sys\nfrom notebook_accel import *")
+    notebook.check(UNTRAINED + "import sys\nfrom notebook_accel import notebook_launcher")
     assert not preloaded(notebook, "helper_slow")
     notebook.check("import helper_slow")
     wait_until(lambda: notebook.check("pass") and begun.exists(), what="nobody imports it")

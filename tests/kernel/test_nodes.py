@@ -16,7 +16,7 @@ pytestmark = pytest.mark.early
 
 # Without torch in the kernels, which start sooner.
 PRELUDE = f"""{UNTRAINED}
-from notebook_accel import *
+from notebook_accel import notebook_launcher
 import os
 """
 PRELUDE += """

@@ -1,4 +1,4 @@
-"""`%accelerate resume`: a kernel is killed in the middle of a training, and another continues it from disk."""
+"""A kernel is killed in the middle of trainings, and another continues them from disk, most by `%accelerate resume`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from tests.kernel.conftest import end, nothing_is_left, wait_for_preloading
 from tests.live_notebook import Notebook, wait_until
 
-IMPORTS = "from notebook_accel import *; import threading, time, torch\n"
+IMPORTS = "from notebook_accel import attach, jobs, notebook_launcher\nimport threading, time, torch\n"
 TRAIN = """
 RATE = 0.1
 
@@ -35,6 +35,8 @@ def loss_of(outputs):
 
 def train(go, epochs=2):
     import os
+    from notebook_accel import Accelerator, set_seed
+
     set_seed(5)
     accelerator = Accelerator()
     model = Model()
@@ -61,6 +63,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "in the background": {"block": False},
     "detached": {"detach": True},
     "without a checkpoint": {"every": 1000},
+    "to launch again": {},
     "for the cell": {},
 }
 """How each is launched; all but the detached one die with the kernel. The last one is the newest."""
@@ -205,6 +208,15 @@ def test_a_job_without_a_checkpoint_begins_anew_and_one_whose_folder_is_gone_is_
     cell = killed.notebook.check(f"found = %accelerate resume {job}")
     assert killed.notebook.value("[steps for steps, _ in found]") == [20, 20]
     assert f"begins anew, since {folder} has no valid checkpoint yet" in cell.text
+
+
+def test_the_same_launch_continues_the_training(killed: Killed) -> None:
+    killed.notebook.check(TRAIN)
+    options = f"num_processes=2, device='cpu', checkpoint={str(killed.folder('to launch again'))!r}, every=3, keep=2"
+    cell = killed.notebook.check(f"found = notebook_launcher(train, ({str(killed.go)!r},), {options})")
+    assert "resuming from" in cell.stderr
+    assert killed.notebook.value("[steps for steps, _ in found]") == [14, 14]
+    assert killed.notebook.value("[weights for _, weights in found]") == killed.whole
 
 
 def test_a_terminal_continues_the_job_of_a_notebook(killed: Killed) -> None:

@@ -8,7 +8,7 @@ from tests.kernel.conftest import end, nothing_is_left
 from tests.live_notebook import Notebook, wait_until
 
 PRELUDE = """
-from notebook_accel import *
+from notebook_accel import notebook_launcher, report
 import os, signal, sys, threading, time
 
 def me():
