@@ -6,7 +6,6 @@ results = notebook_launcher(train, num_processes=2)
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ def __getattr__(name: str) -> Any:
     """Imports a name at its first use: the kernel must not import torch, nor a rank the kernel's modules."""
     if name not in _MODULES:
         raise accelerate_names.missing(__name__, name)
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    value = exports.load(name, _MODULES[name])
     globals()[name] = value
     return value
 

@@ -7,7 +7,6 @@ imported, and an `AttributeError` when it is accessed, so that `hasattr` returns
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec
@@ -57,7 +56,7 @@ class AccelerateModule(ModuleType):
         # Not only imports come here: pickle searches all modules for the one that defines an object.
         if name not in self._modules:
             raise missing(self.__name__, name)
-        return getattr(importlib.import_module(f"{_PACKAGE}.{self._modules[name]}"), name)
+        return exports.load(name, self._modules[name])
 
     def __dir__(self) -> list[str]:
         return self.__all__

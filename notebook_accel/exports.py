@@ -6,7 +6,9 @@ Accelerate's (`accelerate_names.py`), and the `.pyi` files that describe both to
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import gc
+import importlib
+from typing import Any, NamedTuple
 
 
 class Row(NamedTuple):
@@ -161,6 +163,20 @@ ALSO = {
 
 Public code imports these from there as well.
 """
+
+
+def load(name: str, module: str) -> Any:
+    """Imports a name from a module of the package.
+
+    Garbage collection pauses meanwhile: imports leave hardly any garbage, but the search takes a fifth of their time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return getattr(importlib.import_module(f"{__package__}.{module}"), name)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def exported() -> dict[str, str]:

@@ -195,6 +195,15 @@ def test_kernel_and_ranks_hold_only_what_is_theirs() -> None:
             "ranks = notebook_launcher(lambda: ' '.join(sys.modules), num_processes=2, device='cpu')\n"
             "(' '.join(sys.modules), *ranks)"
         )
+        training = notebook.value("""
+        def hold():
+            import gc
+            from notebook_accel import Accelerator
+
+            return gc.isenabled(), *sys.modules
+
+        notebook_launcher(hold, num_processes=1, device="cpu")[0]
+        """)
     finally:
         notebook.close()
         notebook.clean()
@@ -204,6 +213,8 @@ def test_kernel_and_ranks_hold_only_what_is_theirs() -> None:
         begins = tuple(f"notebook_accel.launch.{folder}" for folder in folders)
         return [name for name in modules if name.startswith(begins)]
 
+    assert training[0], "the import has left the garbage collector off"
+    assert not {"torch.distributed.tensor", "sympy"} & {*training}, "each takes half a second to import"
     assert of(kernel, DRIVER) != []
     assert of(kernel, OTHERS) == []
     assert "torch" not in kernel

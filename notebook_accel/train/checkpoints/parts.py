@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
+
+from notebook_accel.train.tensors.shards import is_dtensor
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class _Copier:
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.detach()
-        if isinstance(tensor, DTensor) or not tensor.numel():
+        if is_dtensor(tensor) or not tensor.numel():
             return _on_host(tensor)
         memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if memory not in self._known:

@@ -6,9 +6,9 @@ import sys
 from typing import Any
 
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from notebook_accel.train.models import compiling, parallel_wrappers, precision
+from notebook_accel.train.tensors.shards import is_dtensor
 
 
 def extract_model_from_parallel(
@@ -49,7 +49,7 @@ def is_peft_model(model: nn.Module) -> bool:
 
 def model_has_dtensor(model: nn.Module) -> bool:
     """Whether parameters of a model are sharded."""
-    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+    return any(is_dtensor(parameter) for parameter in model.parameters())
 
 
 def get_module_children_bottom_up(model: nn.Module, return_fqns: bool = False) -> list[Any]:
