@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from notebook_accel import events
@@ -77,6 +77,10 @@ class StateMaker:
             self.expand(known.intersection(message["ranks"]))
         elif message["rank"] in known:
             self._requested.request(message["rank"])
+
+    def take_results(self) -> Iterator[object]:
+        """Yields what the panel has requested to be shown below it, as soon as it is ready."""
+        return self._controls.take_results()
 
     def expand(self, ranks: Iterable[int]) -> None:
         """Sets which ranks are expanded."""

@@ -50,6 +50,7 @@ class WidgetView:
             )
 
     def refresh(self) -> None:
+        self._show_results()
         self._maker.update_metrics()
         if self._watch.reopening_is_due():
             self._open_again()
@@ -70,6 +71,7 @@ class WidgetView:
         if self._finished:
             return
         self._finished = True
+        self._show_results()
         self._panel.update(self._maker.whole())  # in full, with every metric
         self._widget_shown = False
         # A page that was reloaded ignores this update. There, the panel's script stores the HTML, at once or when the
@@ -115,6 +117,13 @@ class WidgetView:
         )
         self._panel = self._open()
         before.close()
+
+    def _show_results(self) -> None:
+        """Displays flame graphs and profiles below the panel, where they stay in the notebook."""
+        from IPython.display import display
+
+        for found in self._maker.take_results():
+            display(found)  # type: ignore[no-untyped-call]
 
     def _show(self) -> None:
         bundle, metadata = self._bundle()

@@ -1,10 +1,11 @@
-"""The panel's buttons that pause, save and end a training, and its fields that tune values."""
+"""The panel's buttons that pause, save, end and inspect a training, and its fields that tune values."""
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from notebook_accel.errors import NotebookAccelError
@@ -13,17 +14,26 @@ from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE, RE
 from notebook_accel.launch.job.job import Job
 from notebook_accel.notebook.views.panel_model import Command, Controls, Tunable
 
+FLAMEGRAPH, PROFILE = "flamegraph", "profile"
+_SECONDS, _STEPS = 5, 5
+"""How long the flame graph samples, and how many steps the profile has."""
+_LEAST_SECONDS = 3.0
+"""A job that is over sooner has no buttons for these."""
 _LABELS = {
     PAUSE: ("Pause", "Pause the training after this step"),
     RESUME: ("Resume", "Continue the training"),
     CHECKPOINT: ("Save checkpoint", "Save a checkpoint after one of the next steps"),
     END_AFTER_EPOCH: ("End after epoch", "End the training after the epoch that runs"),
+    FLAMEGRAPH: ("Flame graph", f"Show below which lines take the time, from samples of the next {_SECONDS} s"),
+    PROFILE: ("Profile", f"Show below what the next {_STEPS} steps spend their time on, with torch's profiler"),
 }
 _BUSY = {
     PAUSE: "Pausing after this step …",
     RESUME: "Resuming …",
     CHECKPOINT: "Saving a checkpoint …",
     END_AFTER_EPOCH: "Ending after this epoch …",
+    FLAMEGRAPH: f"Sampling for {_SECONDS} s …",
+    PROFILE: f"Profiling {_STEPS} steps …",
 }
 
 
@@ -33,6 +43,14 @@ class PanelControls:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._feedback = ""
+        self._inspecting = ""
+        """The flame graph or profile that is being made."""
+        self._results: deque[object] = deque()
+
+    def take_results(self) -> Iterator[object]:
+        """Yields the flame graphs and profiles that are ready, for the view to show."""
+        while self._results:
+            yield self._results.popleft()
 
     def request(self, message: Mapping[str, Any]) -> None:
         """Begins what the browser requests, as `{"cmd": "control", "action": "tune", "name": "lr", "value": "0.1"}`.
@@ -49,6 +67,10 @@ class PanelControls:
                 self._feedback = f"{name}={given!r} is not a finite number" if given else f"{name} needs a number"
                 return
             self._feedback = f"Changing {name} after this step …"
+        elif action in (FLAMEGRAPH, PROFILE):
+            if self._inspecting:
+                return
+            self._inspecting, self._feedback = action, _BUSY[action]
         elif action in _BUSY:
             self._feedback = _BUSY[action]
         else:
@@ -58,17 +80,30 @@ class PanelControls:
 
     def state(self) -> Controls:
         """What the panel shows."""
-        found = self._job.controls
-        if found is None or self._job.status.ended:
+        if self._job.status.ended:
             return {"commands": [], "tunables": [], "feedback": ""}
+        tunables = [_tunable(tunable) for tunable in self._job.tunables.values()]
+        commands = [*self._training(), *self._inspections()]
+        return {"commands": commands, "tunables": tunables, "feedback": self._feedback}
+
+    def _training(self) -> list[Command]:
+        """The buttons of a training that uses an `Accelerator`."""
+        found = self._job.controls
+        if found is None:
+            return []
         refusals = dict(found.refusals)
         first = PAUSE
         if self._job.is_paused:
             first = RESUME
             refusals[CHECKPOINT] = refusals.get(CHECKPOINT) or "it is paused: resume it first"
-        commands = [_command(action, refusals.get(action, "")) for action in (first, CHECKPOINT, END_AFTER_EPOCH)]
-        tunables = [_tunable(tunable) for tunable in self._job.tunables.values()]
-        return {"commands": commands, "tunables": tunables, "feedback": self._feedback}
+        return [_command(action, refusals.get(action, "")) for action in (first, CHECKPOINT, END_AFTER_EPOCH)]
+
+    def _inspections(self) -> list[Command]:
+        """The buttons of any job that runs for a while."""
+        if self._job.seconds < _LEAST_SECONDS:
+            return []
+        refusal = "the one before is still being made" if self._inspecting else ""
+        return [_command(action, refusal) for action in (FLAMEGRAPH, PROFILE)]
 
     def _calls(self, values: Mapping[str, float]) -> dict[str, Callable[[], object]]:
         job = self._job
@@ -78,7 +113,15 @@ class PanelControls:
             CHECKPOINT: job.checkpoint,
             END_AFTER_EPOCH: job.end_after_epoch,
             TUNE: lambda: job.tune(**values),
+            FLAMEGRAPH: lambda: self._inspect(lambda: job.flamegraph(_SECONDS)),
+            PROFILE: lambda: self._inspect(lambda: job.profile(_STEPS)),
         }
+
+    def _inspect(self, make: Callable[[], object]) -> None:
+        try:
+            self._results.append(make())
+        finally:
+            self._inspecting = ""
 
     def _run(self, call: Callable[[], object]) -> None:
         feedback = ""
