@@ -1,3 +1,4 @@
+import { About } from "./about";
 import { ProgressBar } from "./bar";
 import { Controls } from "./controls";
 import { make, setAttribute, setText } from "./dom";
@@ -36,6 +37,7 @@ export class Header {
   #choices = make("div", "na-choices");
   #note = make("div", "na-note");
   #controls: Controls;
+  #about = new About();
   #drawn: State["head"] | undefined;
 
   constructor(stopper: Stopper, redraw: () => void, send: (content: object) => void) {
@@ -49,7 +51,7 @@ export class Header {
     const times = make("div", "na-times", {}, this.#summary, this.#elapsed, this.#timeLeft);
     const top = make("div", "na-top", {}, title, this.#stop);
     this.element = make("div", "na-head", {}, top, this.#choices, this.#overall.element, times);
-    this.element.append(this.#controls.element, this.#note);
+    this.element.append(this.#controls.element, this.#note, this.#about.element);
   }
 
   update({ head, controls }: State): void {
@@ -68,6 +70,7 @@ export class Header {
     setText(this.#summary, head.summary);
     setText(this.#choices, head.choices);
     setText(this.#note, head.note);
+    this.#about.update(head.about);
     this.#overall.update(
       head.done,
       [head.summary, head.time_left && `${head.time_left} left`].filter(Boolean).join(", "),

@@ -3,6 +3,7 @@ import { KernelLink } from "./kernelLink";
 import type { Acknowledgment, ControlConfirmation, Delta, Patch, Ping } from "./messages";
 import type { Keyframe } from "./model";
 import { NotebookOutput } from "./notebookOutput";
+import { followOnPage } from "./page";
 import { Panel } from "./panel";
 import { Stopper } from "./stopper";
 import { Store } from "./store";
@@ -45,9 +46,11 @@ export default function widget() {
     const onLeave = () => link.leave();
     window.addEventListener("pagehide", onLeave);
     const unsubscribe = onKernelEnd(model, () => store.disconnect());
+    const unfollow = followOnPage(store);
     return () => {
       window.removeEventListener("pagehide", onLeave);
       unsubscribe();
+      unfollow();
     };
   }
 

@@ -51,6 +51,10 @@ export interface Head {
   /** Choices that were made for the user, and what the user has changed, one a line; empty if there are none. */
   choices: string;
   summary: string;
+  /** What is known of the run: its call, when it began, and the like, by name. */
+  about: Record<string, string>;
+  /** How it is getting on, in a few words, for the title of the browser's tab: `57% · loss 0.21`. */
+  tab: string;
   /** A notice about the whole job, such as a stall; empty if there is none. */
   note: string;
   /** `rows`, or `grid` if there are many ranks. */

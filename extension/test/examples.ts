@@ -18,6 +18,8 @@ export function aState(size: number, head: Partial<Head> = {}): State {
       done: 250,
       choices: "",
       summary: "25% at the median rank",
+      about: { Job: "a1b2c3" },
+      tab: "25%",
       note: "",
       layout: size > 16 ? "grid" : "rows",
       brief: false,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import re
@@ -196,6 +197,17 @@ def _check_join_timeout(name: str, value: Any) -> float:
     return max((_check_seconds(name, each) for each in value.values()), default=JOIN_TIMEOUT)
 
 
+def _check_words(name: str, value: Any, *, most: int, lines: bool) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigurationError(f"{name} must be a text that is not empty, not {value!r:.80}")
+    found = value.strip()
+    if len(found) > most:
+        raise ConfigurationError(f"{name} has {len(found)} characters: give at most {most}")
+    if not lines and len(found.splitlines()) > 1:
+        raise ConfigurationError(f"{name}={value!r:.80} has several lines: give one, and put the rest into notes=")
+    return found
+
+
 def _check_label(name: str, value: Any) -> str:
     names = ", ".join(f"${{{each}}}" for each in LABEL_FIELDS)
     try:
@@ -263,6 +275,10 @@ def _read_flag(text: str) -> Any:
 
 text = Kind(lambda _, value: str(value))
 """Any text."""
+title = Kind(functools.partial(_check_words, most=120, lines=False))
+"""A line of text."""
+notes = Kind(functools.partial(_check_words, most=4000, lines=True))
+"""Some lines of text."""
 flag = Kind(_check_flag, _read_flag, placeholder="true|false", choices=("true", "false"))
 """True or false."""
 seconds = Kind(_check_seconds, _read_seconds, placeholder="SECONDS")

@@ -183,6 +183,10 @@ class LaunchConfig:
     """Counts ranks as `num_processes` does."""
     heartbeat: Annotated[float, Setting(kinds.seconds, argument="monitor_interval")] = 0.1
     """Seconds between two heartbeats of a rank."""
+    title: Annotated[str, Setting(kinds.title, argument="name")] = ""
+    """What the user calls the job; empty: it is called as its function."""
+    notes: Annotated[str, Setting(kinds.notes, argument="notes")] = ""
+    """What the user wants to know of it later."""
     label: Annotated[str | None, Setting(kinds.label, argument="log_line_prefix_template")] = None
     """A template for the label of output lines."""
     checkpoint_dir: Annotated[str, Setting(

@@ -34,6 +34,14 @@ class JobStarted(Event):
     """Choices that were made for the user, one per line."""
     devices: Sequence[str] = ()
     """The devices that the ranks use, as in `Plan.device_ids`."""
+    title: str = ""
+    """What the user calls the job; empty if it is called as its function."""
+    notes: str = ""
+    """The user's notes about it."""
+    call: str = ""
+    """The function with its arguments, as text."""
+    versions: str = ""
+    """The versions of Python, torch and this package."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,15 @@ class TrainingStarted(Event):
     kind = "training"
     step: int
     """How many steps are done: 0, or those of the checkpoint that the training resumes from."""
+
+
+@dataclass(frozen=True)
+class Seeded(Event):
+    """The random states were seeded, by `set_seed`. A rank emits it, and the driver records it for the job."""
+
+    kind = "seeded"
+    seed: int
+    """That of rank 0 if each rank has its own."""
 
 
 @dataclass(frozen=True)

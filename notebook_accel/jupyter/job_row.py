@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from notebook_accel.jupyter.job_model import JobRow, Metric, Point
 from notebook_accel.launch.job import location, progress
@@ -17,15 +17,13 @@ from notebook_accel.launch.journal.records import Record
 _POINTS = 60
 """The most points of a sparkline."""
 _TEXT_LIMIT = 300
-_MAIN = "loss"
-"""The metric that is shown, if there is one of this name."""
 _CODE = 'from notebook_accel import attach\n\njob = attach("{id}")'
 
 
 def row(job: Job) -> JobRow:
     """The row of a job."""
     found = progress.overview(job)
-    name = _main_metric(progress.metric_names(job))
+    name = progress.main_metric(job)
     return {
         "id": job.id,
         "title": shortened(job.title, _TEXT_LIMIT),
@@ -85,13 +83,6 @@ def _note(job: Job) -> str:
 
 def _began(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
-
-
-def _main_metric(names: Sequence[str]) -> str | None:
-    """`loss`, or what ends with it such as `train/loss`; otherwise the metric that was reported first."""
-    if _MAIN in names:
-        return _MAIN
-    return next((name for name in names if name.endswith(_MAIN)), next(iter(names), None))
 
 
 def _metric(drawing: Drawing) -> Metric:

@@ -10,17 +10,18 @@ from tests.browser.page import Page
 from tests.browser.test_looks import is_accessible
 
 TRAIN = """
-def train():
+def train(epochs):
     import torch
-    from notebook_accel import Accelerator
+    from notebook_accel import Accelerator, set_seed
     accelerator = Accelerator()
+    set_seed(7)
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     data = torch.utils.data.TensorDataset(torch.randn(1200, 3))
     model, optimizer, loader = accelerator.prepare(model, optimizer, torch.utils.data.DataLoader(data))
     accelerator.tunable("lr", 0.1, low=0)
     accelerator.tunable("warmup_steps", 100)
-    for epoch in accelerator.epochs(4):
+    for epoch in accelerator.epochs(epochs):
         for (inputs,) in tqdm(loader, desc="batch"):
             loss = model(inputs).square().sum()
             accelerator.backward(loss)
@@ -36,7 +37,10 @@ def test_a_training_is_paused_tuned_and_ended_in_the_panel(own_page: Page) -> No
     """Takes a while: a launch, whose panel is looked at in two themes and widths."""
     page = own_page
     page.run(TRAIN)
-    cell = page.begin("notebook_launcher(train, num_processes=2)")
+    title = page.tab.title()
+    cell = page.begin("notebook_launcher(train, (4,), 2, name='digits, wide', notes='without <b>dropout</b>')")
+    expect(cell.panel.locator(".na-name")).to_have_text("digits, wide")
+    expect(cell.panel).to_contain_text("without <b>dropout</b>")
     controls = cell.panel.get_by_role("group", name="Controls of the training")
     expect(controls.get_by_role("button", name="End after epoch")).not_to_have_attribute("aria-disabled", "true")
     controls.get_by_role("button", name="Pause").click()
@@ -50,6 +54,10 @@ def test_a_training_is_paused_tuned_and_ended_in_the_panel(own_page: Page) -> No
     rate.fill("-1")
     rate.press("Enter")
     expect(controls).to_contain_text("lr=-1 is below its least value, 0")
+    cell.panel.get_by_text("About this run").click()
+    for fact in ("train(4)", "torch ", "7"):
+        expect(cell.panel.locator(".na-about-facts")).to_contain_text(fact)
+    expect(page.tab).to_have_title(re.compile("paused · .*loss .* — "))
     is_accessible(page)
     page.screenshot("paused")
     rate.fill("0.01")
@@ -74,5 +82,7 @@ def test_a_training_is_paused_tuned_and_ended_in_the_panel(own_page: Page) -> No
     page.open_gate("fast")
     cell.wait_for_end()
     expect(cell.panel).to_contain_text("ends after epoch 1 of 4, as requested")
+    expect(cell.panel).to_contain_text("digits, wide")
+    expect(page.tab).to_have_title(title)
     page.screenshot("ended")
     page.use_theme("JupyterLab Light")

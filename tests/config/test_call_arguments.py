@@ -70,6 +70,8 @@ def test_settings_cannot_be_changed() -> None:
         ({**TWO_MACHINES, "rdzv_conf": {"join_timeout": 20}}, "join_timeout", 20.0),
         ({"rdzv_conf": {}}, "join_timeout", 300.0),
         ({"rdzv_id": 17}, "run_id", "17"),
+        ({"name": " digits, wide "}, "title", "digits, wide"),
+        ({"notes": "one\ntwo"}, "notes", "one\ntwo"),
         ({"max_restarts": 2}, "max_restarts", 2),
         ({"monitor_interval": 1}, "heartbeat", 1.0),
         (
@@ -142,6 +144,10 @@ def test_an_argument_is_taken(given: dict[str, Any], field: str, value: object) 
         *[({"env": {"A": bad}}, "env['A']", "string") for bad in (None, "b\0", ["b"])],
         *[({"timeout": bad}, "timeout", "above 0") for bad in (0, -1, math.nan, math.inf, "10", True)],
         ({"stall_after": 0}, "stall_after", "above 0"),
+        ({"name": " "}, "name", "not empty"),
+        ({"name": "a\nb"}, "name", "put the rest into notes="),
+        ({"name": "a" * 121}, "name has 121 characters", "at most 120"),
+        ({"notes": 3}, "notes", "must be a text"),
     ],
     ids=str,
 )

@@ -66,8 +66,12 @@ def test_a_training_is_paused_tuned_saved_and_ended(notebook: Notebook, tmp_path
     notebook.check("from notebook_accel.launch.journal import records")
     assert notebook.value("Follower(records.find(job.id, '')).close().changes == job.changes")
     assert notebook.value(f"{launch})")[0][2] == 0.01
-    refused = f"job = notebook_launcher(plain, ({str(tmp_path / 'end')!r},), num_processes=1, block=False)"
+    refused = (
+        f"job = notebook_launcher(plain, ({str(tmp_path / 'end')!r},), num_processes=1, name='plain one', block=False)"
+    )
     notebook.check(refused)
     assert "no optimizer of its ranks is prepared by an Accelerator" in notebook.run("job.pause()").error_text
+    notebook.check("while jobs()[0].id != job.id: time.sleep(0.01)")  # until it is recorded
+    assert notebook.value("jobs()[0].title, job.title") == ("plain one", "plain one")
     (tmp_path / "end").touch()
     notebook.check("job.result()")

@@ -86,11 +86,18 @@ class JobSummary:
     """How long it has run."""
     ranks: int
     detached: bool
+    given_title: str = ""
+    """What the user calls the job; empty if it is called as its function."""
+
+    @property
+    def title(self) -> str:
+        """As `Job.title`."""
+        return self.given_title or title(self.name)
 
     def __str__(self) -> str:
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
         ranks = f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
-        columns = (self.id, began, f"{duration(self.seconds):>8}", f"{ranks:>9}", title(self.name), self.status.value)
+        columns = (self.id, began, f"{duration(self.seconds):>8}", f"{ranks:>9}", self.title, self.status.value)
         return "  ".join(columns) + (", detached" if self.detached else "")
 
 
@@ -124,4 +131,4 @@ def summarize(record: Record) -> JobSummary:
     status = Status(end.status) if end else Status.RUNNING if running else Status.LOST
     ended = end.at if end else time.time() if running else record.last_written()
     detached = record.head().detached
-    return JobSummary(start.id, start.name, status, start.at, ended - start.at, start.size, detached)
+    return JobSummary(start.id, start.name, status, start.at, ended - start.at, start.size, detached, start.title)

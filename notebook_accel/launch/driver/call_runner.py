@@ -27,6 +27,7 @@ from notebook_accel.events import (
     Reports,
     Returned,
     Sampled,
+    Seeded,
     Shown,
     Stacks,
     StepPromised,
@@ -195,6 +196,9 @@ class CallRunner:
             self._on_input_requested(rank, event)
         elif isinstance(event, TrainingStarted):
             self._job.apply(None, event)
+        elif isinstance(event, Seeded):
+            if self._job.seed is None:
+                self._job.apply(None, event)
         else:
             self._apply(rank, _with_cell_name(event))
             self._shutdown.on_event(rank, event)

@@ -19,7 +19,7 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.writing import Journal
-from notebook_accel.launch.plan import environment, remaining
+from notebook_accel.launch.plan import environment, remaining, run_facts
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.plan.remaining import Remaining
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
@@ -70,6 +70,10 @@ class Launch:
             label=planned.config.label,
             notice=planned.notice,
             devices=planned.device_ids,
+            title=planned.config.title,
+            notes=planned.config.notes,
+            call=planned.call,
+            versions=run_facts.versions(),
         )
         self.journal = Journal(self.job, detached=detached, saved=saved)
         self._open_view = open_view

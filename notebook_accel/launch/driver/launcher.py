@@ -22,7 +22,7 @@ from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint, c
 from notebook_accel.launch.engines.contract import Engine
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DETACHED, SavedLaunch
-from notebook_accel.launch.plan import other_jobs, plan
+from notebook_accel.launch.plan import other_jobs, plan, run_facts
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.wire import payload
@@ -60,6 +60,8 @@ def notebook_launcher(
     time_limit: str | None = None,
     cluster: str | None = None,
     insecure: bool | None = None,
+    name: str | None = None,
+    notes: str | None = None,
     block: bool | None = None,
     detach: bool = False,
     in_process: bool = False,
@@ -110,6 +112,9 @@ def notebook_launcher(
             that your `ssh` reaches, all of them unless `num_nodes` says how many. This one call starts the ranks on all
             of the machines.
         insecure: With `True`, uses a cluster of other machines even if it does not require a token.
+        name: What to call the job in its panel, in `jobs()`, and in messages: a line of text. By default, it is called
+            as the function.
+        notes: What you want to know of it later; shown with the job.
         block: With `False`, returns a `Job` at once, and the notebook stays free.
         detach: With `True`, also returns a `Job` at once, and the job keeps running even if the notebook's kernel
             ends; `attach` finds it from any other kernel.
@@ -142,6 +147,7 @@ def notebook_launcher(
         )
     if engine.isolated and prepared.planned.world_size == 1:
         prepared = prepared.noting(assigned_globals.notice(function))
+    prepared = prepared.calling(run_facts.call(_name(function), *call[1:]))
     packed = payload.pack(*call) if engine.isolated else payload.wrap_in_process(*call)
     mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
     saved = None
@@ -165,6 +171,10 @@ class Prepared:
     def noting(self, line: str) -> Prepared:
         """The launch with one more line in its notice, unless the line is empty."""
         return replace(self, planned=self.planned.noting(line))
+
+    def calling(self, text: str) -> Prepared:
+        """The launch with the text of its call."""
+        return replace(self, planned=replace(self.planned, call=text))
 
     def start(self, packed: Payload, name: str, mode: str, saved: SavedLaunch | None) -> Any:
         """Starts the launch.

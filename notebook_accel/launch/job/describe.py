@@ -44,11 +44,12 @@ def describe(job: JobState, *, metrics: bool = True) -> str:
 
 
 def notices(job: JobState) -> list[str]:
-    """Choices that were made for the user, how the job was restarted, and how the user changed it, one per line."""
+    """The user's notes, choices that were made for the user, restarts, and what the user changed, one per line."""
     found = [text for restart in job.restarts if (text := _restart(job, restart))]
     left_out = len(found) - _MAX_RESTARTS
     earlier = [f"{left_out} earlier restart{'s' if left_out > 1 else ''}"] if left_out > 0 else []
-    return [*job.notice.splitlines(), *earlier, *found[-_MAX_RESTARTS:], *changes.lines(job)]
+    given = [*job.launched.notes.splitlines(), *job.notice.splitlines()]
+    return [*given, *earlier, *found[-_MAX_RESTARTS:], *changes.lines(job)]
 
 
 def _restart(job: JobState, restart: Restart) -> str:

@@ -73,6 +73,10 @@ class Job(ControlledJob):
         label: str | None = None,
         notice: str = "",
         devices: Sequence[str] = (),
+        title: str = "",
+        notes: str = "",
+        call: str = "",
+        versions: str = "",
     ) -> None:
         super().__init__(
             JobStarted(
@@ -87,6 +91,10 @@ class Job(ControlledJob):
                 local_size=local_size,
                 notice=notice,
                 devices=devices,
+                title=title,
+                notes=notes,
+                call=call,
+                versions=versions,
             )
         )
         self.blocking = False

@@ -20,6 +20,7 @@ from notebook_accel.events import (
     PhaseChanged,
     Report,
     Reports,
+    Seeded,
     Stalled,
     StopRequested,
     TrainingStarted,
@@ -111,6 +112,8 @@ class JobState:
         """The location of each rank while the job is stalled, or if it ended while stalled; otherwise `None`."""
         self.changes: deque[Controlled] = deque(maxlen=MAX_CHANGES)
         """What was done to it while it ran: pauses, values that were tuned, and the like; the last of them."""
+        self.seed: int | None = None
+        """That of `set_seed`; `None` if it was not called."""
         self.controls: ControlsChanged | None = None
         """What can be done to the training of this attempt; `None` until it uses an Accelerator."""
         self.tunables: dict[str, TunableChanged] = {}
@@ -120,8 +123,13 @@ class JobState:
 
     @property
     def title(self) -> str:
-        """What the user calls it: `train()`, or `In[3]` for a cell, `train.py` or `-m train` for a script."""
-        return text.title(self.name)
+        """What the user calls it, or `train()`, `In[3]` for a cell, `train.py` or `-m train` for a script."""
+        return self._start.title or text.title(self.name)
+
+    @property
+    def launched(self) -> JobStarted:
+        """What was known of it when it began."""
+        return self._start
 
     @property
     def ranks(self) -> list[RankState]:
@@ -172,6 +180,8 @@ class JobState:
             self.controls = event
         elif isinstance(event, TunableChanged):
             self.tunables[event.name] = event
+        elif isinstance(event, Seeded):
+            self.seed = event.seed
         elif isinstance(event, Stalled):
             self.stalled = event if event.places else None
         elif isinstance(event, StopRequested):
@@ -191,6 +201,8 @@ class JobState:
         yield from ((None, event) for event in (*self.changes, *self.tunables.values()))
         if self.controls is not None:
             yield None, self.controls
+        if self.seed is not None:
+            yield None, Seeded(self.seed)
         for rank, state in enumerate(self._ranks):
             yield from ((rank, event) for event in state.events())
         if self.stalled is not None:

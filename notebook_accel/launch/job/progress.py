@@ -23,6 +23,7 @@ _BRIEF = 1.0
 """Seconds before the ranks of a job without bars or metrics are listed. For most jobs, one line is enough."""
 _LONGEST = 1e10
 """Seconds, some 300 years: a longer estimate is not shown. Quotients of extreme numbers may even be infinite."""
+_MAIN = "loss"
 _BEHIND = 0.8
 """A rank below this fraction of the median progress is marked."""
 
@@ -220,6 +221,14 @@ def why_failed(state: RankState) -> str:
 def metric_names(job: JobState) -> list[str]:
     """The metrics of any rank, in the order in which they came."""
     return job.charts.names
+
+
+def main_metric(job: JobState) -> str | None:
+    """`loss`, or what ends with it such as `train/loss`; otherwise the metric that was reported first."""
+    names = job.charts.names
+    if _MAIN in names:
+        return _MAIN
+    return next((name for name in names if name.endswith(_MAIN)), next(iter(names), None))
 
 
 def left_out(names: Sequence[str], shown: int) -> str:

@@ -38,7 +38,7 @@ class _OtherJob:
             return f"{title(name)} of an earlier launch still runs here {ran}: {stop}"
         shared = sum(device in devices for device in started.devices)
         what = "the CPU" if "cpu" in devices else f"{shared} of these GPUs" if shared > 1 else "the same device"
-        return f"{title(started.name)} of {self.place} also runs on {what} {ran}: {stop}"
+        return f"{started.title or title(started.name)} of {self.place} also runs on {what} {ran}: {stop}"
 
 
 def notice(planned: Plan, name: str) -> str:

@@ -42,6 +42,8 @@ class Plan:
     """The devices that the ranks run on, for messages."""
     notice: str = ""
     """Choices that were made for the user, one per line."""
+    call: str = ""
+    """The function and its arguments as text, to be shown with the job."""
 
     @property
     def first_rank(self) -> int:

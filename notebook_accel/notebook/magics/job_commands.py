@@ -9,7 +9,7 @@ import click
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.attach import Jobs, JobSummary
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.text import duration, title
+from notebook_accel.launch.job.text import duration
 from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
 from notebook_accel.notebook.magics import jobs_table
@@ -87,4 +87,4 @@ def running() -> list[str]:
 
 def _line(listed: JobSummary) -> str:
     ranks = f"{listed.ranks} rank{'s' if listed.ranks > 1 else ''}"
-    return f"{title(listed.name)} runs on {ranks} for {duration(listed.seconds)}: %accelerate attach {listed.id}"
+    return f"{listed.title} runs on {ranks} for {duration(listed.seconds)}: %accelerate attach {listed.id}"

@@ -12,7 +12,7 @@ from typing import Any
 from notebook_accel.errors import NotebookAccelError
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.attach import Jobs, JobSummary
-from notebook_accel.launch.job.text import duration, title
+from notebook_accel.launch.job.text import duration
 from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.views.elements import element, table, text
 
@@ -23,7 +23,7 @@ _COLUMNS = (
     ("Started", "11em"),
     ("Ran", "6em"),
     ("Ranks", "4em"),
-    ("Function", "auto"),
+    ("Name", "auto"),
     ("Status", "9em"),
 )
 
@@ -32,7 +32,7 @@ def cells(listed: JobSummary) -> list[str]:
     """The texts of a row."""
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(listed.started))
     status = listed.status.value + (", detached" if listed.detached else "")
-    return [listed.id, began, duration(listed.seconds), str(listed.ranks), title(listed.name), status]
+    return [listed.id, began, duration(listed.seconds), str(listed.ranks), listed.title, status]
 
 
 def draw(jobs: Jobs) -> dict[str, str]:

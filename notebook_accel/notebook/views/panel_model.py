@@ -35,6 +35,10 @@ class Head(TypedDict):
     choices: str
     """Choices that were made for the user, and what the user has changed, one a line; empty if there are none."""
     summary: str
+    about: dict[str, str]
+    """What is known of the run: its call, when it began, and the like, by name."""
+    tab: str
+    """How it is getting on, in a few words, for the title of the browser's tab: `57% · loss 0.21`."""
     note: str
     """A notice about the whole job, such as a stall; empty if there is none."""
     layout: str

@@ -19,6 +19,7 @@ from notebook_accel.launch.wire.terminal_codes import plain
 from notebook_accel.notebook.views import charts
 from notebook_accel.notebook.views.controls.panel_controls import PanelControls
 from notebook_accel.notebook.views.pacing import Pacer
+from notebook_accel.notebook.views.page import run_text
 from notebook_accel.notebook.views.panel_model import Bar, Head, Metric, Rank, State
 from notebook_accel.rank_spans import spans
 
@@ -201,6 +202,8 @@ def _head(job: Job, found: Overview, note: str) -> Head:
         "done": _thousandths(found.median if found.fractions else None),
         "choices": "\n".join([*describe.notices(job), *([note] if note else [])]),
         "summary": " · ".join(words),
+        "about": run_text.about(job),
+        "tab": run_text.in_short(job, found),
         "note": _note(job),
         "layout": "grid" if _is_grid(job) else "rows",
         "brief": progress.is_brief(job),

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 import torch
 import torch.distributed as dist
 
+from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.events import Seeded
 from notebook_accel.train.options.plugins import RNGType
 from notebook_accel.train.ranks.state import PartialState
 
@@ -25,6 +27,7 @@ def set_seed(seed: int, device_specific: bool = False, deterministic: bool = Fal
         device_specific: Whether each rank gets a seed of its own: `seed` plus its number.
         deterministic: Whether torch uses deterministic algorithms from now on, and refuses operations that have none.
     """
+    events.emit(Seeded(seed))
     if device_specific:
         seed += PartialState().process_index
     random.seed(seed)

@@ -54,6 +54,7 @@ def fold(job: Job) -> dict[str, Any]:
         "changes",
         "controls",
         "tunables",
+        "seed",
     )
     metrics = {name: job.charts.drawn(name, (), 99) for name in job.charts.names}
     reports = sorted(job.report_log.read(), key=lambda entry: entry[0])
@@ -129,6 +130,7 @@ of_the_job = st.tuples(
     | st.builds(events.TrainingStarted, step=st.integers(0, 9))
     | st.builds(events.Controlled, number=st.integers(1, 9), action=st.sampled_from(["pause", "resume"]), at=numbers)
     | st.builds(events.ControlsChanged, refusals=st.dictionaries(st.sampled_from(["pause"]), st.just("no")))
+    | st.builds(events.Seeded, seed=st.integers(0, 9))
     | st.builds(events.TunableChanged, name=names, value=numbers)
     | st.builds(events.StopRequested, times=st.integers(1, 2))
     | st.builds(events.Stalled, places=st.sampled_from(_PLACES), since=numbers),

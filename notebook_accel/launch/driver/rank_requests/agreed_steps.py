@@ -10,7 +10,15 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from notebook_accel.events import Control, Controlled, ControlsChanged, StepPromised, StepRequested, TunableChanged
+from notebook_accel.events import (
+    Control,
+    Controlled,
+    ControlsChanged,
+    Phase,
+    StepPromised,
+    StepRequested,
+    TunableChanged,
+)
 from notebook_accel.events.control import RESUME, WITHDRAW
 from notebook_accel.launch.driver.rank_requests.request_stacks import reachable
 from notebook_accel.launch.job.job import Job
@@ -50,6 +58,8 @@ class AgreedSteps:
 
     def poll(self) -> None:
         """Begins with the next command. Called several times a second, on the thread of the event loop."""
+        if any(state.phase is Phase.IDLE for state in self._job.ranks):
+            return  # its call is about to begin
         while self._waiting and not self._is_busy:
             self._begin(*self._waiting.popleft())
 

@@ -10,7 +10,6 @@ from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.attach import JobSummary
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.text import title
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.records import Record
 
@@ -28,7 +27,7 @@ class Checkpointed:
 
     def __str__(self) -> str:
         began = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.summary.started))
-        return f"{title(self.summary.name)} ({self.summary.id}, of {began}, {self.summary.status.value})"
+        return f"{self.summary.title} ({self.summary.id}, of {began}, {self.summary.status.value})"
 
 
 def find(job_id: str | None, origin: str) -> Checkpointed:

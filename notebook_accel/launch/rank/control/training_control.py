@@ -136,13 +136,15 @@ class TrainingControl:
                 self._pending = [each for each in self._pending if each.action != PAUSE]
                 error = "" if self.is_paused or dropped else "it is not paused"
                 self.is_paused = False
-            elif command.action != WITHDRAW:
+            elif command.action != WITHDRAW and self._is_attached:
                 self._pending.append(command)
+            elif command.action != WITHDRAW:
+                dropped, error = [command], _ENDED  # the call ended after the promise
             self._changed.notify_all()
         if command.action in (RESUME, WITHDRAW):
             self._reply(command, error=error)
         for each in dropped:
-            self._reply(each, error="it was resumed before that step")
+            self._reply(each, error=error or "it was resumed before that step")
 
     def _refusal(self, action: str, values: Mapping[str, float]) -> str:
         """Why the training can't be controlled so now; empty if it can."""

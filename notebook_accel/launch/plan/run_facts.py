@@ -1,0 +1,52 @@
+"""What a launch ran, for whoever looks at it later: the call with its arguments, and the versions."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import reprlib
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+_MOST = 500
+"""Characters of a call."""
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_PACKAGES = ("notebook-accel", "torch")
+
+
+def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """The call as the user could have written it: `train(3, lr=0.1, model=<Net>)`.
+
+    Of an object that is not plain data it has only the type, since its own text may be long, and take long to make.
+    """
+    short = _Arguments()
+    given = [*map(short.repr, args), *(f"{key}={short.repr(value)}" for key, value in kwargs.items())]
+    text = f"{name}({', '.join(given)})"
+    return text if len(text) <= _MOST else f"{text[: _MOST - 2]}…)"
+
+
+@functools.cache
+def versions() -> str:
+    """`Python 3.12.4, notebook-accel 0.1.0, torch 2.9.1`. The kernel does not import torch for it."""
+    found = [f"Python {platform.python_version()}"]
+    for package in _PACKAGES:
+        try:
+            found.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:  # the package is used from its source
+            continue
+    return ", ".join(found)
+
+
+class _Arguments(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 3
+        self.maxstring = self.maxother = self.maxlong = 60
+
+    def repr1(self, x: Any, level: int) -> str:
+        if isinstance(x, (*_PLAIN, list, tuple, dict, set, frozenset)):
+            return super().repr1(x, level)
+        shape = getattr(x, "shape", None)
+        size = "×".join(map(str, shape)) if isinstance(shape, tuple) and shape else ""
+        return f"<{type(x).__name__}{' ' + size if size else ''}>"
