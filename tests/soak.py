@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -65,6 +66,7 @@ def drive() -> None:
     from notebook_accel import NotebookAccelError, notebook_launcher
 
     for line in sys.stdin:
+        _preload()
         folder, pids, restarts = line.rstrip("\n").split("\t")
         options = {"checkpoint": folder, "every": 2, "keep": _KEEP, "max_restarts": int(restarts)}
         try:
@@ -73,6 +75,19 @@ def drive() -> None:
         except NotebookAccelError as error:
             answer = f"failed {type(error).__name__}: {str(error).splitlines()[0]}"
         print(f"answer {answer}", flush=True)  # ranks write to the same pipe
+
+
+def _preload() -> None:
+    """Waits for a server that has what each rank would import for seconds, as after a cell of a notebook."""
+    from notebook_accel.launch import engines
+    from notebook_accel.notebook.ipython.preload import TRAINING
+
+    engine = engines.get()
+    engine.warm()
+    engine.preload(TRAINING)
+    while engine.next is not None:
+        select.select([engine.next.control], [], [], 1.0)
+        engine.preload(())
 
 
 @dataclass

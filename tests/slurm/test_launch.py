@@ -1,4 +1,4 @@
-"""What a Ray cluster does, Slurm does too; and what is Slurm's alone."""
+"""What a Ray cluster does, Slurm does too: here is what differs by how agents start, and what is Slurm's alone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ import sys
 import pytest
 
 from tests.cluster.outside_ray import Machines
-from tests.cluster.test_launch import *  # noqa: F403
+from tests.cluster.test_launch import (  # noqa: F401
+    test_a_detached_job_runs_on_the_machines,
+    test_a_job_leaves_the_notebook_free_and_tells_where_its_ranks_are,
+    test_a_large_capture_and_a_large_value_travel,
+    test_arguments_override_what_the_magic_has_set,
+    test_ranks_are_spread_over_the_machines,
+    test_ranks_of_two_machines_form_one_group,
+    test_the_environment_is_the_notebooks_but_for_what_is_the_machines,
+    test_the_users_own_modules_and_folder_are_there_as_they_are_now,
+)
 from tests.live_notebook import Notebook
-
-del test_a_cluster_is_found_in_other_ways  # type: ignore[name-defined]  # noqa: F821  # of Ray alone
 
 _SCRIPT = """
 import os
