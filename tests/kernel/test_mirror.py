@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.kernel.conftest import Shared, share
 from tests.live_notebook import UNTRAINED, Notebook, wait_until
 
 STATES = {
@@ -54,11 +53,6 @@ STATES = {
         "torch.use_deterministic_algorithms(False)",
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Shared]:
-    yield from share()
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -173,7 +167,7 @@ def test_a_module_beside_the_notebook_cannot_break_the_server(open_notebook: Cal
     assert notebook.value("notebook_launcher(int, num_processes=2)") == [0, 0]
 
 
-# Preloading
+# Preloading. The packages are pytest's, which nothing else imports in a kernel.
 
 
 def preloaded(notebook: Notebook, module: str) -> bool:
@@ -182,9 +176,9 @@ def preloaded(notebook: Notebook, module: str) -> bool:
 
 def test_an_installed_package_that_the_notebook_has_imported_is_preloaded(notebook: Notebook, beside: Path):
     (beside / "helper_own.py").write_text(HELPER.format(1))
-    assert not preloaded(notebook, "yaml")
-    notebook.check("import yaml, helper_own")
-    wait_until(lambda: preloaded(notebook, "yaml"), what="yaml is not there")
+    assert not preloaded(notebook, "iniconfig")
+    notebook.check("import iniconfig, helper_own")
+    wait_until(lambda: preloaded(notebook, "iniconfig"), what="iniconfig is not there")
     assert not preloaded(notebook, "helper_own")
     assert notebook.value("notebook_launcher(lambda: helper_own.value(), num_processes=2)") == [1, 1]
 
@@ -225,9 +219,9 @@ def test_a_job_outlives_the_change_of_servers(notebook: Notebook, tmp_path: Path
 
     before = notebook_launcher(wait_for, ("before",), num_processes=2, block=False)
     """)
-    assert not preloaded(notebook, "matplotlib.pyplot")
-    notebook.check("import matplotlib.pyplot")
-    wait_until(lambda: preloaded(notebook, "matplotlib.pyplot"))
+    assert not preloaded(notebook, "pluggy")
+    notebook.check("import pluggy")
+    wait_until(lambda: preloaded(notebook, "pluggy"))
     notebook.check('after = notebook_launcher(wait_for, ("after",), num_processes=2, block=False)')
     (tmp_path / "before").touch()
     assert notebook.value("before.result(60)") == ["before", "before"]
@@ -245,9 +239,9 @@ def test_what_ranks_leave_behind_is_ended_after_a_change_of_servers_too(notebook
     notebook_launcher(leave, num_processes=2)
     """)
     wait_until(lambda: not notebook.launched())
-    assert not preloaded(notebook, "nbformat")
-    notebook.check("import nbformat")
-    wait_until(lambda: preloaded(notebook, "nbformat"))
+    assert not preloaded(notebook, "pytest_timeout")
+    notebook.check("import pytest_timeout")
+    wait_until(lambda: preloaded(notebook, "pytest_timeout"))
     notebook.check("notebook_launcher(leave, num_processes=2)")
     wait_until(lambda: not notebook.launched(), what="orphans are left")
 

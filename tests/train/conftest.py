@@ -1,6 +1,7 @@
 """What the tests of the training side share: states that start afresh, and ranks to run on."""
 
 import os
+import select
 import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,12 +47,21 @@ def _reset() -> None:
         dist.destroy_process_group()
 
 
+def _wait_for_preloading() -> None:
+    """Waits for a server that has what each rank would import for seconds, also after it has replaced another."""
+    engine = engines.get()
+    engine.preload(())
+    while engine.next is not None:
+        select.select([engine.next.control], [], [], 1.0)
+        engine.preload(())
+
+
 def launch(function: Callable[..., Any], *args: Any, size: int = 2, **options: Any) -> list[Any]:
     """Runs `function(*args)` on so many gloo ranks, and returns what each of them returned.
 
     Ranks that hang are shown with their stacks, before pytest would end the test without.
     """
-    engines.get().preload(())  # as after each cell: a server that has replaced another imports all of it again
+    _wait_for_preloading()
     options.setdefault("timeout", 100)
     accelerates = {name: "" for name in os.environ if name.startswith("ACCELERATE_")}
     found = notebook_launcher(function, args, num_processes=size, device="cpu", env=accelerates, **options)
