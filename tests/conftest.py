@@ -13,6 +13,10 @@ from hypothesis import settings
 settings.register_profile("steady", deadline=None, derandomize=True, database=None, max_examples=50)
 settings.load_profile("steady")
 
+# OpenMP's threads wait for each other in a loop, which on a busy machine costs a time slice of a core at each call of a
+# small operation: training on one rank then takes five times the processor time.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # What a shell script runs in the background ignores interrupts, and so would the kernels and ranks of these tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
