@@ -1,4 +1,5 @@
 // Bundles src/ into the files that the package ships. `node build.mjs DIRECTORY` puts them elsewhere, to compare.
+import { copyFile } from "node:fs/promises";
 import { build } from "esbuild";
 
 const outdir = process.argv[2] ?? "../notebook_accel/notebook/views/browser";
@@ -15,3 +16,5 @@ await build({
   legalComments: "none",
   banner: { js: "// Built from extension/src by `npm run build` there." },
 });
+
+await copyFile("node_modules/uplot/LICENSE", `${outdir}/uplot-license.txt`);

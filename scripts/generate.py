@@ -65,7 +65,14 @@ MODELS = {
     "notebook_accel/jupyter/job_model.py": "extension/lab/src/model.ts",
 }
 """By the file with TypedDicts, the file with the same as TypeScript."""
-TYPES = {"str": "string", "int": "number", "bool": "boolean", "PhaseName": "Phase", "StatusName": "Status"}
+TYPES = {
+    "str": "string",
+    "int": "number",
+    "float": "number",
+    "bool": "boolean",
+    "PhaseName": "Phase",
+    "StatusName": "Status",
+}
 
 
 def model(path: str) -> str:
@@ -104,7 +111,10 @@ def _type(annotation: ast.expr) -> str:
         case ast.Name(name):
             return TYPES.get(name, name)
         case ast.Subscript(ast.Name("list"), element):
-            return f"{_type(element)}[]"
+            inner = _type(element)
+            return f"({inner})[]" if " | " in inner else f"{inner}[]"
+        case ast.BinOp(left, ast.BitOr(), ast.Constant(None)):
+            return f"{_type(left)} | null"
         case ast.Subscript(ast.Name("tuple"), ast.Tuple(elements)):
             return f"[{', '.join(map(_type, elements))}]"
         case ast.Subscript(ast.Name("dict"), ast.Tuple([ast.Name("str"), element])):

@@ -1,94 +1,148 @@
-import { make, setAttribute, setChildren, setText } from "./dom";
-import type { Mark, Metric, Point } from "./model";
+import { type Choice, load, save, visible } from "./charts/choice";
+import { Chooser } from "./charts/chooser";
+import { Enlarged } from "./charts/enlarged";
+import { type Palette, readPalette, watchTheme } from "./charts/palette";
+import type { ChartRequests } from "./charts/requests";
+import { SmallChart } from "./charts/smallChart";
+import type { Look } from "./charts/tools";
+import { make, newId, setChildren, setText } from "./dom";
+import type { State } from "./model";
 
-const SVG = "http://www.w3.org/2000/svg";
+/** How many charts are drawn in one frame. The first drawing of one takes 5 to 10 ms. */
+const CHARTS_PER_FRAME = 1;
 
-/**
- * A small chart of each metric: a line for the mean over the ranks, a band from the minimum to the maximum, and a mark
- * where a value is not finite.
- */
+/** The metrics of a job: a chart of each, of which the user can enlarge one, choose which to see, and in which order. */
 export class Charts {
-  readonly element = make("div", "na-charts", { role: "group", "aria-label": "Metrics" });
-  #charts = new Map<string, Chart>();
+  readonly element = make("section", "na-metrics", { "aria-label": "Metrics" });
+  #grid = make("div", "na-charts");
   #note = make("div", "na-more");
-  #drawn: Record<string, Metric> | undefined;
+  #charts = new Map<string, SmallChart>();
+  #chooser: Chooser;
+  #enlarged: Enlarged | undefined;
+  #requests: ChartRequests;
+  #send: (content: object) => void;
+  #redraw: () => void;
+  #look: Look = { log: false, byRank: false, smoothing: 0, earlier: "" };
+  #choice: Choice = { order: [], hidden: [] };
+  #job: string | undefined;
+  #sent = "";
+  #state: State | undefined;
+  #palette: Palette | undefined;
+  #sync = newId();
+  #resizes: ResizeObserver;
+  #unwatch: () => void;
 
-  constructor() {
-    this.element.append(this.#note);
+  constructor(requests: ChartRequests, redraw: () => void, send: (content: object) => void) {
+    this.#requests = requests;
+    this.#redraw = redraw;
+    this.#send = send;
+    this.#chooser = new Chooser((choice) => this.#choose(choice));
+    this.element.append(this.#chooser.element, this.#grid, this.#note);
+    this.#resizes = new ResizeObserver(() => this.#fit());
+    this.#resizes.observe(this.element);
+    this.#unwatch = watchTheme(() => this.#recolor());
   }
 
-  update(metrics: Record<string, Metric>, note: string): void {
-    setText(this.#note, note);
-    if (metrics === this.#drawn) return;
-    this.#drawn = metrics;
-    for (const [name, metric] of Object.entries(metrics)) {
-      let chart = this.#charts.get(name);
-      if (chart === undefined) {
-        chart = new Chart(name);
-        this.#charts.set(name, chart);
-        this.#note.before(chart.element);
-      }
-      chart.update(name, metric);
+  /** Draws what has changed; returns whether anything remains for the next frame. */
+  update(state: State): boolean {
+    const { head, metrics } = state;
+    if (this.#job !== head.name) {
+      this.#job = head.name;
+      this.#choice = load(head.name);
     }
-    this.element.hidden = this.#charts.size === 0;
-  }
-}
-
-class Chart {
-  readonly element: HTMLElement;
-  #now = make("span", "na-value");
-  #range = make("span", "na-range", { title: "Minimum and maximum over the ranks" });
-  #picture = document.createElementNS(SVG, "svg");
-  #facts = make("div", "na-facts");
-  #drawn: Metric | undefined;
-
-  constructor(name: string) {
-    this.#picture.setAttribute("viewBox", "0 0 1000 1000");
-    this.#picture.setAttribute("preserveAspectRatio", "none");
-    this.#picture.setAttribute("role", "img");
-    const label = make("span", "na-key", { title: name }, name);
-    const top = make("div", "na-chart-head", {}, label, this.#now);
-    this.element = make("div", "na-chart", { "data-metric": name }, top, this.#picture, this.#range, this.#facts);
+    this.#state = state;
+    setText(this.#note, head.metrics_note);
+    this.#chooser.update(head.metric_names, this.#choice);
+    this.#sendChoice(head.metric_names);
+    this.#layOut();
+    this.element.hidden = head.metric_names.length === 0;
+    this.#enlarged?.update(metrics, head.metric_names, Object.keys(state.ranks).length > 1);
+    let count = 0;
+    for (const [name, chart] of this.#charts) {
+      const metric = metrics[name];
+      if (metric === undefined) continue;
+      chart.update(metric);
+      if (count === CHARTS_PER_FRAME) return true;
+      if (chart.draw()) count += 1;
+    }
+    return false;
   }
 
-  update(name: string, metric: Metric): void {
-    if (metric === this.#drawn) return;
-    this.#drawn = metric;
-    setText(this.#now, metric.now);
-    setText(this.#range, metric.range);
-    setChildren(
-      this.#facts,
-      metric.facts.map((fact) => make("div", "na-fact", { title: fact }, fact)),
-    );
-    const words = [metric.range && `over ranks ${metric.range}`, ...metric.facts].filter(Boolean);
-    setAttribute(this.#picture, "aria-label", [`${name}: ${metric.now}`, ...words].join(", "));
-    const isAlone = metric.segments.length === 1 && metric.segments[0]?.length === 1;
-    const lines = metric.segments.flatMap((points) => drawSegment(points, isAlone ? 1000 : 8));
-    this.#picture.replaceChildren(...lines, ...metric.marks.map(drawMark));
+  /** Stops following the page; the pictures stay. */
+  dispose(): void {
+    this.#resizes.disconnect();
+    this.#unwatch();
   }
-}
 
-/** The band and the line of points that have no gap between them; a single point is a level line, `width` to each side. */
-function drawSegment(points: Point[], width: number): SVGElement[] {
-  const upper = points.map(([x, , , high]) => `${x},${1000 - high}`);
-  const lower = points.map(([x, , low]) => `${x},${1000 - low}`).reverse();
-  const ends = (x: number) => (points.length > 1 ? [x] : [Math.max(0, x - width), Math.min(1000, x + width)]);
-  const line = points.flatMap(([x, mean]) => ends(x).map((end) => `${end},${1000 - mean}`));
-  return [
-    draw("polygon", "na-band", { points: [...upper, ...lower].join(" ") }),
-    draw("polyline", "na-mean", { points: line.join(" ") }),
-  ];
-}
+  /** Adds and removes charts, and puts them in the user's order. */
+  #layOut(): void {
+    const { head, metrics } = this.#state as State;
+    const names = visible(head.metric_names, this.#choice).filter((name) => name in metrics);
+    for (const [name, chart] of this.#charts) {
+      if (names.includes(name)) continue;
+      chart.destroy();
+      this.#charts.delete(name);
+    }
+    for (const name of names) {
+      if (this.#charts.has(name)) continue;
+      const palette = () => this.#colors();
+      this.#charts.set(name, new SmallChart(name, this.#sync, palette, () => this.#toggle(name)));
+    }
+    const elements = names.map((name) => (this.#charts.get(name) as SmallChart).element);
+    setChildren(this.#grid, this.#enlarged ? [this.#enlarged.element, ...elements] : elements);
+  }
 
-/** A line over the whole height for NaN, a short one at the top or at the bottom for infinity. */
-function drawMark([x, kind]: Mark): SVGElement {
-  const from = kind === -1 ? 800 : 0;
-  const to = kind === 1 ? 200 : 1000;
-  return draw("polyline", kind === 0 ? "na-unusual na-nan" : "na-unusual", { points: `${x},${from} ${x},${to}` });
-}
+  #toggle(name: string): void {
+    const before = this.#enlarged?.metric;
+    this.#enlarged?.destroy();
+    this.#enlarged = undefined;
+    if (before !== name) {
+      const host = {
+        requests: this.#requests,
+        palette: () => this.#colors(),
+        look: this.#look,
+        close: () => this.#toggle(name),
+      };
+      this.#enlarged = new Enlarged(name, host);
+    }
+    for (const [each, chart] of this.#charts) chart.isEnlarged = each === this.#enlarged?.metric;
+    this.#layOut();
+    if (this.#enlarged) this.#enlarged.focus();
+    else this.#charts.get(name)?.focus();
+    this.#redraw();
+  }
 
-function draw(tag: string, className: string, attributes: Record<string, string>): SVGElement {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries({ class: className, ...attributes })) element.setAttribute(name, value);
-  return element;
+  #choose(choice: Choice): void {
+    this.#choice = choice;
+    save(this.#job ?? "", choice);
+    this.#chooser.update(this.#state?.head.metric_names ?? [], choice);
+    this.#redraw();
+  }
+
+  /** Tells the kernel which charts to draw, if they are not those that it draws by itself. */
+  #sendChoice(names: string[]): void {
+    const chosen = visible(names, this.#choice);
+    const isDefault = chosen.join("\n") === visible(names, { order: [], hidden: [] }).join("\n");
+    if (chosen.join("\n") === this.#sent || (isDefault && this.#sent === "")) return;
+    this.#sent = chosen.join("\n");
+    this.#send({ cmd: "charts", metrics: chosen });
+  }
+
+  #colors(): Palette {
+    this.#palette ??= readPalette(this.element);
+    return this.#palette;
+  }
+
+  #fit(): void {
+    this.#enlarged?.fit();
+    for (const chart of this.#charts.values()) chart.fit();
+    this.#redraw(); // those that had no width until now
+  }
+
+  #recolor(): void {
+    this.#palette = undefined;
+    if (!this.element.isConnected) return;
+    this.#enlarged?.recolor();
+    for (const chart of this.#charts.values()) chart.recolor();
+  }
 }

@@ -1,3 +1,9 @@
+/**
+ * The attribute of an element in which keys are its own. In command mode, JupyterLab and Notebook otherwise take arrow keys
+ * and letters for themselves before the element hears of them.
+ */
+export const OWN_KEYS = { "data-lm-suppress-shortcuts": "true" };
+
 /** Creates an element. */
 export function make<Name extends keyof HTMLElementTagNameMap>(
   name: Name,

@@ -1,4 +1,4 @@
-import { make, percent, setAttribute, setChildren, setText } from "./dom";
+import { make, OWN_KEYS, percent, setAttribute, setChildren, setText } from "./dom";
 import { HostHeadings } from "./hostHeadings";
 import type { Rank } from "./model";
 
@@ -10,7 +10,10 @@ const CELLS_PER_FRAME = 16;
 
 /** A heat map of many ranks: a cell shows the progress and phase of a rank. Arrow keys move between cells. */
 export class Grid {
-  readonly element = make("div", "na-grid", { role: "group", "aria-label": "Ranks; arrow keys move between them" });
+  readonly element = make("div", "na-grid", {
+    ...{ role: "group", "aria-label": "Ranks; arrow keys move between them" },
+    ...OWN_KEYS,
+  });
   #cells = new Map<string, Cell>();
   #headings = new HostHeadings();
   #laidOut: Record<string, Rank> | undefined;

@@ -1,6 +1,7 @@
+import { ChartRequests } from "./charts/requests";
 import { interruptKernel, type Model, onKernelEnd } from "./host";
 import { KernelLink } from "./kernelLink";
-import type { Acknowledgment, ControlConfirmation, Delta, Patch, Ping } from "./messages";
+import type { Acknowledgment, Answer, ControlConfirmation, Delta, Patch, Ping } from "./messages";
 import type { Keyframe } from "./model";
 import { NotebookOutput } from "./notebookOutput";
 import { followOnPage } from "./page";
@@ -13,10 +14,12 @@ export default function widget() {
   let store: Store;
   let stopper: Stopper;
   let link: KernelLink;
+  let requests: ChartRequests;
   const panels = new Set<Panel>();
 
   function initialize({ model }: { model: Model }): () => void {
     link = new KernelLink(model);
+    requests = new ChartRequests((content) => link.send(content));
     const output = new NotebookOutput(model);
     store = new Store(model.get("keyframe") as Keyframe);
     stopper = new Stopper({
@@ -28,9 +31,10 @@ export default function widget() {
     });
     model.on("change:keyframe", () => store.replace(model.get("keyframe") as Keyframe));
     model.on("msg:custom", (content, buffers) => {
-      const message = content as Pick<Delta, "seq"> | Acknowledgment | ControlConfirmation | Ping;
+      const message = content as Pick<Delta, "seq"> | Acknowledgment | ControlConfirmation | Ping | Answer;
       link.received();
       if ("control" in message) link.confirmControl();
+      else if ("reply" in message) requests.receive(message.reply, buffers);
       else if ("ack" in message) stopper.acknowledge(message.ack);
       else if ("seq" in message && !store.apply({ ...message, patch: unpack(buffers) })) link.send({ cmd: "ready" });
     });
@@ -59,7 +63,7 @@ export default function widget() {
     // the rows that the user expanded stay expanded.
     let panel = [...panels].find((each) => !each.element.isConnected);
     if (panel === undefined) {
-      panel = new Panel(store, stopper, (content) => link.send(content));
+      panel = new Panel(store, stopper, (content) => link.send(content), requests);
       panels.add(panel);
     }
     panel.moveInto(el);

@@ -23,3 +23,8 @@ export interface ControlConfirmation {
 export interface Ping {
   ping: true;
 }
+
+/** The answer to a request of a chart, given by its ID. Its buffers hold JSON and an array of numbers. */
+export interface Answer {
+  reply: string;
+}

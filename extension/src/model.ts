@@ -31,10 +31,7 @@ export type Status = (typeof STATUSES)[number];
 /** The fraction that is done, in thousandths; -1 if it is unknown. */
 export type Done = number;
 
-/** `[x, mean, low, high]` at a point of a chart, in thousandths of its width and height. */
-export type Point = [number, number, number, number];
-
-/** `[x, kind]` of values at a point of a chart that are not finite: 0 for NaN, 1 for infinity, -1 for minus infinity. */
+/** `[step, kind]` of values that are not finite: 0 for NaN, 1 for infinity, -1 for minus infinity. */
 export type Mark = [number, number];
 
 /** The job as a whole. */
@@ -67,6 +64,8 @@ export interface Head {
   stopping: number;
   /** The ranks that failed, in the order in which they failed. */
   failed: number[];
+  /** All metrics, in the order in which they were first reported. */
+  metric_names: string[];
   /** How many metrics have no chart, and where to find them; empty if every metric has one. */
   metrics_note: string;
   /** The notice to show once the kernel is gone, if the job runs without it; empty if the job ends with it. */
@@ -152,9 +151,15 @@ export interface Metric {
   range: string;
   /** The step of the last value; the first, best, least, and greatest value, each with its step; values not finite. */
   facts: string[];
-  /** The line, broken where no value is finite. */
-  segments: Point[][];
-  /** Where a value is not finite. */
+  /** Whether `x` are steps; otherwise, the reports of each rank are counted. */
+  by_step: boolean;
+  /** The steps, thinned; the middle one of those that share a point. */
+  x: number[];
+  /** The mean of the values that are finite at each step; `None` if there are none. */
+  mean: (number | null)[];
+  /** The minimum of the ranks and steps of each point; empty if it is the mean everywhere. */
+  low: (number | null)[];
+  high: (number | null)[];
   marks: Mark[];
 }
 
@@ -170,4 +175,41 @@ export interface State {
 export interface Keyframe {
   seq: number;
   state: State;
+}
+
+/** The values of one metric in the range of steps that an enlarged chart shows; its numbers follow in a buffer. */
+export interface ChartTable {
+  /** The ID of an earlier job; empty for the panel's own. */
+  job: string;
+  metric: string;
+  /** The number of points. Each column has as many numbers: first step, last step, mean, minimum, and maximum. */
+  size: number;
+  /** The ranks whose means follow, in a column each. */
+  ranks: number[];
+  marks: Mark[];
+  by_step: boolean;
+  /** The first and the last step of the whole run. */
+  extent: [number, number];
+}
+
+/** The answer to an enlarged chart. */
+export interface ChartReply {
+  id: string;
+  /** The milliseconds after which the chart may ask for newer values. */
+  pause: number;
+  /** Why something is missing; empty if nothing is. */
+  problem: string;
+  tables: ChartTable[];
+}
+
+/** A job whose metrics can be drawn behind those of the panel's job. */
+export interface EarlierJob {
+  id: string;
+  label: string;
+}
+
+/** The answer to a chart that asks for earlier jobs. */
+export interface EarlierReply {
+  id: string;
+  jobs: EarlierJob[];
 }

@@ -1,5 +1,6 @@
 import { Announcer } from "./announcer";
 import { Charts } from "./charts";
+import type { ChartRequests } from "./charts/requests";
 import { make, setAttribute } from "./dom";
 import { Header } from "./header";
 import { Ranks } from "./ranks";
@@ -16,7 +17,7 @@ export class Panel {
   #stopper: Stopper;
   #announcer = new Announcer();
   #header: Header;
-  #charts = new Charts();
+  #charts: Charts;
   #ranks: Ranks;
   #frame = 0;
   #moved = false;
@@ -25,13 +26,17 @@ export class Panel {
   #unsubscribe: () => void;
   #output: Element | undefined;
 
-  /** @param send Sends a message to the kernel. */
-  constructor(store: Store, stopper: Stopper, send: (content: object) => void) {
+  /**
+   * @param send Sends a message to the kernel.
+   * @param requests Asks the kernel for the values of charts.
+   */
+  constructor(store: Store, stopper: Stopper, send: (content: object) => void, requests: ChartRequests) {
     this.#store = store;
     this.#stopper = stopper;
     const redraw = () => this.#schedule();
     this.#header = new Header(stopper, redraw, send);
     this.#ranks = new Ranks(redraw, send);
+    this.#charts = new Charts(requests, redraw, send);
     this.element = make("section", "na-panel", { role: "region" });
     // Charts appear with the first metric, so put them last: then they push nothing in the panel down.
     this.element.append(this.#header.element, this.#ranks.element, this.#charts.element, this.#announcer.element);
@@ -86,6 +91,7 @@ export class Panel {
     cancelAnimationFrame(this.#frame);
     if (this.#frame !== 0) while (this.#draw());
     this.#unsubscribe();
+    this.#charts.dispose();
     this.element.remove();
     const output = this.#output;
     setTimeout(() => {
@@ -119,8 +125,8 @@ export class Panel {
     this.#announcer.update(state, this.#stopper.state);
     let hasMore = false;
     if (!head.brief) {
-      this.#charts.update(state.metrics, head.metrics_note);
       hasMore = this.#ranks.update(state);
+      hasMore = this.#charts.update(state) || hasMore;
     }
     if (!hasMore) setAttribute(this.element, "data-seq", String(seq));
     return hasMore;

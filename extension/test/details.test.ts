@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it } from "vitest";
+import { ChartRequests } from "../src/charts/requests";
 import { Panel } from "../src/panel";
 import { aStopper, aStore, drawn, find } from "./examples";
 
@@ -6,7 +7,7 @@ import { aStopper, aStore, drawn, find } from "./examples";
 async function anExpandedRow() {
   const store = aStore(2);
   const sent: object[] = [];
-  const panel = new Panel(store, aStopper(store), (content) => sent.push(content));
+  const panel = new Panel(store, aStopper(store), (content) => sent.push(content), new ChartRequests(() => {}));
   panel.moveInto(document.body);
   const row = find(panel.element, '.na-row[data-rank="1"]');
   find(row, ".na-toggle").click();

@@ -1,5 +1,5 @@
 import type { Patch } from "../src/messages";
-import type { Bar, Head, Keyframe, Rank, State } from "../src/model";
+import type { Bar, Head, Keyframe, Metric, Rank, State } from "../src/model";
 import { Stopper } from "../src/stopper";
 import { Store } from "../src/store";
 
@@ -26,6 +26,7 @@ export function aState(size: number, head: Partial<Head> = {}): State {
       blocking: true,
       stopping: 0,
       failed: [],
+      metric_names: [],
       metrics_note: "",
       kernel_lost_note: "",
       ...head,
@@ -68,6 +69,11 @@ export function aBar(): Bar {
     postfix: "",
     closed: false,
   };
+}
+
+export function aMetric(fields: Partial<Metric> = {}): Metric {
+  const columns = { x: [0, 10], mean: [1, 0.5], low: [], high: [], marks: [] };
+  return { now: "0.5", range: "", facts: ["last at step 10"], by_step: true, ...columns, ...fields };
 }
 
 export function aStore(size: number, head: Partial<Head> = {}): Store {
@@ -150,6 +156,13 @@ export class FakeModel {
   finish(bundle: object): void {
     this.#fields.final = bundle;
     this.#callbacks.get("change:final")?.(undefined, []);
+  }
+
+  /** Delivers the answer to a chart: JSON and numbers. */
+  answer(id: string, content: object, numbers: number[] = []): void {
+    const bytes = new TextEncoder().encode(JSON.stringify({ id, ...content }));
+    const buffers = [new DataView(bytes.buffer), new DataView(new Float64Array(numbers).buffer)];
+    this.#callbacks.get("msg:custom")?.({ reply: id }, buffers);
   }
 
   /** Delivers a message from the kernel. */

@@ -1,11 +1,11 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import type { Mark, Point } from "../src/model";
+import { ChartRequests } from "../src/charts/requests";
 import { Panel } from "../src/panel";
 import type { Store } from "../src/store";
 import { aRank, aStopper, aStore, drawn, find } from "./examples";
 
 function show(store: Store): HTMLElement {
-  const panel = new Panel(store, aStopper(store), () => {});
+  const panel = new Panel(store, aStopper(store), () => {}, new ChartRequests(() => {}));
   panel.moveInto(document.body);
   return panel.element;
 }
@@ -167,7 +167,7 @@ describe("the panel", () => {
 
   it("draws nothing while it is out of the page, and all of it once it is back", async () => {
     const store = aStore(1);
-    const panel = new Panel(store, aStopper(store), () => {});
+    const panel = new Panel(store, aStopper(store), () => {}, new ChartRequests(() => {}));
     store.apply({ seq: 1, patch: { head: { elapsed: "7 s elapsed" } } });
     await drawn();
     expect(panel.element.dataset.seq).toBe("0");
@@ -200,78 +200,6 @@ describe("the button", () => {
     store.apply({ seq: 1, patch: { head: { status: "done" } } });
     await drawn();
     expect(find(panel, "button.na-stop").textContent).toBe("Stopped");
-  });
-});
-
-describe("charts", () => {
-  const metric = (segments: Point[][], range = "0.4 to 0.6", marks: Mark[] = [], facts: string[] = []) => ({
-    now: "0.5",
-    range,
-    facts,
-    segments,
-    marks,
-  });
-
-  it("stand below the ranks, and tell where the metrics are that have none", async () => {
-    const store = aStore(2);
-    const panel = show(store);
-    const loss = metric([[[0, 500, 500, 500]]], "");
-    store.apply({ seq: 1, patch: { metrics: { loss } } });
-    await drawn();
-    expect(find(panel, ".na-charts").textContent).toBe("loss0.5");
-    store.apply({ seq: 2, patch: { head: { metrics_note: "and 3 more" }, metrics: { other: loss } } });
-    await drawn();
-    expect(texts(panel, ".na-charts > *")).toEqual(["loss0.5", "other0.5", "and 3 more"]);
-    const below = Node.DOCUMENT_POSITION_FOLLOWING;
-    expect(find(panel, ".na-ranks").compareDocumentPosition(find(panel, ".na-charts")) & below).toBe(below);
-  });
-
-  it("have the mean as a line and the ranks as a band", async () => {
-    const store = aStore(2);
-    const panel = show(store);
-    const points: Point[] = [
-      [0, 900, 800, 1000],
-      [1000, 100, 0, 200],
-    ];
-    store.apply({ seq: 1, patch: { metrics: { loss: metric([points]) } } });
-    await drawn();
-    const chart = find(panel, '.na-chart[data-metric="loss"]');
-    expect(find(chart, "polyline").getAttribute("points")).toBe("0,100 1000,900");
-    expect(find(chart, "polygon").getAttribute("points")).toBe("0,0 1000,800 1000,1000 0,200");
-    expect(find(chart, "svg").getAttribute("aria-label")).toBe("loss: 0.5, over ranks 0.4 to 0.6");
-  });
-
-  it("draw a single point as a level line", async () => {
-    const store = aStore(1);
-    store.apply({ seq: 1, patch: { metrics: { loss: metric([[[0, 0, 0, 0]]]) } } });
-    expect(find(show(store), "polyline").getAttribute("points")).toBe("0,1000 1000,1000");
-  });
-
-  it("are broken and marked where a value is not finite, and say so", async () => {
-    const store = aStore(2);
-    const panel = show(store);
-    const segments: Point[][] = [
-      [
-        [0, 900, 800, 1000],
-        [200, 100, 0, 200],
-      ],
-      [[1000, 0, 0, 0]],
-    ];
-    const marks: Mark[] = [
-      [500, 0],
-      [600, 1],
-      [700, -1],
-    ];
-    const facts = ["most 50 at step 12", "1 NaN and 2 infinite, first at step 30"];
-    store.apply({ seq: 1, patch: { metrics: { loss: metric(segments, "", marks, facts) } } });
-    await drawn();
-    const drawnPoints = (selector: string) =>
-      [...panel.querySelectorAll(selector)].map((line) => line.getAttribute("points"));
-    expect(drawnPoints(".na-mean")).toEqual(["0,100 200,900", "992,1000 1000,1000"]);
-    expect(drawnPoints(".na-nan")).toEqual(["500,0 500,1000"]);
-    expect(drawnPoints(".na-unusual:not(.na-nan)")).toEqual(["600,0 600,200", "700,800 700,1000"]);
-    expect(texts(panel, ".na-fact")).toEqual(facts);
-    expect(find(panel, "svg").getAttribute("aria-label")).toBe(`loss: 0.5, ${facts.join(", ")}`);
   });
 });
 

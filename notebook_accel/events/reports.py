@@ -15,7 +15,7 @@ MOST_ROWS = 2**15
 """The most reports of one event."""
 _MOST_CHARACTERS = 2**20
 """About the most characters that the names of one event have together: they travel in its JSON header."""
-_NO_STEP = -(2**63)
+NO_STEP = -(2**63)
 """In the column of steps, for a report without one. A greater number is not a step either."""
 _TYPES = ("H", "q", "d", "d")
 """The types of the columns, as of `array`."""
@@ -69,7 +69,7 @@ class Reports(Event):
                     index = indices[names] = len(indices)
                     characters += sum(map(len, names))
                 kinds.append(index)
-                steps.append(_NO_STEP if report.step is None or abs(report.step) >= -_NO_STEP else report.step)
+                steps.append(NO_STEP if report.step is None or abs(report.step) >= -NO_STEP else report.step)
                 times.append(report.at)
                 values.extend(report.values.values())
                 report = next(left, None)
@@ -86,18 +86,49 @@ class Reports(Event):
         for kind, step, at in zip(kinds, steps, times, strict=True):
             names = self.names[kind]
             found = dict(zip(names, islice(remaining, len(names)), strict=True))
-            yield Report(found, None if step == _NO_STEP else step, at - ahead)
+            yield Report(found, None if step == NO_STEP else step, at - ahead)
+
+    def series(self, name: str) -> tuple[array[int], array[float]]:
+        """The steps and the values of one metric, in order; a report without a step has `NO_STEP`.
+
+        Raises:
+            StreamError: The columns don't fit together.
+        """
+        if len(self.names) == 1:  # the usual case, without a look at each report
+            (names,) = self.names
+            if name not in names:
+                return array("q"), array("d")
+            steps, values = self._column(1), self._column(3)
+            if len(steps) * len(names) != len(values):
+                raise StreamError("damaged reports: their columns have different lengths")
+            return steps, values[list(names).index(name) :: len(names)]
+        kinds, steps, _, values = self._columns()
+        places = [list(names).index(name) if name in names else -1 for names in self.names]
+        found: tuple[array[int], array[float]] = array("q"), array("d")
+        begin = 0
+        for kind, step in zip(kinds, steps, strict=True):
+            if places[kind] >= 0:
+                found[0].append(step)
+                found[1].append(values[begin + places[kind]])
+            begin += len(self.names[kind])
+        return found
+
+    def _column(self, number: int) -> array[Any]:
+        column = array(_TYPES[number])
+        try:
+            column.frombytes(self.columns[number])
+        except (ValueError, IndexError) as error:
+            raise StreamError(f"damaged reports: {error}") from error
+        return column
 
     def _columns(self) -> list[Any]:
         if len(self.columns) != len(_TYPES):
             raise StreamError(f"reports with {len(self.columns)} columns instead of {len(_TYPES)}")
-        columns = [array(code) for code in _TYPES]
+        columns = [self._column(number) for number in range(len(_TYPES))]
+        kinds, steps, times, values = columns
         try:
-            for column, blob in zip(columns, self.columns, strict=True):
-                column.frombytes(blob)
-            kinds, steps, times, values = columns
             count = sum(len(self.names[kind]) for kind in kinds)
-        except (ValueError, IndexError) as error:
+        except IndexError as error:
             raise StreamError(f"damaged reports: {error}") from error
         if not len(kinds) == len(steps) == len(times) or count != len(values):
             raise StreamError("damaged reports: their columns have different lengths")

@@ -201,7 +201,7 @@ class Cell:
     @property
     def ranks(self) -> Locator:
         """The rows of ranks, in their order."""
-        return self.panel.locator(".na-row, tr:has(> td:nth-child(2))")
+        return self.panel.locator(".na-row, tr:has(> td:first-child b):has(> td:nth-child(2))")
 
     def rank(self, number: int) -> Locator:
         """The row of a rank."""

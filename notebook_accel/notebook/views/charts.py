@@ -4,7 +4,7 @@ A step at which a value is not finite has a mark: a dashed line for NaN, a short
 Where no value is finite, the line is broken.
 
 The picture is an SVG in an `<img>`, because the sanitizer for untrusted notebooks removes `<svg>` elements. It contains
-no text, because text in an `<img>` would not take the colors of the page.
+no text, because text in an `<img>` would not take the colors of the page: `chart_axes.py` puts the numbers beside it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from collections.abc import Iterable, Sequence
 
 from notebook_accel.launch.job.metrics.job_charts import Drawing
 from notebook_accel.launch.job.metrics.metric_values import Spread
+from notebook_accel.notebook.views.ticks import three_ticks
 
-WIDTH, HEIGHT = 192, 64
-_EDGE = 3
+WIDTH, HEIGHT = 220, 96
+EDGE = 8
+"""Between the border of the picture and its outer grid lines: half the height of a number beside them."""
 _LINE = "#2f81d0"
 """At least 3:1 on white and on black."""
 _MARK = "#d64545"
@@ -37,14 +39,13 @@ def source(drawing: Drawing) -> str:
 
 def svg(drawing: Drawing) -> str:
     """The chart as SVG."""
-    segments = drawing.segments
     scale = Scale(drawing)
-    shapes = [f'<path d="M0 {HEIGHT - 0.5}H{WIDTH}M0.5 0V{HEIGHT}" fill="none" stroke="{_GRID}"/>']
-    for segment in segments:
+    shapes = [_grid(scale)]
+    for segment in drawing.segments:
         shapes += _segment(segment, scale)
     for mark in drawing.marks:
         top, bottom, style = _MARKS[mark.kind]
-        x = _across(scale.x(mark.x))
+        x = scale.x(mark.x)
         shapes.append(
             f'<path d="M{x:g} {top * HEIGHT:g}V{bottom * HEIGHT:g}" stroke="{_MARK}" stroke-width="1.5"{style}/>'
         )
@@ -54,11 +55,35 @@ def svg(drawing: Drawing) -> str:
     )
 
 
+class Scale:
+    """Converts steps and values to coordinates in the picture."""
+
+    def __init__(self, drawing: Drawing) -> None:
+        points = [point for segment in drawing.segments for point in segment]
+        self.ticks = three_ticks(edge for point in points for edge in (point.low, point.high))
+        """The values at the bottom, in the middle, and at the top."""
+        self.left, self._width = _extent([*(point.x for point in points), *(mark.x for mark in drawing.marks)])
+        self.right = self.left + self._width
+
+    def x(self, x: float) -> float:
+        return round(1 + (x - self.left) / self._width * (WIDTH - 2), 1)
+
+    def y(self, value: float) -> float:
+        bottom, _, top = self.ticks
+        share = value / (top - bottom) - bottom / (top - bottom)  # in this order, the greatest floats don't overflow
+        return round(HEIGHT - EDGE - share * (HEIGHT - 2 * EDGE), 1)
+
+
+def _grid(scale: Scale) -> str:
+    lines = "".join(f"M0 {scale.y(tick):g}H{WIDTH}" for tick in scale.ticks)
+    return f'<path d="{lines}" fill="none" stroke="{_GRID}" stroke-opacity="0.35"/>'
+
+
 def _segment(points: Sequence[Spread], scale: Scale) -> list[str]:
     """The band and the line of points without a gap between them."""
-    mean = [_place(scale, each.x, each.mean) for each in points]
-    band = [_place(scale, each.x, each.high) for each in points]
-    band += [_place(scale, each.x, each.low) for each in reversed(points)]
+    mean = [(scale.x(each.x), scale.y(each.mean)) for each in points]
+    band = [(scale.x(each.x), scale.y(each.high)) for each in points]
+    band += [(scale.x(each.x), scale.y(each.low)) for each in reversed(points)]
     if len(mean) == 1:
         (x, y), (_, top), (_, bottom) = mean[0], band[0], band[1]
         shape = [f'<path d="M{x:g} {top:g}V{bottom:g}" stroke="{_LINE}"/>'] if top != bottom else []
@@ -69,37 +94,12 @@ def _segment(points: Sequence[Spread], scale: Scale) -> list[str]:
     return [*shapes, f'<polyline points="{_joined(mean)}" fill="none" stroke="{_LINE}" stroke-width="1.5"/>']
 
 
-class Scale:
-    """Converts positions and values to fractions of the chart's width and height."""
-
-    def __init__(self, drawing: Drawing) -> None:
-        points = [point for segment in drawing.segments for point in segment]
-        self._left, self._width = _extent([*(point.x for point in points), *(mark.x for mark in drawing.marks)])
-        self._bottom, self._height = _extent(edge for point in points for edge in (point.low, point.high))
-
-    def x(self, x: float) -> float:
-        return (x - self._left) / self._width
-
-    def y(self, value: float) -> float:
-        """0 is the bottom."""
-        return (value - self._bottom) / self._height
-
-
 def _extent(values: Iterable[float]) -> tuple[float, float]:
     """The lowest value and the range of the values; equal values are placed in the middle."""
     found = list(values)
     low, high = min(found, default=0.0), max(found, default=0.0)
     width = abs(low) or 1.0
     return (low, high - low) if low < high else (low - width / 2, width)
-
-
-def _place(scale: Scale, x: float, y: float) -> tuple[float, float]:
-    """The coordinates in the picture."""
-    return _across(scale.x(x)), round(HEIGHT - _EDGE - scale.y(y) * (HEIGHT - 2 * _EDGE), 1)
-
-
-def _across(right: float) -> float:
-    return round(_EDGE + right * (WIDTH - 2 * _EDGE), 1)
 
 
 def _joined(points: Sequence[tuple[float, float]]) -> str:

@@ -14,7 +14,7 @@ from notebook_accel.launch.job.metrics.metric_text import metric_spark, metric_t
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import duration, percent, shortened, value
-from notebook_accel.notebook.views import charts
+from notebook_accel.notebook.views import chart_axes, charts
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, table, text
 from notebook_accel.rank_spans import spans
 
@@ -124,15 +124,15 @@ def _spark(drawing: Drawing) -> str:
 def _chart(drawing: Drawing) -> str:
     name, found = drawing.name, metric_text(drawing)
     drawn = element("div", element("b", text(name)), _ONE_LINE, title=name)
-    size = f'width="{charts.WIDTH}" height="{charts.HEIGHT}"'
-    drawn += element("div", f'<img src="{charts.source(drawing)}" {size} alt="{text(f"{name}: {found.line}")}">')
+    drawn += chart_axes.draw(drawing, f"{name}: {found.line}")
     drawn += element("div", element("b", text(found.now)))
     for fact in [*([found.range] if found.range else []), *found.facts]:
         drawn += element("div", text(fact), "font-size:90%")
     return element("div", drawn, _CHART_STYLE)
 
 
-_CHART_STYLE = f"display:inline-block;vertical-align:top;margin:0 14px 8px 0;width:{charts.WIDTH}px"
+_CHART_STYLE = f"display:inline-block;vertical-align:top;margin:0 18px 10px 0;width:{charts.WIDTH + 56}px"
+"""Beside the picture is room for numbers of ten characters."""
 
 
 def _ranks(job: Job, found: Overview, grid: bool) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import marimo
 
 from notebook_accel.launch.job.job import Job
@@ -24,10 +27,11 @@ class MarimoView:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._maker = StateMaker(job)
+        self._finished = False
         self._urgent = UrgentChanges(job)
         self._pacer = Pacer(_INTERVAL, _SHARE)
         self._whole_pacer = Pacer(_WHOLE_SECONDS)
-        self._panel = Panel(self._maker.whole(), self._stop, lambda: None, on_request=self._maker.request)
+        self._panel = Panel(self._maker.whole(), self._stop, lambda: None, on_request=self._request)
         marimo.output.append(self._panel)
 
     def refresh(self) -> None:
@@ -36,10 +40,18 @@ class MarimoView:
             self._urgent.mark_shown()
             with self._pacer:
                 self._update()
+        if reply := self._maker.details.reply():
+            self._pacer.sent(self._panel.answer(reply))
 
     def finish(self) -> None:
+        self._finished = True
         self._panel.request_keyframe()
         self._update()
+
+    def _request(self, message: Mapping[str, Any]) -> None:
+        self._maker.request(message)
+        if self._finished and (reply := self._maker.details.reply(at_once=True)):
+            self._panel.answer(reply)  # the job's driver no longer draws
 
     def _update(self) -> None:
         if self._whole_pacer.is_due():

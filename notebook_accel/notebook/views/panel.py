@@ -11,9 +11,11 @@ from typing import Any
 import anywidget
 import traitlets
 
+from notebook_accel.notebook.views.chart_details import COMMANDS, Reply
 from notebook_accel.notebook.views.merge_patch import diff
 from notebook_accel.notebook.views.reload import control_channel
 
+_REQUESTS = ("stack", "expanded", "control", "charts", *COMMANDS)
 _FILES = Path(__file__).parent / "browser"
 
 
@@ -47,8 +49,9 @@ class Panel(anywidget.AnyWidget):
             on_page: Called with `seen`, `left`, or `stored`: the page shows the panel, is being closed or reloaded, or
                 has stored `final` in the notebook.
             on_request: Called with a message about what to show: `{"cmd": "stack", "rank": 3}` requests the stack of a
-                rank, and `{"cmd": "expanded", "ranks": [0, 3]}` tells which ranks are expanded; or about what to do to
-                the training: `{"cmd": "control", "action": "pause"}`.
+                rank, `{"cmd": "expanded", "ranks": [0, 3]}` tells which ranks are expanded, and
+                `{"cmd": "charts", "metrics": ["loss"]}` which charts to draw; for those of an enlarged chart, see
+                `chart_details.py`; or about what to do to the training: `{"cmd": "control", "action": "pause"}`.
             former: The ids of earlier panels of this view.
             cell: The id of the notebook's cell below which the panel belongs, if it is known.
         """
@@ -86,6 +89,11 @@ class Panel(anywidget.AnyWidget):
         self.send({"seq": self._seq}, buffers=[content])
         return len(content)
 
+    def answer(self, reply: Reply) -> int:
+        """Sends the answer to an enlarged chart; returns its size in bytes."""
+        self.send({"reply": reply.id}, buffers=reply.buffers)
+        return reply.size
+
     def ping(self) -> None:
         """Sends a message without changes, which the page answers if it is there."""
         self.send({"ping": True})
@@ -117,7 +125,7 @@ class Panel(anywidget.AnyWidget):
             self.send({"ack": 0})
         elif cmd in ("left", "stored"):
             self._on_page(cmd)
-        elif cmd in ("stack", "expanded", "control"):
+        elif cmd in _REQUESTS:
             self._on_request(message)
         self._on_answer()
 

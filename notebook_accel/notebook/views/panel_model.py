@@ -13,11 +13,8 @@ StatusName: TypeAlias = str
 """The status of a job: the value of a `launch.job.job_state.Status`."""
 Done: TypeAlias = int
 """The fraction that is done, in thousandths; -1 if it is unknown."""
-Point: TypeAlias = tuple[int, int, int, int]
-"""`[x, mean, low, high]` at a point of a chart, in thousandths of its width and height."""
-
-Mark: TypeAlias = tuple[int, int]
-"""`[x, kind]` of values at a point of a chart that are not finite: 0 for NaN, 1 for infinity, -1 for minus infinity."""
+Mark: TypeAlias = tuple[float, int]
+"""`[step, kind]` of values that are not finite: 0 for NaN, 1 for infinity, -1 for minus infinity."""
 
 
 class Head(TypedDict):
@@ -51,6 +48,8 @@ class Head(TypedDict):
     """How many times a stop has been requested."""
     failed: list[int]
     """The ranks that failed, in the order in which they failed."""
+    metric_names: list[str]
+    """All metrics, in the order in which they were first reported."""
     metrics_note: str
     """How many metrics have no chart, and where to find them; empty if every metric has one."""
     kernel_lost_note: str
@@ -142,10 +141,16 @@ class Metric(TypedDict):
     """The minimum and maximum over the ranks at that step; empty if they are equal."""
     facts: list[str]
     """The step of the last value; the first, best, least, and greatest value, each with its step; values not finite."""
-    segments: list[list[Point]]
-    """The line, broken where no value is finite."""
+    by_step: bool
+    """Whether `x` are steps; otherwise, the reports of each rank are counted."""
+    x: list[float]
+    """The steps, thinned; the middle one of those that share a point."""
+    mean: list[float | None]
+    """The mean of the values that are finite at each step; `None` if there are none."""
+    low: list[float | None]
+    """The minimum of the ranks and steps of each point; empty if it is the mean everywhere."""
+    high: list[float | None]
     marks: list[Mark]
-    """Where a value is not finite."""
 
 
 class State(TypedDict):
@@ -162,3 +167,44 @@ class Keyframe(TypedDict):
 
     seq: int
     state: State
+
+
+class ChartTable(TypedDict):
+    """The values of one metric in the range of steps that an enlarged chart shows; its numbers follow in a buffer."""
+
+    job: str
+    """The ID of an earlier job; empty for the panel's own."""
+    metric: str
+    size: int
+    """The number of points. Each column has as many numbers: first step, last step, mean, minimum, and maximum."""
+    ranks: list[int]
+    """The ranks whose means follow, in a column each."""
+    marks: list[Mark]
+    by_step: bool
+    extent: tuple[float, float]
+    """The first and the last step of the whole run."""
+
+
+class ChartReply(TypedDict):
+    """The answer to an enlarged chart."""
+
+    id: str
+    pause: float
+    """The milliseconds after which the chart may ask for newer values."""
+    problem: str
+    """Why something is missing; empty if nothing is."""
+    tables: list[ChartTable]
+
+
+class EarlierJob(TypedDict):
+    """A job whose metrics can be drawn behind those of the panel's job."""
+
+    id: str
+    label: str
+
+
+class EarlierReply(TypedDict):
+    """The answer to a chart that asks for earlier jobs."""
+
+    id: str
+    jobs: list[EarlierJob]

@@ -10,22 +10,20 @@ from notebook_accel.events import Phase
 from notebook_accel.launch.driver.stop_policy import GRACE
 from notebook_accel.launch.job import describe, location, progress, usage
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.metrics.metric_text import metric_text
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.requested_stacks import RequestedStacks
 from notebook_accel.launch.job.text import clock, percent, rate, shortened, size, value
 from notebook_accel.launch.wire.terminal_codes import plain
-from notebook_accel.notebook.views import charts
+from notebook_accel.notebook.views.chart_details import COMMANDS, ChartDetails
 from notebook_accel.notebook.views.controls.panel_controls import PanelControls
 from notebook_accel.notebook.views.pacing import Pacer
 from notebook_accel.notebook.views.page import run_text
-from notebook_accel.notebook.views.panel_model import Bar, Head, Metric, Rank, State
+from notebook_accel.notebook.views.panel_charts import MOST_CHARTS, PanelCharts
+from notebook_accel.notebook.views.panel_model import Bar, Head, Rank, State
 from notebook_accel.rank_spans import spans
 
-_CHART_POINTS = 60
-_MARKS = {"nan": 0, "inf": 1, "-inf": -1}
-_MOST_METRICS = 12
+_MOST_NAMES = 300
 _MOST_BARS = 8
 _MOST_LINES = 50
 """Output lines of a rank that is not expanded; fewer if there are many ranks."""
@@ -35,7 +33,6 @@ _EXPANDED_LINES = 1000
 _TEXT_LIMIT = 300
 _LONGEST_STACK, _ALL_STACKS = 4000, 40_000
 """The most characters of a rank's stack, and of all stacks together; longer ones are cut to their innermost frames."""
-_METRIC_SECONDS, _METRIC_SHARE = 0.2, 0.005
 _IN_FULL = 8
 """The number of ranks that one update covers in full."""
 
@@ -62,15 +59,21 @@ class StateMaker:
         self._controls = PanelControls(job)
         self._expanded: frozenset[int] = frozenset()
         """The ranks whose rows are expanded, which have all lines that the job stores."""
-        self._metrics: dict[str, Metric] = {}
         self._progress = progress.CachedProgress()
-        self._next_metric = 0
+        self.details = ChartDetails(job)
+        """Answers the charts that the user has enlarged."""
         self.note = ""
         """A line below the choices that were made for the user."""
-        self._metric_pacer = metric_pacer or Pacer(_METRIC_SECONDS, _METRIC_SHARE)
+        self._charts = PanelCharts(job, metric_pacer)
 
     def request(self, message: Mapping[str, Any]) -> None:
         """Handles what the panel requests; see `Panel`. Any thread may call it."""
+        if message["cmd"] in COMMANDS:
+            self.details.request(message)
+            return
+        if message["cmd"] == "charts":
+            self._charts.choose([str(name) for name in message["metrics"]])
+            return
         known = {state.rank for state in self._job.ranks}
         if message["cmd"] == "control":
             self._controls.request(message)
@@ -89,7 +92,7 @@ class StateMaker:
 
     def whole(self) -> State:
         """The current state, with every rank and metric in full."""
-        self._metrics = {name: _metric(self._job, name) for name in self._metric_names()}
+        self._charts.update_all()
         return self._make(self._job.ranks)
 
     def make(self) -> State:
@@ -101,14 +104,8 @@ class StateMaker:
         return self._make(turn)
 
     def update_metrics(self) -> None:
-        """Draws the charts of new metrics, or redraws the next chart in turn, at a limited rate."""
-        if self._metric_pacer.is_due() and (names := self._metric_names()):
-            with self._metric_pacer:
-                chosen = [name for name in names if name not in self._metrics]
-                if not chosen:
-                    chosen = [names[self._next_metric % len(names)]]
-                    self._next_metric += 1
-                self._metrics = {**self._metrics, **{name: _metric(self._job, name) for name in chosen}}
+        """Redraws charts, at a limited rate."""
+        self._charts.update()
 
     def _make(self, turn: list[RankState]) -> State:
         found = progress.overview(self._job, self._progress)
@@ -124,7 +121,7 @@ class StateMaker:
             ranks[name] = self._with_position(rank, state, found, state.host if spread else "")
         self._ranks = ranks
         head, controls = _head(self._job, found, self.note), self._controls.state()
-        return {"head": head, "controls": controls, "ranks": ranks, "metrics": self._metrics}
+        return {"head": head, "controls": controls, "ranks": ranks, "metrics": self._charts.drawn}
 
     def _with_position(self, rank: Rank, state: RankState, found: Overview, host: str) -> Rank:
         """The rank with its position among the others; the same object if nothing changed, for fast comparison."""
@@ -135,9 +132,6 @@ class StateMaker:
         if (rank["done"], rank["mark"], rank["host"]) == (done, mark, host):
             return rank
         return {**rank, "done": done, "mark": mark, "host": host}
-
-    def _metric_names(self) -> list[str]:
-        return progress.metric_names(self._job)[:_MOST_METRICS]
 
     def _rank(self, state: RankState) -> Rank:
         shown = progress.progress(state)
@@ -156,7 +150,7 @@ class StateMaker:
             "usage": usage.brief(state) or _memory(state),
             "usage_facts": usage.facts(state),
             "warning": usage.warning(state),
-            "values": {name: value(number) for name, number in list(state.metrics.items())[:_MOST_METRICS]},
+            "values": {name: value(number) for name, number in list(state.metrics.items())[:MOST_CHARTS]},
             "bars": self._rank_bars(state),
             "lines": _lines(state, self._most_lines(state)),
             "stack": self._stacks.get(state.rank) or self._requested.text(state),
@@ -210,7 +204,8 @@ def _head(job: Job, found: Overview, note: str) -> Head:
         "blocking": job.blocking,
         "stopping": job.stopping,
         "failed": [state.rank for state in progress.failed(job)],
-        "metrics_note": progress.left_out(progress.metric_names(job), _MOST_METRICS),
+        "metric_names": progress.metric_names(job)[:_MOST_NAMES],
+        "metrics_note": progress.left_out(progress.metric_names(job), MOST_CHARTS),
         "kernel_lost_note": _kernel_lost_note(job),
     }
 
@@ -276,29 +271,6 @@ def _innermost(stack: str, most: int) -> str:
         return stack
     cut = stack[-most:]
     return "…\n" + (cut.partition("\n")[2] or cut)
-
-
-def _metric(job: Job, name: str) -> Metric:
-    drawing = progress.metric(job, name, _CHART_POINTS)
-    scale, found = charts.Scale(drawing), metric_text(drawing)
-    return {
-        "now": found.now,
-        "range": found.range,
-        "facts": found.facts,
-        "segments": [
-            [
-                (
-                    round(1000 * scale.x(point.x)),
-                    round(1000 * scale.y(point.mean)),
-                    round(1000 * scale.y(point.low)),
-                    round(1000 * scale.y(point.high)),
-                )
-                for point in segment
-            ]
-            for segment in drawing.segments
-        ],
-        "marks": [(round(1000 * scale.x(mark.x)), _MARKS[mark.kind]) for mark in drawing.marks],
-    }
 
 
 def _thousandths(fraction: float | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from notebook_accel.launch.job.job import Job
@@ -60,6 +61,8 @@ class WidgetView:
             self._urgent.mark_shown()
             with self._pacer:
                 self._send()
+        if reply := self._maker.details.reply():
+            self._pacer.sent(self._panel.answer(reply))
         silent = widget_support.current.is_silent(self)
         pacer = self._html_pacer if silent else self._fallback_pacer
         if pacer.is_due() or self._widget_shown is silent:
@@ -102,7 +105,7 @@ class WidgetView:
             self._stop,
             self._answered,
             self._on_page,
-            self._maker.request,
+            self._request,
             self._former,
             self._cell,
         )
@@ -150,6 +153,11 @@ class WidgetView:
             self._watch.left()
         else:
             self._watch.heard()
+
+    def _request(self, message: Mapping[str, Any]) -> None:
+        self._maker.request(message)
+        if self._finished and (reply := self._maker.details.reply(at_once=True)):
+            self._panel.answer(reply)  # the job's driver no longer draws
 
     def _stop(self, click: int) -> None:
         # An interrupt for the same click may have arrived first.

@@ -35,7 +35,7 @@ from notebook_accel.notebook.views import elements, html_page, html_view
 
 # What JupyterLab 4.6 leaves of an output in a notebook that is not trusted, as far as we use it.
 _ALLOWED = {"div", "span", "b", "table", "tr", "th", "td", "img", "details", "summary"}
-_ALLOWED_ATTRIBUTES = {"style", "title", "colspan", "src", "width", "height", "alt"}
+_ALLOWED_ATTRIBUTES = {"style", "title", "colspan", "rowspan", "align", "valign", "src", "width", "height", "alt"}
 _ALLOWED_STYLES = {
     "background-color", "border", "border-collapse", "border-radius", "box-sizing", "color", "display", "font-family",
     "font-size", "font-weight", "height", "line-height", "margin", "max-width", "min-width", "overflow",
@@ -214,7 +214,7 @@ def test_in_the_end_there_are_only_columns_that_hold_something(told: set[str]) -
     job.finish(Status.DONE)
     drawn = html_page.draw(job)
     assert titles.findall(drawn) == ["Rank", *(["Progress"] if "Progress" in told else []), last]
-    assert all(row.count("<td") == 2 + ("Progress" in told) for row in drawn.split("<tr")[2:])
+    assert all(row.count("<td") == 2 + ("Progress" in told) for row in drawn.partition("</table>")[0].split("<tr")[2:])
     assert drawn.replace('title="512 MB"', "").count("512 MB") == 2
 
 
@@ -255,6 +255,12 @@ def test_a_chart_is_a_picture_of_the_metric() -> None:
     assert [child.tag.rpartition("}")[2] for child in picture] == ["path", "polygon", "polyline"]
     said = "loss<: 0.52, 0.02 to 1.02 over ranks, last at step 49, first 1.5 at step 0, best 0.52 at step 49, "
     assert found.attributes["alt"] == [said + "least 0.02 at step 49, most 2 at step 0"]
+
+
+def test_a_chart_has_numbers_at_its_axes() -> None:
+    drawn = html_page.draw(a_job(2, ended=True))
+    numbers = re.findall(r"<td [^>]*font-size:11px[^>]*>([^<]+)</td>", drawn)
+    assert numbers == ["2", "1", "0", "0", "step", "49"]  # from the top down, then from left to right
 
 
 def on_two_machines(size: int) -> Job:

@@ -303,26 +303,36 @@ def test_new_metrics_are_charted_at_once_and_the_others_in_their_turn() -> None:
     assert told == [["lr", "norm"], ["loss"]]
 
 
-@pytest.mark.parametrize("value", [3.0, 0.0, -1e-12, 6e23])
-def test_a_metric_that_never_changes_is_in_the_middle_of_its_chart(value: float) -> None:
+@pytest.mark.parametrize("value", [3.0, 0.0, -1e-12, 6e23, 5e-324])
+def test_a_metric_that_never_changes_keeps_its_value(value: float) -> None:
     job = a_job(2)
     for step in range(2):
         for rank in range(2):
             job.apply(rank, Metrics({"rate": value}, step))
-    (points,) = StateMaker(job).whole()["metrics"]["rate"]["segments"]
-    assert points == [(0, 500, 500, 500), (1000, 500, 500, 500)]
+    metric = StateMaker(job).whole()["metrics"]["rate"]
+    assert (metric["x"], metric["mean"], metric["low"], metric["high"]) == ([0, 1], [value, value], [], [])
 
 
-def test_the_points_of_a_chart_lie_within_it() -> None:
+def test_a_chart_has_few_points_with_few_digits() -> None:
     job = a_job(2)
     for step in range(400):
         for rank in range(2):
-            job.apply(rank, Metrics({"loss": step**0.5}, 100 + step))
-    (points,) = StateMaker(job).whole()["metrics"]["loss"]["segments"]
-    assert 10 < len(points) <= 61
-    assert points[0][0] == 0
-    assert points[-1][0] == 1000
-    assert all(0 <= number <= 1000 for point in points for number in point)
+            job.apply(rank, Metrics({"norm": 1e6 + step**0.5}, 100 + step))
+    metric = StateMaker(job).whole()["metrics"]["norm"]
+    assert 10 < len(metric["x"]) <= 61
+    assert (metric["x"][0], metric["x"][-1]) == (100, 499)
+    assert metric["mean"][0] == 1e6
+    assert max(len(str(number)) for number in metric["mean"]) <= len("1000000.000")
+
+
+def test_the_user_chooses_the_charts() -> None:
+    job = a_job(2)
+    maker = StateMaker(job, Pacer(0.0, 1e9))
+    job.apply(1, Metrics({f"m{number}": 1.0 for number in range(20)}, 1))
+    assert maker.whole()["head"]["metric_names"] == ["loss", *(f"m{number}" for number in range(20))]
+    maker.request({"cmd": "charts", "metrics": ["m15", "loss", "no such metric"]})
+    maker.update_metrics()
+    assert list(maker.make()["metrics"]) == ["loss", "m15"]  # the browser puts them in order
 
 
 def test_a_rank_that_fails_tells_why_at_once() -> None:

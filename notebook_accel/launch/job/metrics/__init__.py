@@ -1,6 +1,7 @@
 """The metrics of a job: every report, and the charts that are drawn of them.
 
 report_log.py    ─ every report, for `job.metrics`
+metric_series.py ─ every value of one metric, for an enlarged chart
 metric_values.py ─ the values at one step or in one bin
 metric_chart.py  ─ a metric by step, merged over ranks and thinned
 job_charts.py    ─ all charts of a job

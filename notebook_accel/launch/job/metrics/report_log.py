@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from notebook_accel.events import Reports
@@ -42,6 +42,8 @@ class ReportLog:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.times_cleared = 0
+        """How often the reports so far were replaced by others."""
         self._clear()
 
     def _clear(self) -> None:
@@ -49,6 +51,8 @@ class ReportLog:
         """All, or those that came after the ones that only the store has."""
         self._saved = 0
         """The number of these that the store has too."""
+        self._freed = 0
+        """The number of those that only the store has."""
         self._size = 0
         """Bytes in memory."""
         self._store: ReportStore | None = None
@@ -59,6 +63,7 @@ class ReportLog:
     def clear(self) -> None:
         """Removes all reports from memory: they are read again."""
         with self._lock:
+            self.times_cleared += 1
             store, follows = self._store, self._is_follower
             self._clear()
             self._store, self._is_follower = store, follows
@@ -111,6 +116,19 @@ class ReportLog:
         with self._lock:
             return list(self._read())
 
+    def since(self, start: int) -> Iterable[Entry]:
+        """The reports from number `start` on; those that are only in the store are read when they are iterated over.
+
+        Raises:
+            JobLostError: They were in a file that is gone. Also raised later, by the iterator.
+        """
+        with self._lock:
+            entries = self._entries[max(0, start - self._freed) :]
+            if start >= self._freed:
+                return entries
+            assert self._store is not None
+            return chain(islice(self._store.read(), start, self._freed), entries)
+
     def _read(self) -> Iterator[Entry]:
         if self.needs_store:
             assert self._store is not None
@@ -121,6 +139,7 @@ class ReportLog:
     def _free(self) -> None:
         if self._size > MOST_IN_MEMORY or self.needs_store:
             self.needs_store = True
+            self._freed += self._saved
             del self._entries[: self._saved]
             self._saved = 0
             self._size = sum(memoryview(column).nbytes for _, each in self._entries for column in each.columns)

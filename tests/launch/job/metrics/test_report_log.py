@@ -138,3 +138,18 @@ def test_without_a_journal_many_reports_are_in_a_file_that_goes_with_the_job(
     del job, journal
     gc.collect()
     assert not folder.exists()
+
+
+def test_reports_are_read_piece_by_piece_also_those_that_only_the_file_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_log, "MOST_IN_MEMORY", 4000)
+    job = Job("train", 0, 2)
+    journal = Journal(job)
+    seen: list[float] = []
+    for begin in range(0, 400, 100):
+        report(job, range(begin, begin + 100))
+        journal.refresh()
+        new = [row.values["loss"] for _, reports in job.report_log.since(len(seen)) for row in reports.rows()]
+        seen += new
+    assert job.report_log.needs_store
+    assert seen == [float(step) for step in range(400) for _ in range(2)]
+    assert list(job.report_log.since(len(seen))) == []

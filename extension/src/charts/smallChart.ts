@@ -1,0 +1,97 @@
+import { make, setAttribute, setChildren, setText } from "../dom";
+import type { Metric } from "../model";
+import { linesOf } from "./lines";
+import { formatStep, formatValue } from "./numbers";
+import type { Palette } from "./palette";
+import { Plot } from "./plot";
+import { ofMetric } from "./table";
+
+const HEIGHT = 118;
+
+/** A chart among others: a line for the mean over the ranks, and a band from the minimum to the maximum. */
+export class SmallChart {
+  readonly element: HTMLElement;
+  readonly #plot: Plot;
+  #now = make("span", "na-value");
+  #picture: HTMLElement;
+  #facts = make("div", "na-facts");
+  #enlarge: HTMLButtonElement;
+  #name: string;
+  #metric: Metric | undefined;
+  #drawn: Metric | undefined;
+
+  /**
+   * @param sync The key that charts share whose crosshairs move together.
+   * @param onEnlarge Called when the user enlarges the chart.
+   */
+  constructor(name: string, sync: string, palette: () => Palette, onEnlarge: () => void) {
+    this.#name = name;
+    this.#picture = make("div", "na-plot", { role: "img" });
+    this.#picture.addEventListener("click", onEnlarge);
+    this.#enlarge = make("button", "na-icon na-enlarge", { type: "button" }, "⤢");
+    setAttribute(this.#enlarge, "aria-label", `Enlarge ${name}`);
+    setAttribute(this.#enlarge, "aria-expanded", "false");
+    this.#enlarge.addEventListener("click", onEnlarge);
+    const label = make("span", "na-key", { title: name }, name);
+    const top = make("div", "na-chart-head", {}, label, this.#now, this.#enlarge);
+    this.element = make("div", "na-chart", { "data-metric": name }, top, this.#picture, this.#facts);
+    const space = { x: 44, y: 26 };
+    this.#plot = new Plot(this.#picture, { height: HEIGHT, space, palette, sync, onHover: (at) => this.#read(at) });
+  }
+
+  /** Sets the texts, but not the picture. */
+  update(metric: Metric): void {
+    if (metric === this.#metric) return;
+    this.#metric = metric;
+    this.#read(null);
+    const range = metric.range && `${metric.range}`;
+    const facts = [range, ...metric.facts].filter(Boolean);
+    setChildren(
+      this.#facts,
+      facts.map((fact) => make("span", "na-fact", {}, fact)),
+    );
+    setAttribute(this.#facts, "title", facts.join("\n"));
+    setAttribute(this.#picture, "aria-label", [`${this.#name}: ${metric.now}`, ...facts].join(", "));
+  }
+
+  /** Draws the picture if it is not up to date; returns whether that took time. */
+  draw(): boolean {
+    if (this.#metric === undefined || this.#metric === this.#drawn || this.#picture.clientWidth === 0) return false;
+    this.#drawn = this.#metric;
+    const table = ofMetric(this.#name, this.#metric);
+    const lines = linesOf([table], { byRank: false, smoothing: 0, log: false });
+    this.#plot.draw({ lines, marks: table.marks, range: table.extent, log: false });
+    return true;
+  }
+
+  fit(): void {
+    this.#plot.fit();
+  }
+
+  recolor(): void {
+    this.#plot.recolor();
+  }
+
+  set isEnlarged(value: boolean) {
+    setAttribute(this.#enlarge, "aria-expanded", String(value));
+    setAttribute(this.element, "data-enlarged", value ? "" : null);
+  }
+
+  focus(): void {
+    this.#enlarge.focus();
+  }
+
+  destroy(): void {
+    this.#plot.destroy();
+    this.element.remove();
+  }
+
+  /** Shows the value below the crosshair, or the last one. */
+  #read(index: number | null): void {
+    const step = index === null ? undefined : this.#plot.steps()[index];
+    const value = index === null ? null : this.#plot.valueAt(0, index);
+    setAttribute(this.#now, "data-past", step === undefined ? null : "");
+    if (step === undefined || value === null) setText(this.#now, this.#metric?.now ?? "");
+    else setText(this.#now, `${formatValue(value)} at ${formatStep(step)}`);
+  }
+}

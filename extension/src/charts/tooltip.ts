@@ -1,0 +1,92 @@
+import { make, setChildren } from "../dom";
+import type { Line } from "./lines";
+import { formatStep, formatValue } from "./numbers";
+import { colorOf, type Palette } from "./palette";
+import type { Plot } from "./plot";
+
+/** The most lines whose values are listed. */
+const MOST_ENTRIES = 10;
+
+export interface Entry {
+  label: string;
+  color: number;
+  value: number | null;
+  /** The minimum and maximum; `undefined` if the line has no band. */
+  band: [number, number] | undefined;
+  /** The value of the smoothed line; `undefined` if it is not smoothed. */
+  smoothed: number | undefined;
+}
+
+/** The values of the lines of a plot at a step, given by its index. A smoothed line follows its values as they are. */
+export function entriesAt(lines: Line[], plot: Pick<Plot, "valueAt">, index: number): Entry[] {
+  const entries: Entry[] = [];
+  lines.forEach(({ label, color, band, style }, number) => {
+    if (label === "") return;
+    const before = lines[number - 1];
+    const isSmoothed = style === "normal" && before?.style === "faint";
+    const own = isSmoothed ? number - 1 : number;
+    const hasBand = isSmoothed ? before.band !== undefined : band !== undefined;
+    const value = plot.valueAt(own, index);
+    const [high, low] = hasBand ? [plot.valueAt(own, index, 1), plot.valueAt(own, index, 2)] : [null, null];
+    const smoothed = isSmoothed ? (plot.valueAt(number, index) ?? undefined) : undefined;
+    entries.push({ label, color, value, band: low === null || high === null ? undefined : [low, high], smoothed });
+  });
+  return entries;
+}
+
+/** An entry in words. */
+export function entryText({ value, band, smoothed }: Entry): string {
+  const parts = [value === null ? "not finite" : formatValue(value)];
+  if (band !== undefined && band[0] < band[1]) parts.push(`(${formatValue(band[0])} to ${formatValue(band[1])})`);
+  if (smoothed !== undefined) parts.push(`smoothed ${formatValue(smoothed)}`);
+  return parts.join(" ");
+}
+
+/** All values at a step in words, for a screen reader. */
+export function stepText(unit: string, step: number, entries: Entry[]): string {
+  const values = entries.slice(0, MOST_ENTRIES).map((entry) => `${entry.label} ${entryText(entry)}`);
+  return [`${unit} ${formatStep(step)}`, ...values].join(", ");
+}
+
+/** The values at the crosshair, beside it. */
+export class Tooltip {
+  readonly element = make("div", "na-tooltip", { "aria-hidden": "true" });
+
+  constructor() {
+    this.element.hidden = true;
+  }
+
+  hide(): void {
+    this.element.hidden = true;
+  }
+
+  /**
+   * Shows values, the greatest first.
+   *
+   * @param left The crosshair's distance from the left edge of the parent, in pixels.
+   */
+  show(title: string, entries: Entry[], left: number, palette: Palette): void {
+    const sorted = [...entries].sort((one, other) => (other.value ?? -Infinity) - (one.value ?? -Infinity));
+    const shown = sorted.slice(0, MOST_ENTRIES);
+    const rows = shown.map((entry) => {
+      const mark = make("span", "na-swatch");
+      mark.style.background = colorOf(entry.color, palette);
+      return make(
+        "div",
+        "na-entry",
+        {},
+        mark,
+        make("span", "na-key", {}, entry.label),
+        make("b", "", {}, entryText(entry)),
+      );
+    });
+    if (entries.length > shown.length)
+      rows.push(make("div", "na-entry", {}, `and ${entries.length - shown.length} more`));
+    setChildren(this.element, [make("div", "na-entry-head", {}, title), ...rows]);
+    this.element.hidden = false;
+    const room = this.element.parentElement?.clientWidth ?? 0;
+    const width = this.element.offsetWidth;
+    const onRight = left + 14 + width <= room;
+    this.element.style.left = `${Math.max(0, onRight ? left + 14 : left - 14 - width)}px`;
+  }
+}

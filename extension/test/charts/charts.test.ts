@@ -1,0 +1,115 @@
+import { beforeEach, describe, expect, it } from "vitest";
+import widget from "../../src/index";
+import type { Metric } from "../../src/model";
+import { aMetric, aState, drawn, FakeModel, find } from "../examples";
+
+const texts = (root: ParentNode, selector: string) =>
+  [...root.querySelectorAll(selector)].map((element) => element.textContent);
+
+/** A panel of two ranks with charts; the model records what it asks. */
+async function open(metrics: Record<string, Metric>, note = "") {
+  const state = aState(2, { metric_names: Object.keys(metrics), metrics_note: note });
+  const model = new FakeModel({ seq: 0, state: { ...state, metrics } });
+  const { initialize, render } = widget();
+  initialize({ model });
+  render({ el: document.body });
+  await drawn();
+  const asked = (cmd: string) => model.sent.filter((each) => (each as { cmd: string }).cmd === cmd) as { id: string }[];
+  return { model, panel: find(document, ".na-panel"), asked };
+}
+
+beforeEach(() => {
+  document.body.replaceChildren();
+  localStorage.clear();
+});
+
+describe("charts", () => {
+  it("are below the ranks, and tell where the metrics are that have none", async () => {
+    const { panel } = await open({ loss: aMetric(), other: aMetric() }, "and 3 more");
+    expect(texts(panel, ".na-chart .na-key")).toEqual(["loss", "other"]);
+    expect(find(panel, ".na-more").textContent).toBe("and 3 more");
+    const below = Node.DOCUMENT_POSITION_FOLLOWING;
+    expect(find(panel, ".na-ranks").compareDocumentPosition(find(panel, ".na-charts")) & below).toBe(below);
+  });
+
+  it("say in words what they show", async () => {
+    const facts = ["most 50 at step 12", "1 NaN and 2 infinite, first at step 30"];
+    const { panel } = await open({ loss: aMetric({ range: "0.4 to 0.6 over ranks", facts }) });
+    const label = find(panel, "[role=img]").getAttribute("aria-label");
+    expect(label).toBe(`loss: 0.5, 0.4 to 0.6 over ranks, ${facts.join(", ")}`);
+    expect(texts(panel, ".na-fact")).toEqual(["0.4 to 0.6 over ranks", ...facts]);
+  });
+
+  it("show the user's words as words", async () => {
+    const { panel } = await open({ "<img src=x>": aMetric({ now: "<b>1</b>" }) });
+    expect(panel.querySelector("img, b")).toBeNull();
+    expect(texts(panel, ".na-chart .na-key")).toEqual(["<img src=x>"]);
+  });
+
+  it("ask the kernel for one that is enlarged, and give back the focus when it is closed", async () => {
+    const { panel, asked } = await open({ loss: aMetric() });
+    find(panel, ".na-enlarge").click();
+    await drawn();
+    expect(asked("chart")).toMatchObject([
+      { metrics: ["loss"], range: null, ranks: false, earlier: "", export: false },
+    ]);
+    expect(document.activeElement).toBe(find(panel, ".na-enlarged [role=slider]"));
+    find(panel, ".na-enlarged").dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
+    expect(panel.querySelector(".na-enlarged")).toBeNull();
+    expect(document.activeElement).toBe(find(panel, ".na-enlarge"));
+  });
+
+  it("ask again when there are new values, but not before the kernel allows it", async () => {
+    const { panel, model, asked } = await open({ loss: aMetric() });
+    find(panel, ".na-enlarge").click();
+    await drawn();
+    model.answer(asked("chart")[0]?.id ?? "", { pause: 0, problem: "", tables: [] });
+    model.receive({ seq: 1 }, { metrics: { loss: { now: "0.4" } } });
+    await drawn();
+    expect(asked("chart")).toHaveLength(2);
+    model.answer(asked("chart")[1]?.id ?? "", { pause: 60_000, problem: "the job is gone", tables: [] });
+    expect(find(panel, ".na-chart-status").textContent).toBe("the job is gone");
+    model.receive({ seq: 2 }, { metrics: { loss: { now: "0.3" } } });
+    await drawn();
+    expect(asked("chart")).toHaveLength(2);
+  });
+
+  it("ask for each rank, for other metrics, and for an earlier job", async () => {
+    const { panel, model, asked } = await open({ loss: aMetric(), val: aMetric() });
+    find(panel, ".na-enlarge").click();
+    await drawn();
+    model.answer(asked("earlier")[0]?.id ?? "", { jobs: [{ id: "abc", label: "train(), yesterday" }] });
+    find(panel, "[aria-pressed][title^='A line for each rank']").click();
+    const choose = (label: string, value: string) => {
+      const select = find(panel, `select[aria-label^="${label}"]`) as HTMLSelectElement;
+      select.value = value;
+      select.dispatchEvent(new Event("change"));
+    };
+    choose("Add", "val");
+    choose("Compare", "abc");
+    expect(asked("chart").at(-1)).toMatchObject({ metrics: ["loss", "val"], ranks: true, earlier: "abc" });
+    expect(texts(panel, ".na-keys .na-key")).toEqual(["loss", "val"]);
+    find(panel, "[aria-label='Remove loss from the chart']").click();
+    expect(asked("chart").at(-1)).toMatchObject({ metrics: ["val"] });
+  });
+
+  it("are chosen and ordered by the user, and the kernel draws no others", async () => {
+    const { panel, model, asked } = await open({ loss: aMetric(), lr: aMetric(), val: aMetric() });
+    expect(asked("charts")).toEqual([]);
+    const chooser = find(panel, ".na-choose") as HTMLDetailsElement;
+    chooser.open = true;
+    chooser.dispatchEvent(new Event("toggle"));
+    const box = find(panel, "[data-key='show lr']") as HTMLInputElement;
+    box.checked = false;
+    box.dispatchEvent(new Event("change"));
+    await drawn();
+    find(panel, "[aria-label='Move val up']").click();
+    find(panel, "[aria-label='Move val up']").click();
+    await drawn();
+    expect(texts(panel, ".na-chart .na-key")).toEqual(["val", "loss"]);
+    expect(asked("charts").at(-1)).toMatchObject({ metrics: ["val", "loss"] });
+    model.receive({ seq: 1 }, { metrics: { lr: null } });
+    await drawn();
+    expect(texts(panel, ".na-chart .na-key")).toEqual(["val", "loss"]);
+  });
+});
