@@ -11,6 +11,7 @@ Each event is a frozen dataclass. The sockets, the journal, a job's state and th
     usage.py              ─ what a rank uses, as seen from outside
     control.py            ─ pausing and changing a training, step by step the same on all ranks
     collective_records.py ─ the request for the last collectives, and its reply
+    debugging.py          ─ requests to the debugger of a rank, and its replies
     encoding.py           ─ events as JSON objects with binary blobs, and back
     emit.py               ─ how code on a rank emits an event without knowing how the rank was launched
 
@@ -29,6 +30,7 @@ from notebook_accel.events.control import (
     StepRequested,
     TunableChanged,
 )
+from notebook_accel.events.debugging import DebugReplied, DebugRequested
 from notebook_accel.events.emit import (
     emit,
     has_sink,
@@ -102,6 +104,8 @@ __all__ = [
     "Control",
     "Controlled",
     "ControlsChanged",
+    "DebugReplied",
+    "DebugRequested",
     "Disconnect",
     "Event",
     "Exited",

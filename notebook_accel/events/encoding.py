@@ -8,7 +8,17 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from notebook_accel.errors import StreamError
-from notebook_accel.events import collective_records, control, jobs, profiles, ranks, reports, requests, usage
+from notebook_accel.events import (
+    collective_records,
+    control,
+    debugging,
+    jobs,
+    profiles,
+    ranks,
+    reports,
+    requests,
+    usage,
+)
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
 from notebook_accel.events.collective_records import Collective, CollectivesRecorded
 from notebook_accel.events.jobs import Location, Stalled
@@ -30,7 +40,7 @@ from notebook_accel.events.reports import Reports
 
 EVENTS: dict[str, type[Event]] = {
     found.kind: found
-    for module in (ranks, reports, jobs, requests, profiles, control, collective_records, usage)
+    for module in (ranks, reports, jobs, requests, profiles, control, collective_records, debugging, usage)
     for found in vars(module).values()
     if isinstance(found, type) and issubclass(found, Event) and found is not Event
 }

@@ -23,6 +23,8 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch import engines
 from notebook_accel.launch.show import front_end
 from notebook_accel.notebook import views
+from notebook_accel.notebook.ipython.cell_numbers import note_text
+from notebook_accel.notebook.ipython.debugger import kernel_debugger
 from notebook_accel.notebook.ipython.front_end import IPythonTerminal, Kernel
 from notebook_accel.notebook.ipython.preload import Preloader
 from notebook_accel.notebook.ipython.tracebacks import install
@@ -40,6 +42,8 @@ def attach(shell: InteractiveShell) -> None:
         return
     front_end.use(Kernel(shell) if getattr(shell, "kernel", None) is not None else IPythonTerminal(shell))
     install()
+    kernel_debugger.install(getattr(shell, "kernel", None))
+    shell.events.register("pre_run_cell", note_text)
     preloader = Preloader(engines.default())
     shell.events.register("post_run_cell", lambda *_: preloader.update())
     shell.events.register("pre_run_cell", lambda *_: widget_support.current.cell_begins())

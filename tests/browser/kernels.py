@@ -33,6 +33,7 @@ def install(names: list[str], folder: Path) -> None:
             "argv": [str(python), *launch, "-f", "{connection_file}"],
             "display_name": f"ipykernel {name}",
             "language": "python",
+            "metadata": {"debugger": True},
         }
         place = folder / "kernels" / name
         place.mkdir(parents=True)

@@ -17,6 +17,7 @@ from notebook_accel.events import (
     CollectivesRecorded,
     Controlled,
     ControlsChanged,
+    DebugReplied,
     Event,
     Exited,
     Failed,
@@ -37,6 +38,7 @@ from notebook_accel.events import (
     Written,
 )
 from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
+from notebook_accel.launch.driver.debug_relay import DebugRelay
 from notebook_accel.launch.driver.escalation import Shutdown
 from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.output_lines import OutputLines
@@ -54,6 +56,8 @@ from notebook_accel.launch.wire.payload import Payload
 
 _TIMER_INTERVAL = 0.1
 """Seconds between two checks of the timers, at most."""
+_RELEASE_AFTER = 0.3
+"""Seconds from the beginning of a shutdown until ranks that are held in the debugger are let go."""
 _REFRESH_INTERVAL = 0.02
 """Seconds between two refreshes of the output and the view."""
 
@@ -106,6 +110,7 @@ class CallRunner:
         requests_of_stalls = (self._stack_requests.request, self._rank_requests.request)
         self._stall_watch = StallWatch(job, stall_after, remote_ranks, *requests_of_stalls, time.monotonic())
         self._next_stall_check = 0.0
+        self._debug_relay = DebugRelay(group, job, self._members)
         self._shutdown = Shutdown(group, job, policy, self._members)
         self._unanswered = set(self._members)
         """Members that have neither answered nor exited."""
@@ -127,6 +132,7 @@ class CallRunner:
         self._job.runner.request_stacks = self._stack_requests.request
         self._job.runner.request_ranks = self._agreed_steps.request
         try:
+            self._debug_relay.open()
             with self._group.calling(self._members, payload, self._on_event):
                 while not self._is_finished():
                     self._event_loop.run_once(self._time_to_next_timer())
@@ -142,6 +148,7 @@ class CallRunner:
             return AttemptOutcome(ending, self._stacks_at_timeout, oom_killed, self._shutdown.escalated)
         finally:
             self._event_loop.unregister(self._requests)
+            self._debug_relay.close()
             self._job.runner.request_stacks = no_stacks
             self._job.runner.request_ranks = no_replies
             self._stack_requests.close()
@@ -182,6 +189,8 @@ class CallRunner:
             self._on_exit(rank, event)
         elif isinstance(event, Stacks):
             self._stack_requests.on_reply(rank, event)
+        elif isinstance(event, DebugReplied):
+            self._debug_relay.on_reply(rank, event)
         elif isinstance(event, (Sampled, Profiled, CollectivesRecorded, StepPromised)):
             self._rank_requests.on_reply(rank, event, event.number)
         elif isinstance(event, Controlled):
@@ -213,6 +222,7 @@ class CallRunner:
         if rank in self._members:
             self._lines.flush(rank)
         self._job.apply(rank, exited)
+        self._debug_relay.on_exit(rank)
         self._unanswered.discard(rank)
         self._unfinished.discard(rank)
         if not self._job.ranks[rank].answered:
@@ -274,6 +284,8 @@ class CallRunner:
 
     def _begin_shutdown(self, reason: StopReason) -> None:
         self._shutdown.begin(reason, time.monotonic())
+        # Later, so that an interrupt reaches ranks where they are held.
+        self._event_loop.call_later(_RELEASE_AFTER, self._debug_relay.release)
         self._release_ranks()
 
     def _time_to_next_timer(self) -> float:
@@ -293,6 +305,7 @@ class CallRunner:
         self._stack_requests.poll(now)
         self._agreed_steps.poll()
         self._rank_requests.poll(now)
+        self._postpone(self._debug_relay.held_seconds(now))
         if self._shutdown.reason is None and now >= self._next_stall_check:
             self._next_stall_check = now + _TIMER_INTERVAL
             self._stall_watch.check(now)
@@ -303,6 +316,13 @@ class CallRunner:
             self._begin_shutdown(StopReason.TIMEOUT)
             self._stack_requests.request(self._on_timeout_stacks)
         self._shutdown.escalate(now)
+
+    def _postpone(self, seconds: float) -> None:
+        """Doesn't count time for which the user holds ranks in the debugger."""
+        if seconds:
+            self._stall_watch.postpone(seconds)
+            if self._deadline is not None:
+                self._deadline += seconds
 
     def _on_timeout_stacks(self, stacks: StacksByRank) -> None:
         """Keeps the stacks for the timeout error, and lets the escalation continue."""

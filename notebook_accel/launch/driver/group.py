@@ -42,6 +42,8 @@ class RankGroup:
         """Ranks that have been sent a call but have not answered."""
         self.exited: dict[int, Exited] = {}
         """Ranks that have exited."""
+        self.is_debugged = False
+        """Whether the notebook's debugger has been configured on ranks."""
         self._hellos: dict[int, Hello] = {}
         self._heartbeats: dict[int, Heartbeat] = {}
         self._unread: defaultdict[int, list[Written | Shown | Cleared]] = defaultdict(list)

@@ -48,6 +48,10 @@ class StallWatch:
         if _is_progress(event, self._job.ranks[rank]):
             self._last_progress[rank] = now
 
+    def postpone(self, seconds: float) -> None:
+        """Doesn't count so many seconds as time without progress."""
+        self._last_progress = [at + seconds for at in self._last_progress]
+
     def check(self, now: float) -> None:
         """Reports to the job when it stalls, when the stall changes, and when it is over."""
         if self._stall_after is None:

@@ -39,6 +39,7 @@ from notebook_accel.events import (
 from notebook_accel.launch.rank import flight_recorder
 from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.rank.control.training_control import TrainingControl
+from notebook_accel.launch.rank.debugger import hide_thread
 from notebook_accel.launch.rank.memory import Memory
 from notebook_accel.launch.rank.profiling.step_profiles import StepProfiles
 from notebook_accel.launch.rank.stacks import stack_sampler
@@ -97,6 +98,7 @@ class ChannelThread:
         self._step_profiles = StepProfiles(0, self.emit)
         self._control = TrainingControl(self.emit)
         self._thread = threading.Thread(target=self._run, name="notebook-accel", daemon=True)
+        hide_thread(self._thread)
         self.is_running = False
         """Whether the user's code runs, so that it may wait in a collective."""
         self.failed = False

@@ -17,6 +17,7 @@ from collections.abc import Callable, Set
 from notebook_accel import rank_local
 from notebook_accel.events import (
     Call,
+    DebugRequested,
     Disconnect,
     Event,
     Failed,
@@ -30,6 +31,7 @@ from notebook_accel.events import (
 from notebook_accel.events.emit import PREEMPTED_BY
 from notebook_accel.launch.rank import disconnect, exception_events, interrupts
 from notebook_accel.launch.rank.channel_thread import ChannelThread
+from notebook_accel.launch.rank.debugger import Debugger
 from notebook_accel.launch.system import memory_file
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL, STACKS_SIGNAL
@@ -45,15 +47,17 @@ class Rank:
         self, channel: Channel, heartbeat: float, *, isolated: bool = True, pace: float = REPORT_INTERVAL
     ) -> None:
         self._isolated = isolated
-        self._calls: queue.SimpleQueue[Callable[[], Unpacked] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        """What the main loop runs."""
         self._channel_thread = ChannelThread(
             channel,
             heartbeat=heartbeat,
             pace=pace,
             isolated=isolated,
             on_message=self._on_message,
-            on_close=lambda: self._calls.put(None),
+            on_close=lambda: self._tasks.put(None),
         )
+        self._debugger = Debugger(self._channel_thread.emit)
         self._main_ident = 0
         self._calls_started = 0
         self.is_wanted = True
@@ -83,12 +87,10 @@ class Rank:
         # elsewhere than on Linux: there it is SIGUSR2, which the user's code may use itself.
         if self._isolated and sys.platform == "linux":
             signal.pthread_sigmask(signal.SIG_BLOCK, {STACKS_SIGNAL})
-        while (call := self._calls.get()) is not None:
+        while (task := self._tasks.get()) is not None:
             if not self.is_wanted:
                 break
-            self._channel_thread.is_running = True
-            self._run_call(call)
-            self._channel_thread.is_running = False
+            task()
         self._channel_thread.finish()
 
     def close(self) -> None:
@@ -97,7 +99,7 @@ class Rank:
 
     def submit(self, load: Callable[[], Unpacked]) -> None:
         """Queues a call for the main loop, which first runs `load` to unpickle it."""
-        self._calls.put(load)
+        self._tasks.put(functools.partial(self._run_call, load))
 
     def interrupt(self) -> None:
         """Raises `KeyboardInterrupt` in the call that is running, between two Python instructions of its thread.
@@ -121,11 +123,22 @@ class Rank:
                 os.kill(os.getpid(), signal.SIGINT)
             else:
                 self.interrupt()
+        elif isinstance(request, DebugRequested):
+            self._on_debug_request(request)
         else:
             assert isinstance(request, Call)
             self.submit(functools.partial(payload.receive, message, request.layout))
 
+    def _on_debug_request(self, request: DebugRequested) -> None:
+        if not self._isolated:
+            return  # its process is the notebook's, or has other ranks
+        if request.before_call:
+            self._tasks.put(functools.partial(self._debugger.configure, request))
+        else:
+            self._debugger.send(request.messages)
+
     def _run_call(self, load: Callable[[], Unpacked]) -> None:
+        self._channel_thread.is_running = True
         try:
             if self._isolated:
                 interrupts.allow()
@@ -144,6 +157,7 @@ class Rank:
             # Interrupts are ignored from here on, so this thread can send by itself and save the other's wakeup.
             with contextlib.suppress(ConnectionError):  # the other end has closed the channel
                 self._channel_thread.flush()
+        self._channel_thread.is_running = False
 
     def _evaluate(self, load: Callable[[], Unpacked]) -> Returned | Failed:
         stage = "loading"

@@ -15,7 +15,7 @@ from notebook_accel.events import Frame, ThreadStack
 from notebook_accel.launch.system import installed
 from notebook_accel.launch.wire import cell_names, thread_marks
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _CONTEXT = 2
 _SHOWN_FRAMES = 20
 """How many frames at each end of a long stack are shown."""
@@ -31,7 +31,7 @@ def cache_cell_sources(sources: Mapping[str, str]) -> None:
 
 def is_ours(filename: str) -> bool:
     """Whether a file belongs to this package, or is the `python -c` text that starts its processes."""
-    return filename.startswith(_PACKAGE) or filename == "<string>"
+    return filename.startswith(PACKAGE) or filename == "<string>"
 
 
 def without_ours(stack: Iterable[Frame]) -> list[Frame]:

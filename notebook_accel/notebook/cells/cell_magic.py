@@ -32,7 +32,7 @@ from notebook_accel.notebook.cells.on_rank import worker
 from notebook_accel.notebook.cells.persistent import PersistentRanks
 from notebook_accel.notebook.cells.rank_selection import parse_ranks
 from notebook_accel.notebook.ipython import magic_commands
-from notebook_accel.notebook.ipython.cell_numbers import number_of_current
+from notebook_accel.notebook.ipython.cell_numbers import as_typed, number_of_current
 from notebook_accel.rank_spans import spans
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def accelerate(shell: InteractiveShell, line: str, body: str, first: str = "") -
     arguments: CellArguments | None = magic_commands.run(command, _MAGIC, line)
     if arguments is None:  # after --help
         return None
-    text = (first or f"{_MAGIC} {line}").rstrip() + "\n" + body
+    text = as_typed((first or f"{_MAGIC} {line}").rstrip() + "\n" + body)
     source = f"# {_MAGIC}\n{python_of(shell, body)}"  # so that line numbers match the text
     return run_code(shell, arguments, CellCode(source, text, shell.compile.cache(text, number_of_current(shell))))
 

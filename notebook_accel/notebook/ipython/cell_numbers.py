@@ -1,4 +1,4 @@
-"""Maps file names in tracebacks to cell numbers."""
+"""The cell that is running: its number, its text, and the numbers of others by their file names in tracebacks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,23 @@ def numbers(shell: InteractiveShell) -> Mapping[str, int]:
     compiler: Any = shell.compile
     known: Mapping[str, int] | None = getattr(compiler, "_filename_map", None)
     return _track(shell) if known is None else known
+
+
+_text = ""
+
+
+def note_text(info: Any) -> None:
+    """Notes the text of a cell; IPython calls this before the cell runs."""
+    global _text  # a kernel runs one cell at a time
+    _text = info.raw_cell
+
+
+def as_typed(text: str) -> str:
+    """The text of the cell that is running if it is this text, up to blanks at the end, which a cell magic doesn't get.
+
+    IPython derives the cell's file name from it, and JupyterLab's debugger the file of its breakpoints.
+    """
+    return _text if _text.rstrip() == text.rstrip() else text
 
 
 def number_of_current(shell: Any) -> int:

@@ -1,0 +1,141 @@
+"""Passes messages between the notebook's debugger and those of the ranks that run a call.
+
+The messages are those of the Debug Adapter Protocol. The notebook's debugger registers itself here as the client; while
+there is none, ranks run without a debugger, and all of this costs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from notebook_accel.events import DebugReplied, DebugRequested
+from notebook_accel.launch.driver.group import RankGroup
+from notebook_accel.launch.job.job import Job
+
+DISCONNECT = {"type": "request", "seq": 0, "command": "disconnect", "arguments": {}}
+"""The request after which a rank goes on without a debugger."""
+
+
+class DebugClient(Protocol):
+    """The debugger of the notebook. `setup` to `end` are called on the thread that runs the call."""
+
+    def setup(self) -> Sequence[Mapping[str, Any]]:
+        """The requests that configure the debugger of a rank."""
+
+    def begin(self, relay: DebugRelay) -> None:
+        """A call begins on the relay's ranks."""
+
+    def on_message(self, relay: DebugRelay, member: int, message: Mapping[str, Any]) -> None:
+        """Handles a response or an event of a rank's debugger."""
+
+    def end(self, relay: DebugRelay) -> None:
+        """The call is over."""
+
+
+_client: DebugClient | None = None
+
+
+def set_client(client: DebugClient | None) -> None:
+    """Debugs the ranks of further calls; `None` ends that."""
+    global _client  # a kernel has one debugger
+    _client = client
+
+
+class DebugRelay:
+    """The debuggers of the ranks that run one call. Only `send` may be called by other threads.
+
+    Args:
+        group: The ranks.
+        job: Their job.
+        members: The ranks that run the call, by their index in the job.
+    """
+
+    def __init__(self, group: RankGroup, job: Job, members: Sequence[int]) -> None:
+        self._group = group
+        self._job = job
+        self.members = members
+        self._client: DebugClient | None = None
+        self._held: set[int] = set()
+        self._held_at: float | None = None
+        """When a rank was first seen to be held, since `held_seconds` was last called."""
+        self._outbox: deque[tuple[Collection[int], Sequence[str]]] = deque()
+        self._wakeup: tuple[int, int] | None = None
+
+    def rank_of(self, member: int) -> int:
+        """The global rank of a member."""
+        return self._job.ranks[member].rank
+
+    def open(self) -> None:
+        """Configures the debuggers, before the call is sent to the ranks."""
+        self._client = _client
+        if self._client is None:
+            if self._group.is_debugged:  # the user has turned the debugger off since the last call
+                self._request(self.members, [DISCONNECT], before_call=True)
+                self._group.is_debugged = False
+            return
+        self._wakeup = os.pipe()
+        self._group.loop.register(self._wakeup[0], self._on_wakeup)
+        self._group.is_debugged = True
+        self._request(self.members, self._client.setup(), before_call=True)
+        self._client.begin(self)
+
+    def send(self, members: Collection[int], messages: Sequence[Mapping[str, Any]]) -> None:
+        """Sends requests to the debuggers of members. Any thread may call this."""
+        self._outbox.append((members, [json.dumps(message) for message in messages]))
+        wakeup = self._wakeup
+        if wakeup is not None:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                os.write(wakeup[1], b"+")
+
+    def on_reply(self, member: int, event: DebugReplied) -> None:
+        """Passes a message of a rank's debugger on to the client."""
+        if self._client is None:
+            return
+        message = json.loads(event.message)
+        if message.get("event") == "stopped":
+            self._held.add(member)
+        elif message.get("event") in ("continued", "terminated"):
+            self._held.discard(member)
+        self._client.on_message(self, member, message)
+
+    def on_exit(self, member: int) -> None:
+        """The process of a member has ended."""
+        self._held.discard(member)
+
+    def held_seconds(self, now: float) -> float:
+        """Seconds since the last call of this method for which a rank was held."""
+        since, self._held_at = self._held_at, now if self._held else None
+        return 0.0 if since is None else now - since
+
+    def release(self) -> None:
+        """Lets all ranks go on without a debugger."""
+        if self._client is not None:
+            self._request(self.members, [DISCONNECT])
+
+    def close(self) -> None:
+        """The call is over."""
+        wakeup, self._wakeup = self._wakeup, None
+        if wakeup is None or self._client is None:
+            return
+        self._client.end(self)
+        self._group.loop.unregister(wakeup[0])
+        for fd in wakeup:
+            os.close(fd)
+
+    def _on_wakeup(self) -> None:
+        assert self._wakeup is not None
+        os.read(self._wakeup[0], 4096)
+        while self._outbox:
+            members, messages = self._outbox.popleft()
+            self._group.ranks.send(members, DebugRequested(messages))
+        self._group.loop.unthrottle()  # a user waits for the reply
+
+    def _request(
+        self, members: Collection[int], messages: Sequence[Mapping[str, Any]], *, before_call: bool = False
+    ) -> None:
+        self._group.ranks.send(members, DebugRequested([json.dumps(each) for each in messages], before_call))
