@@ -1,7 +1,7 @@
 """Debugs ranks with Jupyter's own debugger.
 
     kernel_debugger.py ─ stands before the kernel's debugger, and takes the requests that are for ranks
-    rank_debugger.py   ─ the ranks that run now: their debuggers, which of them are held, and which one the user looks at
+    rank_debugger.py   ─ the ranks that run now: their debuggers, which are held, and which the user looks at
     dap.py             ─ messages of the Debug Adapter Protocol, and the numbers in them
 
 The messages reach the ranks through `launch/driver/debug_relay.py`; `launch/rank/debugger.py` is their end in a rank.

@@ -1,9 +1,9 @@
 """Stands before the kernel's debugger: takes the requests that are for ranks, and leaves it all others.
 
 Jupyter's front ends send requests of the Debug Adapter Protocol to the kernel on its control channel, with a few that
-Jupyter adds (https://jupyter-client.readthedocs.io/en/stable/messaging.html#debug-request). JupyterLab knows one thread,
-the one that stopped last, so the stack of the rank that the user looks at is followed by those of the other ranks that
-are held: to choose a rank is to choose one of its frames.
+Jupyter adds (https://jupyter-client.readthedocs.io/en/stable/messaging.html#debug-request). JupyterLab knows a single
+thread, the one that stopped last. So the stack of the rank that the user looks at is followed by those of the other
+ranks that are held: to choose a rank is to choose one of its frames.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class KernelDebugger:
         return {**reply, "request_seq": message["seq"], "command": message["command"], "body": body}
 
     async def _stack(self, message: Message, session: Session) -> Message:
-        """The stack of a rank, then those of the others that are held, unless the front end asks for each on its own."""
+        """The stack of a rank; then those of the others that are held, unless the front end asks for each."""
         others = [] if self._ranks.lists_threads else [each for each in self._ranks.held() if each is not session]
         frames: list[dict[str, Any]] = []
         for each in (session, *others):

@@ -157,7 +157,8 @@ class RankDebugger:
 
     def _show_stop(self) -> None:
         current = self._current
-        assert current is not None and current.thread is not None
+        assert current is not None
+        assert current.thread is not None
         body = {
             "reason": current.reason,
             "description": f"rank {current.rank}",
