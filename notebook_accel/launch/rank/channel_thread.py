@@ -39,7 +39,7 @@ from notebook_accel.events import (
 from notebook_accel.launch.rank import flight_recorder
 from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.rank.control.training_control import TrainingControl
-from notebook_accel.launch.rank.debugger import hide_thread
+from notebook_accel.launch.rank.debug_adapter import hide_thread
 from notebook_accel.launch.rank.memory import Memory
 from notebook_accel.launch.rank.profiling.step_profiles import StepProfiles
 from notebook_accel.launch.rank.stacks import stack_sampler

@@ -4,5 +4,5 @@
     rank_debugger.py   ─ the ranks that run now: their debuggers, which are held, and which the user looks at
     dap.py             ─ messages of the Debug Adapter Protocol, and the numbers in them
 
-The messages reach the ranks through `launch/driver/debug_relay.py`; `launch/rank/debugger.py` is their end in a rank.
+`launch/driver/debug_relay.py` passes the messages on to the ranks, where `launch/rank/debug_adapter.py` takes them.
 """
