@@ -16,6 +16,8 @@ from notebook_accel.launch.journal.records import Record
 
 READING = 0.3
 """Seconds for which one request may read jobs; a request to stop a job may have to wait for that."""
+MOST = 50
+"""The most jobs that are listed."""
 
 
 class UnknownJobError(NotebookAccelError):
@@ -64,7 +66,7 @@ class JobList:
         self._jobs: dict[Record, _Job] = {}
 
     def listing(self, *, brief: bool = False, seconds: float = READING) -> JobListing:
-        """All jobs, the newest first.
+        """The last jobs, the newest first.
 
         Args:
             brief: Whether only jobs that run are read. The rows of others then lack progress and metrics, unless they
@@ -72,7 +74,7 @@ class JobList:
             seconds: How long jobs may be read. The rows of those that are left are brief, and the next call goes on.
         """
         problem = _problem()
-        found = [] if problem else list(reversed(records.all_records()))
+        found = [] if problem else records.all_records()[: -MOST - 1 : -1]
         for gone in self._jobs.keys() - set(found):
             self._jobs.pop(gone).close()
         deadline = time.monotonic() + seconds

@@ -8,7 +8,7 @@ import time
 import weakref
 from dataclasses import dataclass
 
-from notebook_accel.errors import JobLostError
+from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.launch.driver.follower import Follower
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
@@ -108,10 +108,21 @@ class Jobs(list[JobSummary]):
         return "\n".join(map(str, self)) or "no job has been launched yet"
 
 
-def jobs() -> Jobs:
-    """This user's most recent jobs, newest first, from all notebooks."""
+def jobs(limit: int = 20) -> Jobs:
+    """This user's most recent jobs, newest first, from all notebooks.
+
+    Args:
+        limit: How many jobs to list, at most.
+
+    Raises:
+        ConfigurationError: `limit` is not a whole number, or below 1.
+    """
+    if type(limit) is not int or limit < 1:
+        raise ConfigurationError(f"limit={limit!r}: give the number of jobs to list, 1 or more")
     summaries = Jobs()
     for record in reversed(records.all_records()):
+        if len(summaries) == limit:
+            break
         try:
             summaries.append(summarize(record))
         except JobLostError:

@@ -1,6 +1,7 @@
 """A job's events on disk: appended while it runs, and read by any process that attaches to it, then or later.
 
-    records.py        ─ the folder of each job: its files, which jobs exist and run, which are removed
+    records.py        ─ the folder of each job: its files, which jobs exist and run
+    pruning.py        ─ removes the oldest of them
     lines.py          ─ the format of a journal: a head, then one JSON object a line for each event
     writing.py        ─ writes the journal of a job that runs in this process; start reading here
     pending.py        ─ the events that it has not written yet

@@ -1,4 +1,4 @@
-"""The jobs on disk: a folder each, which only its user can read. The last 20 jobs are stored."""
+"""The jobs on disk: a folder each, which only its user can read; `pruning.py` removes old ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal.lines import Head
 
 VARIABLE = "NOTEBOOK_ACCEL_STATE"
-MAX_JOBS = 20
 KEEPALIVE_INTERVAL = 20.0
 """Seconds between two updates of a job's `running` file, for processes on other machines that share the folder."""
 _KEEPALIVE_TIMEOUT = 3 * KEEPALIVE_INTERVAL
@@ -192,17 +191,13 @@ def create(job_id: str, at: float) -> Record:
     return record
 
 
-def prune() -> None:
-    """Removes the oldest jobs, so that with one more there are `MAX_JOBS`, except those that this process uses."""
-    parent = folder()
-    for name in _names(parent)[: -(MAX_JOBS - 1)]:
-        old = Record(parent / name)
-        if old.path not in _in_use and not old.may_run():
-            old.remove()
+def is_in_use(record: Record) -> bool:
+    """Whether this process still reads the folder of an ended job."""
+    return record.path in _in_use
 
 
 def keep_for(record: Record, job: object) -> None:
-    """Lets `prune` keep a folder as long as this process has the job, which reads its reports there."""
+    """Has `pruning.prune` keep a folder as long as this process has the job, which reads its reports there."""
     if record.path not in _in_use:
         _in_use.add(record.path)
         weakref.finalize(job, _in_use.discard, record.path)

@@ -15,7 +15,7 @@ from notebook_accel.errors import JobLostError
 from notebook_accel.events import Event, JobEnded
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal import pruning, records
 from notebook_accel.launch.journal.lines import Head, encode
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.pending import Pending
@@ -179,7 +179,7 @@ class Journal:
     def _prune(self) -> None:
         if not self._has_pruned:
             self._has_pruned = True
-            records.prune()
+            pruning.prune()
 
     def _append(self) -> None:
         assert self._record is not None

@@ -17,11 +17,18 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver.attach import jobs
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.journal import records, writing
+from notebook_accel.launch.journal import pruning, records, writing
 from notebook_accel.launch.journal.owner import Owner
-from notebook_accel.launch.journal.records import MAX_JOBS, Record
+from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.show import front_end
+
+MAX_JOBS = 20
+
+
+@pytest.fixture(autouse=True)
+def _few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruning, "MOST_JOBS", MAX_JOBS)
 
 
 def recorded(name: str = "train", *, at: float = 0.0, ended: bool = True) -> Record:
@@ -36,6 +43,28 @@ def recorded(name: str = "train", *, at: float = 0.0, ended: bool = True) -> Rec
 def test_the_last_jobs_are_kept(state: Path) -> None:
     made = [recorded(at=number) for number in range(MAX_JOBS + 3)]
     assert records.all_records() == made[3:]
+
+
+def test_jobs_beyond_the_limit_are_removed_the_oldest_first(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(pruning.VARIABLE, "1MB")
+    made = [recorded(at=number) for number in range(4)]
+    (made[0].path / "reports").write_bytes(bytes(10))
+    (made[1].path / "results").write_bytes(bytes(1_100_000))
+    fresh = [Record(record.path.with_name(record.path.name)) for record in made]
+    pruning.prune()
+    assert [record.path.exists() for record in fresh] == [True, True, True, True]  # their sizes are known already
+    monkeypatch.setattr(pruning, "_sizes", {})
+    pruning.prune()
+    assert [record.path.exists() for record in fresh] == [True, False, True, True]
+
+
+def test_a_limit_that_is_no_size_is_named_once(
+    state: Path, notices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(pruning.VARIABLE, "much")
+    pruning.prune()
+    pruning.prune()
+    assert notices == ["NOTEBOOK_ACCEL_STATE_LIMIT='much' is not a size such as 500MB or 2GB: 1GB of jobs are kept"]
 
 
 def test_a_job_that_runs_is_found_before_later_ones_that_have_ended(state: Path) -> None:

@@ -14,7 +14,7 @@ from notebook_accel.events import AttemptStarted, Metrics
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.metrics import report_log
-from notebook_accel.launch.journal import records, writing
+from notebook_accel.launch.journal import pruning, writing
 from notebook_accel.launch.journal.reading import replay
 from notebook_accel.launch.journal.writing import Journal
 
@@ -89,7 +89,7 @@ def test_reports_in_a_file_outlive_twenty_other_jobs_as_long_as_the_job_is_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(report_log, "MOST_IN_MEMORY", 0)
-    monkeypatch.setattr(records, "MAX_JOBS", 2)
+    monkeypatch.setattr(pruning, "MOST_JOBS", 2)
     job = Job("train", 0, 2)
     record = Journal(job).open()
     report(job, range(10))
@@ -101,7 +101,7 @@ def test_reports_in_a_file_outlive_twenty_other_jobs_as_long_as_the_job_is_used(
     assert steps(job) == [list(range(10))] * 2
     del job
     gc.collect()
-    records.prune()
+    pruning.prune()
     assert not record.path.exists()
 
 

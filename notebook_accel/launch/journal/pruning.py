@@ -1,0 +1,62 @@
+"""Removes the oldest jobs on disk, once all together are larger than a limit."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.show import front_end
+
+VARIABLE = "NOTEBOOK_ACCEL_STATE_LIMIT"
+MOST_JOBS = 1000
+"""However small they are: a launch looks for jobs that run, and lists of jobs have to stay fast."""
+_DEFAULT = 10**9
+"""Bytes."""
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+_sizes: dict[Path, int] = {}
+"""The sizes of jobs that have ended, which do not change."""
+_warned: set[str] = set()
+
+
+def prune() -> None:
+    """Removes jobs that don't fit any more, besides the last one; not those that run or that this process uses."""
+    limit, used = _limit(), 0
+    older = records.all_records()[:-1]
+    for number, record in enumerate(reversed(older), 2):
+        size = _size(record)
+        is_kept = used + size <= limit and number < MOST_JOBS
+        if is_kept or records.is_in_use(record) or record.may_run():
+            used += size
+        else:
+            record.remove()
+            _sizes.pop(record.path, None)
+
+
+def _limit() -> int:
+    """The limit in bytes; a value that is not a size is reported once, and has no effect."""
+    given = os.environ.get(VARIABLE, "")
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", given.upper())
+    if match is not None:
+        return int(float(match[1]) * _UNITS[match[2]])
+    if given and given not in _warned:
+        _warned.add(given)
+        front_end.current.notice(f"{VARIABLE}={given!r} is not a size such as 500MB or 2GB: 1GB of jobs are kept")
+    return _DEFAULT
+
+
+def _size(record: Record) -> int:
+    known = _sizes.get(record.path)
+    if known is not None:
+        return known
+    try:
+        with os.scandir(record.path) as files:
+            found = sum(file.stat(follow_symlinks=False).st_size for file in files)
+    except OSError:  # just removed
+        return 0
+    if not os.path.exists(record.running):
+        _sizes[record.path] = found
+    return found
