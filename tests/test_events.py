@@ -39,7 +39,11 @@ collectives = st.builds(
     seconds=st.none() | finite,
     between_two=st.booleans(),
 )
+arrays = st.builds(events.LiveArray, name=text, device=text, nbytes=st.integers(), what=text, frame=st.none() | frames)
+held = st.builds(events.OutOfMemory, device=text, arrays=st.lists(arrays, max_size=3), note=text)
 FIELDS: dict[Any, Any] = {
+    "Sequence[LiveArray]": st.lists(arrays, max_size=3),
+    "OutOfMemory | None": st.none() | held,
     "bool": st.booleans(),
     "int": st.integers(),
     "float": finite,

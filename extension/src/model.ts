@@ -129,7 +129,7 @@ export interface Rank {
   memory: string;
   /** How busy it is, and its memory, in a few words. */
   usage: string;
-  /** What its process and its device do, by what it is; empty while nobody reads it. */
+  /** What its process and its device do, by what it is, and the most memory of each phase. */
   usage_facts: Record<string, string>;
   /** What is wrong with its device; empty if nothing is. */
   warning: string;

@@ -63,6 +63,9 @@ class StepClock(Protocol):
     def count_unpickling(self) -> None:
         """Counts a sample in which the main thread unpickled what loader workers had sent."""
 
+    def part_name(self) -> str:
+        """The part of a step that the rank is in."""
+
     def skip(self) -> None:
         """Leaves out the time since the last part ended, for which the training was paused."""
 
@@ -132,6 +135,12 @@ def last_step_times() -> list[Event]:
     found = clock.times()
     clock.restart()
     return [] if found is None else [found]
+
+
+def step_part() -> str:
+    """The part of a training step that this rank is in; empty if it measures no steps."""
+    clock = step_clock()
+    return "" if clock is None else clock.part_name()
 
 
 def _as_events(sink: Callable[[Event], None]) -> MetricsSink:

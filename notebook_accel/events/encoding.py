@@ -26,6 +26,10 @@ from notebook_accel.events.profiles import Profiled
 from notebook_accel.events.ranks import (
     Failed,
     HotLine,
+    LargestArrays,
+    LiveArray,
+    MemorySnapshot,
+    OutOfMemory,
     PhaseChanged,
     Raised,
     Returned,
@@ -47,6 +51,7 @@ EVENTS: dict[str, type[Event]] = {
 """Every event class, by its `kind`."""
 BLOB_FIELDS: dict[type[Event], str] = {
     Failed: "exception",
+    MemorySnapshot: "data",
     Profiled: "trace",
     Reports: "columns",
     Returned: "value",
@@ -122,6 +127,10 @@ def _frames(values: Any) -> list[Frame]:
     return [Frame(**value) for value in values]
 
 
+def _frame(value: Any) -> Frame | None:
+    return None if value is None else Frame(**value)
+
+
 def _list_of(cls: Callable[..., Any], **parts: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
     """Returns a function that rebuilds a list of `cls` instances; `parts` rebuild fields that are not plain JSON."""
 
@@ -134,9 +143,17 @@ def _list_of(cls: Callable[..., Any], **parts: Callable[[Any], Any]) -> Callable
     return rebuild
 
 
+_live_arrays = _list_of(LiveArray, frame=_frame)
+
+
+def _out_of_memory(value: Any) -> OutOfMemory | None:
+    return None if value is None else OutOfMemory(**{**value, "arrays": _live_arrays(value.get("arrays", ()))})
+
+
 NESTED_FIELDS: dict[type[Event], dict[str, Callable[[Any], Any]]] = {
-    PhaseChanged: {"phase": Phase, "frame": lambda value: None if value is None else Frame(**value)},
-    Failed: {"chain": _list_of(Raised, frames=_frames)},
+    PhaseChanged: {"phase": Phase, "frame": _frame},
+    Failed: {"chain": _list_of(Raised, frames=_frames), "out_of_memory": _out_of_memory},
+    LargestArrays: {"arrays": _live_arrays},
     CollectivesRecorded: {"entries": _list_of(Collective)},
     Sampled: {"frames": _frames},
     StepTimes: {"lines": _list_of(HotLine)},

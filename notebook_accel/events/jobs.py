@@ -87,6 +87,14 @@ class Signalled(Event):
 
 
 @dataclass(frozen=True)
+class SnapshotSaved(Event):
+    """The snapshot of the memory of a rank's devices was saved."""
+
+    kind = "snapshot saved"
+    path: str
+
+
+@dataclass(frozen=True)
 class StopRequested(Event):
     """Somebody requested that the job stop."""
 

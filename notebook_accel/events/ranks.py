@@ -105,6 +105,19 @@ class Heartbeat(Event):
     """All memory of that device, in bytes."""
     step: int | None = None
     """How many steps the training has done; `None` if it cannot be resumed."""
+    at: float = 0.0
+    """Seconds since the epoch."""
+
+
+@dataclass(frozen=True)
+class MemoryPeaks(Event):
+    """The most memory that the rank was seen to hold in each phase, as sampled ten times a second."""
+
+    kind = "memory peaks"
+    resident: Mapping[str, int]
+    """Resident memory in bytes, by the part of a training step, otherwise by the rank's phase."""
+    device: Mapping[str, int]
+    """Bytes of its tensors on its CUDA device, likewise; empty without one."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +185,51 @@ class Raised:
 
 
 @dataclass(frozen=True)
+class LiveArray:
+    """Tensors and arrays that a rank held, reached through one name."""
+
+    name: str
+    """The variable; empty for those that no name reached, such as those that autograd keeps."""
+    device: str
+    """`cpu`, or such as `cuda:0`."""
+    nbytes: int
+    what: str
+    """Such as `float32 [64, 512]`, or how many there are."""
+    frame: Frame | None = None
+    """The line that assigned the name, if it is known."""
+
+
+@dataclass(frozen=True)
+class LargestArrays(Event):
+    """The largest tensors and arrays of a rank whose process has grown so large that the system may end it."""
+
+    kind = "largest arrays"
+    arrays: Sequence[LiveArray]
+    resident: int
+    """Resident memory of the process then, in bytes."""
+
+
+@dataclass(frozen=True)
+class OutOfMemory:
+    """What held the memory when an exception said that there is no more."""
+
+    device: str
+    """The kind of the device whose memory ran out: `cpu`, or such as `cuda`."""
+    arrays: Sequence[LiveArray] = ()
+    """The largest on that device, the largest first."""
+    note: str = ""
+    """What is left to say about the snapshot of the device's memory."""
+
+
+@dataclass(frozen=True)
+class MemorySnapshot(Event):
+    """A snapshot of the memory of CUDA devices, as `torch.cuda.memory._dump_snapshot` writes it."""
+
+    kind = "memory snapshot"
+    data: Blobs = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
 class Failed(Event):
     """The call ended in an exception."""
 
@@ -188,6 +246,8 @@ class Failed(Event):
     """The code given to `sys.exit`."""
     step: int | None = None
     """How many steps the training had done; `None` if it cannot be resumed."""
+    out_of_memory: OutOfMemory | None = None
+    """What held the memory, if the exception says that there is no more."""
     exception: Blobs = field(default=(), repr=False)
     """The pickled exception, if it could be pickled."""
 

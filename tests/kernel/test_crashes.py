@@ -107,12 +107,16 @@ CRASHES = [
         """
         rank = join()
         if rank == 0:
+            kept = []
+            for _ in range(5):
+                kept.append(bytearray(30 * 2**20))
+                time.sleep(0.15)
             os.kill(os.getpid(), signal.SIGKILL)
         dist.barrier()
         """,
         r"rank 0 of 2 was killed by SIGKILL",
         None,
-        also=("MB at most",),
+        also=("MB at most", "Its memory over "),
     ),
     Crash(
         "an abort in C",
@@ -134,11 +138,28 @@ CRASHES = [
         "memory that is not granted",
         """
         import resource
+        kept = [torch.ones(2**18) for _ in range(20)]
         resource.setrlimit(resource.RLIMIT_AS, (2**36, 2**36))
         bytearray(2**37)  # here
         """,
         r"both ranks raised MemoryError",
         "MemoryError",
+        also=(
+            "The largest tensors and arrays were:",
+            "20 MB  kept: 20 tensors and arrays, assigned at In[",
+            ": kept = [torch.ones(2**18) for _ in range(20)]",
+            "What helps: fewer ranks",
+        ),
+    ),
+    Crash(
+        "a tensor that is too large",
+        """
+        weights = torch.ones(2**19)
+        torch.empty(2**48)  # here
+        """,
+        r"both ranks raised RuntimeError: .*can't allocate memory",
+        "RuntimeError",
+        also=("2 MB  weights: float32 [524288], assigned at In[", "What helps: fewer ranks"),
     ),
     Crash(
         "an exception that can't be pickled",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Phase
-from notebook_accel.launch.job import location, progress, usage
+from notebook_accel.launch.job import location, memory_text, progress, usage
 from notebook_accel.launch.job.controls import changes
 from notebook_accel.launch.job.metrics.metric_text import metric_spark, metric_text
 from notebook_accel.launch.job.rank_state import RankState
@@ -99,9 +99,13 @@ def memory(state: RankState) -> str:
 
 
 def load(state: RankState) -> str:
-    """`CPU 98%, GPU 87%, 512 MB, GPU 2.0 GB`: how busy the rank is, while that is read, and its memory."""
+    """`CPU 98%, GPU 87%, 512 MB, GPU 2.0 GB`: how busy the rank is, while that is read, and its memory.
+
+    At its end, also the most memory that it held, and in which phase.
+    """
     found = [f"{name} {percent}" for name, percent in usage.percents(state)]
-    return ", ".join(part for part in (*found, memory(state)) if part)
+    most = memory_text.highest(state) if state.phase.ended else ""
+    return ", ".join(part for part in (*found, memory(state), most) if part)
 
 
 def _metrics(job: JobState) -> list[str]:

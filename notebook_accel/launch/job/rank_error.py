@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from notebook_accel.errors import PreemptedError, RankError, RankFailure, RankTimeoutError
 from notebook_accel.events import Exited, Failed, Phase, Raised, ThreadStack
+from notebook_accel.launch.job import memory_text
 from notebook_accel.launch.job.rank_state import LOST_CONNECTION, RankState
 from notebook_accel.launch.job.text import size
 from notebook_accel.launch.wire import stack_frames
@@ -168,7 +169,8 @@ def _raised(state: RankState, failed: Failed, *, is_cause: bool) -> RankFailure:
         summary = f"raised {text}"
         if failed.from_peer:
             summary += " (its connection was lost because another rank had ended)"
-    return RankFailure((state.rank,), summary, _format_chain(failed.chain), _unpickle(failed))
+    parts = [_format_chain(failed.chain), *memory_text.of_exception(state, failed.out_of_memory)]
+    return RankFailure((state.rank,), summary, "\n\n".join(parts), _unpickle(failed))
 
 
 def _died(state: RankState, exited: Exited, oom_killed: bool) -> RankFailure:
@@ -189,7 +191,8 @@ def _died(state: RankState, exited: Exited, oom_killed: bool) -> RankFailure:
             )
         elif exited.signal == signal.SIGABRT:
             summary += ": C code has aborted; see its last lines of output"
-    detail = f"{memory}."
+    killed = exited.signal == signal.SIGKILL
+    detail = "\n".join([f"{memory}.", *(memory_text.of_kill(state, oom_killed=oom_killed) if killed else ())])
     if "Fatal Python error" in exited.crash:
         stack = exited.crash[exited.crash.index("Fatal Python error") :]
         detail = f"It was here:\n{format_stack(stack)}\n{detail}"
@@ -200,9 +203,9 @@ def _merge_alike(found: Iterable[tuple[RankState, RankFailure]]) -> list[RankFai
     """Merges the failures that differ only in the rank."""
     joined: dict[object, RankFailure] = {}
     for state, failure in found:
-        # The details of a death have memory sizes, and those of a lost connection a port, which differ between ranks.
+        # The details of a failure may have memory sizes, and those of a lost connection a port, which differ.
         counts = state.failed is not None and failure.summary != LOST_CONNECTION
-        key = (failure.summary, failure.detail if counts else None)
+        key = (failure.summary, _format_chain(state.failed.chain) if state.failed is not None and counts else None)
         if key in joined:
             first = joined[key]
             hosts = tuple(dict.fromkeys((*first.hosts, *failure.hosts)))

@@ -16,17 +16,21 @@ from notebook_accel.events import (
     GpuUsage,
     Heartbeat,
     Hello,
+    LargestArrays,
     Line,
     LinesLeftOut,
+    MemoryPeaks,
     Phase,
     PhaseChanged,
     ProcessUsage,
     Returned,
     Shown,
     Signalled,
+    SnapshotSaved,
     StepTimes,
 )
 from notebook_accel.launch.job.kept_displays import KeptDisplays
+from notebook_accel.launch.job.memory_history import MemoryHistory
 
 LOST_CONNECTION = "lost the connection to another rank"
 """How a rank failed whose collective failed only because another one had ended. The exception's own text is about
@@ -56,6 +60,14 @@ class RankState:
     device_used: int | None = None
     """Memory that it held on its device then, in bytes."""
     device_total: int | None = None
+    history: MemoryHistory = field(default_factory=MemoryHistory, compare=False)
+    """Its resident memory over time, as far as it was received."""
+    peaks: MemoryPeaks | None = None
+    """The most memory that it held in each phase."""
+    largest: LargestArrays | None = None
+    """What held its memory when it had grown large; `None` while it has not."""
+    snapshot: str = ""
+    """The file with the snapshot of its device's memory, if that ran out."""
     process: ProcessUsage | None = None
     """What its process used lately; `None` while nobody reads it. It isn't recorded."""
     gpu: GpuUsage | None = None
@@ -102,6 +114,13 @@ class RankState:
         elif isinstance(event, Heartbeat):
             self.resident, self.device_used, self.device_total = event.resident, event.device_used, event.device_total
             self.step = event.step
+            self.history.add(event.at, event.resident)
+        elif isinstance(event, MemoryPeaks):
+            self.peaks = event
+        elif isinstance(event, LargestArrays):
+            self.largest = event
+        elif isinstance(event, SnapshotSaved):
+            self.snapshot = event.path
         elif isinstance(event, ProcessUsage):
             self.process = event
         elif isinstance(event, GpuUsage):
@@ -135,8 +154,9 @@ class RankState:
             yield Hello(self.pid, self.host)
         if self.resident or self.device_used is not None or self.step is not None:
             yield Heartbeat(self.resident, self.device_used, self.device_total, self.step)
-        if self.step_times is not None:
-            yield self.step_times
+        yield from (event for event in (self.step_times, self.peaks, self.largest) if event is not None)
+        if self.snapshot:
+            yield SnapshotSaved(self.snapshot)
         yield from self.bars.values()
         yield from self._output()
         if self.interrupted:

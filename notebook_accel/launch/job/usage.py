@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from notebook_accel.events import GpuUsage
 from notebook_accel.hardware.gpu_readings import HARDWARE, POWER_BRAKE, TEMPERATURE
+from notebook_accel.launch.job import memory_text
 from notebook_accel.launch.job.text import size
 
 if TYPE_CHECKING:
@@ -43,10 +44,11 @@ def brief(state: RankState) -> str:
 
 
 def facts(state: RankState) -> dict[str, str]:
-    """Everything that was read, by what it is; empty while nothing is read."""
-    if state.phase.ended:
-        return {}
-    return dict(_process_facts(state)) | ({} if state.gpu is None else dict(_gpu_facts(state.gpu)))
+    """Everything that was read, by what it is, and the most memory of each phase."""
+    found = {} if state.phase.ended else dict(_process_facts(state))
+    if state.gpu is not None and not state.phase.ended:
+        found |= dict(_gpu_facts(state.gpu))
+    return found | memory_text.peaks(state)
 
 
 def warning(state: RankState) -> str:

@@ -12,6 +12,8 @@ from notebook_accel.events import (
     Heartbeat,
     Line,
     LinesLeftOut,
+    MemoryPeaks,
+    MemorySnapshot,
     ProcessUsage,
     Reports,
     Shown,
@@ -43,11 +45,11 @@ class Pending:
 
     def add(self, rank: int | None, event: Event) -> None:
         self._count += 1
-        if isinstance(event, (Reports, ProcessUsage, GpuUsage)):
-            return  # reports have a file of their own; whoever shows the job reads what it uses
+        if isinstance(event, (Reports, MemorySnapshot, ProcessUsage, GpuUsage)):
+            return  # the first two have files of their own; whoever shows the job reads what it uses
         if isinstance(event, Bar):
             self._events[rank, event.bar] = rank, event  # keeps the position of the first event, as the fold does
-        elif isinstance(event, (Heartbeat, StepTimes)):
+        elif isinstance(event, (Heartbeat, MemoryPeaks, StepTimes)):
             self._events[rank, type(event)] = rank, event
         elif isinstance(event, LinesLeftOut):
             self._dropped[rank] += event.count

@@ -86,6 +86,10 @@ class Record:
         """A file with a line for each request to ranks; the line's end, as a position in the file, is its number."""
         return self.path / "requests"
 
+    def memory_snapshot(self, rank: int) -> Path:
+        """The snapshot of the memory of a rank's devices, which had run out."""
+        return self.path / f"memory-rank{rank}.pickle"
+
     def replies(self, number: int) -> Path:
         """The replies to a request to ranks."""
         return self.path / f"replies-{number}"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from notebook_accel.errors import JobLostError
-from notebook_accel.events import Event, JobEnded
+from notebook_accel.events import Event, JobEnded, MemorySnapshot, SnapshotSaved
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import pruning, records
@@ -117,6 +117,8 @@ class Journal:
             self._write(last=True)  # before the end, since whoever follows the job reads nothing after it
         if last or not self._failed:
             self._pending.add(rank, event)
+        if isinstance(event, MemorySnapshot):
+            self._save_snapshot(rank, event)
         if isinstance(event, JobEnded):
             self._write(last=True)
             if self._record is not None:
@@ -148,6 +150,17 @@ class Journal:
             log.save(self._reports)
             if log.needs_store:
                 records.keep_for(self._record, self._job)
+
+    def _save_snapshot(self, rank: int | None, event: MemorySnapshot) -> None:
+        """Saves the snapshot of a rank's memory, before the job ends with an error that names the file."""
+        if self._record is None and not self._failed:
+            self._write()
+        if self._record is None or rank is None:
+            return
+        path = self._record.memory_snapshot(self._job.ranks[rank].rank)
+        with contextlib.suppress(OSError):
+            _write(path, b"".join(event.data), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            self._job.apply(rank, SnapshotSaved(str(path)))
 
     def _spill_reports(self) -> None:
         """Without a journal, moves reports that are too many for memory to a file that is removed with the job."""

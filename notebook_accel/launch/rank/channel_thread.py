@@ -41,6 +41,7 @@ from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.rank.control.training_control import TrainingControl
 from notebook_accel.launch.rank.debug_adapter import hide_thread
 from notebook_accel.launch.rank.memory import Memory
+from notebook_accel.launch.rank.out_of_memory.growth import Growth
 from notebook_accel.launch.rank.profiling.step_profiles import StepProfiles
 from notebook_accel.launch.rank.stacks import stack_sampler
 from notebook_accel.launch.rank.stacks.collective_wait import WaitDetector
@@ -90,6 +91,7 @@ class ChannelThread:
             self._sources.register(source, select.POLLIN)
         self._is_finishing = False
         self._coalescer = Coalescer(pace)
+        self._heartbeat = heartbeat
         self._memory = Memory(heartbeat)
         self._timeout = min(heartbeat, REPORT_INTERVAL)
         self._main_ident = 0
@@ -107,6 +109,7 @@ class ChannelThread:
     def start(self) -> None:
         """Starts the thread, for the user's code on the thread that calls this, and takes its events from then on."""
         self._main_ident = threading.get_ident()
+        self._memory = Memory(self._heartbeat, Growth(self._main_ident))
         self._wait_detector = WaitDetector(self._main_ident, on_sample=HotLines().add)
         self._profiles = StackProfiles(self._main_ident)
         self._step_profiles = StepProfiles(self._main_ident, self.emit)
@@ -124,6 +127,8 @@ class ChannelThread:
         if isinstance(event, (Metrics, Bar)):
             self._coalescer.add(event)
             return
+        if isinstance(event, PhaseChanged):
+            self._memory.phase = event.phase
         self._outbox.put((event, fds, at_once))
         if at_once:
             os.write(self._wakeup_pipe[1], b"+")
@@ -151,6 +156,7 @@ class ChannelThread:
         """Ends what the call has begun on its own thread, which calls this, before what became of the call is sent."""
         self._step_profiles.on_call_end()
         self._control.on_call_end()
+        self._memory.on_call_end()
 
     def finish(self) -> None:
         """Stops receiving events, and returns once those that are queued have been sent."""

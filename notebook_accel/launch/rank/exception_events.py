@@ -17,6 +17,7 @@ from typing import Any
 
 from notebook_accel.errors import NotebookAccelError, PayloadError, StreamError
 from notebook_accel.events import Failed, Frame, Raised, Returned, training_step
+from notebook_accel.launch.rank.out_of_memory.examine import examine
 from notebook_accel.launch.wire.payload import pack_value
 from notebook_accel.launch.wire.shortening import ends, shortened
 
@@ -59,6 +60,7 @@ def describe(error: BaseException, stage: str, sent: Set[str] = frozenset()) -> 
         from_peer=type(error).__name__ in _PEER_TYPES and _PEER_LOST.search(shortened(text, _MOST_TEXT)) is not None,
         exit_code=_exit_code(error) if _is_a(error, SystemExit) else None,
         step=training_step(),
+        out_of_memory=examine(error, text),
         exception=_pickled(error, sent) if len(text) <= _MOST_TEXT else (),
     )
 

@@ -119,7 +119,7 @@ class Rank(TypedDict):
     usage: str
     """How busy it is, and its memory, in a few words."""
     usage_facts: dict[str, str]
-    """What its process and its device do, by what it is; empty while nobody reads it."""
+    """What its process and its device do, by what it is, and the most memory of each phase."""
     warning: str
     """What is wrong with its device; empty if nothing is."""
     values: dict[str, str]

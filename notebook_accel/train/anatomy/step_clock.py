@@ -86,6 +86,10 @@ class StepClock:
         """Counts a sample in which the rank unpickled a batch of its loader's workers."""
         self._unpickling += self.part == DATA
 
+    def part_name(self) -> str:
+        """The part that the rank is in. Any thread may call it."""
+        return PARTS[self.part]
+
     def enter(self, part: int) -> None:
         """Begins a part, which ends the one before."""
         now = time.perf_counter_ns()

@@ -19,7 +19,19 @@ from rich.console import Console
 
 import notebook_accel
 from notebook_accel import events
-from notebook_accel.events import Bar, Event, Failed, Heartbeat, Metrics, Phase, Raised, Signalled, from_wire, to_wire
+from notebook_accel.events import (
+    Bar,
+    Event,
+    Failed,
+    Heartbeat,
+    MemoryPeaks,
+    Metrics,
+    Phase,
+    Raised,
+    Signalled,
+    from_wire,
+    to_wire,
+)
 from notebook_accel.launch.job import describe, progress, text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
@@ -208,6 +220,7 @@ class Cuda:
     def __init__(self, *, initialized: bool) -> None:
         self.is_initialized = lambda: initialized
         self.device_count = lambda: 2
+        self.memory_allocated = lambda device: 70 + device
         self.memory_reserved = lambda device: 100 + device
         self.get_device_properties = lambda device: SimpleNamespace(total_memory=1000 + device)
 
@@ -218,10 +231,24 @@ def test_the_memory_of_the_ranks_own_device_is_told_once_it_is_used(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=Cuda(initialized=initialized)))
     monkeypatch.setenv("LOCAL_RANK", "3")
-    (found,) = Memory(0.1).sample(now=5.0)
+    found, peaks = Memory(0.1).sample(now=5.0)
     assert isinstance(found, Heartbeat)
+    assert isinstance(peaks, MemoryPeaks)
+    assert peaks.device == ({"starting": 71} if initialized else {})
     assert found.resident > 2**20
     assert (found.device_used, found.device_total) == held
+
+
+def test_each_phase_and_each_part_of_a_step_has_its_own_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, found = Memory(0), []
+    sizes = iter([(Phase.LOADING, "", 50), (Phase.RUNNING, "forward", 70), (Phase.RUNNING, "backward", 90)] * 2)
+    for at, (phase, part, size) in enumerate(sizes):
+        memory.phase = phase
+        monkeypatch.setattr("notebook_accel.launch.rank.memory.step_part", lambda part=part: part)
+        monkeypatch.setattr("notebook_accel.launch.rank.memory._resident", lambda size=size: size * 2**20)
+        found += [event for event in memory.sample(at) if isinstance(event, MemoryPeaks)]
+    assert len(found) == 3  # the same again is no news
+    assert found[-1].resident == {"loading": 50 * 2**20, "forward": 70 * 2**20, "backward": 90 * 2**20}
 
 
 def test_memory_is_worth_telling_when_it_has_changed_by_a_mebibyte() -> None:
