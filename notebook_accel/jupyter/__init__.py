@@ -1,4 +1,4 @@
-"""The extension of the Jupyter server: the jobs of its user, for JupyterLab and Notebook. It never needs a kernel.
+"""The extension of the Jupyter server: jobs and devices, for JupyterLab and Notebook. It never needs a kernel.
 
     job_model.py ─ what the browser gets
     job_list.py  ─ lists the user's jobs, stops one, or deletes one; start reading here
@@ -6,8 +6,12 @@
     job_row.py   ─ one job as the browser gets it
     handlers.py  ─ the addresses, behind Jupyter's authentication
 
+    device_model.py    ─ what the browser gets about devices
+    device_history.py  ─ reads the devices of this machine, and remembers five minutes
+    device_handlers.py ─ their address
+
 Jupyter reads `etc/jupyter/jupyter_server_config.d/notebook-accel.json`, which names this module. The package does not
-depend on jupyter_server: only `handlers.py` imports it, and only a Jupyter server imports that.
+depend on jupyter_server: only `handlers.py` and `device_handlers.py` import it, and only a Jupyter server imports that.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@
     GET    /notebook-accel/jobs?brief=1  the same, with the progress and metrics only of those that run
     POST   /notebook-accel/jobs/ID/stop  asks a job to stop
     DELETE /notebook-accel/jobs/ID       removes a job that has ended
+    GET    /notebook-accel/devices       the devices of this machine: see `device_handlers.py`
 
 Jobs are read on one thread, so that Jupyter's event loop does not wait for the disk.
 """
@@ -20,6 +21,8 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado import web
+
+from notebook_accel.jupyter.device_handlers import DevicesHandler
 
 if TYPE_CHECKING:
     from notebook_accel.jupyter.job_list import JobList
@@ -97,6 +100,11 @@ def addresses(base_url: str) -> list[tuple[str, Any]]:
     """The addresses, each with its handler."""
 
     def below(*parts: str) -> str:
-        return str(url_path_join(base_url, "notebook-accel", "jobs", *parts))
+        return str(url_path_join(base_url, "notebook-accel", *parts))
 
-    return [(below(), ListHandler), (below(_ID), JobHandler), (below(_ID, "stop"), StopHandler)]
+    return [
+        (below("jobs"), ListHandler),
+        (below("jobs", _ID), JobHandler),
+        (below("jobs", _ID, "stop"), StopHandler),
+        (below("devices"), DevicesHandler),
+    ]

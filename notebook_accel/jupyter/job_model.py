@@ -44,6 +44,8 @@ class JobRow(TypedDict):
     """How often it was asked to stop. The second request kills its ranks."""
     metrics: list[Metric]
     """The main metric; empty if nothing was reported."""
+    devices: dict[str, str]
+    """The ranks on each device while the job runs, by the ID of the device: `train(): ranks 0, 2`."""
     code: str
     """The code of a cell that shows the job."""
 

@@ -13,6 +13,7 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.metrics.job_charts import Drawing
 from notebook_accel.launch.job.text import clock, duration, percent, shortened, value
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.rank_spans import spans
 
 _POINTS = 60
 """The most points of a sparkline."""
@@ -35,6 +36,7 @@ def row(job: Job) -> JobRow:
         "note": shortened(_note(job), _TEXT_LIMIT),
         "stopping": job.stopping,
         "metrics": [] if name is None else [_metric(progress.metric(job, name, _POINTS))],
+        "devices": {} if job.status.ended else _devices(job),
         "code": _CODE.format(id=job.id),
     }
 
@@ -53,6 +55,7 @@ def unreadable(record: Record, reason: str) -> JobRow:
         "note": shortened(f"This job can't be read: {reason}", _TEXT_LIMIT),
         "stopping": 0,
         "metrics": [],
+        "devices": {},
         "code": "",
     }
 
@@ -79,6 +82,16 @@ def _note(job: Job) -> str:
     if job.status is Status.FAILED and job.outcome is not None:
         return next(iter(job.outcome.error.splitlines()), "")
     return location.explain(job)
+
+
+def _devices(job: Job) -> dict[str, str]:
+    """Which ranks use which device; they use the devices in turn."""
+    ranks: dict[str, list[int]] = {}
+    for index, state in enumerate(job.ranks):
+        if job.devices and not state.phase.ended:
+            ranks.setdefault(job.devices[index % len(job.devices)], []).append(state.rank)
+    title = shortened(job.title, _TEXT_LIMIT)
+    return {device: f"{title}: rank{'s' if len(there) > 1 else ''} {spans(there)}" for device, there in ranks.items()}
 
 
 def _began(at: float) -> str:

@@ -43,6 +43,9 @@ def test_the_sidebar_shows_jobs_live_and_stops_attaches_and_deletes(page: Page, 
     expect(running).to_contain_text("2 ranks · 50%")
     expect(running).to_contain_text("loss 0.3333")
     expect(running.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "50")
+    machine = sidebar.locator(".na-lab-device[data-device=cpu]")
+    expect(machine).to_contain_text(re.compile(r"CPU\d+% of \d+ cores?.*memory[\d.]+ of [\d.]+ GB"))
+    expect(machine).to_contain_text("train(): ranks 0-1")
     assert running.locator("path").get_attribute("d").count("L") == 2  # type: ignore[union-attr]
     if front_end == "lab":
         expect(page.tab.locator("#jp-main-statusbar")).to_contain_text("50%")

@@ -34,10 +34,10 @@ def server(state: Path) -> Iterator[Server]:
         yield found
 
 
-def ask(server: Server, method: str, path: str = "", **headers: str) -> tuple[int, Any]:
+def ask(server: Server, method: str, path: str = "", what: str = "jobs", **headers: str) -> tuple[int, Any]:
     """The status and the body of an answer; by default, who asks has the server's token."""
     headers = headers or {"Authorization": f"token {server.token}"}
-    request = urllib.request.Request(f"{server.url}/notebook-accel/jobs{path}", method=method, headers=headers)
+    request = urllib.request.Request(f"{server.url}/notebook-accel/{what}{path}", method=method, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, json.loads(answer.read() or "null")
@@ -102,6 +102,16 @@ def test_what_is_no_id_has_no_address(server: Server, name: str) -> None:
 def test_asking_for_jobs_does_not_keep_an_idle_server_awake(server: Server) -> None:
     before = server.ask("GET", "status?no_track_activity=1")["last_activity"]
     assert ask(server, "GET")[0] == 200
+    assert server.ask("GET", "status?no_track_activity=1")["last_activity"] == before
+
+
+def test_the_devices_are_measured_for_who_is_logged_in(server: Server) -> None:
+    before = server.ask("GET", "status?no_track_activity=1")["last_activity"]
+    status, listing = ask(server, "GET", what="devices")
+    assert (status, listing["problem"]) == (200, "")
+    machine = listing["devices"][0]
+    assert [gauge["name"] for gauge in machine["gauges"]][:2] == ["CPU", "memory"]
+    assert ask(server, "GET", what="devices", Authorization="token 0")[0] == 403
     assert server.ask("GET", "status?no_track_activity=1")["last_activity"] == before
 
 

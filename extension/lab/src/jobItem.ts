@@ -54,7 +54,7 @@ export class JobItem {
     this.drawBar(row);
     const [metric] = row.metrics;
     if (metric) {
-      this.spark.update(metric);
+      this.spark.update(`${metric.name} over the run`, metric.lines);
       setText(this.value, `${metric.name} ${metric.value}`);
     }
     this.drawButtons(row);

@@ -47,6 +47,8 @@ export interface JobRow {
   stopping: number;
   /** The main metric; empty if nothing was reported. */
   metrics: Metric[];
+  /** The ranks on each device while the job runs, by the ID of the device: `train(): ranks 0, 2`. */
+  devices: Record<string, string>;
   /** The code of a cell that shows the job. */
   code: string;
 }

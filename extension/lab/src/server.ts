@@ -1,6 +1,7 @@
 /** Requests to the extension of the Jupyter server (`notebook_accel/jupyter/handlers.py`). */
 import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";
+import type { DeviceListing } from "./deviceModel";
 import type { JobListing } from "./model";
 
 const MISSING =
@@ -12,27 +13,32 @@ const MISSING =
  * @param brief - Whether progress and metrics are needed only of those that run, which is less work for the server.
  */
 export async function listJobs(brief: boolean): Promise<JobListing> {
-  return (await ask("GET", [], brief ? "?brief=1" : "")).json();
+  return (await ask("GET", ["jobs"], brief ? "?brief=1" : "")).json();
 }
 
 /** Asks a job to stop; a second time, to kill its ranks. */
 export async function stopJob(id: string): Promise<void> {
-  await ask("POST", [id, "stop"]);
+  await ask("POST", ["jobs", id, "stop"]);
 }
 
 /** Deletes a job that has ended. */
 export async function deleteJob(id: string): Promise<void> {
-  await ask("DELETE", [id]);
+  await ask("DELETE", ["jobs", id]);
+}
+
+/** The devices of the server's machine, measured now. */
+export async function listDevices(): Promise<DeviceListing> {
+  return (await ask("GET", ["devices"])).json();
 }
 
 async function ask(method: string, path: string[], query = ""): Promise<Response> {
   const settings = ServerConnection.makeSettings();
-  const url = URLExt.join(settings.baseUrl, "notebook-accel", "jobs", ...path) + query;
+  const url = URLExt.join(settings.baseUrl, "notebook-accel", ...path) + query;
   const response = await ServerConnection.makeRequest(url, { method }, settings);
   if (response.ok) return response;
   // Jupyter answers with JSON wherever the extension answers at all.
   const answer = (await response.json().catch(() => null)) as { message?: unknown } | null;
-  if (response.status === 404 && !path.length) throw new Error(MISSING);
+  if (response.status === 404 && path.length === 1) throw new Error(MISSING);
   const message = typeof answer?.message === "string" ? answer.message : response.statusText;
   throw new Error(message || `The Jupyter server has answered with status ${response.status}.`);
 }

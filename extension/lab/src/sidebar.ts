@@ -1,7 +1,9 @@
-/** The sidebar: the user's jobs, live while it is visible. */
+/** The sidebar: the devices and the user's jobs, live while it is visible. */
 import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
 import { make, setChildren, setText } from "../../src/dom";
+import { DeviceSection } from "./deviceSection";
+import { Devices } from "./devices";
 import { jobsIcon } from "./icons";
 import { type JobActions, JobItem } from "./jobItem";
 import type { Jobs } from "./jobs";
@@ -13,6 +15,7 @@ export class Sidebar extends Widget {
   private readonly list = make("ul", "na-lab-jobs");
   private readonly message = make("p", "na-lab-message", { role: "status" });
   private readonly items = new Map<string, JobItem>();
+  private readonly devices: DeviceSection;
 
   constructor(
     private readonly jobs: Jobs,
@@ -25,28 +28,36 @@ export class Sidebar extends Widget {
     this.title.caption = "Jobs of notebook-accel";
     this.node.setAttribute("role", "region");
     this.node.setAttribute("aria-label", "Jobs of notebook-accel");
+    this.devices = new DeviceSection(new Devices(), jobs);
+    this.node.append(this.devices.element);
     this.node.append(make("h2", "na-lab-name", {}, "Jobs"), this.message, this.list);
     jobs.changed.connect(() => this.draw());
   }
 
   protected override onAfterShow(message: Message): void {
     super.onAfterShow(message);
-    this.jobs.watch(this.id, WATCHER);
+    this.setLive(true);
   }
 
   protected override onAfterAttach(message: Message): void {
     super.onAfterAttach(message);
-    if (this.isVisible) this.jobs.watch(this.id, WATCHER);
+    if (this.isVisible) this.setLive(true);
   }
 
   protected override onAfterHide(message: Message): void {
     super.onAfterHide(message);
-    this.jobs.unwatch(this.id);
+    this.setLive(false);
   }
 
   protected override onBeforeDetach(message: Message): void {
     super.onBeforeDetach(message);
-    this.jobs.unwatch(this.id);
+    this.setLive(false);
+  }
+
+  private setLive(isLive: boolean): void {
+    if (isLive) this.jobs.watch(this.id, WATCHER);
+    else this.jobs.unwatch(this.id);
+    this.devices.show(isLive);
   }
 
   private draw(): void {

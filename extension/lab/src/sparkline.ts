@@ -1,13 +1,13 @@
 /** A line chart without axes. */
 import { setAttribute } from "../../src/dom";
-import type { Metric, Point } from "./model";
+import type { Point } from "./model";
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
 const WIDTH = 120;
 const HEIGHT = 24;
 const EDGE = 2;
 
-/** Draws one metric. */
+/** Draws lines of points. */
 export class Sparkline {
   readonly element = document.createElementNS(NAMESPACE, "svg");
   private readonly path = document.createElementNS(NAMESPACE, "path");
@@ -19,9 +19,10 @@ export class Sparkline {
     this.element.append(this.path);
   }
 
-  update(metric: Metric): void {
-    setAttribute(this.element, "aria-label", `${metric.name} over the run`);
-    setAttribute(this.path, "d", metric.lines.map(line).join(""));
+  /** @param label - What they are, for who can't see them. */
+  update(label: string, lines: Point[][]): void {
+    setAttribute(this.element, "aria-label", label);
+    setAttribute(this.path, "d", lines.map(line).join(""));
   }
 }
 

@@ -30,6 +30,7 @@ const ROW: JobRow = {
       ],
     },
   ],
+  devices: {},
   code: 'attach("0a1b2c")',
 };
 const STATUS = { pause: 3000, brief: true };

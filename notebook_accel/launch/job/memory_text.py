@@ -62,11 +62,13 @@ def peaks(state: RankState) -> dict[str, str]:
 
 
 def highest(state: RankState) -> str:
-    """`at most 700 MB in backward`; empty if that is not known."""
+    """`at most 700 MB in backward`; empty if it is not known, or hardly more than what the rank holds."""
     if state.peaks is None or not state.peaks.resident:
         return ""
     values: Sequence[tuple[str, int]] = list(state.peaks.resident.items())
     phase, most = max(values, key=lambda item: item[1])
+    if most < 1.02 * state.resident + 2**20:
+        return ""
     return f"at most {size(most)}" + (f" in {phase}" if len(values) > 1 else "")
 
 

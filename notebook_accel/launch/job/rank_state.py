@@ -60,7 +60,7 @@ class RankState:
     device_used: int | None = None
     """Memory that it held on its device then, in bytes."""
     device_total: int | None = None
-    history: MemoryHistory = field(default_factory=MemoryHistory, compare=False)
+    history: MemoryHistory = field(default_factory=MemoryHistory)
     """Its resident memory over time, as far as it was received."""
     peaks: MemoryPeaks | None = None
     """The most memory that it held in each phase."""
@@ -152,6 +152,7 @@ class RankState:
         """The shortest sequence of events whose fold equals this state."""
         if self.pid is not None:
             yield Hello(self.pid, self.host)
+        yield from (Heartbeat(resident, at=at) for at, resident in self.history.points)
         if self.resident or self.device_used is not None or self.step is not None:
             yield Heartbeat(self.resident, self.device_used, self.device_total, self.step)
         yield from (event for event in (self.step_times, self.peaks, self.largest) if event is not None)

@@ -55,7 +55,7 @@ def warning(state: RankState) -> str:
     """What is wrong with the rank's GPU, in sentences; empty if nothing is."""
     if state.phase.ended or state.gpu is None:
         return ""
-    return " ".join(f"{sentence}." for sentence in _warnings(state.gpu))
+    return " ".join(f"{sentence}." for sentence in gpu_warnings(state.gpu))
 
 
 def warnings(job: JobState) -> list[str]:
@@ -93,7 +93,8 @@ def _gpu_facts(gpu: GpuUsage) -> Iterator[tuple[str, str]]:
         yield name, str(count)
 
 
-def _warnings(gpu: GpuUsage) -> Iterator[str]:
+def gpu_warnings(gpu: GpuUsage) -> Iterator[str]:
+    """What is wrong with a GPU, a sentence each without its period."""
     if TEMPERATURE in gpu.throttled:
         degrees = "" if gpu.temperature is None else f" ({gpu.temperature:.0f} °C)"
         yield f"{_SLOWED} it is too hot{degrees}; check its cooling"
@@ -102,4 +103,4 @@ def _warnings(gpu: GpuUsage) -> Iterator[str]:
     if HARDWARE in gpu.throttled:
         yield f"{_SLOWED} its hardware protects itself; check its cooling and power"
     for name, count in gpu.errors.items():
-        yield f"{name} have risen by {count} since the job was first shown: {_ADVICE.get(name, _LINK_ADVICE)}"
+        yield f"{name} have risen by {count} since it was first shown here: {_ADVICE.get(name, _LINK_ADVICE)}"

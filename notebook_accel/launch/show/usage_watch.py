@@ -10,15 +10,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from notebook_accel import hardware
-from notebook_accel.events import Event, GpuUsage, ProcessUsage
+from notebook_accel.events import Event, ProcessUsage
 from notebook_accel.hardware.process_meter import ProcessMeter
+from notebook_accel.launch.job.gpu_counters import GpuCounters
 
 if TYPE_CHECKING:
-    from notebook_accel.hardware import GpuReading, Sensors
+    from notebook_accel.hardware import Sensors
     from notebook_accel.launch.job.job import Job
 
 _INTERVAL = 1.0
@@ -87,8 +87,7 @@ class _Reader:
         self._open_sensors = open_sensors
         self._sensors: list[Sensors] | None = None
         self._processes = ProcessMeter()
-        self._errors_before: dict[str, Mapping[str, int]] = {}
-        """The counters of each GPU at the first reading."""
+        self._counters = GpuCounters()
         self.found: dict[int, list[Event]] = {}
         self.error: Exception | None = None
         self.seconds = 0.0
@@ -108,7 +107,9 @@ class _Reader:
         processes = self._processes.read({pid for pid, _ in wanted.values()})
         if is_first:
             processes = {}  # CPU time is that between two readings
-        gpus = {uuid: self._gpu(uuid, found) for each in self._sensors for uuid, found in each.read().items()}
+        gpus = {
+            uuid: self._counters.usage(uuid, found) for each in self._sensors for uuid, found in each.read().items()
+        }
         self.found = {
             index: [
                 *([ProcessUsage(**vars(processes[pid]))] if pid in processes else []),
@@ -123,10 +124,3 @@ class _Reader:
             with contextlib.suppress(Exception):  # the job's end matters more
                 each.close()
         self._sensors = None
-
-    def _gpu(self, uuid: str, reading: GpuReading) -> GpuUsage:
-        before = self._errors_before.setdefault(uuid, reading.errors)
-        values = dict(vars(reading))
-        del values["name"]
-        risen = {name: count - before.get(name, 0) for name, count in reading.errors.items()}
-        return replace(GpuUsage(**values), errors={name: count for name, count in risen.items() if count > 0})

@@ -60,8 +60,8 @@ def test_what_is_wrong_with_a_gpu_is_said_in_a_sentence() -> None:
     first = "The GPU runs below its clock rate because it is too hot (91 °C); check its cooling."
     assert usage.warning(job.ranks[0]) == first
     assert usage.warning(job.ranks[1]) == (
-        "PCIe replays have risen by 12 since the job was first shown: transfers were repeated, which makes them slow; "
-        "check how the GPU is seated. NVLink CRC errors have risen by 1 since the job was first shown: the link "
+        "PCIe replays have risen by 12 since it was first shown here: transfers were repeated, which makes them slow; "
+        "check how the GPU is seated. NVLink CRC errors have risen by 1 since it was first shown here: the link "
         "between GPUs had to repeat data, which makes collectives slow; have it checked."
     )
     state = StateMaker(job).whole()
