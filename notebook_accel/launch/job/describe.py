@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Phase
-from notebook_accel.launch.job import location, memory_text, progress, usage
+from notebook_accel.launch.job import location, progress
 from notebook_accel.launch.job.controls import changes
 from notebook_accel.launch.job.metrics.metric_text import metric_spark, metric_text
 from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.resources import memory_text, usage_text
 from notebook_accel.launch.job.text import blocks, duration, percent, size, value
 from notebook_accel.rank_spans import spans
 
@@ -67,7 +68,7 @@ def _restart(job: JobState, restart: Restart) -> str:
 def heading(job: JobState, *, metrics: bool = True) -> list[str]:
     """The lines above the ranks: the job, why it is stalled if it is, what is wrong with GPUs, and its metrics."""
     stall = location.explain(job)
-    return [headline(job), *([stall] if stall else []), *usage.warnings(job), *(_metrics(job) if metrics else ())]
+    return [headline(job), *([stall] if stall else []), *usage_text.warnings(job), *(_metrics(job) if metrics else ())]
 
 
 def headline(job: JobState) -> str:
@@ -103,7 +104,7 @@ def load(state: RankState) -> str:
 
     At its end, also the most memory that it held, and in which phase.
     """
-    found = [f"{name} {percent}" for name, percent in usage.percents(state)]
+    found = [f"{name} {percent}" for name, percent in usage_text.percents(state)]
     most = memory_text.highest(state) if state.phase.ended else ""
     return ", ".join(part for part in (*found, memory(state), most) if part)
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from notebook_accel.errors import PreemptedError, RankError, RankFailure, RankTimeoutError
 from notebook_accel.events import Exited, Failed, Phase, Raised, ThreadStack
-from notebook_accel.launch.job import memory_text
 from notebook_accel.launch.job.rank_state import LOST_CONNECTION, RankState
+from notebook_accel.launch.job.resources import memory_text
 from notebook_accel.launch.job.text import size
 from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.payload import unpack_value

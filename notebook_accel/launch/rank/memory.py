@@ -46,7 +46,7 @@ class Memory:
         if now >= self._device_due:
             self._device_due = now + _DEVICE_INTERVAL
             self._device = _on_device()
-        found = Heartbeat(_resident(), *self._device, training_step(), time.time())
+        found = Heartbeat(resident(), *self._device, training_step(), time.time())
         events: list[Event] = []
         if has_changed(self._last, found):
             self._last = found
@@ -91,7 +91,8 @@ def has_changed(before: Heartbeat, now: Heartbeat) -> bool:
     return host >= _STEP or abs((now.device_used or 0) - (before.device_used or 0)) >= _STEP
 
 
-def _resident() -> int:
+def resident() -> int:
+    """Resident memory of this process, in bytes."""
     try:
         # Without a file object, which takes several times as long: this is done ten times a second.
         fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)

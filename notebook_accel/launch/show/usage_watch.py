@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 from notebook_accel import hardware
 from notebook_accel.events import Event, ProcessUsage
 from notebook_accel.hardware.process_meter import ProcessMeter
-from notebook_accel.launch.job.gpu_counters import GpuCounters
+from notebook_accel.launch.job.resources.gpu_counters import GpuCounters
 
 if TYPE_CHECKING:
     from notebook_accel.hardware import Sensors
     from notebook_accel.launch.job.job import Job
 
-_INTERVAL = 1.0
-_SHARE = 0.01
+INTERVAL = 1.0
+"""Seconds between two readings, at least."""
+SHARE = 0.01
 """The most that a reading may take of a core."""
 
 
@@ -33,7 +34,7 @@ class UsageWatch:
         self._job = job
         self._reader = _Reader(open_sensors)
         self._thread: threading.Thread | None = None
-        self._due = job.started + _INTERVAL
+        self._due = job.started + INTERVAL
         """On the clock of `time.time`. Most jobs have ended before."""
 
     def refresh(self, is_seen: bool) -> None:
@@ -49,7 +50,7 @@ class UsageWatch:
             self._apply()
         now = time.time()
         if is_seen and now >= self._due:
-            self._due = now + max(_INTERVAL, self._reader.seconds / _SHARE)
+            self._due = now + max(INTERVAL, self._reader.seconds / SHARE)
             wanted = self._wanted()
             if wanted:
                 self._thread = threading.Thread(target=self._reader.read, args=(wanted,), name="notebook-accel usage")

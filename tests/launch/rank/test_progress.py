@@ -245,7 +245,7 @@ def test_each_phase_and_each_part_of_a_step_has_its_own_peak(monkeypatch: pytest
     for at, (phase, part, size) in enumerate(sizes):
         memory.phase = phase
         monkeypatch.setattr("notebook_accel.launch.rank.memory.step_part", lambda part=part: part)
-        monkeypatch.setattr("notebook_accel.launch.rank.memory._resident", lambda size=size: size * 2**20)
+        monkeypatch.setattr("notebook_accel.launch.rank.memory.resident", lambda size=size: size * 2**20)
         found += [event for event in memory.sample(at) if isinstance(event, MemoryPeaks)]
     assert len(found) == 3  # the same again is no news
     assert found[-1].resident == {"loading": 50 * 2**20, "forward": 70 * 2**20, "backward": 90 * 2**20}

@@ -7,9 +7,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from notebook_accel import hardware
 from notebook_accel.events import AttemptStarted, GpuUsage, Hello, Phase, PhaseChanged, ProcessUsage
 from notebook_accel.hardware.fakes import FakeGpu, FakeNvml
 from notebook_accel.hardware.gpu_readings import Sensors
@@ -39,13 +41,13 @@ def read(watch: UsageWatch, until: Callable[[], object]) -> None:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_watch, "_INTERVAL", 0.01)
-    monkeypatch.setattr(usage_watch, "_SHARE", 1.0)
+    monkeypatch.setattr(usage_watch, "INTERVAL", 0.01)
+    monkeypatch.setattr(usage_watch, "SHARE", 1.0)
 
 
 def test_gpus_are_read_for_each_rank_by_its_device_and_closed_at_the_end() -> None:
     library = FakeNvml([FakeGpu("H100", 80 << 30, utilization=use, errors=replays(9)) for use in (11, 22)])
-    first, second = NvmlSensors(lambda: library)._devices
+    first, second = NvmlSensors(lambda: library).read()
     job = a_job("", "", "", devices=(second, first))  # the third rank shares the first device
     watch = UsageWatch(job, lambda: [NvmlSensors(lambda: library)])
     read(watch, lambda: job.ranks[2].gpu)
@@ -88,23 +90,27 @@ def test_nothing_is_read_while_nobody_looks() -> None:
     views.finish()
 
 
-def test_a_driver_that_fails_ends_the_reading_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    job = a_job("")
-    views = front_end.Views(job, Seen)
-    assert views._usage is not None
-    views._usage._reader._open_sensors = fail
-    while views._usage is not None:
+def test_a_driver_that_fails_ends_the_reading_and_nothing_else(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hardware, "PLATFORMS", [replace(hardware.PLATFORMS[0], sensors=fail)])
+    views = front_end.Views(a_job(""), Seen)
+    shown = ""
+    while not shown:
         views.refresh()
-    assert "what the ranks of train() use can't be read: OSError: the driver is gone" in capsys.readouterr().err
+        shown = capsys.readouterr().err
+    assert shown == "what the ranks of train() use can't be read: OSError: the driver is gone\n"
+    views.refresh()
     assert views.is_seen
     views.finish()
+    assert capsys.readouterr().err == ""
 
 
 class Seen(front_end.NoView):
     is_seen = True
 
 
-def fail() -> list[Sensors]:
+def fail() -> Sensors:
     raise OSError("the driver is gone")
 
 

@@ -1,6 +1,6 @@
 """Torch's snapshot of the memory of CUDA devices: which blocks it holds and, if that was recorded, who made them.
 
-Source: "Understanding CUDA Memory Usage" in torch's documentation, and `torch/cuda/memory.py`. The snapshot is a dict:
+Source: "Understanding CUDA Memory Usage" in torch's documentation, and `torch.cuda.memory`. The snapshot is a dict:
 `segments`, each with its `blocks`, each of these with its `size`, its `state` and the `frames` that allocated it;
 `device_traces`, the last allocations. https://docs.pytorch.org/memory_viz shows a pickle of it.
 """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from notebook_accel.events import GpuUsage
 from notebook_accel.hardware.gpu_readings import HARDWARE, POWER_BRAKE, TEMPERATURE
-from notebook_accel.launch.job import memory_text
+from notebook_accel.launch.job.resources import memory_text
 from notebook_accel.launch.job.text import size
 
 if TYPE_CHECKING:
