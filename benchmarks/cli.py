@@ -96,9 +96,9 @@ def main() -> None:
             ("to the script's first line", "to the end", "CPU time of all"), plain, drawn, theirs, strict=True
         )
     ]
-    table(f"launch of {ranks} ranks, ms", ["", "ours", "drawn", "torchrun", "ratio", "drawn, ratio"], rows)
+    table(f"launch of {ranks} ranks, ms", ["", "notebook-accel", "drawn", "torchrun", "ratio", "drawn, ratio"], rows)
     wall, used = (Spread(column) for column in zip(*alone, strict=True))
-    table("help, ms", ["", "ours", "CPU time"], [["notebook-accel --help", wall.text(), used.text()]])
+    table("help, ms", ["", "notebook-accel", "CPU time"], [["notebook-accel --help", wall.text(), used.text()]])
     print()
     goal("first line, of torchrun's time", plain[0].over(theirs[0]).median, 1.05)
     goal("first line in a terminal, of torchrun's time", drawn[0].over(theirs[0]).median, 1.05)

@@ -85,7 +85,7 @@ class Contender:
         with tempfile.TemporaryDirectory() as folder:
             message = self._begin(function, folder)
             call, line = NOT_YET, NOT_YET
-            for kind, content in self._kernel.heard(message):
+            for kind, content in self._kernel.messages(message):
                 if kind == "error":
                     raise CellError(f"{content['ename']}: {content['evalue']}")
                 text = content["text"] if kind == "stream" else ""

@@ -19,7 +19,8 @@ import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-IMPORTS = {"ours": "from notebook_accel import notebook_launcher", "peer": "from accelerate import notebook_launcher"}
+PACKAGES = {"notebook-accel": "notebook_accel", "Accelerate": "accelerate"}
+IMPORTS = {name: f"from {package} import notebook_launcher" for name, package in PACKAGES.items()}
 _MARK = "NOTEBOOK_ACCEL_BENCHMARK"
 """Marks, in the environment, the processes that come from a kernel."""
 
@@ -86,7 +87,7 @@ class Kernel:
     def finish(self, message: str) -> str:
         """Waits for a cell to end. The wait is over as soon as the front end would show it as ended."""
         printed, error = "", ""
-        for kind, content in self.heard(message):
+        for kind, content in self.messages(message):
             if kind == "stream" and content["name"] == "stdout":
                 printed += content["text"]
             elif kind == "error":
@@ -99,8 +100,8 @@ class Kernel:
         """Interrupts the cell that runs."""
         self._manager.interrupt_kernel()
 
-    def heard(self, message: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What the front end hears of a cell from now on, until it ends, each by its kind and content."""
+    def messages(self, message: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The messages of a cell from now on until it ends, each by its kind and content."""
         deadline = time.monotonic() + self._timeout
         while True:
             kind, content = self._next(message, deadline)

@@ -63,8 +63,8 @@ def main() -> None:
     warn_if_busy()
     with Kernel(timeout=600) as kernel:
         kernel.run(_CODE)
-        told = kernel.run(f"measure({rounds}, {_RATES}, {seconds})")
-    found = {int(rate): found for rate, found in json.loads(told.splitlines()[-1]).items()}
+        printed = kernel.run(f"measure({rounds}, {_RATES}, {seconds})")
+    found = {int(rate): found for rate, found in json.loads(printed.splitlines()[-1]).items()}
     shares = {rate: Spread(each["sampler"]) for rate, each in found.items()}
     steps = {rate: Spread(each["step"]) for rate, each in found.items()}
     table(

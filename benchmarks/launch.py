@@ -1,4 +1,4 @@
-"""How long a launch takes, beside Accelerate's `notebook_launcher` (the peer): warm, first, and with many ranks."""
+"""How long a launch takes, compared with Accelerate's `notebook_launcher`: warm, first, and with many ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import IMPORTS, CellError, Kernel, Spread, free_port, goal, table, warn_if_busy
+from common import IMPORTS, PACKAGES, CellError, Kernel, Spread, free_port, goal, table, warn_if_busy
 
 SETTLE = 0.25
 """Seconds between two launches; a reader's pause is longer."""
@@ -18,7 +18,7 @@ TIMEOUT = 30.0
 STALL = 1.0
 """Seconds above the median from which on a launch counts as stalled."""
 
-# The same plain function for both. It writes to a file, since the peer returns nothing from a rank.
+# The same functions for both packages. They write to a file, since Accelerate returns nothing from a rank.
 WORK = """
 import time
 
@@ -30,7 +30,19 @@ def work(path):
     dist.all_reduce(torch.ones(1))
     done = time.perf_counter()
     with open(path, "a") as file:
-        file.write(f"{began} {done}\\n")
+        file.write(f"{{began}} {{done}}\\n")
+
+def construct(path):
+    began = time.perf_counter()
+    from {package} import Accelerator
+    Accelerator(cpu=True)
+    done = time.perf_counter()
+    with open(path, "a") as file:
+        file.write(f"{{began}} {{done}}\\n")
+
+def nothing(path):
+    with open(path, "a") as file:
+        file.write(f"{{time.perf_counter()}} {{time.perf_counter()}}\\n")
 
 def idle(path):
     import time
@@ -45,10 +57,10 @@ def idle(path):
     dist.init_process_group("gloo")
     dist.all_reduce(torch.ones(1))
     with open(path, "a") as file:
-        file.write(f"{alone} {private()}\\n")
+        file.write(f"{{alone}} {{private()}}\\n")
     dist.barrier()
 """
-# A notebook in use: torch has its threads. The peer forks the kernel, and its ranks would hang after this.
+# A notebook in use: torch has its threads. Accelerate forks the kernel, and its ranks would hang after this.
 USED = "import torch\nx = torch.rand(2000, 2000)\n(x @ x).sum()"
 
 
@@ -59,13 +71,13 @@ class Launch:
     first_line: float
     """The function has begun on every rank."""
     collective: float
-    """Every rank has its first collective behind it."""
+    """Every rank has finished its first collective, or constructed its Accelerator."""
     finished: float
     """The front end has seen the cell end."""
 
 
 class Launcher:
-    """A kernel that launches, ours or the peer's; a new one once it hangs."""
+    """A kernel that launches with one of the two packages; replaced if it hangs."""
 
     def __init__(self, name: str, *, warm: bool = True) -> None:
         self.name = name
@@ -79,10 +91,10 @@ class Launcher:
     def __exit__(self, *_: object) -> None:
         self._kernel.__exit__()
 
-    def launch(self, ranks: int = 2, *, first: bool = False) -> Launch | None:
-        """Launches; with `first`, the import is part of what is timed. `None` if it fails."""
+    def launch(self, function: str = "work", ranks: int = 2, *, first: bool = False) -> Launch | None:
+        """Launches a function; with `first`, the import is part of what is timed. `None` if it fails."""
         try:
-            call, lines, finished = self._call("work", ranks, IMPORTS[self.name] if first else "")
+            call, lines, finished = self._call(function, ranks, IMPORTS[self.name] if first else "")
         except CellError as error:
             self.failures.append(f"{ranks} ranks: {str(error)[:100]}")
             self._kernel.__exit__()
@@ -99,8 +111,8 @@ class Launcher:
         with tempfile.TemporaryDirectory() as folder:
             marks = Path(folder, "marks")
             marks.touch()
-            # The peer's own choice of a port is always the same, and fails when it is not free again.
-            port = "" if self.name == "ours" else f", use_port={free_port()}"
+            # Accelerate always chooses the same port, and fails if it is not free again.
+            port = "" if self.name == "notebook-accel" else f", use_port={free_port()}"
             message = self._kernel.begin(
                 f"began = time.perf_counter()\n{before}\n"
                 f"notebook_launcher({function}, ({str(marks)!r},), num_processes={ranks}{port})\n"
@@ -115,23 +127,29 @@ class Launcher:
 
     def _open(self) -> None:
         self._kernel = Kernel(TIMEOUT)
-        self._kernel.run(WORK)
+        self._kernel.run(WORK.format(package=PACKAGES[self.name]))
         if self._warm:
             self._kernel.run(IMPORTS[self.name])
-            if self.name == "ours":
+            if self.name == "notebook-accel":
                 self._kernel.run(USED)
-            for _ in range(2):
-                self._call("work", 2)
+            for function in ("work", "construct"):
+                self._call(function, 2)
                 time.sleep(SETTLE)
 
+    def empty_cell(self) -> float:
+        """Seconds that a cell without a launch takes."""
+        began = time.perf_counter()
+        self._kernel.run("pass")
+        return time.perf_counter() - began
 
-def in_turn(launchers: Sequence[Launcher], rounds: int, ranks: int = 2) -> list[list[Launch]]:
+
+def in_turn(launchers: Sequence[Launcher], rounds: int, ranks: int = 2, function: str = "work") -> list[list[Launch]]:
     """Launches of each launcher, one after the other in every round; a round in which one fails is left out."""
     complete = []
     for _ in range(rounds):
         made = []
         for launcher in launchers:
-            made.append(launcher.launch(ranks))
+            made.append(launcher.launch(function, ranks))
             time.sleep(SETTLE)
         if None not in made:
             complete.append(made)
@@ -143,25 +161,37 @@ def spread(launches: Sequence[Launch], field: str = "finished") -> Spread:
 
 
 def measure_warm(launchers: Sequence[Launcher], rounds: int) -> None:
-    ours, peer = in_turn(launchers, rounds)
-    fields = {
-        "first_line": "function begun on both ranks",
-        "collective": "first collective done on both",
-        "finished": "cell finished",
-    }
+    plain = _measure_warm(launchers, rounds, "work", "first collective done on both", 0.3)
+    goal("function begun on both ranks", 1e3 * spread(plain[0], "first_line").median, 25, " ms")
+    constructed = _measure_warm(launchers, rounds, "construct", "Accelerator constructed on both", 0.2)
+    group, whole = (Spread([each.collective - each.first_line for each in found[0]]) for found in (plain, constructed))
+    goal("Accelerator(), beyond a group and a collective", 1e3 * (whole.median - group.median), 5, " ms")
+    ((done,), empty) = in_turn(launchers[:1], rounds, 2, "nothing"), [launchers[0].empty_cell() for _ in range(rounds)]
+    beyond = spread(done).median - Spread(empty).median
+    goal("a launch of nothing, beyond an empty cell", 1e3 * beyond, 25, " ms")
+
+
+def _measure_warm(
+    launchers: Sequence[Launcher], rounds: int, function: str, middle: str, limit: float
+) -> tuple[list[Launch], list[Launch]]:
+    """Prints the table of one function; returns the launches of both packages."""
+    ours, peer = in_turn(launchers, rounds, 2, function)
+    fields = {"first_line": "function begun on both ranks", "collective": middle, "finished": "cell finished"}
     rows = []
     for field, what in fields.items():
         a, b = spread(ours, field), spread(peer, field)
         rows.append([what, a.text(), b.text(), a.over(b).ratio()])
-    head = ["since the call, ms: median (least-most)", "ours", "peer", "ours / peer"]
-    table(f"Warm launch of 2 ranks, {len(ours)} rounds", head, rows)
-    goal("cell finished, ours / peer", spread(ours).over(spread(peer)).median, 0.3)
-    goal("function begun on both ranks", 1e3 * spread(ours, "first_line").median, 25, " ms")
+    head = ["since the call, ms: median (least-most)", "notebook-accel", "Accelerate", "notebook-accel / Accelerate"]
+    table(f"Warm launch of 2 ranks, {len(ours)} rounds: {middle.removesuffix(' on both')}", head, rows)
+    what = "" if function == "work" else " with Accelerator()"
+    ratio = spread(ours).over(spread(peer)).median
+    goal(f"cell finished{what}, notebook-accel / Accelerate", ratio, limit)
+    return ours, peer
 
 
 def measure_first(kernels: int) -> None:
     """First launches, each in a kernel of its own."""
-    cold: dict[str, list[Launch]] = {"ours": [], "peer": []}
+    cold: dict[str, list[Launch]] = {"notebook-accel": [], "Accelerate": []}
     settled, warm = [], []
     for _ in range(kernels):
         for name, launches in cold.items():
@@ -173,20 +203,25 @@ def measure_first(kernels: int) -> None:
             times = _after_a_while(kernel)
         settled.append(times[0])
         warm.append(Spread(times[1:]).median)
-    ours, peer = spread(cold["ours"]), spread(cold["peer"])
+    ours, peer = spread(cold["notebook-accel"]), spread(cold["Accelerate"])
     first, later = Spread(settled), Spread(warm)
     rows = [
-        ["import and launch in one cell: ours, peer", ours.text(), peer.text(), ours.over(peer).ratio()],
+        [
+            "import and launch in one cell: notebook-accel, Accelerate",
+            ours.text(),
+            peer.text(),
+            ours.over(peer).ratio(),
+        ],
         ["5 s after our import: first, later ones", first.text(), later.text(), first.over(later).ratio()],
     ]
     table(f"First launch of 2 ranks, {kernels} kernels each", ["cell finished, ms", "A", "B", "A / B"], rows)
-    goal("import and launch, ours / peer", ours.over(peer).median, 1.0)
+    goal("import and launch, notebook-accel / Accelerate", ours.over(peer).median, 1.0)
     goal("first launch 5 s after the import / later ones", first.over(later).median, 1.1)
 
 
 def _after_a_while(kernel: Kernel) -> list[float]:
     """The times of the first launches of a kernel that has imported the package 5 s before."""
-    kernel.run(f"{WORK}\n{IMPORTS['ours']}")
+    kernel.run(f"{WORK.format(package='notebook_accel')}\n{IMPORTS['notebook-accel']}")
     time.sleep(5)
     times = []
     for _ in range(4):
@@ -203,14 +238,21 @@ def measure_ranks(launchers: Sequence[Launcher], counts: Sequence[int], rounds: 
     rows = []
     for index, ranks in enumerate(counts):
         ours, peer = map(spread, in_turn(launchers, rounds, ranks))
-        for name, measured in (("ours", ours), ("peer", peer)):
+        for name, measured in (("notebook-accel", ours), ("Accelerate", peer)):
             times[name].append(measured)
         growth = ["-", "-"]
         if index:
             more = ranks - counts[index - 1]
             growth = [f"{1e3 * (found[-1].median - found[-2].median) / more:.0f}" for found in times.values()]
         rows.append([str(ranks), ours.text(), peer.text(), ours.over(peer).ratio(), *growth])
-    head = ["ranks", "ours, ms", "peer, ms", "ours / peer", "ours: ms for one more", "peer: ms for one more"]
+    head = [
+        "ranks",
+        "notebook-accel, ms",
+        "Accelerate, ms",
+        "notebook-accel / Accelerate",
+        "notebook-accel: ms per further rank",
+        "Accelerate: ms per further rank",
+    ]
     table(f"Cell finished, by number of ranks, {rounds} rounds", head, rows)
     for name, found in times.items():
         stalls = [1e3 * value for each in found for value in each.values if value > each.median + STALL]
@@ -222,7 +264,7 @@ def measure_ranks(launchers: Sequence[Launcher], counts: Sequence[int], rounds: 
 def measure_stalls(ours: Launcher, rounds: int) -> None:
     (launches,) = in_turn([ours], rounds, 16)
     times = spread(launches)
-    print(f"\n16 ranks {rounds} times, ours: {times.text()} ms")
+    print(f"\n16 ranks {rounds} times, notebook-accel: {times.text()} ms")
     goal("slowest above the median", 1e3 * (max(times.values, default=float("nan")) - times.median), 1e3 * STALL, " ms")
 
 
@@ -236,7 +278,7 @@ def measure_memory(launchers: Sequence[Launcher]) -> None:
         for index, what in enumerate(("idle", "after a collective"))
     ]
     table("Private memory of a rank, MB", ["", *found], rows)
-    goal("idle, ours", found["ours"][0].median / 1e6, 40, " MB")
+    goal("idle, notebook-accel", found["notebook-accel"][0].median / 1e6, 40, " MB")
 
 
 def draw(counts: Sequence[int], times: dict[str, list[Spread]], picture: Path) -> None:
@@ -271,7 +313,7 @@ def main() -> None:
     quick = (arguments := parser.parse_args()).quick
     warn_if_busy()
     measure_first(1 if quick else 3)
-    with Launcher("ours") as ours, Launcher("peer") as peer:
+    with Launcher("notebook-accel") as ours, Launcher("Accelerate") as peer:
         measure_warm([ours, peer], 5 if quick else 20)
         measure_memory([ours, peer])
         measure_ranks([ours, peer], [2, 4, 8] if quick else [2, 4, 8, 16, 32], 2 if quick else 3, arguments.picture)

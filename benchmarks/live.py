@@ -54,11 +54,11 @@ def pretend(ranks):
         job.apply(rank, Hello(1, "host"))
         job.apply(rank, PhaseChanged(Phase.RUNNING))
     view = frontend.Views(job, frontend.current.choose_view())
-    began = told = time.monotonic()
+    began = sent = time.monotonic()
     while not os.path.exists("end"):
         now = time.monotonic()
-        if now - told >= constants.report_interval(ranks):
-            told, tenths = now, int((now - began) * 10)
+        if now - sent >= constants.report_interval(ranks):
+            sent, tenths = now, int((now - began) * 10)
             for rank in range(ranks):
                 for bar, total in enumerate((200, 2000, 20000)):
                     n = (tenths * 10**bar * (100 + rank % 7) // 100) % total
@@ -227,10 +227,10 @@ def in_rank(rounds: int) -> Spread:
     """
     with Kernel(timeout=300) as kernel:
         kernel.run(_STEPS)
-        told = kernel.run(
+        printed = kernel.run(
             f"import json; print(json.dumps(notebook_launcher(work, ({rounds}, 200), num_processes=1)[0]))"
         )
-    steps, between, others = (Spread(values) for values in zip(*json.loads(told), strict=True))
+    steps, between, others = (Spread(values) for values in zip(*json.loads(printed), strict=True))
     ratio = Spread(
         [1 + (bar + rest) / step for step, bar, rest in zip(steps.values, between.values, others.values, strict=True)]
     )

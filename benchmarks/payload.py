@@ -1,4 +1,4 @@
-"""What large captures cost: time and memory, beside Accelerate's fork (the peer) and plain cloudpickle."""
+"""What large captures cost: time and memory, compared with Accelerate's fork and plain cloudpickle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMEOUT = 120.0
 NEEDED = 16
 """Copies of the tensor that are in memory at once: one in each kernel, and those that plain cloudpickle makes."""
 
-# NumPy fills the tensor, on one thread: after threads of torch's, the peer's ranks would hang.
+# NumPy fills the tensor, on one thread: after threads of torch's, Accelerate's ranks would hang.
 SETUP = """
 import time
 from pathlib import Path
@@ -119,7 +119,7 @@ class Capture:
             return found
 
     def _call(self, function: str, args: str) -> str:
-        port = f", use_port={free_port()}" if self._way == "peer" else ""
+        port = f", use_port={free_port()}" if self._way == "Accelerate" else ""
         return f"notebook_launcher({function}, {args}, num_processes={RANKS}{port})"
 
 
@@ -130,12 +130,12 @@ def measure_capture(size: int, rounds: int) -> None:
         turns = [[capture.seconds() for capture in captures.values()] for _ in range(rounds)]
         seconds = {way: Spread(column) for way, column in zip(captures, zip(*turns, strict=True), strict=True)}
         copies = {way: capture.extra_memory() / size for way, capture in captures.items()}
-    ratios = {way: seconds["ours"].over(found) for way, found in seconds.items()}
+    ratios = {way: seconds["notebook-accel"].over(found) for way, found in seconds.items()}
     rows = [[way, seconds[way].text(), ratios[way].ratio(), f"{copies[way]:.2f}"] for way in WAYS]
     title = f"A captured tensor of {size / 1e9:g} GB on {RANKS} ranks, {rounds} rounds"
-    table(title, ["", "call to cell finished, ms", "ours / this", "extra copies in memory"], rows)
-    goal("copies of the tensor in all ranks together, ours", copies["ours"], 1.1)
-    goal("cell finished, ours / cloudpickle", ratios["cloudpickle"].median, 1.0)
+    table(title, ["", "call to cell finished, ms", "notebook-accel / this", "extra copies in memory"], rows)
+    goal("copies of the tensor in all ranks together, notebook-accel", copies["notebook-accel"], 1.1)
+    goal("cell finished, notebook-accel / cloudpickle", ratios["cloudpickle"].median, 1.0)
 
 
 def kinds() -> dict[str, Callable[[], Any]]:
@@ -179,7 +179,15 @@ def measure_kinds(rounds: int) -> None:
                     unpack.over(loads_plain).ratio(),
                 ]
             )
-    head = ["ms", "pack: ours", "cloudpickle", "ratio", "load in a rank: ours", "cloudpickle", "ratio"]
+    head = [
+        "ms",
+        "pack: notebook-accel",
+        "cloudpickle",
+        "ratio",
+        "load in a rank: notebook-accel",
+        "cloudpickle",
+        "ratio",
+    ]
     table(f"Payloads, {rounds} rounds", head, rows)
 
 

@@ -1,7 +1,7 @@
 """Machines, agents and ranks that there are not: `srun` and `sinfo` for a notebook whose cluster is to look large.
 
 What stands in for `srun` is one process. It calls the bridge as often as there are machines, over the real wire, and
-says on each connection what an agent and its ranks would say: as much, as often as they are told to, and merged by the
+says on each connection what an agent and its ranks would send: as much and as often as requested, and merged by the
 class that merges it in a real rank. It runs nothing of the user's. What the ranks do is in their environment:
 
     PRETEND_GATES   a folder; they return once it holds `end`, and the last one fails once it holds `fail`
@@ -81,8 +81,8 @@ class Rank:
         self._began: float | None = None
         self._beat_at = time.monotonic() + _BEAT
         self._logged = 0
-        self.told = 0
-        """How many metrics it has told."""
+        self.sent = 0
+        """How many metrics it has sent."""
         self.ended = False
         self._say(Hello(os.getpid(), ""))
 
@@ -128,7 +128,7 @@ class Rank:
 
     def _tell(self, events: Iterable[Event]) -> None:
         for event in events:
-            self.told += event.count if isinstance(event, Reports) else 0
+            self.sent += event.count if isinstance(event, Reports) else 0
             self._say(event)
 
     def _say(self, event: Event) -> None:
@@ -149,7 +149,7 @@ class Agent:
     def tell(self, frame: protocol.Frame) -> None:
         self._waiting.append(frame)
 
-    def hear(self) -> None:
+    def read(self) -> None:
         for header, _ in self.line.receive():
             self._on_frame(header)
         self.flush(time.monotonic())
@@ -193,7 +193,7 @@ def srun(count: int) -> None:
     agents = [Agent(f"node{index:03}", connection.call(*order["bridge"], secret)) for index in range(count)]
     with selectors.DefaultSelector() as selector:
         for agent in agents:
-            selector.register(agent.line, selectors.EVENT_READ, agent.hear)
+            selector.register(agent.line, selectors.EVENT_READ, agent.read)
         with suppress(OSError, EOFError):  # the bridge has ended, or wants no more
             _serve(selector, agents)
 
@@ -211,8 +211,8 @@ def _serve(selector: selectors.BaseSelector, agents: Sequence[Agent]) -> None:
         gates = set(os.listdir(ranks[0]._gates)) if ranks else set()
         for agent in agents:
             agent.turn(now, gates)
-        if ranks and "end" in gates and "told" not in gates:
-            (ranks[0]._gates / "told").write_text(str(sum(rank.told for rank in ranks)))
+        if ranks and "end" in gates and "sent" not in gates:
+            (ranks[0]._gates / "sent").write_text(str(sum(rank.sent for rank in ranks)))
 
 
 def sinfo() -> None:

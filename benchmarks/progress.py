@@ -43,12 +43,12 @@ def work(rounds, count):
         return json.loads(plain.stdout.readline())
 
     with_sink = {**rank_local.space()}
-    found = {name: [] for name in ("iterate", "plain iterate", "refresh", "plain refresh", "report", "unheard")}
+    found = {name: [] for name in ("iterate", "plain iterate", "refresh", "plain refresh", "report", "outside")}
     for _ in range(rounds):
         found["plain iterate"].append(ask("iterate", count)); found["iterate"].append(timed(iterate))
         found["plain refresh"].append(ask("refresh", count // 20)); found["refresh"].append(timed(refresh))
         found["report"].append(timed(report_all))
-        events.set_sink(None); found["unheard"].append(timed(report_all)); rank_local.space().update(with_sink)
+        events.set_sink(None); found["outside"].append(timed(report_all)); rank_local.space().update(with_sink)
     plain.stdin.close(); plain.wait(); plain.stdout.close()
     return found
 """
@@ -85,10 +85,10 @@ def measure(*, quick: bool) -> None:
     rounds, count = (5, 100_000) if quick else (15, 500_000)
     with Kernel(timeout=300) as kernel:
         kernel.run(f"PLAIN = {_PLAIN!r}\n{_CODE}")
-        told = kernel.run(
+        printed = kernel.run(
             f"import json; print(json.dumps(notebook_launcher(work, ({rounds}, {count}), num_processes=1)[0]))"
         )
-    found = {name: Spread(values) for name, values in json.loads(told).items()}
+    found = {name: Spread(values) for name, values in json.loads(printed).items()}
     iteration = found["iterate"].over(found["plain iterate"])
     refresh = found["refresh"].over(found["plain refresh"])
     table(
@@ -102,14 +102,14 @@ def measure(*, quick: bool) -> None:
                 iteration.ratio(),
             ],
             ["n = ...; refresh()", found["refresh"].text(1e-9), found["plain refresh"].text(1e-9), refresh.ratio()],
-            ["report(), heard", found["report"].text(1e-9), "-", "-"],
-            ["report(), unheard", found["unheard"].text(1e-9), "-", "-"],
+            ["report(), in a launch", found["report"].text(1e-9), "-", "-"],
+            ["report(), outside a launch", found["outside"].text(1e-9), "-", "-"],
         ],
     )
     print()
     goal("an iteration, of plain tqdm's", iteration.median, 1.15)
-    goal("report(), unheard", found["unheard"].median * 1e6, 1, " µs")
-    goal("report(), heard", found["report"].median * 1e6, 1, " µs")
+    goal("report(), outside a launch", found["outside"].median * 1e6, 1, " µs")
+    goal("report(), in a launch", found["report"].median * 1e6, 1, " µs")
 
 
 if __name__ == "__main__":

@@ -174,8 +174,8 @@ def report(runs: Sequence[Run]) -> list[str]:
 
 def machine(cores: int) -> dict[str, str]:
     """What they ran on."""
-    told = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(":")[2].strip() for line in told if line.startswith("model name")]
+    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in cpuinfo if line.startswith("model name")]
     return {
         "processor": f"{names[0] if names else platform.machine()}, {cores} cores",
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",

@@ -58,8 +58,8 @@ class Launched:
     """From the last rank's end to the cell's, or from the failure to the cell's error."""
     ending: float = float("nan")
     """Processor time of both for the end."""
-    told: int = 0
-    """Metrics that the ranks have told."""
+    sent: int = 0
+    """Metrics that the ranks have sent."""
 
     @property
     def driver(self) -> float:
@@ -123,9 +123,9 @@ def launch(kernel: Kernel, driver: Driver, ranks: int, rate: float, seconds: flo
         began = time.monotonic()
         driver.begin()
         cell = kernel.begin(f"launch({ranks}, {ranks // pretended.CPUS}, {rate}, {folder!r})")
-        heard = kernel.heard(cell)
+        messages = kernel.messages(cell)
         lines = 0
-        for kind, content in heard:
+        for kind, content in messages:
             if kind == "error":
                 raise CellError(content["evalue"])
             lines += _lines(content["text"]) if kind == "stream" else 0
@@ -133,7 +133,7 @@ def launch(kernel: Kernel, driver: Driver, ranks: int, rate: float, seconds: flo
                 break
         found.first_line = time.monotonic() - began
         found.starting = sum(driver.used()[1:])
-        time.sleep(1)  # in which everything is heard at once
+        time.sleep(1)  # in which every event is read at once
         driver.begin()
         time.sleep(seconds)
         clock, *used = driver.used()
@@ -141,13 +141,13 @@ def launch(kernel: Kernel, driver: Driver, ranks: int, rate: float, seconds: flo
         driver.begin()
         gate = Path(folder, "fail" if fails else "end")
         gate.touch()
-        error = [content["ename"] for kind, content in heard if kind == "error"]
+        error = [content["ename"] for kind, content in messages if kind == "error"]
         found.end = time.time() - (float(Path(folder, "failed").read_text()) if fails else gate.stat().st_mtime)
         found.ending = sum(driver.used()[1:])
         if error != (["RankError"] if fails else []):
             raise CellError(str(error))
         if not fails:
-            found.told = int(Path(folder, "told").read_text())
+            found.sent = int(Path(folder, "sent").read_text())
     return found
 
 
@@ -191,13 +191,13 @@ def in_kernel(seconds: float) -> None:
             few.row("64 ranks × 10 metrics/s"),
         ],
     )
-    print(f"\n  the kernel has grown by {memory / 2**20:.0f} MiB; {few.told} metrics told, {arrived} arrived")
+    print(f"\n  the kernel has grown by {memory / 2**20:.0f} MiB; {few.sent} metrics sent, {arrived} arrived")
     print()
     goal("the driver's CPU, 1,000 ranks", warm.driver, 30, "%")
     goal("from the call to the last rank's first line, 1,000 ranks", warm.first_line, 5, " s")
     goal("from a rank's failure to the cell's error, 1,000 ranks", failed.end, 2.5, " s")
     goal("the driver's CPU, 64 ranks", few.driver, 10, "%")
-    goal("metrics lost, 64 ranks", few.told - arrived, 0)
+    goal("metrics lost, 64 ranks", few.sent - arrived, 0)
 
 
 def in_browser(seconds: float) -> None:

@@ -1,6 +1,6 @@
 """What it costs a training function that its waits are noticed and its loaders' batches counted.
 
-In real ranks of a real kernel: a step with the looks at its stack and without them, in turns; then a single look.
+In real ranks of a real kernel: a step with and without stack samples, in turn; then a single sample.
 """
 
 from __future__ import annotations
@@ -38,23 +38,24 @@ def work(rounds, steps, batches):
         for _ in range(count): call()
         return (time.perf_counter() - began) / count
 
-    def counted(is_heard):
+    def counted(is_inside):
         from notebook_accel.train.data.loader_progress import with_progress
-        if not is_heard: events.set_sink(None)
+        if not is_inside: events.set_sink(None)
         began = time.perf_counter()
         for _ in with_progress(loader, iter(ready)): pass
         spent = (time.perf_counter() - began) / batches
         rank_local.space().update(with_sink)
         return spent
 
-    found = {name: [] for name in ("step", "step, no looks", "all_reduce", "all_reduce, no looks", "heard", "unheard")}
+    names = ("step", "step, unsampled", "all_reduce", "all_reduce, unsampled", "inside", "outside")
+    found = {name: [] for name in names}
     for _ in range(rounds):
-        for suffix, method in (("", look), (", no looks", lambda self, now: [])):
+        for suffix, method in (("", look), (", unsampled", lambda self, now: [])):
             WaitDetector.sample = method
             found["step" + suffix].append(timed(step, steps))
             found["all_reduce" + suffix].append(timed(lambda: dist.all_reduce(one), 5 * steps))
-        found["heard"].append(counted(True))
-        found["unheard"].append(counted(False))
+        found["inside"].append(counted(True))
+        found["outside"].append(counted(False))
     WaitDetector.sample = look
 
     def look_from_beside(spent):
@@ -78,31 +79,31 @@ def main() -> None:
     warn_if_busy()
     with Kernel(timeout=600) as kernel:
         kernel.run(_CODE)
-        told = kernel.run(
+        printed = kernel.run(
             "import json; print(json.dumps(notebook_launcher("
             f"work, ({rounds}, {steps}, {batches}), num_processes=2, device='cpu')[0]))"
         )
-    found = {name: Spread(values) for name, values in json.loads(told).items()}
-    step = found["step"].over(found["step, no looks"])
-    reduce = found["all_reduce"].over(found["all_reduce, no looks"])
+    found = {name: Spread(values) for name, values in json.loads(printed).items()}
+    step = found["step"].over(found["step, unsampled"])
+    reduce = found["all_reduce"].over(found["all_reduce, unsampled"])
     table(
         "In a rank, µs",
-        ["", "with looks", "without", "ratio"],
+        ["", "sampled", "without", "ratio"],
         [
-            ["a step of DDP", found["step"].text(1e-6), found["step, no looks"].text(1e-6), step.ratio()],
+            ["a step of DDP", found["step"].text(1e-6), found["step, unsampled"].text(1e-6), step.ratio()],
             [
                 "a small all_reduce",
                 found["all_reduce"].text(1e-6),
-                found["all_reduce, no looks"].text(1e-6),
+                found["all_reduce, unsampled"].text(1e-6),
                 reduce.ratio(),
             ],
-            ["a look, ten times a second", found["look"].text(1e-6), "-", "-"],
-            ["a batch, counted", found["heard"].text(1e-6), found["unheard"].text(1e-6), "-"],
+            ["one sample, of ten a second", found["look"].text(1e-6), "-", "-"],
+            ["a batch, counted", found["inside"].text(1e-6), found["outside"].text(1e-6), "-"],
         ],
     )
     print()
-    goal("a step, of one without looks", step.median, 1.01)
-    goal("a batch, counted", (found["heard"].median - found["unheard"].median) * 1e6, 1, " µs")
+    goal("a step, compared with one that is not sampled", step.median, 1.01)
+    goal("a batch, counted", (found["inside"].median - found["outside"].median) * 1e6, 1, " µs")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What one small training step costs in Python: plain torch, ours, Accelerate (the peer), Lightning Fabric."""
+"""What one small training step costs in Python: plain torch, notebook-accel, Accelerate, Lightning Fabric."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def plain() -> Callable[[], None]:
 
 
 def accelerated(accelerator: Any) -> Callable[[], None]:
-    """The peer's loop, which is ours too."""
+    """The loop for Accelerate, which is the same for notebook-accel."""
     model, optimizer, loader, scheduler = accelerator.prepare(*parts())
     loss_of = nn.functional.mse_loss
 
@@ -96,8 +96,8 @@ def fabric() -> Callable[[], None]:
 
 def contenders() -> Iterator[tuple[str, Callable[[], Callable[[], None]]]]:
     yield "plain torch", plain
-    yield "ours", ours
-    yield "peer", peer
+    yield "notebook-accel", ours
+    yield "Accelerate", peer
     if importlib.util.find_spec("lightning_fabric"):
         yield "Lightning Fabric", fabric
     else:
@@ -128,8 +128,8 @@ def show(times: dict[str, Spread]) -> None:
         rows.append([name, found.text(1e-6, 1), found.over(base).ratio(), f"{extra[name] * 1e6:.1f}"])
     head = ["one step", "us", "/ plain torch", "overhead, us"]
     table(f"accumulate, backward, step, scheduler, loader; Linear(8, 1), batch {BATCH}, one thread", head, rows)
-    goal("overhead of ours over a plain step", extra["ours"] / base.median, 0.15)
-    goal("overhead of ours / of the peer", extra["ours"] / extra["peer"], 0.3)
+    goal("overhead of notebook-accel over a plain step", extra["notebook-accel"] / base.median, 0.15)
+    goal("overhead of notebook-accel / of Accelerate", extra["notebook-accel"] / extra["Accelerate"], 0.3)
 
 
 def main() -> None:

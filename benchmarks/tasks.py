@@ -51,8 +51,8 @@ def traced(tab: Page) -> Iterator[list[Task]]:
     session = browser.new_browser_cdp_session()
     events: list[dict[str, Any]] = []
     ended: list[object] = []
-    session.on("Tracing.dataCollected", lambda told: events.extend(told["value"]))
-    session.on("Tracing.tracingComplete", lambda told: ended.append(told))
+    session.on("Tracing.dataCollected", lambda event: events.extend(event["value"]))
+    session.on("Tracing.tracingComplete", lambda event: ended.append(event))
     config = {"includedCategories": _CATEGORIES}
     session.send("Tracing.start", {"transferMode": "ReportEvents", "traceConfig": config})
     tab.evaluate("name => { performance.mark(name); }", _BEGIN)
@@ -88,13 +88,13 @@ def _task(whole: dict[str, Any], parts: list[dict[str, Any]]) -> Task:
     return Task(
         lasted=whole["dur"] / 1000,
         computed=whole.get("tdur", 0) / 1000,
-        script=_sum(part for part in parts if part["name"] == "FunctionCall" and _is_ours(part)),
+        script=_sum(part for part in parts if part["name"] == "FunctionCall" and _is_of_panel(part)),
         drawing=_sum(part for part in parts if part["name"] in _DRAWING),
         garbage=_sum(part for part in parts if part["name"] in _GARBAGE),
     )
 
 
-def _is_ours(call: dict[str, Any]) -> bool:
+def _is_of_panel(call: dict[str, Any]) -> bool:
     return str(call.get("args", {}).get("data", {}).get("url", "")).startswith("blob:")
 
 

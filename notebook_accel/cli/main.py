@@ -25,6 +25,11 @@ COMMANDS = {
     "checkpoints": ("checkpoints.command", "List, verify, prune and convert the checkpoints of a training."),
     "jobs": ("recorded_jobs.list_jobs", "List the last jobs of all notebooks."),
     "resume": ("recorded_jobs.resume", "Continue a notebook's job from its checkpoints."),
+    "compare": ("compare_jobs.command", "Compare two jobs: throughput, parts of a step, memory, and reported values."),
+    "scaling": (
+        "scale_script.command",
+        "Run a script with several numbers of ranks, and show how its throughput grows.",
+    ),
     "merge-weights": ("merge.command", "Turn a sharded checkpoint into safetensors."),
     "lab": ("lab.command", "Open JupyterLab on the examples."),
 }

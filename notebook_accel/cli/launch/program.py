@@ -38,6 +38,12 @@ def program(target: str, arguments: Sequence[str], options: Mapping[str, Any]) -
     return (target, *arguments)
 
 
+def name(target: str, *, is_module: bool) -> str:
+    """What the panel calls it: `train.py`, `package/` or `-m package.train`."""
+    path = Path(target).resolve()
+    return f"-m {target}" if is_module else path.name + "/" * path.is_dir()
+
+
 def _find_script(target: str) -> None:
     path = Path(target)
     if path.is_dir():

@@ -12,7 +12,7 @@ import click
 
 from notebook_accel import hardware
 from notebook_accel.cli.exit_codes import USER_ERROR
-from notebook_accel.cli.launch import request
+from notebook_accel.cli.launch import program, request
 from notebook_accel.cli.launch.agent_process import Agent
 from notebook_accel.cli.launch.elastic import Order
 from notebook_accel.cli.launch.request import Request
@@ -61,9 +61,8 @@ def _watcher(target: str, wanted: Request) -> Watcher:
     from notebook_accel.cli.watch.watcher import Watcher
 
     is_module = wanted.launched[0] == "--module" and not target.endswith(".ipynb")
-    path = Path(target).resolve()
-    name = f"-m {target}" if is_module else path.name + "/" * path.is_dir()
     planned = wanted.plan
+    name = program.name(target, is_module=is_module)
     return Watcher(WatchedLaunch(name, planned.device_text, planned.size, planned.world_size))
 
 

@@ -44,7 +44,8 @@ def scaling(
         if name in options:
             raise ConfigurationError(f"scaling() sets {name} itself: leave it out")
     jobs = {number: _run(function, args, number, options) for number in numbers}
-    return ScalingCurve(f"{getattr(function, '__name__', 'function')}() by the number of ranks", jobs)
+    first = next(iter(jobs.values()))
+    return ScalingCurve(f"{first.title} by the number of ranks", jobs)
 
 
 def _run(function: Callable[..., Any], args: Sequence[Any], number: int, options: dict[str, Any]) -> Job:
