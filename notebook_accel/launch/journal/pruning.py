@@ -17,7 +17,7 @@ _DEFAULT = 10**9
 """Bytes."""
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
-_sizes: dict[Path, int] = {}
+_sizes: dict[str, int] = {}
 """The sizes of jobs that have ended, which do not change."""
 _warned: set[str] = set()
 
@@ -25,15 +25,18 @@ _warned: set[str] = set()
 def prune() -> None:
     """Removes jobs that don't fit any more, besides the last one; not those that run or that this process uses."""
     limit, used = _limit(), 0
-    older = records.all_records()[:-1]
-    for number, record in enumerate(reversed(older), 2):
-        size = _size(record)
+    parent = records.folder()
+    older = records.names(parent)[:-1]
+    for number, name in enumerate(reversed(older), 2):
+        path = f"{parent}/{name}"
+        size = _size(path)
         is_kept = used + size <= limit and number < MOST_JOBS
-        if is_kept or records.is_in_use(record) or record.may_run():
+        record = Record(Path(path)) if not is_kept else None
+        if record is None or records.is_in_use(record) or record.may_run():
             used += size
         else:
             record.remove()
-            _sizes.pop(record.path, None)
+            _sizes.pop(path, None)
 
 
 def _limit() -> int:
@@ -48,15 +51,15 @@ def _limit() -> int:
     return _DEFAULT
 
 
-def _size(record: Record) -> int:
-    known = _sizes.get(record.path)
+def _size(path: str) -> int:
+    known = _sizes.get(path)
     if known is not None:
         return known
     try:
-        with os.scandir(record.path) as files:
+        with os.scandir(path) as files:
             found = sum(file.stat(follow_symlinks=False).st_size for file in files)
     except OSError:  # just removed
         return 0
-    if not os.path.exists(record.running):
-        _sizes[record.path] = found
+    if not os.path.lexists(f"{path}/running"):
+        _sizes[path] = found
     return found

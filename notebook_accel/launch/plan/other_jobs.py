@@ -59,7 +59,7 @@ def notice(planned: Plan, name: str) -> str:
 def _running() -> Iterator[_OtherJob]:
     """The jobs that processes of this machine run, newest first."""
     origin = front_end.current.origin()
-    for record in reversed(records.all_records()):
+    for record in reversed(records.unended_records()):
         try:
             if not record.is_running():
                 continue
