@@ -128,7 +128,7 @@ def test_ranks_are_held_looked_at_and_stepped_one_by_one(debugger: Debugger):
     cell = debugger.begin(code, 4)
     debugger.notebook.interrupt()
     assert debugger.notebook.finish(cell).error == "KeyboardInterrupt"
-    cell = debugger.begin("%%accelerate\ny = 1\nprint(y)", 3)  # after an interrupt, too
+    cell = debugger.begin("%%accelerate\ny = 1\nbreakpoint()\nprint(y)")  # after an interrupt, too
     debugger.turn_off()
     assert debugger.notebook.finish(cell).lines == ["[0-1] 1"]
     assert debugger.notebook.check(textwrap.dedent(code)).lines == ["[0-1] total 2"]

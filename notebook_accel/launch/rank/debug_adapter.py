@@ -43,6 +43,10 @@ class Debugger:
         self._handled = threading.Event()
         self._awaited: object = None
         """The number of the request whose response sets `_handled`."""
+        self._is_attached = False
+        """Whether a client takes the events."""
+        self._hook = sys.breakpointhook
+        """What `breakpoint()` calls without a client."""
 
     def configure(self, request: DebugRequested) -> None:
         """Has debugpy handle the requests that come before a call. To be called on the thread that runs the call."""
@@ -62,6 +66,7 @@ class Debugger:
         """Passes requests to debugpy, if it is running."""
         if self._socket is not None:
             for message in messages:
+                self._is_attached = json.loads(message)["command"] != "disconnect"
                 content = message.encode()
                 self._socket.sendall(b"Content-Length: %d\r\n\r\n%b" % (len(content), content))
 
@@ -69,6 +74,7 @@ class Debugger:
         """Starts debugpy; or has it trace this thread again, which an exception in its own code may have ended."""
         if self._pydevd is None:
             self._pydevd = _import_pydevd()
+            self._hook, sys.breakpointhook = sys.breakpointhook, self._on_breakpoint
             process_group_timeouts.remove()
             os.register_at_fork(after_in_child=self._leave_child)
         is_new = self._socket is None
@@ -83,6 +89,12 @@ class Debugger:
             reader = threading.Thread(target=self._read, args=(own.makefile("rb"),), name="debugger", daemon=True)
             hide_thread(reader)
             reader.start()
+
+    def _on_breakpoint(self, *args: Any, **kwargs: Any) -> None:
+        if not self._is_attached:
+            self._hook(*args, **kwargs)
+            return
+        self._pydevd.settrace(suspend=True, trace_only_current_thread=True, stop_at_frame=sys._getframe(1))
 
     def _read(self, stream: IO[bytes]) -> None:
         while header := stream.readline():
