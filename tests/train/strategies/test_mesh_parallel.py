@@ -1,6 +1,7 @@
 """Several dimensions, each layout against the numbers of one rank."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 from notebook_accel import Accelerator, AcceleratorState, FullyShardedDataParallelPlugin, ParallelismConfig
 from notebook_accel.utils import TorchTensorParallelConfig
 from tests.train.conftest import Cases
+from tests.train.strategies import test_context_parallel
 
 SAMPLES = 10
 """In batches of 4 for all ranks together; the last two are left out."""
@@ -89,6 +91,13 @@ LAYOUTS: dict[str, Callable[[], dict[str, Any]]] = {
         {**BLOCKS, "activation_checkpointing": True}, dp_shard_size=2, tp_size=2
     ),
 }
+OTHERS: dict[str, Callable[[], dict[str, Any]]] = {
+    "one rank": dict,
+    "shards on one rank": lambda: dimensions({}),
+    "replicate 2, shard 2, tp 2": lambda: dimensions(dp_replicate_size=2, dp_shard_size=2, tp_size=2),
+    "replicate 2, shard 4": lambda: dimensions(dp_replicate_size=2, dp_shard_size=4),
+}
+"""Layouts of one rank, and of eight."""
 DATA_RANKS = dict.fromkeys(LAYOUTS, 4) | {name: 2 for name in LAYOUTS if "tp" in name}
 MESHES = {
     "replicate 4": {"dp_replicate": 4},
@@ -144,7 +153,7 @@ def trained(arguments: Callable[[], dict[str, Any]], batch_size: int, kind: type
 
 @pytest.fixture(scope="module")
 def alone() -> Cases:
-    return Cases({"plain": (trained, dict, 4)}, size=1)
+    return Cases({"plain": (trained, dict, 4), "sequences": (test_context_parallel.trained, {})}, size=1)
 
 
 def on_layout(name: str) -> dict[str, Any]:
@@ -230,9 +239,11 @@ def saved(layout: str, folder: str) -> dict[str, Any]:
 
 def stepped(layout: str, folder: str, save: bool) -> dict[str, Any]:
     full = (
-        {"fsdp_plugin": FullyShardedDataParallelPlugin(state_dict_type="FULL_STATE_DICT")} if "whole" in folder else {}
+        {"fsdp_plugin": FullyShardedDataParallelPlugin(state_dict_type="FULL_STATE_DICT")}
+        if "whole" in folder and layout != "one rank"
+        else {}
     )
-    accelerator = Accelerator(**({**LAYOUTS[layout](), **full} if layout else {}))
+    accelerator = Accelerator(**{**{**LAYOUTS, **OTHERS}[layout](), **full})
     torch.manual_seed(int(save))
     net = Net()
     model, optimizer = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), lr=0.1))
@@ -265,22 +276,71 @@ LOADED = [
 """What is saved, and the layout that loads it."""
 
 
+LOADED_ALONE = {"whole": "one rank", "shards of tp": "shards on one rank"}
+LOADED_ON_EIGHT = {"shards of hsdp": "replicate 2, shard 2, tp 2", "shards of tp": "replicate 2, shard 4"}
+SEQUENCES = {
+    "shard 2, cp 4": {"dp_shard_size": 2, "cp_size": 4},
+    "shard 2, cp 2, tp 2": {"dp_shard_size": 2, "cp_size": 2, "tp_size": 2},
+}
+"""Layouts of eight ranks, some of which share sequences."""
+
+
 @pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cases, Cases, Cases]:
-    """The runs that save, those that load on four ranks, and the one that loads on one rank."""
-    folder = tmp_path_factory.mktemp("checkpoints")
-    saves = Cases({name: (saved, layout, str(folder / name)) for name, layout in SAVED.items()}, size=4)
-    loads = Cases({(name, to): (stepped, to, str(folder / name), False) for name, to in LOADED}, size=4)
-    return saves, loads, Cases({"whole": (stepped, "", str(folder / "whole"), False)}, size=1)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("checkpoints")
+
+
+@pytest.fixture(scope="module")
+def saves(folder: Path) -> Cases:
+    return Cases({name: (saved, layout, str(folder / name)) for name, layout in SAVED.items()}, size=4)
+
+
+@pytest.fixture(scope="module")
+def loads(folder: Path, saves: Cases) -> Cases:
+    return Cases({(name, to): (stepped, to, str(folder / name), False) for name, to in LOADED}, size=4)
 
 
 @pytest.mark.parametrize(("name", "layout"), LOADED)
-def test_a_run_goes_on_in_any_layout(name: str, layout: str, checkpoints: tuple[Cases, Cases, Cases]) -> None:
+def test_a_run_goes_on_in_any_layout(name: str, layout: str, saves: Cases, loads: Cases) -> None:
     """Four ranks share the cores, and train in each of the layouts: about 20 s."""
-    saves, loads, _ = checkpoints
     assert_same(saves[name][0], loads[name, layout][0])
 
 
-def test_one_rank_loads_what_was_saved_whole(checkpoints: tuple[Cases, Cases, Cases]) -> None:
-    saves, _, alone = checkpoints
-    assert_same(saves["whole"][0], alone["whole"][0])
+@pytest.fixture(scope="module")
+def loads_alone(folder: Path) -> Cases:
+    return Cases({name: (stepped, to, str(folder / name), False) for name, to in LOADED_ALONE.items()}, size=1)
+
+
+@pytest.mark.parametrize("name", LOADED_ALONE)
+def test_a_run_goes_on_with_one_rank(name: str, saves: Cases, loads_alone: Cases) -> None:
+    assert_same(saves[name][0], loads_alone[name][0])
+
+
+@pytest.fixture(scope="module")
+def on_eight(folder: Path) -> Cases:
+    loaded = {name: (stepped, to, str(folder / name), False) for name, to in LOADED_ON_EIGHT.items()}
+    shared = {name: (test_context_parallel.trained, sizes) for name, sizes in SEQUENCES.items()}
+    return Cases({"three dimensions": (on_three_dimensions,), **loaded, **shared}, size=8)
+
+
+def on_three_dimensions() -> dict[str, Any]:
+    return trained(OTHERS["replicate 2, shard 2, tp 2"], 1)
+
+
+def test_eight_ranks_train_in_three_dimensions_as_one_does(alone: Cases, saves: Cases, on_eight: Cases) -> None:
+    """Eight ranks share the cores, and do in one launch what this test and the next two look at: about 20 s."""
+    saves["shards of tp"]  # which some of these cases load
+    assert_same(on_eight["three dimensions"][0], alone["plain"][0])
+
+
+@pytest.mark.parametrize("name", LOADED_ON_EIGHT)
+def test_a_run_goes_on_with_more_ranks(name: str, saves: Cases, on_eight: Cases) -> None:
+    assert_same(saves[name][0], on_eight[name][0])
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_eight_ranks_share_sequences_too(name: str, alone: Cases, saves: Cases, on_eight: Cases) -> None:
+    saves["shards of tp"]
+    found, expected = on_eight[name][0], alone["sequences"][0]
+    assert found["norms"] == pytest.approx(expected["norms"], rel=1e-5)
+    assert found["losses"] == pytest.approx(expected["losses"], rel=1e-5)
