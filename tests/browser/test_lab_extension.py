@@ -32,6 +32,7 @@ def jobs(page: Page) -> Locator:
 
 @pytest.mark.front_ends
 def test_the_sidebar_shows_jobs_live_and_stops_attaches_and_deletes(page: Page, front_end: str) -> None:
+    """Long: it launches two jobs, and looks at it in each theme."""
     page.run(TRAIN + FAIL)
     page.run("job = notebook_launcher(train, num_processes=2, device='cpu', block=False)")
     sidebar = jobs(page)
