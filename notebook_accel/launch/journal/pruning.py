@@ -17,7 +17,7 @@ _DEFAULT = 10**9
 """Bytes."""
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
-_sizes: dict[str, int] = {}
+known_sizes: dict[str, int] = {}
 """The sizes of jobs that have ended, which do not change."""
 _warned: set[str] = set()
 
@@ -36,7 +36,7 @@ def prune() -> None:
             used += size
         else:
             record.remove()
-            _sizes.pop(path, None)
+            known_sizes.pop(path, None)
 
 
 def _limit() -> int:
@@ -52,7 +52,7 @@ def _limit() -> int:
 
 
 def _size(path: str) -> int:
-    known = _sizes.get(path)
+    known = known_sizes.get(path)
     if known is not None:
         return known
     try:
@@ -61,5 +61,5 @@ def _size(path: str) -> int:
     except OSError:  # just removed
         return 0
     if not os.path.lexists(f"{path}/running"):
-        _sizes[path] = found
+        known_sizes[path] = found
     return found

@@ -53,7 +53,7 @@ def test_jobs_beyond_the_limit_are_removed_the_oldest_first(state: Path, monkeyp
     fresh = [Record(record.path.with_name(record.path.name)) for record in made]
     pruning.prune()
     assert [record.path.exists() for record in fresh] == [True, True, True, True]  # their sizes are known already
-    monkeypatch.setattr(pruning, "_sizes", {})
+    monkeypatch.setattr(pruning, "known_sizes", {})
     pruning.prune()
     assert [record.path.exists() for record in fresh] == [True, False, True, True]
 
