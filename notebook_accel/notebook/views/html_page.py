@@ -15,7 +15,7 @@ from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.resources import usage_text
 from notebook_accel.launch.job.text import duration, percent, shortened, value
-from notebook_accel.notebook.views import chart_axes, charts
+from notebook_accel.notebook.views.charts import chart_axes, static_chart
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, table, text
 from notebook_accel.rank_spans import spans
 
@@ -132,7 +132,7 @@ def _chart(drawing: Drawing) -> str:
     return element("div", drawn, _CHART_STYLE)
 
 
-_CHART_STYLE = f"display:inline-block;vertical-align:top;margin:0 18px 10px 0;width:{charts.WIDTH + 56}px"
+_CHART_STYLE = f"display:inline-block;vertical-align:top;margin:0 18px 10px 0;width:{static_chart.WIDTH + 56}px"
 """Beside the picture is room for numbers of ten characters."""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from notebook_accel.notebook.views.chart_details import COMMANDS, Reply
+from notebook_accel.notebook.views.charts.chart_details import COMMANDS, Reply
 from notebook_accel.notebook.views.merge_patch import diff
 from notebook_accel.notebook.views.reload import control_channel
 

@@ -16,11 +16,11 @@ from notebook_accel.launch.job.requested_stacks import RequestedStacks
 from notebook_accel.launch.job.resources import usage_text
 from notebook_accel.launch.job.text import clock, percent, rate, shortened, size, value
 from notebook_accel.launch.wire.terminal_codes import plain
-from notebook_accel.notebook.views.chart_details import COMMANDS, ChartDetails
+from notebook_accel.notebook.views.charts.chart_details import COMMANDS, ChartDetails
+from notebook_accel.notebook.views.charts.panel_charts import MOST_CHARTS, PanelCharts
 from notebook_accel.notebook.views.controls.panel_controls import PanelControls
 from notebook_accel.notebook.views.pacing import Pacer
 from notebook_accel.notebook.views.page import run_text
-from notebook_accel.notebook.views.panel_charts import MOST_CHARTS, PanelCharts
 from notebook_accel.notebook.views.panel_model import Bar, Head, Rank, State
 from notebook_accel.rank_spans import spans
 

@@ -7,9 +7,9 @@ is also written as attributes, so they keep their places in front ends that remo
 from __future__ import annotations
 
 from notebook_accel.launch.job.metrics.job_charts import Drawing
-from notebook_accel.notebook.views import charts
+from notebook_accel.notebook.views.charts.static_chart import HEIGHT, WIDTH, Scale, source
+from notebook_accel.notebook.views.charts.ticks import tick_texts
 from notebook_accel.notebook.views.elements import element, text
-from notebook_accel.notebook.views.ticks import tick_texts
 
 _CELL = "border:0;background-color:transparent;white-space:nowrap;font-size:11px;line-height:16px"
 _ROWS = ("bottom", "middle", "top")
@@ -22,13 +22,13 @@ def draw(drawing: Drawing, alt: str) -> str:
         drawing: The metric.
         alt: The text alternative of the picture.
     """
-    scale = charts.Scale(drawing)
-    size = f'width="{charts.WIDTH}" height="{charts.HEIGHT}"'
-    image = f'<img src="{charts.source(drawing)}" {size} alt="{text(alt)}" style="display:block;margin:0">'
+    scale = Scale(drawing)
+    size = f'width="{WIDTH}" height="{HEIGHT}"'
+    image = f'<img src="{source(drawing)}" {size} alt="{text(alt)}" style="display:block;margin:0">'
     picture = element("td", image, f"{_CELL};padding:0", rowspan="3", colspan="3")
     rows: list[str] = []
     for where, words in reversed(list(zip(_ROWS, tick_texts(scale.ticks), strict=True))):
-        style = f"{_CELL};padding:0 6px 0 0;text-align:right;vertical-align:{where};height:{charts.HEIGHT / 3:g}px"
+        style = f"{_CELL};padding:0 6px 0 0;text-align:right;vertical-align:{where};height:{HEIGHT / 3:g}px"
         rows.append(element("td", text(words), style, align="right", valign=where) + (picture if not rows else ""))
     below = {"left": _step(scale.left), "center": "step" if drawing.by_step else "report", "right": _step(scale.right)}
     if len({point.x for point in drawing.points}) < 2:
@@ -37,7 +37,7 @@ def draw(drawing: Drawing, alt: str) -> str:
             "center": f"{below['center']} {_step(sum(point.x for point in drawing.points))}",
             "right": "",
         }
-    style = f"{_CELL};padding:0;width:{charts.WIDTH / 3:.0f}px"
+    style = f"{_CELL};padding:0;width:{WIDTH / 3:.0f}px"
     cells = [element("td", text(words), f"{style};text-align:{side}", align=side) for side, words in below.items()]
     rows.append(element("td", "", _CELL) + "".join(cells))
     lines = "".join(element("tr", row, "background-color:transparent") for row in rows)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from notebook_accel.launch.job.metrics.job_charts import Drawing
 from notebook_accel.launch.job.metrics.metric_values import Spread
-from notebook_accel.notebook.views.ticks import three_ticks
+from notebook_accel.notebook.views.charts.ticks import three_ticks
 
 WIDTH, HEIGHT = 220, 96
 EDGE = 8
