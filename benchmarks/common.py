@@ -145,7 +145,10 @@ class Spread:
 
 
 def in_turn(
-    contenders: Mapping[str, Callable[[], object]], rounds: int, meet: Callable[[], object]
+    contenders: Mapping[str, Callable[[], object]],
+    rounds: int,
+    meet: Callable[[], object],
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds of each contender, on a rank; one of each in a round, so that a slow moment hits all alike.
 
@@ -153,16 +156,17 @@ def in_turn(
         contenders: What is timed, by name.
         rounds: How often, after one round that warms up.
         meet: Lets the ranks wait for each other, before and after.
+        clock: What is measured; with `time.process_time`, it depends less on what else the machine does.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(rounds + 1):
         for name in sorted(contenders, reverse=bool(turn % 2)):
             meet()
-            began = time.perf_counter()
+            began = clock()
             contenders[name]()
             meet()
             if turn:
-                times[name].append(time.perf_counter() - began)
+                times[name].append(clock() - began)
     return times
 
 

@@ -39,7 +39,7 @@ from notebook_accel.train.checkpoints.background import BackgroundSaver, report
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.checkpoints.contents import Contents, SaveOptions, read_random_states
 from notebook_accel.train.checkpoints.gathered_texts import GatheredTexts
-from notebook_accel.train.checkpoints.parts import copied
+from notebook_accel.train.checkpoints.parts import HostCopies
 from notebook_accel.train.checkpoints.remote import path as remote_path
 from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
 from notebook_accel.train.checkpoints.seal import Place
@@ -119,6 +119,7 @@ class EpochLoop:
         self._messages = RankMessages() if self._state.use_distributed else None
         gather = GatheredTexts(self._messages).gather if self._messages else gathered_texts.alone
         self._saver = BackgroundSaver(folder, self._settings.checkpoint_keep, gather, found)
+        self._copies = HostCopies()
         self._agreement = PointAgreement(self._messages)
         if self._messages:
             self._messages.start()
@@ -273,7 +274,8 @@ class EpochLoop:
         if (self._epoch, self._step) != self._saved:
             contents = self._run.contents()
             weights = contents.strategy.checkpoint_weights(contents.models)
-            parts = copied(contents.parts(weights, self._options))
+            self._saver.wait()  # for what it writes from
+            parts = self._copies.of(contents.parts(weights, self._options))
             place = Place(self._epoch, self._step, self._state.num_processes)
             self._saver.start(parts, place, functools.partial(_reply, requested))
             self._saved = self._epoch, self._step

@@ -42,14 +42,13 @@ class BackgroundSaver:
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, parts: Sequence[Part], place: Place, then: Callable[[str, str], object]) -> None:
-        """Begins to write a checkpoint, once the one before it is written.
+        """Begins to write a checkpoint, after `wait` for the one before it.
 
         Args:
             parts: Copies of its parts.
             place: Where the training is.
             then: Called with its path and an error, one of which is empty, on the thread that writes it.
         """
-        self.wait()
         # Not a daemon: a process that ends because its training is over waits for it.
         self._thread = threading.Thread(target=self._write, args=(parts, place, then), name="checkpoint")
         self._thread.start()

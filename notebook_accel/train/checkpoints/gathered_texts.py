@@ -31,6 +31,7 @@ class GatheredTexts:
         Raises:
             CheckpointError: Another rank has ended.
         """
+        del task
         number, self._number = self._number, self._number + 1
         self._messages.send(_TOPIC, [number, text])
         with self._changed:
@@ -38,7 +39,7 @@ class GatheredTexts:
             found[self._messages.rank] = text
             while missing := set(range(self._messages.size)) - set(found):
                 if ended := [rank for rank in missing if self._messages.has_ended(rank)]:
-                    raise CheckpointError(f"rank {ended[0]} ended before it could {task}")
+                    raise CheckpointError(f"rank {ended[0]} has ended")
                 self._changed.wait(_LOOK_INTERVAL)
             del self._texts[number]
         return [text for _, text in sorted(found.items())]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,17 +31,42 @@ class Part:
         self.writer(self.state, folder)
 
 
-def copied(parts: Iterable[Part]) -> list[Part]:
-    """The parts with copies of their states in the host's memory, which the training no longer changes."""
-    copier = _Copier()
-    return [replace(part, state=copier.copy(part.state)) for part in parts]
+class HostCopies:
+    """Copies states to the host's memory, where the training no longer changes them.
+
+    The memory is used again for the next checkpoint: it takes the system several times as long to provide new memory as
+    to copy. A checkpoint must therefore be written before the next one is copied.
+    """
+
+    def __init__(self) -> None:
+        self._unused: _Buffers = defaultdict(list)
+
+    def of(self, parts: Iterable[Part]) -> list[Part]:
+        """The parts with copies of their states."""
+        copier = _Copier(self._unused)
+        found = [replace(part, state=copier.copy(part.state)) for part in parts]
+        self._unused = copier.used
+        return found
+
+
+_Buffers = defaultdict[Hashable, list[torch.Tensor]]
+"""Tensors in the host's memory, by what `_layout` says of them."""
 
 
 class _Copier:
-    """Copies states. Tensors that share their memory, as tied weights do, share it in the copy too."""
+    """Copies states. Tensors that share their memory, as tied weights do, share it in the copy too.
 
-    def __init__(self) -> None:
+    Args:
+        unused: Tensors to copy to, which are taken out.
+
+    Attributes:
+        used: The tensors that were copied to.
+    """
+
+    def __init__(self, unused: _Buffers) -> None:
+        self._unused = unused
         self._known: dict[tuple[Any, ...], torch.Tensor] = {}
+        self.used: _Buffers = defaultdict(list)
 
     def copy(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -57,12 +83,34 @@ class _Copier:
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.detach()
         if is_dtensor(tensor) or not tensor.numel():
-            return _on_host(tensor)
+            return self._on_host(tensor)
         memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if memory not in self._known:
-            self._known[memory] = _on_host(tensor)
+            self._known[memory] = self._on_host(tensor)
         return self._known[memory]
 
+    def _on_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        local = _local(tensor)
+        if type(local) is not torch.Tensor or local.layout is not torch.strided:
+            return _new_on_host(tensor)
+        layout = _layout(tensor, local)
+        if self._unused[layout]:
+            found = self._unused[layout].pop()
+            _local(found).copy_(local)
+        else:
+            found = _new_on_host(tensor)
+        self.used[layout].append(found)
+        return found
 
-def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if is_dtensor(tensor) else tensor
+
+
+def _layout(tensor: torch.Tensor, local: torch.Tensor) -> Hashable:
+    spread = (tensor.device_mesh, tensor.placements, tensor.shape) if is_dtensor(tensor) else ()
+    return local.dtype, local.shape, local.stride(), local.is_conj(), local.is_neg(), *spread
+
+
+def _new_on_host(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone() if tensor.device.type == "cpu" else tensor.cpu()

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from notebook_accel import Accelerator, CheckpointError, ConfigurationError, PreemptedError, RankError, set_seed
-from notebook_accel.train.checkpoints import background, folders, parts, seal
-from notebook_accel.train.checkpoints.parts import Part
+from notebook_accel.train.checkpoints import background, folders, seal
+from notebook_accel.train.checkpoints.background import BackgroundSaver
+from notebook_accel.train.checkpoints.parts import HostCopies, Part
 from notebook_accel.train.checkpoints.seal import Place
 from tests.train.conftest import launch
 
@@ -259,12 +261,51 @@ def test_a_seal_that_is_not_one_is_an_error_of_ours(tmp_path: Path) -> None:
 def test_copies_share_memory_where_their_tensors_do() -> None:
     weight = torch.ones(3)
     state = {"one": weight, "other": weight.detach(), "list": [weight.view(3, 1), 5], "empty": torch.empty(0)}
-    (copied,) = parts.copied([Part(state, lambda state, folder: None)])
+    (copied,) = HostCopies().of([Part(state, lambda state, folder: None)])
     weight.zero_()
     assert copied.state["one"].tolist() == [1, 1, 1]
     assert copied.state["one"].data_ptr() == copied.state["other"].data_ptr()
     assert copied.state["list"][0].shape == (3, 1)
     assert copied.state["list"][1] == 5
+
+
+def test_the_next_copies_use_the_same_memory_again() -> None:
+    copies, state = HostCopies(), {"model": torch.ones(3, 2), "mean": torch.zeros(3, 2), "step": torch.tensor(1.0)}
+
+    def copied() -> dict[str, torch.Tensor]:
+        (part,) = copies.of([Part(state, lambda state, folder: None)])
+        return dict(part.state)
+
+    first = copied()
+    state["model"] += 1
+    state |= {"transposed": torch.zeros(2, 3).t(), "whole": torch.full((3, 2), 5)}  # which come without memory
+    second = copied()
+    assert second["model"].tolist() == [[2, 2]] * 3
+    assert second["whole"].dtype == torch.int64
+    assert second["transposed"].tolist() == [[0, 0]] * 3
+    assert {each.data_ptr() for each in first.values()} < {each.data_ptr() for each in second.values()}
+    assert len({each.data_ptr() for each in second.values()}) == 5
+
+
+def test_a_checkpoint_that_takes_long_to_write_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(tmp_path / "usual", 1)
+    write, wait = background.save_folder, BackgroundSaver.wait
+    is_awaited = threading.Event()
+
+    def write_late(*args: Any) -> None:
+        assert is_awaited.wait(60)
+        write(*args)
+
+    def wait_for_it(saver: BackgroundSaver) -> None:
+        if saver.is_busy:
+            is_awaited.set()
+        wait(saver)
+
+    monkeypatch.setattr(background, "save_folder", write_late)
+    monkeypatch.setattr(BackgroundSaver, "wait", wait_for_it)
+    train(tmp_path / "late", 1)
+    usual, late = (seal.mark(tmp_path / run / "checkpoint_2" / "model.safetensors") for run in ("usual", "late"))
+    assert late == usual
 
 
 def test_what_a_crash_left_is_tidied(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_values_arrive_in_order_and_the_end_of_a_rank_is_noticed(tmp_path: Path)
     for rank, (received, found) in enumerate((first, second)):
         assert received == [(1 - rank, value) for value in [*range(100), _LARGE]]
         assert found[:2] == [["0", "1"], [None, None]]
-    assert first[1][2:] == ["rank 1 ended before it could write its files"]
+    assert first[1][2:] == ["rank 1 has ended"]
 
 
 def close(folder: str) -> bool:
