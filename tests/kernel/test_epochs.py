@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.kernel.conftest import wait_for_preloading
@@ -167,16 +168,18 @@ def test_sigterm_to_one_rank_ends_all_with_a_checkpoint_to_go_on_from(
     assert notebook.check("[weights for _, weights in found]").value == whole
 
 
-def test_sigterm_to_the_kernel_ends_it_after_a_checkpoint(
+def test_a_machine_that_shuts_down_ends_the_kernel_after_a_checkpoint(
     open_notebook: Callable[..., Notebook], tmp_path: Path, whole: str, notebook: Notebook
 ) -> None:
-    """Starts a kernel of its own, whose server imports torch."""
+    """Sends SIGTERM to all processes, as the system does. Starts a kernel of its own, whose server imports torch."""
     other = open_notebook()
     other.check("from notebook_accel import notebook_launcher\n" + TRAIN + SLOW)
     wait_for_preloading(other)
     cell = other.begin(f"launch({str(tmp_path)!r})")
     other.read_until_ranks_wrote(cell, "begun", 2)
-    os.kill(other.pid, signal.SIGTERM)
+    kernel = psutil.Process(other.pid)
+    for process in (*kernel.children(recursive=True), kernel):
+        process.send_signal(signal.SIGTERM)
     wait_until(lambda: not other.manager.is_alive())
     assert any(tmp_path.glob("checkpoint_*"))
     notebook.check(f"found = launch({str(tmp_path)!r})")

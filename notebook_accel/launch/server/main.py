@@ -46,7 +46,10 @@ def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) ->
 
 def main(fd: int, method: str, kernel: int) -> None:
     """The entry point of the process, in a new interpreter."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A machine that shuts down sends SIGTERM to all processes. Ranks then save a checkpoint, and they end with the
+    # server. So it stays until the kernel has ended.
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_IGN)
     keeper.fork_server()
     control = Channel(socket.socket(fileno=fd))
     if method != "spawn":

@@ -10,7 +10,6 @@ was done, and when the first of them delivers a batch, the random generators are
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import os
@@ -109,9 +108,7 @@ class EpochLoop:
         contents = self._run.contents()
         resumable.check(contents, has_hooks=self._run.checkpoints.has_hooks, even_batches=self._run.even_batches)
         folder = remote_path.parse(remote_folders.absolute(self._settings.checkpoint_dir))
-        if isinstance(folder, Path):
-            with contextlib.suppress(OSError):  # which the first checkpoint reports
-                folder.mkdir(parents=True, exist_ok=True)  # whoever resumes the job can tell that it is not unmounted
+        background.prepare(folder)
         self._refuse_tpu()
         found = self._resume(folder, contents)
         group = _group_for_shards(self._state, contents)
@@ -305,7 +302,10 @@ class EpochLoop:
             raise PreemptedError(
                 f"{ended}. To continue from the previous checkpoint, {newest}, make the same launch again"
             )
-        raise PreemptedError(f"{ended}. {newest} has its state: to continue from there, make the same launch again")
+        raise PreemptedError(
+            f"{ended}. {newest} has its state: to continue from there, make the same launch again, or, in a notebook, "
+            "run %accelerate resume"
+        )
 
     def _catch_sigterm(self) -> Callable[[], None]:
         """Has SIGTERM end the training after a step; returns what undoes that."""

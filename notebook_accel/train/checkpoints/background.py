@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -86,6 +87,18 @@ class BackgroundSaver:
 def name(step: int) -> str:
     """The name of the checkpoint after so many steps."""
     return f"checkpoint_{step}"
+
+
+def prepare(folder: AnyPath) -> None:
+    """Makes a local folder, so that whoever resumes the job can tell that it isn't unmounted; warns if that fails."""
+    if isinstance(folder, RemotePath):
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        report(f"WARNING: checkpoints cannot be written to {folder} at present, so nothing can be resumed: {error}")
 
 
 def newest(folder: AnyPath) -> AnyPath | None:

@@ -103,11 +103,12 @@ class _Copier:
         return found
 
 
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to_local() if is_dtensor(tensor) else tensor
+def _local(tensor: Any) -> torch.Tensor:
+    """What this rank holds of a tensor."""
+    return tensor.to_local() if is_dtensor(tensor) else tensor  # type: ignore[no-any-return]
 
 
-def _layout(tensor: torch.Tensor, local: torch.Tensor) -> Hashable:
+def _layout(tensor: Any, local: torch.Tensor) -> Hashable:
     spread = (tensor.device_mesh, tensor.placements, tensor.shape) if is_dtensor(tensor) else ()
     return local.dtype, local.shape, local.stride(), local.is_conj(), local.is_neg(), *spread
 

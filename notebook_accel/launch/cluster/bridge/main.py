@@ -216,7 +216,8 @@ def _text(error: Exception) -> str:
 
 def main(fd: int, address: str, insecure: bool, kernel: int) -> None:
     """The entry point of the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for signum in (signal.SIGINT, signal.SIGTERM):  # the kernel handles both, and then needs the bridge
+        signal.signal(signum, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     open_file_limit.raise_to_hard_limit()  # every node connects
     control: Any = Channel(socket.socket(fileno=fd))
