@@ -75,7 +75,7 @@ def test_a_training_is_paused_tuned_and_ended_in_the_panel(own_page: Page) -> No
     expect(cell.panel.locator(".na-status")).to_have_text("running")
     controls.get_by_role("button", name="Flame graph").click()
     expect(controls).to_contain_text("Sampling for 5 s")
-    expect(page.tab.get_by_text(re.compile(r"train\(\) on ranks 0-1: .* samples"))).to_be_visible(timeout=60_000)
+    expect(page.tab.get_by_text(re.compile(r"digits, wide on ranks 0-1: .* samples"))).to_be_visible(timeout=60_000)
     page.screenshot("flame graph")
     controls.get_by_role("button", name="End after epoch").click()
     expect(cell.panel).to_contain_text("ends after epoch 1 of 4, as requested")
