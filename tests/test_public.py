@@ -16,6 +16,8 @@ from notebook_accel.errors import NotebookAccelError, RankError, RankFailure
 GENERATE = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "generate.py"))
 KEYWORD_ONLY = {
     "kwargs": None,
+    "name": None,
+    "notes": None,
     "gpus": None,
     "device": None,
     "env": None,
