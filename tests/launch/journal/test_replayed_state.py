@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from notebook_accel.events import AttemptStarted, Failed, Line, Metrics, Phase, Raised, Shown, Signalled
+from notebook_accel.events import AttemptStarted, Event, Failed, Line, Metrics, Phase, Raised, Shown, Signalled
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
@@ -25,12 +28,18 @@ WRITE, READ = "write", "read"
 steps = st.lists(st.one_of(told, told, st.sampled_from([WRITE, READ])), max_size=60)
 
 
+def numbered(event: Event, numbers: Iterator[int]) -> Event:
+    """The event as the driver sends it, which counts the attempts."""
+    return replace(event, attempt=next(numbers)) if isinstance(event, AttemptStarted) else event
+
+
 @given(st.lists(told, max_size=120), st.sampled_from([None, *(each for each in Status if each.ended)]))
 @pytest.mark.smoke
 def test_a_job_is_the_fold_of_its_own_events(given_events: list[Any], ending: Status | None) -> None:
     job, again = Job("train", 4, SIZE, "2 × GPU", world_size=8, label="${rank}"), empty_job()
+    numbers = count(1)
     for rank, event in given_events:
-        job.apply(rank, event)
+        job.apply(rank, numbered(event, numbers))
     if ending is not None:
         job.finish(ending, error=ValueError("no"))
     for rank, event in (*job.events(), *job.report_log.read()):
@@ -48,7 +57,7 @@ def test_whoever_follows_a_journal_has_the_job(state: Path, monkeypatch: pytest.
     journal = Journal(job)
     record = journal.open()
     tail = Tail(record)
-    attempt = 0
+    numbers = count(1)
 
     def read() -> None:
         for rank, event in tail.read():
@@ -61,10 +70,7 @@ def test_whoever_follows_a_journal_has_the_job(state: Path, monkeypatch: pytest.
             read()
         else:
             rank, event = step
-            if isinstance(event, AttemptStarted):
-                attempt += 1
-                event = AttemptStarted(attempt)  # the driver counts them
-            job.apply(rank, event)
+            job.apply(rank, numbered(event, numbers))
     job.finish(Status.DONE)
     read()
     tail.close()
