@@ -33,11 +33,10 @@ from notebook_accel.events.emit import PREEMPTED_BY, TRAINING_STEP, emit
 from notebook_accel.train.accelerator import resumable
 from notebook_accel.train.accelerator.controlled import controlled
 from notebook_accel.train.accelerator.point_agreement import PointAgreement
-from notebook_accel.train.checkpoints import background, gathered_texts, seal
+from notebook_accel.train.checkpoints import background, seal
 from notebook_accel.train.checkpoints.background import BackgroundSaver, report
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.checkpoints.contents import Contents, SaveOptions, read_random_states
-from notebook_accel.train.checkpoints.gathered_texts import GatheredTexts
 from notebook_accel.train.checkpoints.parts import HostCopies
 from notebook_accel.train.checkpoints.remote import path as remote_path
 from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
@@ -48,7 +47,9 @@ from notebook_accel.train.data.resume import Position
 from notebook_accel.train.ranks import random_states
 from notebook_accel.train.ranks.environment import Environment
 from notebook_accel.train.ranks.gradient_state import GradientState
-from notebook_accel.train.ranks.messages import RankMessages
+from notebook_accel.train.ranks.messages import gathered_texts
+from notebook_accel.train.ranks.messages.gathered_texts import GatheredTexts
+from notebook_accel.train.ranks.messages.rank_messages import RankMessages
 from notebook_accel.train.ranks.state import PartialState
 
 _EVERY = "it is time"

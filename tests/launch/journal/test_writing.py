@@ -123,7 +123,7 @@ def test_a_new_attempt_makes_what_was_not_yet_written_moot() -> None:
     pending.add(0, Line("stdout", "first"))
     pending.add(None, Notice("starting again"))
     pending.add(None, AttemptStarted(1))
-    assert events(pending) == [Notice("starting again"), AttemptStarted(1)]
+    assert events(pending) == [Notice("starting again"), AttemptStarted(1, devices=[])]
 
 
 def test_a_job_is_asked_to_stop_through_its_folder(state: Path, job: Job) -> None:

@@ -25,14 +25,14 @@ class Mail:
         self.rank = rank
         self.size = size
         self._everyone = everyone
-        self._arrived: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        self.arrived: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._random = random.Random(rank)
         everyone.append(self)
 
     def on(self, topic: str, receiver: Callable[[int, Any], None]) -> None:
         def deliver() -> None:
             while True:
-                rank, value = self._arrived.get()
+                rank, value = self.arrived.get()
                 time.sleep(self._random.random() * 0.002)
                 receiver(rank, value)
 
@@ -41,7 +41,7 @@ class Mail:
     def send(self, topic: str, value: Any) -> None:
         for each in self._everyone:
             if each is not self:
-                each._arrived.put((self.rank, value))
+                each.arrived.put((self.rank, value))
 
     def has_ended(self, rank: int) -> bool:
         return False

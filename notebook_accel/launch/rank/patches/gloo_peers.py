@@ -43,9 +43,9 @@ def check(ports: set[int]) -> None:
     if not ports:
         return
     with contextlib.closing(OwnerQuery()) as owners:
-        for each in _tcp_sockets():
+        for each in tcp_sockets():
             host, port = each.getsockname()[:2]
-            if port in ports and host.startswith("127.") and not _listens(each) and not owners.is_own(each):
+            if port in ports and host.startswith("127.") and not listens(each) and not owners.is_own(each):
                 raise RuntimeError(
                     "one of this rank's connections to other ranks does not belong to a process of this user: the "
                     "connection was closed because a rank has ended, or another user's process has connected"
@@ -53,14 +53,15 @@ def check(ports: set[int]) -> None:
 
 
 def _listening_ports() -> set[int]:
-    return {each.getsockname()[1] for each in _tcp_sockets() if _listens(each)}
+    return {each.getsockname()[1] for each in tcp_sockets() if listens(each)}
 
 
-def _listens(each: socket.socket) -> bool:
+def listens(each: socket.socket) -> bool:
+    """Whether a socket accepts connections."""
     return bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
-def _tcp_sockets() -> Iterator[socket.socket]:
+def tcp_sockets() -> Iterator[socket.socket]:
     """The IPv4 sockets of this process, which stay open."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):

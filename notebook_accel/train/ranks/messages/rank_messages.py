@@ -44,7 +44,7 @@ class RankMessages:
         self._unsent: queue.SimpleQueue[tuple[int, int | bytes]] = queue.SimpleQueue()
         """Receiver, and what to send."""
         self._ended: set[int] = set()
-        self._threads = [
+        self.threads = [
             threading.Thread(target=target, name="messages", daemon=True) for target in (self._send, self._receive)
         ]
 
@@ -53,7 +53,7 @@ class RankMessages:
         self._receivers[topic] = receiver
 
     def start(self) -> None:
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
 
     def send(self, topic: str, value: Any) -> None:
@@ -71,7 +71,7 @@ class RankMessages:
         """Ends the threads, once all ranks have called this. It waits for a moment only."""
         for rank in self._others:
             self._unsent.put((rank, _CLOSE))
-        for thread in self._threads:
+        for thread in self.threads:
             thread.join(_JOIN)
 
     def _send(self) -> None:

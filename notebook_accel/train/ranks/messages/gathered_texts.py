@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 from notebook_accel.errors import CheckpointError
-from notebook_accel.train.ranks.messages import RankMessages
+from notebook_accel.train.ranks.messages.rank_messages import RankMessages
 
 _TOPIC = "checkpoints"
 _LOOK_INTERVAL = 1.0

@@ -9,8 +9,8 @@ from typing import Any
 
 from notebook_accel import Accelerator, CheckpointError
 from notebook_accel.launch.rank.patches import gloo_peers
-from notebook_accel.train.checkpoints.gathered_texts import GatheredTexts
-from notebook_accel.train.ranks.messages import RankMessages
+from notebook_accel.train.ranks.messages.gathered_texts import GatheredTexts
+from notebook_accel.train.ranks.messages.rank_messages import RankMessages
 from tests.train.conftest import launch
 
 _LARGE = "x" * 2**20
@@ -33,8 +33,8 @@ def talk(folder: str) -> list[Any]:
     if rank == 1:
         while not gathered.exists():
             time.sleep(0.01)
-        for each in gloo_peers._tcp_sockets():
-            if not gloo_peers._listens(each):
+        for each in gloo_peers.tcp_sockets():
+            if not gloo_peers.listens(each):
                 each.shutdown(socket.SHUT_RDWR)
         while not lost.exists():
             time.sleep(0.01)
@@ -67,7 +67,7 @@ def close(folder: str) -> bool:
             time.sleep(0.01)
     messages.send("values", 0)  # which arrives, although this rank does nothing else
     messages.close()
-    return not any(thread.is_alive() for thread in messages._threads)
+    return not any(thread.is_alive() for thread in messages.threads)
 
 
 def test_what_was_sent_before_a_rank_closes_arrives(tmp_path: Path) -> None:

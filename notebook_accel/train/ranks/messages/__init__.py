@@ -1,0 +1,5 @@
+"""What ranks send each other beside the training.
+
+rank_messages.py  ─ messages from each rank to all others
+gathered_texts.py ─ a text of each rank, for all of them
+"""
