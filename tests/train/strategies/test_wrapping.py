@@ -59,7 +59,7 @@ LARGE = ["blocks.1.down", "blocks.1.up", "blocks.0.down", "blocks.0.up"]
         ({"auto_wrap_policy": wrap.ModuleWrapPolicy({Block})}, BLOCKS),
         ({"auto_wrap_policy": wrap.CustomPolicy(is_head)}, ["head"]),
     ],
-    ids=str,
+    ids=["none", "by name", "by size", "function", "transformer", "torch, by size", "lambda", "modules", "custom"],
 )
 def test_layers_are_chosen_inner_ones_first(policy: dict[str, Any], expected: list[str]) -> None:
     assert found(**policy) == expected
