@@ -16,6 +16,7 @@ from notebook_accel.events import (
     Failed,
     Heartbeat,
     Hello,
+    MemoryPeaks,
     Phase,
     PhaseChanged,
     Returned,
@@ -165,11 +166,11 @@ class Group:
         return found
 
     def steps(self, rank: int = 0) -> list[str]:
-        """Its events in short, heartbeats and its last word left out."""
+        """Its events in short, without samples of its memory and its exit."""
         return [
             event.phase.value if isinstance(event, PhaseChanged) else event.kind
             for event in self.events[rank]
-            if not isinstance(event, (Heartbeat, Exited))
+            if not isinstance(event, (Heartbeat, MemoryPeaks, Exited))
         ]
 
     # As a listener
