@@ -13,9 +13,8 @@ _MODELS = f"{__name__}.models"
 
 
 def watch(model: DistributedDataParallel) -> None:
-    """Remembers a model that DDP searches."""
-    if model.find_unused_parameters:
-        rank_local.space().setdefault(_MODELS, weakref.WeakSet()).add(model)
+    """Remembers a model that DDP searches, because `find_unused_parameters` is set."""
+    rank_local.space().setdefault(_MODELS, weakref.WeakSet()).add(model)
 
 
 def searched_in_vain() -> bool:

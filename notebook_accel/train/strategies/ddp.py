@@ -62,7 +62,8 @@ class DataParallel(Strategy):
             model, device_ids=[device.index] if device.type == "cuda" else None, **_arguments(self.settings.ddp)
         )
         _compress(wrapped, self.settings.ddp)
-        unused_parameters.watch(wrapped)
+        if self.settings.ddp.find_unused_parameters:
+            unused_parameters.watch(wrapped)
         return wrapped
 
     def is_prepared(self, model: nn.Module) -> bool:

@@ -17,6 +17,7 @@ from notebook_accel.events import (
     Heartbeat,
     InputRequested,
     Interrupt,
+    MemoryPeaks,
     Phase,
     PhaseChanged,
     Raised,
@@ -63,10 +64,10 @@ class Other:
         return found
 
     def received_until(self, last: type[Event]) -> list[Event]:
-        """The next events, but for the heartbeats, up to one of this class."""
+        """The next events, without samples of the memory, up to one of this class."""
         found: list[Event] = []
         while not (found and isinstance(found[-1], last)):
-            found += [event for event in self.received(1) if not isinstance(event, Heartbeat)]
+            found += [event for event in self.received(1) if not isinstance(event, (Heartbeat, MemoryPeaks))]
         return found
 
     def kinds(self, count: int) -> list[str]:
