@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from types import FrameType
 
 from notebook_accel.events import LargestArrays
 from notebook_accel.launch.rank.out_of_memory import live_arrays
+from notebook_accel.launch.rank.stacks import stack_sampler
 from notebook_accel.launch.system import limits
 
 _SHARE = 0.2
@@ -44,8 +44,6 @@ class Growth:
         return [LargestArrays(found, resident)] if found else []
 
 
-def _stack(ident: int) -> Iterator[tuple[FrameType, int]]:
-    frame = sys._current_frames().get(ident)
-    while frame is not None:
-        yield frame, frame.f_lineno
-        frame = frame.f_back
+def _stack(ident: int) -> list[tuple[FrameType, int]]:
+    frame = stack_sampler.current_frames().get(ident)
+    return [] if frame is None else [(each, each.f_lineno or 0) for each in stack_sampler.innermost(frame, sys.maxsize)]
