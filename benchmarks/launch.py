@@ -166,8 +166,9 @@ def measure_warm(launchers: Sequence[Launcher], rounds: int) -> None:
     constructed = _measure_warm(launchers, rounds, "construct", "Accelerator constructed on both", 0.2)
     group, whole = (Spread([each.collective - each.first_line for each in found[0]]) for found in (plain, constructed))
     goal("Accelerator(), beyond a group and a collective", 1e3 * (whole.median - group.median), 5, " ms")
-    ((done,), empty) = in_turn(launchers[:1], rounds, 2, "nothing"), [launchers[0].empty_cell() for _ in range(rounds)]
-    beyond = spread(done).median - Spread(empty).median
+    (done,) = in_turn(launchers[:1], rounds, 2, "nothing")
+    empty = Spread([launchers[0].empty_cell() for _ in range(rounds)])
+    beyond = spread(done).median - empty.median
     goal("a launch of nothing, beyond an empty cell", 1e3 * beyond, 25, " ms")
 
 

@@ -9,14 +9,14 @@ import click
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
-from notebook_accel.notebook.magics.job_commands import complete_id, running_job
+from notebook_accel.notebook.magics.job_commands import complete_id, job_argument, running_job
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 
 @click.command("pause", cls=MagicCommand)
-@click.argument("job", required=False, metavar="[JOB]", shell_complete=complete_id)
+@job_argument
 @click.pass_obj
 def pause(shell: InteractiveShell, job: str | None) -> None:
     """Pauses a training between two steps; by default, the cell that runs on the ranks, or the last job."""
@@ -25,7 +25,7 @@ def pause(shell: InteractiveShell, job: str | None) -> None:
 
 
 @click.command("checkpoint", cls=MagicCommand)
-@click.argument("job", required=False, metavar="[JOB]", shell_complete=complete_id)
+@job_argument
 @click.pass_obj
 def checkpoint(shell: InteractiveShell, job: str | None) -> None:
     """Saves a checkpoint of a training that runs; by default, the cell that runs on the ranks, or the last job."""
@@ -34,7 +34,7 @@ def checkpoint(shell: InteractiveShell, job: str | None) -> None:
 
 
 @click.command("end-after-epoch", cls=MagicCommand)
-@click.argument("job", required=False, metavar="[JOB]", shell_complete=complete_id)
+@job_argument
 @click.pass_obj
 def end_after_epoch(shell: InteractiveShell, job: str | None) -> None:
     """Ends a training after its epoch; by default, the cell that runs on the ranks, or the last job."""

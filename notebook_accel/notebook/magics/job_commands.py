@@ -35,15 +35,19 @@ def complete_id(context: click.Context, param: click.Parameter, start: str) -> l
     return [listed.id for listed in attach.jobs() if listed.id.startswith(start)]
 
 
+job_argument = click.argument("job", required=False, metavar="[JOB]", shell_complete=complete_id)
+"""The job that a subcommand is about."""
+
+
 @click.command("attach", cls=MagicCommand)
-@click.argument("job", required=False, metavar="[JOB]", shell_complete=complete_id)
+@job_argument
 def attach_job(job: str | None) -> Job:
     """Shows a job again; the last one by default."""
     return attach.attach(job)
 
 
 @click.command("flamegraph", cls=MagicCommand)
-@click.argument("job", required=False, metavar="[JOB]", shell_complete=complete_id)
+@job_argument
 @click.option("--seconds", type=float, default=5.0, help="How long to sample; 5 by default.")
 @click.option("--rank", type=int, help="The only rank to sample; all by default.")
 @click.option("--save", metavar="FILE", help="Also writes a file: .json for speedscope, or .html.")
@@ -57,7 +61,7 @@ def flamegraph(shell: InteractiveShell, job: str | None, seconds: float, rank: i
 
 
 @click.command("profile", cls=MagicCommand)
-@click.argument("job", required=False, metavar="[JOB]", shell_complete=complete_id)
+@job_argument
 @click.option("--steps", type=int, default=5, help="How many training steps to profile; 5 by default.")
 @click.option("--rank", type=int, help="The only rank to profile; all by default.")
 @click.option("--timeout", type=float, default=60.0, help="Seconds within which the steps have to end; 60 by default.")
