@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from notebook_accel import events, rank_local
+from notebook_accel.counted_optimizer import CountedOptimizer
 from notebook_accel.events import HotLine, StepTimes
 from notebook_accel.events.emit import STEP_TIMES
 from notebook_accel.train.anatomy import unused_parameters
@@ -70,7 +71,7 @@ class StepClock:
         self._sums = [0] * len(PARTS)
         self._steps = -1
         self._done: tuple[Any, ...] | None = None
-        self._optimizer = self._other = 0
+        self._counted = CountedOptimizer()
         self._since = time.perf_counter_ns()
         self._due = self._since
         self._core_wait = 0.0
@@ -105,18 +106,10 @@ class StepClock:
             self.rows += self.loader.rows
 
     def end_step(self, optimizer: object) -> None:
-        """An optimizer has stepped, which ends the part, and the step if it is the one that the steps are counted by.
-
-        A loop with several optimizers counts by the first; by another once that one steps twice without the first.
-        """
+        """An optimizer has stepped, which ends the part, and the step if the loop is counted by it."""
         self.enter(REST)
-        key = id(optimizer)
-        if key != self._optimizer:
-            if self._optimizer and key != self._other:
-                self._other = key
-                return
-            self._optimizer = key
-        self._other = 0
+        if not self._counted.ends_step(optimizer):
+            return
         self._steps += 1
         if self._steps:
             self._complete()

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from notebook_accel.counted_optimizer import CountedOptimizer
 from notebook_accel.events import (
     Control,
     Controlled,
@@ -55,8 +56,7 @@ class TrainingControl:
         self._reported: Mapping[str, str] = {}
         self._passed = 0
         """Steps of this call."""
-        self._counted = self._other = 0
-        """The optimizer whose steps are counted, and another that has stepped since."""
+        self._counted = CountedOptimizer()
         self._is_wanted = False
         """Whether the thread that trains has to look for a promise, a command, or a pause."""
         self._promised: int | None = None
@@ -84,17 +84,9 @@ class TrainingControl:
             self._send(ControlsChanged(found))
 
     def on_step(self, optimizer: object) -> None:
-        """An optimizer has stepped. Here the training waits, and is changed, if that is wanted.
-
-        A loop with several optimizers counts by the first; by another once that one steps twice without the first.
-        """
-        key = id(optimizer)
-        if key != self._counted:
-            if self._counted and key != self._other:
-                self._other = key
-                return
-            self._counted = key
-        self._other = 0
+        """An optimizer has stepped. Here the training waits, and is changed, if that is wanted."""
+        if not self._counted.ends_step(optimizer):
+            return
         self._passed += 1
         if self._is_wanted:
             while (command := self._next_command()) is not None:

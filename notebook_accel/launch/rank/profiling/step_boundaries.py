@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from notebook_accel.counted_optimizer import CountedOptimizer
+
 Callback = Callable[[], None]
 
 
@@ -25,12 +27,11 @@ class StepBoundaries:
         self._thread = thread
         self._callback: Callback | None = None
         self._is_registered = False
-        self._counted = self._other = 0
-        """The optimizer whose steps are counted, and another that has stepped since."""
+        self._counted = CountedOptimizer()
 
     def watch(self, callback: Callback) -> None:
         """Has the function called on that thread from the next end of a step on. Any thread may call this."""
-        self._counted = self._other = 0
+        self._counted = CountedOptimizer()
         self._callback = callback
         self.register()
 
@@ -61,15 +62,8 @@ class StepBoundaries:
         return both
 
     def _on_step(self, optimizer: object, *_: Any) -> None:
-        """Counts by the first optimizer of several; by another once that one steps twice without the first."""
         callback = self._callback
         if callback is None or threading.get_ident() != self._thread:
             return
-        key = id(optimizer)
-        if key != self._counted:
-            if self._counted and key != self._other:
-                self._other = key
-                return
-            self._counted = key
-        self._other = 0
-        callback()
+        if self._counted.ends_step(optimizer):
+            callback()
