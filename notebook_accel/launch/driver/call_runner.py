@@ -148,6 +148,8 @@ class CallRunner:
             return AttemptOutcome(ending, self._stacks_at_timeout, oom_killed, self._shutdown.escalated)
         finally:
             self._event_loop.unregister(self._requests)
+            if self._shutdown.reason is not None:
+                self._debug_relay.release()  # if the call was over before that was due
             self._debug_relay.close()
             self._job.runner.request_stacks = no_stacks
             self._job.runner.request_ranks = no_replies

@@ -63,6 +63,7 @@ class DebugRelay:
         self._held: set[int] = set()
         self._held_at: float | None = None
         """When a rank was first seen to be held, since `held_seconds` was last called."""
+        self._is_released = False
         self._outbox: deque[tuple[Collection[int], Sequence[str]]] = deque()
         self._wakeup: tuple[int, int] | None = None
 
@@ -113,16 +114,18 @@ class DebugRelay:
         return 0.0 if since is None else now - since
 
     def release(self) -> None:
-        """Lets all ranks go on without a debugger."""
-        if self._client is not None:
+        """Lets all ranks go on without a debugger, once and during this call: the next one sets it up again."""
+        if self._client is not None and not self._is_released:
+            self._is_released = True
             self._request(self.members, [DISCONNECT])
 
     def close(self) -> None:
         """The call is over."""
         wakeup, self._wakeup = self._wakeup, None
-        if wakeup is None or self._client is None:
+        client, self._client = self._client, None
+        if wakeup is None or client is None:
             return
-        self._client.end(self)
+        client.end(self)
         self._group.loop.unregister(wakeup[0])
         for fd in wakeup:
             os.close(fd)
