@@ -2,7 +2,8 @@
 
 Gloo listens on the loopback interface while ranks connect to each other, and whoever connects first with the number of
 a rank is that rank. The addresses are in the store, which other users can't read, but the system tells everyone which
-ports are listened on. So each new group is checked before anything is received over it.
+ports are listened on. So each new group is checked before anything is received over it. No rank goes on before all
+have checked, since a rank that closes its group takes the evidence of who it was with it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ def install() -> None:
         before = _listening_ports()
         created = create(*args, **kwargs)
         check(_listening_ports() - before)
+        if created[0] is not c10d.GroupMember.NON_GROUP_MEMBER and "gloo" in c10d.get_backend_config(created[0]):
+            _await_others(*created)
         return created
 
     c10d._new_process_group_helper = create_and_check
@@ -50,6 +53,15 @@ def check(ports: set[int]) -> None:
                     "one of this rank's connections to other ranks does not belong to a process of this user: the "
                     "connection was closed because a rank has ended, or another user's process has connected"
                 )
+
+
+def _await_others(group: Any, store: Any) -> None:
+    """Waits until all ranks of a new group have checked their connections."""
+    if os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE"):
+        return  # on several machines, gloo does not use the loopback interface
+    if store.add("checked", 1) == group.size():
+        store.set("all_checked", "")
+    store.wait(["all_checked"])
 
 
 def _listening_ports() -> set[int]:

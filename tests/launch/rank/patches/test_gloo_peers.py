@@ -6,11 +6,12 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from notebook_accel import debug_launcher
+from notebook_accel import debug_launcher, notebook_launcher
 from notebook_accel.errors import RankError
 from notebook_accel.launch.rank.patches import gloo_peers
 from notebook_accel.launch.system.connection_owner import is_known
@@ -62,3 +63,27 @@ def join_with_a_stranger() -> None:
 def test_each_new_group_of_a_rank_is_checked() -> None:
     with pytest.raises(RankError, match="does not belong to a process of this user"):
         debug_launcher(join_with_a_stranger)
+
+
+def join_and_check_late() -> tuple[float, float]:
+    """When this rank has checked a new group, and when it goes on."""
+    import torch.distributed as dist
+
+    check = gloo_peers.check
+
+    def check_late(ports: set[int]) -> None:
+        time.sleep(0.1 * dist.get_rank())
+        check(ports)
+        checked.append(time.monotonic())
+
+    checked: list[float] = []
+    dist.init_process_group("gloo")
+    gloo_peers.check = check_late
+    dist.new_group()
+    return checked[0], time.monotonic()
+
+
+def test_no_rank_goes_on_and_may_close_its_group_before_all_have_checked_it() -> None:
+    results = notebook_launcher(join_and_check_late, num_processes=2, device="cpu")
+    checked, gone_on = zip(*results, strict=True)
+    assert max(checked) <= min(gone_on)
