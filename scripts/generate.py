@@ -200,8 +200,9 @@ def documents() -> dict[Path, str]:
     total, working, answered = share(record["sample"])
     parts = {
         "share": (
-            f"In {percent(working, total)} of {total} public files that import Accelerate, every imported name is "
-            f"here; in {percent(answered, total)}, every name is here or its import says what to use instead."
+            f"{percent(working, total)} of {total} public files that import Accelerate import only names that are "
+            f"available. In {percent(answered, total)} of them, any other name is refused with a message that says "
+            "what to use instead."
         ),
         "shares": "\n".join(
             [

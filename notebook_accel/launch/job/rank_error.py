@@ -109,7 +109,11 @@ def _where(state: RankState, threads: Sequence[ThreadStack]) -> str:
 def lost_value(state: RankState, problem: BaseException) -> RankError:
     """The error for a returned value that cannot be unpickled in this process."""
     why = f"{type(problem).__name__}: {problem}"
-    text = f"rank {state.rank} returned a value that can't be unpickled in the notebook: {why}"
+    text = (
+        f"rank {state.rank} returned a value that can't be unpickled in the notebook: {why}. "
+        "Return numbers, tensors, or a state_dict instead, and in place of a prepared model, "
+        "accelerator.unwrap_model(model)."
+    )
     raised = RankError(text, [RankFailure((state.rank,), text)])
     raised.__cause__ = problem
     return raised
