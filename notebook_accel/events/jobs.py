@@ -87,6 +87,13 @@ class Signalled(Event):
 
 
 @dataclass(frozen=True)
+class NodeLeaving(Event):
+    """The node of the rank shuts down, so that it will not be there for another attempt."""
+
+    kind = "node leaving"
+
+
+@dataclass(frozen=True)
 class SnapshotSaved(Event):
     """The snapshot of the memory of a rank's devices was saved."""
 

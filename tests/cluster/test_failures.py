@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 
+from tests.cluster import preempted
 from tests.cluster.conftest import PRELUDE, Cluster, Shared
 from tests.live_notebook import Cell, Notebook, wait_until
 
@@ -119,6 +122,18 @@ def test_an_agent_that_is_killed_takes_its_ranks_with_it(cluster: Cluster, noteb
     assert cell.error == "RankError", cell
     assert "were lost with machine" in cell.error_text
     wait_until(lambda: not any(map(is_alive, left)))
+
+
+def test_a_training_ends_with_a_checkpoint_when_a_machine_shuts_down(
+    cluster: Cluster, notebook: Notebook, tmp_path: Path
+):
+    cell = preempted.begin(notebook, tmp_path)
+    agent = cluster.agents()[-1]
+    agent.terminate()
+    notebook.finish(cell, timeout=60)
+    names = "|".join(re.escape(name) for name in cluster.machines)
+    preempted.check_ended(cell, tmp_path, f"the shutdown of (?:{names})")
+    wait_until(lambda: not is_alive(agent.pid))
 
 
 def test_a_bridge_that_is_killed_is_replaced(notebook: Notebook):

@@ -22,6 +22,7 @@ passes on `payload` and those below it: to the nodes of the `ranks` that they na
                    alive     nothing happened for a while
                    offered   the rendezvous that it has opened
                    compared  which folders it lacks
+                   leaving   the node shuts down; start nothing else there
     to the kernel  events    events of a rank, as the kernel decodes them (see `event_frames.py`)
                    failed    a group cannot be started
 

@@ -121,7 +121,8 @@ class Launch:
                 if not error.engine_lost or any(state.pid is not None for state in self.job.ranks):
                     raise
                 attempt = self._attempt(number, view, deadline)
-            is_last = number == config.max_restarts or rank_error.is_preempted(self.job.ranks)
+            leaving = rank_error.leaving(self.job.ranks)
+            is_last = number == config.max_restarts or self._is_preempted(leaving)
             if attempt.ending is not Ending.FAILED or is_last:
                 self._conclude(attempt)
                 return
@@ -133,7 +134,7 @@ class Launch:
                 )
                 self._conclude(attempt)
                 return
-            why = str(self._error(attempt)).split("\n", 1)[0]
+            why = leaving or str(self._error(attempt)).split("\n", 1)[0]
             fewer = ""
             if self._remaining is not None:
                 try:
@@ -146,6 +147,11 @@ class Launch:
             front_end.current.notice(
                 f"{why}; starting again{fewer} (attempt {number + 2} of {config.max_restarts + 1})"
             )
+
+    def _is_preempted(self, leaving: str) -> bool:
+        """Whether the training was ended from outside, unless it can continue on other machines than those leaving."""
+        continues = bool(leaving) and self._remaining is not None and not self.requests.received()
+        return rank_error.is_preempted(self.job.ranks) and not continues
 
     def _attempt(self, number: int, view: front_end.View, deadline: float | None) -> AttemptOutcome:
         rendezvous = open_rendezvous(self._plan.config, number)

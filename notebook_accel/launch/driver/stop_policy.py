@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 
-PREEMPTION_GRACE = 25.0
-"""How many seconds a training has to save a checkpoint and to end. Most systems that take a machine give 30 or more."""
+from notebook_accel.launch.wire.constants import PREEMPTION_GRACE
+
 GRACE = 5.0
 """How many seconds a rank has to end by itself after an interrupt, for instance to save a checkpoint."""
 

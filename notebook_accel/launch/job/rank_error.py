@@ -41,7 +41,7 @@ def error(states: Sequence[RankState], *, oom_killed: bool, world_size: int | No
     described = [(state, _describe(state, oom_killed, is_cause=state is found[0])) for state in found]
     failures = _merge_alike(
         [
-            (state, replace(each, hosts=(state.host,)) if spread and state.host and not _is_lost(state) else each)
+            (state, replace(each, hosts=(state.host,)) if spread and state.host and not state.is_lost else each)
             for state, each in described
         ]
     )
@@ -78,6 +78,12 @@ def repeatable(states: Sequence[RankState]) -> tuple[int, str, str] | None:
 def is_preempted(states: Sequence[RankState]) -> bool:
     """Whether a training was ended from outside, so that it is not to begin again."""
     return any(state.failed and state.failed.chain[-1].type_name == PreemptedError.__name__ for state in states)
+
+
+def leaving(states: Sequence[RankState]) -> str:
+    """The machines that shut down, as the reason for another attempt; empty if there are none."""
+    hosts = list(dict.fromkeys(state.host for state in states if state.node_leaving and state.host))
+    return f"{', '.join(hosts)} {'are' if len(hosts) > 1 else 'is'} shutting down" if hosts else ""
 
 
 def timeout(
@@ -131,17 +137,12 @@ def _format_main(threads: Sequence[ThreadStack]) -> str:
 
 
 def _has_failed(state: RankState) -> bool:
-    if _is_lost(state):
+    if state.is_lost:
         return True  # even if it was also sent a signal to end
     # A rank that was stopped on purpose has not failed by that.
     if state.failed is not None:
         return state.phase is not Phase.STOPPED
     return state.exited is not None and state.returned is None and not state.stopped
-
-
-def _is_lost(state: RankState) -> bool:
-    """Whether contact with its node was lost."""
-    return state.exited is not None and bool(state.exited.lost)
 
 
 def _order(state: RankState) -> tuple[int, float, int]:

@@ -20,6 +20,7 @@ from notebook_accel.events import (
     Line,
     LinesLeftOut,
     MemoryPeaks,
+    NodeLeaving,
     Phase,
     PhaseChanged,
     ProcessUsage,
@@ -93,11 +94,18 @@ class RankState:
     """It was sent SIGINT."""
     stopped: bool = False
     """It was sent SIGTERM or SIGKILL before its call ended."""
+    node_leaving: bool = False
+    """Its node shuts down."""
 
     @property
     def answered(self) -> bool:
         """Whether the call has come to an end in this rank."""
         return self.failed is not None or self.returned is not None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether contact with its node was lost."""
+        return self.exited is not None and bool(self.exited.lost)
 
     def apply(self, event: Event) -> None:
         """Applies one event."""
@@ -132,6 +140,8 @@ class RankState:
                 self.interrupted = True
             else:
                 self.stopped = self.stopped or not self.answered
+        elif isinstance(event, NodeLeaving):
+            self.node_leaving = True
         elif isinstance(event, Failed):
             phase = Phase.STOPPED if self.interrupted and _ended_by_interrupt(event) else Phase.FAILED
             self.failed, self.phase, self.detail = event, phase, ""
@@ -164,6 +174,8 @@ class RankState:
             yield Signalled(signal.SIGINT)
         if self.stopped:
             yield Signalled(signal.SIGTERM)
+        if self.node_leaving:
+            yield NodeLeaving()
         yield from (event for event in (self.failed, self.returned, self.exited) if event is not None)
         yield PhaseChanged(self.phase, self.detail)
 

@@ -5,7 +5,7 @@ A rank is left out of the next attempt if
 - its GPU is no longer there, or refused it;
 - the system killed it for lack of memory;
 - it failed by itself before its first step, in this attempt and in the one before;
-- its machine, one of a cluster, was lost. Each machine has equally many ranks, so others may go with it.
+- its machine, one of a cluster, was lost or shuts down. Each machine has equally many ranks, so others may go with it.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Remaining:
     # On a cluster
 
     def _on_nodes(self, job: JobState) -> Plan:
-        lost = {state.host for state in job.ranks if state.exited is not None and state.exited.lost and state.host}
+        lost = {state.host for state in job.ranks if state.host and (state.is_lost or state.node_leaving)}
         self._lost_hosts = tuple(dict.fromkeys((*self._lost_hosts, *sorted(lost))))
         assert self._first.node_request is not None
         request = replace(self._first.node_request, excluded=self._lost_hosts)

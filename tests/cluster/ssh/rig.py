@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shutil
@@ -109,6 +110,15 @@ class Hosts:
                 process.kill()
             except psutil.Error:
                 continue
+        server.wait(10)
+
+    def shut_down(self, node: str) -> None:
+        """Has a host begin to shut down: its processes get SIGTERM, and nobody can log in any more."""
+        server = self._servers.pop(node)
+        daemons = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+        for process in {*daemons, *self.processes(node)}:
+            with contextlib.suppress(psutil.Error):
+                process.terminate()
         server.wait(10)
 
     def processes(self, node: str = "") -> list[psutil.Process]:

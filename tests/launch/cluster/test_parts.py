@@ -40,6 +40,15 @@ def test_frames_are_taken_once_and_in_order() -> None:
     assert backlog.take(0) == []
 
 
+def test_a_queue_that_is_closed_is_emptied_first() -> None:
+    backlog = Backlog()
+    line = said(Line("stdout", "last"))
+    backlog.add(line)
+    backlog.close()
+    assert backlog.take(10) == [line]
+    assert backlog.take(10) is None
+
+
 def test_of_a_bar_only_the_latest_state_waits() -> None:
     backlog = Backlog()
     states = [said(Bar(bar=1, n=float(n)), rank) for n in range(3) for rank in range(2)]
@@ -48,6 +57,7 @@ def test_of_a_bar_only_the_latest_state_waits() -> None:
     for state in states:
         backlog.add(state)
     found = backlog.take(0)
+    assert found is not None
     assert found == [said(Line("stdout", "first")), *states[-2:]]
     assert sum(header["weight"] for header, _ in found[1:]) == weight, "a rank waits for as much to be read as it said"
     backlog.add(said(Bar(bar=1, n=9.0)))

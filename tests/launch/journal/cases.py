@@ -101,6 +101,7 @@ _TOLD = (
     ),
     st.builds(events.Hello, pid=st.integers(1, 9), host=st.just("host")),
     st.builds(events.PhaseChanged, phase=st.sampled_from(Phase), detail=st.sampled_from(["", "all_reduce"])),
+    st.builds(events.NodeLeaving),
     st.builds(events.Signalled, signal=st.sampled_from([2, 9, 15])),
     st.builds(
         events.Failed,

@@ -155,7 +155,10 @@ def test_a_rank_that_fails_twice_before_its_first_step_is_left_out_unless_all_do
     assert launch.fail({2: raised("no")}).size == 2
 
 
-def test_a_machine_that_is_lost_is_left_out_with_its_ranks() -> None:
+@pytest.mark.parametrize(
+    "end", [events.Exited(code=None, lost="b: no answer"), events.NodeLeaving()], ids=["lost", "leaving"]
+)
+def test_a_machine_that_is_gone_is_left_out_with_its_ranks(end: events.Event) -> None:
     engine = Node("a", "b", "c")
     launch = Launch(machine(), engine, cluster="auto", num_nodes=3, num_processes=6, min_processes=3)
     lost: Sequence[tuple[int, str]] = ((2, "b"), (3, "b"))
@@ -164,7 +167,7 @@ def test_a_machine_that_is_lost_is_left_out_with_its_ranks() -> None:
     attempt(launch.job, 0, 6, {})
     for rank, host in lost:
         launch.job.apply(rank, events.Hello(1, host))
-        launch.job.apply(rank, events.Exited(code=None, lost=f"{host}: no answer"))
+        launch.job.apply(rank, end)
     planned = launch.remaining.plan_after(launch.job, oom_killed=False)
     assert (planned.size, planned.world_size, planned.local_size, planned.config.num_nodes) == (4, 4, 2, 2)
     assert planned.node_request is not None

@@ -5,16 +5,19 @@ It does not depend on what has started it.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from notebook_accel.errors import StreamError
 from notebook_accel.launch.cluster import event_frames
+from notebook_accel.launch.cluster.agent import node_shutdown
 from notebook_accel.launch.cluster.agent.backlog import Backlog
 from notebook_accel.launch.cluster.agent.local_group import LocalGroup
 from notebook_accel.launch.cluster.connection import FrameConnection
@@ -23,10 +26,13 @@ from notebook_accel.launch.cluster.shared_folders import Folders
 from notebook_accel.launch.engines.contract import Rendezvous
 from notebook_accel.launch.engines.fork_server import ServerEngine
 from notebook_accel.launch.wire import notebook_state
+from notebook_accel.launch.wire.constants import PREEMPTION_GRACE
 from notebook_accel.launch.wire.event_loop import EventLoop
 
 _TICK = 1.0
 _BACKLOG = 4096
+_SEND_TIMEOUT = 2.0
+"""Seconds to send the last frames of a node that shuts down."""
 _ALIVE: Frame = {"op": "alive"}, ()
 
 
@@ -51,16 +57,23 @@ class NodeAgent:
         self._import_environ: Mapping[str, str] = self._environ
         """The environment for preloading imports: this node's, with the variables that the notebook has set."""
         self._connected = True
+        self._leave_at = math.inf
+        """When to end at the latest since the node shuts down, on the monotonic clock."""
         self._engine = ServerEngine("fork", detached=True)
         self._engine.warm({**self._environ, **environ})
 
     def run(self) -> None:
-        """Serves until the connection ends; then ends everything."""
+        """Serves until the connection ends, or the node shuts down; then ends everything."""
         self._loop.register(self._connection, self._receive)
-        threading.Thread(target=self._send_frames, name="notebook-accel-send", daemon=True).start()
+        sender = threading.Thread(target=self._send_frames, name="notebook-accel-send", daemon=True)
+        sender.start()
         try:
-            while self._connected:
-                self._loop.run_once(_TICK)
+            with node_shutdown.noticed(self._loop, self._leave):
+                while self._connected and not self._has_left():
+                    self._loop.run_once(_TICK)
+            self._backlog.close()
+            if self._connected:
+                sender.join(_SEND_TIMEOUT)
         finally:
             self._connection.shut()
             for number in list(self._groups):
@@ -73,10 +86,23 @@ class NodeAgent:
     def _send_frames(self) -> None:
         """Sends frames to the bridge, and something now and then, so that each side detects that the other is lost."""
         try:
-            while True:
-                self._connection.send(event_frames.coalesce(self._backlog.take(WAIT)) or [_ALIVE])
+            while (frames := self._backlog.take(WAIT)) is not None:
+                self._connection.send(event_frames.coalesce(frames) or [_ALIVE])
         except OSError:
             self._connection.shut()
+
+    def _leave(self) -> None:
+        """Has the trainings end with a checkpoint, which also ends their ranks on other nodes, after the same step."""
+        self._leave_at = time.monotonic() + PREEMPTION_GRACE
+        self._backlog.add(({"op": "leaving"}, ()))
+        for group in self._groups.values():
+            group.preempt()
+
+    def _has_left(self) -> bool:
+        """Whether the node shuts down, and no training on it has anything left to save, or time for it."""
+        if self._leave_at == math.inf:
+            return False
+        return time.monotonic() > self._leave_at or not any(group.is_saving for group in self._groups.values())
 
     def _receive(self) -> None:
         try:

@@ -17,6 +17,7 @@ class Backlog:
         self._bars: dict[object, int] = {}
         """The number of the queued frame with the latest state of each bar."""
         self._more = threading.Condition()
+        self._closed = False
 
     def add(self, frame: Frame) -> None:
         """Adds a frame."""
@@ -30,10 +31,21 @@ class Backlog:
             self._frames[self._added] = frame
             self._more.notify()
 
-    def take(self, timeout: float) -> list[Frame]:
-        """Removes and returns all frames. Waits for up to `timeout` seconds until there are any."""
+    def close(self) -> None:
+        """Ends the queue after the frames that it holds."""
         with self._more:
-            self._more.wait_for(lambda: self._frames, timeout)
+            self._closed = True
+            self._more.notify()
+
+    def take(self, timeout: float) -> list[Frame] | None:
+        """Removes and returns all frames; `None` if it is closed and empty.
+
+        Waits for up to `timeout` seconds until there are any.
+        """
+        with self._more:
+            self._more.wait_for(lambda: self._frames or self._closed, timeout)
+            if self._closed and not self._frames:
+                return None
             found = list(self._frames.values())
             self._frames.clear()
             self._bars.clear()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.events import Bar, Event, Heartbeat, Reports, StepTimes, Written, from_wire
+from notebook_accel.events import Bar, Event, Exited, Heartbeat, Preempt, Reports, StepTimes, Written, from_wire
 from notebook_accel.launch.cluster.agent.partial_lines import WINDOW, PartialLines
 from notebook_accel.launch.cluster.event_frames import EventFrames
 from notebook_accel.launch.cluster.protocol import UNREAD, Frame
@@ -33,6 +33,10 @@ class LocalGroup:
         self, header: Mapping[str, Any], engine: Engine, loop: EventLoop, add: Callable[[Frame], object]
     ) -> None:
         self._members: list[int] = header["members"]
+        self._running = set(self._members)
+        """Ranks that have not ended."""
+        self._saves_checkpoints = bool(header["environment"].get("NOTEBOOK_ACCEL_CHECKPOINT_DIR"))
+        self._preempted = False
         self._frames = EventFrames(header["group"], header["label"], header["ahead"])
         self._engine = engine
         self._loop = loop
@@ -70,6 +74,17 @@ class LocalGroup:
             self._ranks = self._engine.start(spec, self._loop, self)
         except (LaunchError, OSError) as error:
             self.on_failure(error)
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether it was preempted, and some of its ranks run until they have saved a checkpoint."""
+        return self._preempted and bool(self._running)
+
+    def preempt(self) -> None:
+        """Has a training end with a checkpoint, if it saves any."""
+        if self._ranks is not None and self._saves_checkpoints:
+            self._preempted = True
+            self._ranks.send(range(len(self._members)), Preempt(f"the shutdown of {self._frames.label}"))
 
     def close(self) -> None:
         """Ends the remaining ranks."""
@@ -137,6 +152,7 @@ class LocalGroup:
 
     def on_failure(self, error: Exception) -> None:
         """Reports that the ranks could not be started, or that what starts them has ended."""
+        self._running.clear()
         self._add(({"op": "failed", "group": self._frames.group, "error": str(error)}, ()))
 
     def _write(self, local: int, stream: str, data: bytes) -> None:
@@ -145,6 +161,8 @@ class LocalGroup:
 
     def _send(self, local: int, event: Event) -> None:
         """Sends an event. While too much of a rank's is unread, nothing more is read from it, so that it waits."""
+        if isinstance(event, Exited):
+            self._running.discard(self._members[local])
         frame = self._frames.of(self._members[local], event)
         self._unread[local] += frame[0]["weight"]
         self._add(frame)

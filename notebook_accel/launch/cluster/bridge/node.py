@@ -38,6 +38,8 @@ class Node:
         self.sent_folders = SentFolders()
         self.lost = ""
         """Why the node is lost; empty while it is not."""
+        self.leaving = False
+        """Whether the node shuts down. Its ranks may still save a checkpoint."""
         self._connection = agent.connection
         self._loop = loop
         self._outgoing = FrameQueue(agent.connection.send, agent.connection.close)
@@ -68,7 +70,7 @@ class Node:
         try:
             frames = self._connection.receive()
         except EOFError:
-            self._lose("its agent has ended")
+            self._lose("it has shut down" if self.leaving else "its agent has ended")
         except (OSError, StreamError) as error:
             self._lose(f"the connection broke: {error}")
         else:

@@ -27,6 +27,8 @@ class Group(Protocol):
 
     def on_loss(self, node: Node, why: str) -> None: ...
 
+    def on_leaving(self, node: Node) -> None: ...
+
     def on_rendezvous(self) -> None: ...
 
 
@@ -68,8 +70,8 @@ class NodePool:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no node is lost."""
-        return not any(node.lost for node in self.nodes)
+        """Whether no node is lost, or about to be."""
+        return not any(node.lost or node.leaving for node in self.nodes)
 
     def is_idle(self, now: float) -> bool:
         """Whether no group has used the nodes for a long time."""
@@ -109,6 +111,10 @@ class NodePool:
             self._rendezvous.append(Rendezvous(header["host"], header["port"]))
             for group in list(self.groups.values()):
                 group.on_rendezvous()
+        elif header["op"] == "leaving":
+            node.leaving = True
+            for group in list(self.groups.values()):
+                group.on_leaving(node)
         elif header.get("group") in self.groups:
             self.groups[header["group"]].on_frame(node, frame)
 

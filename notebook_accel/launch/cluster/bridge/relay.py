@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from notebook_accel.events import Exited
+from notebook_accel.events import Event, Exited, NodeLeaving
 from notebook_accel.launch.cluster import event_frames
 from notebook_accel.launch.cluster.agent_launcher import ClusterError
 from notebook_accel.launch.cluster.bridge.frame_queue import FrameQueue
@@ -166,12 +166,23 @@ class Relay:
             self.fail(f"{node.label} is lost: {why}")
         self._end(ranks, Exited(code=None, at=time.time(), lost=f"{node.label}: {why}"))
 
+    def on_leaving(self, node: Node) -> None:
+        """Handles that a node shuts down."""
+        for rank, each in self._nodes.items():
+            if each is node and rank in self._running:
+                self._report(rank, NodeLeaving())
+
     def _end(self, ranks: Iterable[int], exited: Exited) -> None:
         """Reports the end of ranks whose nodes can't report it."""
-        frames = EventFrames(self.number, "", 0.0)
         for rank in self._running.intersection(ranks):
             self._running.discard(rank)
-            self._to_kernel.add(event_frames.coalesce([frames.of(rank, exited)])[0])
+            self._report(rank, exited)
+
+    def _report(self, rank: int, event: Event) -> None:
+        """Sends the kernel an event of a rank that is not from its node."""
+        frames = EventFrames(self.number, "", 0.0)
+        header, blobs = event_frames.coalesce([frames.of(rank, event)])[0]
+        self._to_kernel.add(({**header, "weight": 0}, blobs))  # its node has not counted it
 
     def _send_to_kernel(self, frames: Sequence[Frame]) -> None:
         for header, blobs in frames:

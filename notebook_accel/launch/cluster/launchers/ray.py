@@ -16,6 +16,8 @@ from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest
 _ALLOCATION_TIMEOUT = 60.0
 """Seconds to wait for nodes that are in use."""
 _CHECK_INTERVAL = 2.0
+_LITTLE = 0.001
+"""Of the resource that each node of Ray has one of, by which an actor is bound to it."""
 
 
 class RayLauncher:
@@ -37,8 +39,9 @@ class RayLauncher:
         return ray_join.survey()
 
     def start(self, request: NodeRequest, nodes: Sequence[NodeInfo], order: Order) -> _Actors:
-        del nodes  # Ray chooses
-        started = _Actors(self._address, request)
+        # Ray chooses, unless it would choose a node that shuts down, which it does not know yet.
+        chosen = [node.address for node in nodes] if request.excluded else []
+        started = _Actors(self._address, request, chosen)
         try:
             started.start(order)
         except Exception as error:
@@ -48,15 +51,22 @@ class RayLauncher:
 
 
 class _Actors:
-    """One actor on each node, and the placement group that reserves the nodes."""
+    """One actor on each node, and the placement group that reserves the nodes.
 
-    def __init__(self, address: str, request: NodeRequest) -> None:
+    Args:
+        address: The cluster's.
+        request: The nodes.
+        chosen: The addresses of the nodes to use; by default, Ray chooses.
+    """
+
+    def __init__(self, address: str, request: NodeRequest, chosen: Sequence[str] = ()) -> None:
         from ray.util.placement_group import placement_group
 
         self._address = address
         self._request = request
-        bundle = {"CPU": request.cpus, **({"GPU": request.gpus} if request.gpus else {})}
-        self._reserved = placement_group([bundle] * request.count, strategy="STRICT_SPREAD")
+        bundle: dict[str, float] = {"CPU": request.cpus, **({"GPU": request.gpus} if request.gpus else {})}
+        bundles = [{**bundle, f"node:{node}": _LITTLE} for node in chosen[: request.count]]
+        self._reserved = placement_group(bundles or [bundle] * request.count, strategy="STRICT_SPREAD")
         self._actors: list[Any] = []
         self._runs: list[Any] = []
         """What becomes ready as an agent ends."""

@@ -80,6 +80,7 @@ def _command(request: NodeRequest) -> list[str]:
         *("srun", f"--nodes={request.count}", f"--ntasks={request.count}", "--ntasks-per-node=1"),
         f"--cpus-per-task={request.cpus}",
         *([f"--gpus-per-node={request.gpus}"] if request.gpus else []),
+        *([f"--exclude={','.join(request.excluded)}"] if request.excluded else []),
         *(["--overlap"] if inside else ["--job-name=notebook-accel"]),
         f"--immediate={_ALLOCATION_TIMEOUT}",
         "--kill-on-bad-exit=0",  # an agent that is left ends its ranks in order

@@ -11,7 +11,7 @@ import pytest
 
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import LaunchError
-from notebook_accel.events import Event, Exited, Hello, Returned, StacksRequested, Written, from_wire, to_wire
+from notebook_accel.events import Event, Exited, Failed, Hello, Returned, StacksRequested, Written, from_wire, to_wire
 from notebook_accel.launch import engines
 from notebook_accel.launch.cluster import event_frames
 from notebook_accel.launch.cluster.agent.local_group import LocalGroup
@@ -30,14 +30,15 @@ RANK = 4
 class Agent:
     """The part of an agent that holds a group of one rank; the test is the bridge."""
 
-    def __init__(self) -> None:
+    def __init__(self, **environment: str) -> None:
         self.frames: list[Frame] = []
         self._loop = EventLoop()
         rendezvous = open_rendezvous(LaunchConfig(), 0)
         header = {"group": 7, "members": [RANK], "label": "node-b", "ahead": 0.0, "heartbeat": 60.0, "pace": 1.0}
+        header["environment"] = environment
         self.group = LocalGroup(header, engines.get("forkserver"), self._loop, self.frames.append)
         own = environments(1, rendezvous, {})
-        self.group.start({**header, "environment": {}, "environments": own}, rendezvous, {}, {})
+        self.group.start({**header, "environments": own}, rendezvous, {}, {})
 
     def request(self, operation: str, blobs: Sequence[Any] = (), **more: Any) -> None:
         self.group.on_frame({"op": operation, "ranks": [RANK], **more}, blobs)
@@ -143,3 +144,20 @@ def test_a_large_call_comes_in_a_memory_file(agent: Agent) -> None:
     agent.wait_for(lambda: agent.has(Returned))
     [returned] = [event for event in agent.events() if isinstance(event, Returned)]
     assert payload.unpack_value(returned.value) == 100_000
+
+
+def test_only_a_training_that_saves_checkpoints_is_waited_for_when_the_node_shuts_down(agent: Agent) -> None:
+    agent.group.preempt()
+    assert not agent.group.is_saving
+    saving = Agent(NOTEBOOK_ACCEL_CHECKPOINT_DIR="folder")
+    try:
+        saving.call(calls.wait)  # no loop over epochs, so it is interrupted
+        saving.wait_for(lambda: any(event.kind == "phase" for event in saving.events()))
+        saving.group.preempt()
+        assert saving.group.is_saving
+        saving.wait_for(lambda: saving.has(Failed))
+        saving.request("finish")
+        saving.wait_for(lambda: saving.has(Exited))
+        assert not saving.group.is_saving
+    finally:
+        saving.group.close()

@@ -3,7 +3,7 @@
 import pytest
 
 from notebook_accel.launch.cluster.launchers import slurm
-from notebook_accel.launch.engines.contract import NodeInfo
+from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest
 
 
 def test_machines_that_can_be_used_are_found_once() -> None:
@@ -25,3 +25,8 @@ def test_gpus_of_every_kind_are_counted(resources: str, gpus: int) -> None:
 @pytest.mark.parametrize(("text", "each"), [("", []), ("4", [4]), ("4(x2),8", [4, 4, 8])])
 def test_the_cpus_of_an_allocation_are_told_by_machine(text: str, each: list[int]) -> None:
     assert slurm.per_node(text) == each
+
+
+def test_slurm_is_told_which_machines_not_to_use() -> None:
+    assert not any("--exclude" in word for word in slurm._command(NodeRequest(2, cpus=1)))
+    assert "--exclude=ada,bob" in slurm._command(NodeRequest(2, cpus=1, excluded=("ada", "bob")))
