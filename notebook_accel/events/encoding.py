@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -104,23 +105,31 @@ def is_sound(value: Any) -> bool:
 
     `from_wire` does not look, since what a rank sends has been an event before. A file may hold anything.
     """
-    return all(_fits(getattr(value, item.name), str(item.type)) for item in fields(value))
+    return all(fits(getattr(value, name)) for name, fits in _field_checks(type(value)))  # type: ignore[arg-type]
 
 
-def _fits(value: Any, declared: str) -> bool:
+@functools.cache  # a journal has thousands of bars
+def _field_checks(cls: type[Any]) -> Sequence[tuple[str, Callable[[Any], bool]]]:
+    """For each field of a dataclass, its name, and whether a value has its type."""
+    return [(item.name, _check(str(item.type))) for item in fields(cls)]
+
+
+def _check(declared: str) -> Callable[[Any], bool]:
+    """Whether a value has a declared type."""
     if declared.endswith(" | None"):
-        return value is None or _fits(value, declared.removesuffix(" | None"))
+        fits_some = _check(declared.removesuffix(" | None"))
+        return lambda value: value is None or fits_some(value)
     if declared.startswith("Sequence["):
-        inner = declared.removeprefix("Sequence[")[:-1]
-        return isinstance(value, (list, tuple)) and all(_fits(each, inner) for each in value)
+        fits_item = _check(declared.removeprefix("Sequence[")[:-1])
+        return lambda value: isinstance(value, (list, tuple)) and all(map(fits_item, value))
     if declared.startswith("Mapping[str, "):
-        inner = declared.removeprefix("Mapping[str, ")[:-1]
-        return isinstance(value, dict) and all(_fits(each, inner) for each in value.values())
+        fits_value = _check(declared.removeprefix("Mapping[str, ")[:-1])
+        return lambda value: isinstance(value, dict) and all(map(fits_value, value.values()))
     if declared == "float":
-        return type(value) in (int, float)
+        return lambda value: type(value) in (int, float)
     if declared == "Blobs":
-        return True
-    return type(value).__name__ == declared and (not is_dataclass(value) or is_sound(value))
+        return lambda value: True
+    return lambda value: type(value).__name__ == declared and (not is_dataclass(value) or is_sound(value))
 
 
 def _frames(values: Any) -> list[Frame]:

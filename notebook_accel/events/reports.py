@@ -88,6 +88,19 @@ class Reports(Event):
             found = dict(zip(names, islice(remaining, len(names)), strict=True))
             yield Report(found, None if step == NO_STEP else step, at - ahead)
 
+    def check(self) -> None:
+        """Checks that the columns fit together.
+
+        Raises:
+            StreamError: They don't.
+        """
+        self._columns()
+
+    @property
+    def last_at(self) -> float:
+        """When the last report was made, in seconds since the epoch. There must be one."""
+        return float(self._column(2)[-1]) - self.clock_ahead
+
     def series(self, name: str) -> tuple[array[int], array[float]]:
         """The steps and the values of one metric, in order; a report without a step has `NO_STEP`.
 

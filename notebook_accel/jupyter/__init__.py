@@ -1,17 +1,13 @@
 """The extension of the Jupyter server: jobs and devices, for JupyterLab and Notebook. It never needs a kernel.
 
-    job_model.py ─ what the browser gets
-    job_list.py  ─ lists the user's jobs, stops one, or deletes one; start reading here
-    job_fold.py  ─ a job on disk, read once and then only what was added
-    job_row.py   ─ one job as the browser gets it
-    handlers.py  ─ the addresses, behind Jupyter's authentication
-
-    device_model.py    ─ what the browser gets about devices
-    device_history.py  ─ reads the devices of this machine, and remembers five minutes
-    device_handlers.py ─ their address
+    handlers.py       ─ the addresses, behind Jupyter's authentication; start reading here
+    reader_process.py ─ starts the process that answers them, and relays
+    reader/           ─ what runs there: reads jobs from disk, and devices
+    job_model.py      ─ what the browser gets about jobs
+    device_model.py   ─ what the browser gets about devices
 
 Jupyter reads `etc/jupyter/jupyter_server_config.d/notebook-accel.json`, which names this module. The package does not
-depend on jupyter_server: only `handlers.py` and `device_handlers.py` import it, and only a Jupyter server imports that.
+depend on jupyter_server: only `handlers.py` imports it, and only a Jupyter server imports that.
 """
 
 from __future__ import annotations

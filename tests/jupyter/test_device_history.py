@@ -9,9 +9,9 @@ import pytest
 from notebook_accel.hardware import Sensors
 from notebook_accel.hardware.fakes import FakeGpu, FakeNvml
 from notebook_accel.hardware.nvidia_sensors import NvmlSensors
-from notebook_accel.jupyter import device_history
-from notebook_accel.jupyter.device_history import DeviceHistory
 from notebook_accel.jupyter.device_model import Device
+from notebook_accel.jupyter.reader import device_history
+from notebook_accel.jupyter.reader.device_history import DeviceHistory
 
 BUSY = FakeGpu("NVIDIA H100", 80 << 30, {7: 41 << 30}, utilization=87, temperature=66, power=310)
 

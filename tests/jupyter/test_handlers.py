@@ -23,7 +23,7 @@ from tests.jupyter.conftest import RecordedJob, end
 NO_SERVER = """
 import sys
 sys.modules["jupyter_server"] = sys.modules["tornado"] = None  # as if they were not installed
-import notebook_accel.jupyter, notebook_accel.jupyter.job_list
+import notebook_accel.jupyter, notebook_accel.jupyter.reader.job_list
 print(notebook_accel.jupyter.__name__)
 """
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from notebook_accel.events import Line, Location, Phase, Shown, Stalled
-from notebook_accel.jupyter.job_fold import JobFold
-from notebook_accel.jupyter.job_list import JobList, JobRunsError, UnknownJobError
 from notebook_accel.jupyter.job_model import JobRow
+from notebook_accel.jupyter.reader import job_list
+from notebook_accel.jupyter.reader.job_fold import JobFold
+from notebook_accel.jupyter.reader.job_list import JobList, JobRunsError, UnknownJobError
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import writing
 from notebook_accel.launch.journal.records import Record
@@ -22,7 +23,9 @@ from tests.jupyter.conftest import RecordedJob, end
 
 
 @pytest.fixture
-def jobs() -> Iterator[JobList]:
+def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[JobList]:
+    """Reads jobs that run at each call."""
+    monkeypatch.setattr(job_list, "SHARE", math.inf)
     found = JobList()
     yield found
     found.close()
@@ -187,6 +190,30 @@ def test_a_job_is_asked_to_stop(jobs: JobList) -> None:
     jobs.stop(job.job.id)
     jobs.stop(job.job.id)
     assert job.record.stop_requests() == 2
+    end(job)
+
+
+def test_a_job_that_takes_long_to_read_is_read_less_often(jobs: JobList, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_list, "SHARE", 1e-9)
+    job = RecordedJob()
+    job.reach(25, 4.0)
+    assert row_of(jobs, job)["done"] == 250
+    job.reach(75, 4.0)
+    jobs.stop(job.job.id)
+    later = row_of(jobs, job)
+    assert (later["done"], later["stopping"]) == (250, 1)  # requests and the end are shown at once
+    end(job)
+    assert [row_of(jobs, job)[name] for name in ("status", "done")] == ["done", 750]  # type: ignore[literal-required]
+
+
+def test_the_main_metric_is_the_loss_even_if_it_comes_last(jobs: JobList) -> None:
+    job = RecordedJob()
+    for name in ("accuracy", "train/loss", "loss"):
+        for step in (1, 2):
+            job.reach(step, float(step), name=name)
+        assert [metric["name"] for metric in row_of(jobs, job)["metrics"]] == [name]
+    [metric] = row_of(jobs, job)["metrics"]
+    assert (metric["value"], metric["lines"]) == ("2", [[(0, 0), (1000, 1000)]])
     end(job)
 
 

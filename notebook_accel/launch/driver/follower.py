@@ -12,6 +12,7 @@ from notebook_accel.launch.job.job import Job, Runner
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.journal import outcome
+from notebook_accel.launch.journal.lines import decode
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.reading import Tail, empty_job
 from notebook_accel.launch.journal.records import Record
@@ -41,7 +42,7 @@ class Follower:
         self.job = empty_job()
         self.job.report_log.follow(ReportFile(record.reports))
         self._record = record
-        self._tail = Tail(record)
+        self._tail = Tail(record, decode)
         self._lines: list[tuple[int, Line | Shown | Cleared]] = []
         """What the ranks have written and displayed, to be shown."""
         self._notices: list[str] = []

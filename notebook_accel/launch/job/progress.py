@@ -223,9 +223,8 @@ def metric_names(job: JobState) -> list[str]:
     return job.charts.names
 
 
-def main_metric(job: JobState) -> str | None:
+def main_metric(names: Sequence[str]) -> str | None:
     """`loss`, or what ends with it such as `train/loss`; otherwise the metric that was reported first."""
-    names = job.charts.names
     if _MAIN in names:
         return _MAIN
     return next((name for name in names if name.endswith(_MAIN)), next(iter(names), None))
@@ -239,8 +238,12 @@ def left_out(names: Sequence[str], shown: int) -> str:
 
 def metric(job: JobState, name: str, bins: int) -> Drawing:
     """A metric over the run, merged over ranks, in at most `bins` bins."""
-    running = () if job.status.ended else [index for index, state in enumerate(job.ranks) if not state.phase.ended]
-    return job.charts.drawn(name, running, bins)
+    return job.charts.drawn(name, running(job), bins)
+
+
+def running(job: JobState) -> Sequence[int]:
+    """The ranks that still run, by index."""
+    return () if job.status.ended else [index for index, state in enumerate(job.ranks) if not state.phase.ended]
 
 
 def status(job: JobState) -> str:

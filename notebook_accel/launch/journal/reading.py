@@ -5,29 +5,30 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from typing import IO
+from typing import IO, Generic, TypeVar
 
 from notebook_accel.errors import JobLostError
-from notebook_accel.events import Event, JobEnded, JobStarted
+from notebook_accel.events import JobEnded, JobStarted, Reports
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.lines import Head, decode
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportFile, ReportTail
 
-RankEvent = tuple[int | None, Event]
+_Decoded = TypeVar("_Decoded")
+"""What becomes of the line of an event: the event, unless the reader wants less."""
 _TAIL_BYTES = 2**20
 """Bytes at the end of a journal that are searched for its last line."""
 
 
-class Tail:
+class Tail(Generic[_Decoded]):
     """Yields the events of a journal that may still grow, like `tail -F`."""
 
-    def __init__(self, record: Record, decode: Callable[[bytes], RankEvent | None] = decode) -> None:
+    def __init__(self, record: Record, decode: Callable[[bytes], tuple[int | None, _Decoded] | None]) -> None:
         """Opens the journal.
 
         Args:
             record: The job.
-            decode: What makes an event of a line, or `None` of one that is damaged.
+            decode: Returns the rank and the event of a line; `None` if the line is damaged. Usually `lines.decode`.
 
         Raises:
             JobLostError: It does not exist, or it was written by another version of this package.
@@ -40,7 +41,7 @@ class Tail:
         self._reports = ReportTail(record.reports)
         self._file, self.head = self._open()
 
-    def read(self) -> Iterator[RankEvent]:
+    def read(self) -> Iterator[tuple[int | None, _Decoded | Reports]]:
         """Yields the events that were added since the last call; a torn line waits until it is whole.
 
         Reports come from a file of their own. Those that are in it now follow events of the journal that is read
@@ -54,7 +55,7 @@ class Tail:
         if end:
             yield from (entry for entry in self._reports.read(end) if entry[0] < self._size)
 
-    def _read_journal(self) -> Iterator[RankEvent]:
+    def _read_journal(self) -> Iterator[tuple[int | None, _Decoded]]:
         yield from self._read()
         while self._is_replaced():
             yield from self._read()  # what was written before the file was replaced
@@ -84,7 +85,7 @@ class Tail:
             file.close()
             raise
 
-    def _read(self) -> Iterator[RankEvent]:
+    def _read(self) -> Iterator[tuple[int | None, _Decoded]]:
         *lines, self._torn = (self._torn + self._file.read()).split(b"\n")
         for line in lines:
             found = self._decode(line)
@@ -111,7 +112,7 @@ def replay(record: Record) -> Job:
     """
     job = empty_job()
     job.report_log.follow(ReportFile(record.reports))
-    with contextlib.closing(Tail(record)) as tail:
+    with contextlib.closing(Tail(record, decode)) as tail:
         for rank, event in tail.read():
             job.apply(rank, event)
     return job

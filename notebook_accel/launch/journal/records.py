@@ -213,6 +213,12 @@ def all_records() -> list[Record]:
     return [Record(parent / name) for name in names(parent)]
 
 
+def last_records(count: int) -> list[Record]:
+    """The records of the last jobs, newest first."""
+    parent = folder()
+    return [Record(parent / name) for name in names(parent)[: -count - 1 : -1]]
+
+
 def unended_records() -> list[Record]:
     """The records of jobs that have not recorded their end, oldest first; fast also among a thousand that have."""
     parent = folder()

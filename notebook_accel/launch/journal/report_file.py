@@ -106,6 +106,5 @@ def _entry(header: dict[str, Any], blobs: list[bytearray]) -> Entry:
     event = from_wire(header, blobs)
     if type(rank) is not int or rank < 0 or not isinstance(event, Reports) or not is_sound(event):
         raise StreamError("a damaged file of reports")
-    for _ in event.rows():  # raises if the columns don't fit together
-        pass
+    event.check()
     return rank, event

@@ -13,7 +13,7 @@ from notebook_accel.events import AttemptStarted, JobEnded, Line, Metrics
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import writing
-from notebook_accel.launch.journal.lines import encode
+from notebook_accel.launch.journal.lines import decode, encode
 from notebook_accel.launch.journal.reading import Tail, first_and_last, replay
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.writing import Journal
@@ -49,7 +49,7 @@ def test_a_last_line_that_a_crash_has_cut_off_is_left_out(record: Record) -> Non
 
 
 def test_a_line_that_is_half_there_is_read_once_it_is_whole(record: Record) -> None:
-    tail = Tail(record)
+    tail = Tail(record, decode)
     list(tail.read())
     add(record, LINE[:9])
     assert list(tail.read()) == []
@@ -133,7 +133,7 @@ def test_a_reader_is_told_each_line_once(state: Path, job: Job, monkeypatch: pyt
     journal = Journal(job)
     record = journal.open()
     told: list[str] = []
-    with contextlib.closing(Tail(record)) as tail:
+    with contextlib.closing(Tail(record, decode)) as tail:
         for number in range(100):
             job.apply(1, Line("stdout", str(number)))
             journal.refresh()
@@ -151,7 +151,7 @@ def test_what_is_written_while_a_reader_reads_is_not_missed(
     monkeypatch.setattr(writing, "LONGEST", 0)
     monkeypatch.setattr(writing, "GROWTH", 0)
     journal = Journal(job)
-    with contextlib.closing(Tail(journal.open())) as tail:
+    with contextlib.closing(Tail(journal.open(), decode)) as tail:
         reading = tail.read()
         next(reading)
         job.apply(1, Line("stdout", "late"))
@@ -165,7 +165,7 @@ def test_a_reader_that_was_away_while_the_journal_was_made_shorter_twice_begins_
     monkeypatch.setattr(writing, "LONGEST", 0)
     monkeypatch.setattr(writing, "GROWTH", 0)
     journal = Journal(job)
-    tail = Tail(journal.open())
+    tail = Tail(journal.open(), decode)
     followed = Job("", 0, 0)
     for number in range(5):
         job.apply(1, Line("stdout", str(number)))

@@ -20,6 +20,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.kept_displays import MAX_BYTES
 from notebook_accel.launch.journal import writing
+from notebook_accel.launch.journal.lines import decode
 from notebook_accel.launch.journal.reading import Tail, empty_job, replay
 from notebook_accel.launch.journal.writing import Journal
 from tests.launch.journal.cases import SIZE, displayed, fold, told
@@ -56,7 +57,7 @@ def test_whoever_follows_a_journal_has_the_job(state: Path, monkeypatch: pytest.
     job, followed = Job("train", 0, SIZE), empty_job()
     journal = Journal(job)
     record = journal.open()
-    tail = Tail(record)
+    tail = Tail(record, decode)
     numbers = count(1)
 
     def read() -> None:

@@ -7,6 +7,7 @@ import contextlib
 import pytest
 
 from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.journal.lines import decode
 from notebook_accel.launch.journal.reading import Tail, empty_job, replay
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.notebook.views import html_view
@@ -38,7 +39,7 @@ def test_a_journal_can_be_drawn_at_each_of_its_lines(monkeypatch: pytest.MonkeyP
     """As whoever follows it sees it."""
     job, pictures = empty_job(), set()
     monkeypatch.setattr("time.time", lambda: job.started)  # no rank is silent
-    with contextlib.closing(Tail(Record(RECORDED))) as tail:
+    with contextlib.closing(Tail(Record(RECORDED), decode)) as tail:
         for rank, event in tail.read():
             job.apply(rank, event)
             pictures.add(html_view.draw(job)["text/html"])

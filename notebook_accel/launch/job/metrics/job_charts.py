@@ -43,24 +43,28 @@ class JobCharts:
             most: The most bins.
         """
         with self._lock:
-            chart = self._charts[name]
-            chart.settle(running)
-            bins = [values.copy() for values in chart.bins(most)]
-            return Drawing(
-                name=name,
-                by_step=chart.by_step,
-                points=chart.points(most),
-                marks=chart.marks(most),
-                bins=bins,
-                first=None if chart.first is None else chart.first.copy(),
-                last=None if chart.last is None else chart.last.copy(),
-                best=chart.best,
-                least=chart.least,
-                most=chart.most,
-                nan=chart.nan,
-                infinite=chart.infinite,
-                first_unusual=chart.first_unusual,
-            )
+            return draw(self._charts[name], running, most)
+
+
+def draw(chart: Chart, running: Collection[int], most: int) -> Drawing:
+    """What to draw of a chart now; see `JobCharts.drawn`."""
+    chart.settle(running)
+    bins = [values.copy() for values in chart.bins(most)]
+    return Drawing(
+        name=chart.name,
+        by_step=chart.by_step,
+        points=chart.points(bins),
+        marks=[mark for values in bins for mark in values.marks()],
+        bins=bins,
+        first=None if chart.first is None else chart.first.copy(),
+        last=None if chart.last is None else chart.last.copy(),
+        best=chart.best,
+        least=chart.least,
+        most=chart.most,
+        nan=chart.nan,
+        infinite=chart.infinite,
+        first_unusual=chart.first_unusual,
+    )
 
 
 @dataclass(frozen=True)

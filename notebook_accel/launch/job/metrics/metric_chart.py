@@ -10,10 +10,10 @@ all, so the end of the line would bend with every draw.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from notebook_accel.launch.job.metrics.metric_values import Mark, Place, Spread, Values, better
+from notebook_accel.launch.job.metrics.metric_values import Place, Spread, Values, better
 
 MOST_BINS = 256
 """The most bins of a metric, over the whole run."""
@@ -164,9 +164,8 @@ class Chart:
             found = _merged(self._bins, factor)
         return [found[key] for key in sorted(found)]
 
-    def points(self, most: int) -> list[Spread]:
-        """At most so many bins as points, between the first and the last step as they are."""
-        bins = self.bins(most)
+    def points(self, bins: Sequence[Values]) -> list[Spread]:
+        """The chart's bins as points, between the first and the last step as they are."""
         found = [values.spread() for values in bins]
         if bins and self.first is not None and self.last is not None:
             if bins[0].first != bins[0].last:
@@ -174,10 +173,6 @@ class Chart:
             if bins[-1].first != bins[-1].last and self.last.first == bins[-1].last:
                 found.append(self.last.spread())
         return found
-
-    def marks(self, most: int) -> list[Mark]:
-        """The marks of at most so many bins."""
-        return [mark for values in self.bins(most) for mark in values.marks()]
 
 
 def _merged(bins: dict[int, Values], factor: int) -> dict[int, Values]:

@@ -31,7 +31,7 @@ def about(job: Job) -> dict[str, str]:
 def in_short(job: Job, found: Overview) -> str:
     """`57% · loss 0.21`."""
     parts = [percent(found.median)] if found.fractions else []
-    name = progress.main_metric(job)
+    name = progress.main_metric(progress.metric_names(job))
     values = [state.metrics[name] for state in job.ranks if name is not None and name in state.metrics]
     if values:
         mean = sum(values) / len(values)

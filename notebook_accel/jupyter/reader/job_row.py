@@ -15,16 +15,20 @@ from notebook_accel.launch.job.text import clock, duration, percent, shortened, 
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.rank_spans import spans
 
-_POINTS = 60
+POINTS = 60
 """The most points of a sparkline."""
 _TEXT_LIMIT = 300
 _CODE = 'from notebook_accel import attach\n\njob = attach("{id}")'
 
 
-def row(job: Job) -> JobRow:
-    """The row of a job."""
+def row(job: Job, metric: Drawing | None = None) -> JobRow:
+    """The row of a job.
+
+    Args:
+        job: The job.
+        metric: Its main metric; `None` if nothing was reported, or if that isn't known.
+    """
     found = progress.overview(job)
-    name = progress.main_metric(job)
     return {
         "id": job.id,
         "title": shortened(job.title, _TEXT_LIMIT),
@@ -35,7 +39,7 @@ def row(job: Job) -> JobRow:
         "details": " · ".join(part for part in (_began(job.started), job.hardware) if part),
         "note": shortened(_note(job), _TEXT_LIMIT),
         "stopping": job.stopping,
-        "metrics": [] if name is None else [_metric(progress.metric(job, name, _POINTS))],
+        "metrics": [] if metric is None else [_metric(metric)],
         "devices": {} if job.status.ended else _devices(job),
         "code": _CODE.format(id=job.id),
     }

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from notebook_accel.errors import JobLostError, NotebookAccelError
-from notebook_accel.jupyter.job_fold import JobFold, glance, version_on_disk
 from notebook_accel.jupyter.job_model import JobListing, JobRow
-from notebook_accel.jupyter.job_row import row, unreadable
+from notebook_accel.jupyter.reader.job_fold import JobFold, glance, version_on_disk
+from notebook_accel.jupyter.reader.job_row import POINTS, row, unreadable
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.records import Record
 
@@ -18,6 +19,8 @@ READING = 0.3
 """Seconds for which one request may read jobs; a request to stop a job may have to wait for that."""
 MOST = 50
 """The most jobs that are listed."""
+SHARE = 0.005
+"""The part of a core that following the jobs that run may take: the more ranks, the less often they are read."""
 
 
 class UnknownJobError(NotebookAccelError):
@@ -44,7 +47,11 @@ class _Job:
     """What is known of one job."""
 
     full: _Known | None = None
-    """Once it has ended."""
+    """Once it was read."""
+    is_over: bool = False
+    """Whether its end is recorded, so that it doesn't change any more."""
+    due: float = 0.0
+    """When it is read again if it runs, on the clock of `time.monotonic`."""
     brief: _Known | None = None
     """Made from the ends of its journal only."""
     fold: JobFold | None = None
@@ -59,7 +66,7 @@ class _Job:
 class JobList:
     """The jobs of one user. For one thread at a time.
 
-    Jobs that run are read on; of one that has ended, only the row is kept, until the job changes on disk.
+    Jobs that run are read on, at a limited rate; of one that has ended, only the row is kept.
     """
 
     def __init__(self) -> None:
@@ -74,7 +81,7 @@ class JobList:
             seconds: How long jobs may be read. The rows of those that are left are brief, and the next call goes on.
         """
         problem = _problem()
-        found = [] if problem else records.all_records()[: -MOST - 1 : -1]
+        found = [] if problem else records.last_records(MOST)
         for gone in self._jobs.keys() - set(found):
             self._jobs.pop(gone).close()
         deadline = time.monotonic() + seconds
@@ -112,22 +119,37 @@ class JobList:
 
     def _row(self, record: Record, brief: bool, deadline: float) -> JobRow:
         entry = self._jobs.setdefault(record, _Job())
+        if entry.full is not None and (entry.is_over or (time.monotonic() < entry.due and record.is_running())):
+            return self._as_asked(entry.full.row, record)
         version = version_on_disk(record)
-        if entry.full is not None and entry.full.version == version:
+        if entry.full is not None and entry.full.version == version and not entry.full.row["live"]:
             return entry.full.row
         runs = version[-1]
+        began = time.thread_time()
         try:
             if entry.fold is None and (runs or not brief) and self._may_begin(deadline):
                 entry.fold = JobFold(record)
             if entry.fold is None or not entry.fold.update(deadline):
                 return self._brief_row(entry, record, version)
-            found = row(entry.fold.job)
+            found = row(entry.fold.job, entry.fold.metric(POINTS))
+            entry.is_over = entry.fold.job.status.ended and entry.fold.job.status is not Status.LOST
         except JobLostError as error:
             found = unreadable(record, str(error))
-        if not found["live"]:
-            entry.full = _Known(version, found)
+        entry.full = _Known(version, found)
+        if found["live"]:
+            entry.due = time.monotonic() + (time.thread_time() - began) * self._running() / SHARE
+        else:
             entry.close()
-        return found
+        return self._as_asked(found, record)
+
+    def _running(self) -> int:
+        """The number of jobs that are followed."""
+        return sum(each.fold is not None for each in self._jobs.values())
+
+    def _as_asked(self, known: JobRow, record: Record) -> JobRow:
+        """The row with requests to stop that the process of the job may not have recorded yet."""
+        requests = record.stop_requests() if known["live"] else 0
+        return {**known, "stopping": requests} if requests > known["stopping"] else known
 
     def _may_begin(self, deadline: float) -> bool:
         """Whether there is time to read another job; one at a time is read beyond the deadline, so that all are."""

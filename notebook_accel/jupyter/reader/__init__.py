@@ -1,0 +1,9 @@
+"""PROCESS reader: reads jobs and devices for the Jupyter server, which is never held up by that.
+
+main.py           ─ answers the server's requests; start reading here
+job_list.py       ─ lists the user's jobs, stops one, or deletes one
+job_fold.py       ─ a job on disk, read once and then only what was added
+main_metric.py    ─ the chart of its main metric
+job_row.py        ─ one job as the browser gets it
+device_history.py ─ reads the devices of this machine, and remembers five minutes
+"""
