@@ -26,7 +26,7 @@ class _Folder(click.Path):
 
 
 _FOLDER = click.argument("folder", metavar="FOLDER", type=_Folder())
-_JSON = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _COLUMNS = ("checkpoint", "step", "epoch", "ranks", "age", "size", "valid")
 
 
@@ -41,10 +41,10 @@ class _Group(click.Group):
 
 @click.group("checkpoints", cls=_Group, subcommand_metavar="[list|verify|prune|convert] FOLDER")
 def command() -> None:
-    """List, verify, prune and convert checkpoints that `checkpoint=` has saved to a folder.
+    """List, verify, prune, and convert the checkpoints that `checkpoint=` has saved to a folder.
 
-    Any number of ranks can go on from a checkpoint as it is. The exit code is 0; 1 if `verify` finds a damaged one; 2
-    for an error.
+    A launch on any number of ranks can continue from a checkpoint as it is. The exit code is 0, 1 if `verify` finds a
+    damaged one, or 2 for an error.
     """
 
 
@@ -52,7 +52,7 @@ def command() -> None:
 @_FOLDER
 @_JSON
 def list_all(folder: AnyPath, as_json: bool) -> None:
-    """List the checkpoints in FOLDER, the oldest first. Their files are not read, but their sizes are compared."""
+    """List the checkpoints in FOLDER, oldest first. The sizes of their files are checked, but not their contents."""
     found = [maintenance.inspect(path) for path in maintenance.find(folder)]
     if as_json:
         _show_json([_fields(each) for each in found])
@@ -83,11 +83,11 @@ def verify(context: click.Context, folder: AnyPath, as_json: bool) -> None:
 
 @command.command()
 @_FOLDER
-@click.option("--keep", type=click.IntRange(min=1), required=True, help="How many are kept, the newest valid ones.")
+@click.option("--keep", type=click.IntRange(min=1), required=True, help="How many of the newest valid ones to keep.")
 @click.option("--dry-run", "--dry_run", is_flag=True, help="Only show what would be removed.")
 @_JSON
 def prune(folder: AnyPath, keep: int, dry_run: bool, as_json: bool) -> None:
-    """Remove all checkpoints in FOLDER but the newest ones whose checksums are right."""
+    """Remove all checkpoints in FOLDER except the newest valid ones, whose checksums match."""
     kept, removed = maintenance.prune(folder, keep, dry_run=dry_run)
     if as_json:
         _show_json({"kept": list(map(str, kept)), "removed": list(map(str, removed)), "dry_run": dry_run})
@@ -108,7 +108,7 @@ def convert(folder: AnyPath, output: Path, max_shard_size: str, as_json: bool) -
     """Write the weights of a model as safetensors to the folder OUTPUT.
 
     FOLDER is a checkpoint, also one that save_state wrote, or a folder of checkpoints, of which the newest valid one is
-    taken. The weights may be sharded. They have to fit into the memory of this machine; no GPU is used.
+    used. The weights may be sharded. They must fit into the memory of this machine. No GPU is used.
     """
     from notebook_accel.train.checkpoints import merging
 

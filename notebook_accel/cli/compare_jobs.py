@@ -17,7 +17,7 @@ from notebook_accel.launch.job.comparison.compare import compare
 def command(first: str, second: str, as_json: bool) -> None:
     """Compare two jobs: throughput, parts of a step, memory, and the values that they reported.
 
-    FIRST and SECOND are IDs of `notebook-accel jobs`, or enough of their beginnings to be unique. SECOND is compared
+    FIRST and SECOND are IDs from `notebook-accel jobs`, or enough of their beginnings to be unique. SECOND is compared
     with FIRST, so give the older one or the one with fewer ranks first.
     """
     one, other = attach.find(first), attach.find(second)

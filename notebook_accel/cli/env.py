@@ -147,9 +147,9 @@ def _shown(name: str, value: Any) -> Any:
 
 
 @click.command("env")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> None:
-    """Show what a bug report needs: this machine's versions, hardware, settings and front ends."""
+    """Show what a bug report needs: this machine's versions, hardware, settings, and front ends."""
     found = collect()
     if as_json:
         click.echo(json.dumps(found, indent=2, default=str))

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from notebook_accel.cli.launch.agent_process import Agent
 
 COMMANDS = {
-    "config": ("config.command.command", "Prompt for the settings of this machine, show them, change them."),
-    "launch": ("launch.command.command", "Run a script, a module or a notebook on every rank."),
+    "config": ("config.command.command", "Prompt for the settings of this machine, show them, and change them."),
+    "launch": ("launch.command.command", "Run a script, a module, or a notebook on every rank."),
     "env": ("env.command", "Show information about this machine for a bug report."),
     "test": ("check.command.command", "Check that this machine can train on several ranks."),
     "estimate-memory": ("estimate.command.command", "Estimate the memory that training a model takes."),
-    "checkpoints": ("checkpoints.command", "List, verify, prune and convert the checkpoints of a training."),
+    "checkpoints": ("checkpoints.command", "List, verify, prune, and convert checkpoints."),
     "jobs": ("recorded_jobs.list_jobs", "List the last jobs of all notebooks."),
     "resume": ("recorded_jobs.resume", "Continue a notebook's job from its checkpoints."),
     "compare": ("compare_jobs.command", "Compare two jobs: throughput, parts of a step, memory, and reported values."),
@@ -30,7 +30,7 @@ COMMANDS = {
         "scale_script.command",
         "Run a script with several numbers of ranks, and show how its throughput grows.",
     ),
-    "merge-weights": ("merge.command", "Turn a sharded checkpoint into safetensors."),
+    "merge-weights": ("merge.command", "Convert a sharded checkpoint to safetensors."),
     "lab": ("lab.command", "Open JupyterLab on the examples."),
 }
 """By name, the module and name of the click command, and its line of help. A new command is a row here."""
@@ -68,13 +68,13 @@ class _Commands(click.Group):
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    help="""Distributed PyTorch training, from a notebook or from here.
+    help="""Launch distributed PyTorch training from a notebook or a shell.
 
     \b
     notebook-accel config          prompts for settings, and saves them
     notebook-accel launch train.py runs the script on every rank
 
-    Completion of commands and options, for bash (zsh and fish likewise):
+    To complete commands and options in bash, run this line (or use zsh_source or fish_source):
 
     \b
     eval "$(_NOTEBOOK_ACCEL_COMPLETE=bash_source notebook-accel)"

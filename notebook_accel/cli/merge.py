@@ -17,10 +17,10 @@ import click
     "--unsafe_serialization", "--unsafe-serialization", is_flag=True, help="Use pickle instead of safetensors."
 )
 def command(checkpoint: Path, output: Path, max_shard_size: str, unsafe_serialization: bool) -> None:
-    """Turn the sharded weights of CHECKPOINT into files for one device, in the folder OUTPUT.
+    """Convert the sharded weights of CHECKPOINT to files for one device, in the folder OUTPUT.
 
     CHECKPOINT is a folder that `accelerator.save_state` wrote under FSDP, or the folder of one model in it. The whole
-    model has to fit into the memory of this machine; no GPU is used.
+    model must fit into the memory of this machine. No GPU is used.
     """
     from notebook_accel.train.checkpoints.merging import merge
 

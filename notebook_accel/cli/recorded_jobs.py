@@ -12,9 +12,9 @@ from notebook_accel.launch.job.job import Job
 
 
 @click.command("jobs")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_jobs(as_json: bool) -> None:
-    """List the last jobs of all notebooks, the newest first."""
+    """List the last jobs of all notebooks, newest first."""
     found = attach.jobs()
     if as_json:
         click.echo(json.dumps([{**asdict(each), "status": each.status.value} for each in found], indent=2))
@@ -27,8 +27,9 @@ def list_jobs(as_json: bool) -> None:
 def resume(job: str) -> None:
     """Continue a notebook's job from its checkpoints, as it was launched.
 
-    JOB is an ID of `notebook-accel jobs`, or enough of its beginning to be unique. The job must have been launched with
-    `checkpoint=`, and have ended unfinished. A detached job goes on in the background; others end with this command.
+    JOB is an ID from `notebook-accel jobs`, or enough of its beginning to be unique. The job must have been launched
+    with `checkpoint=`, and have ended unfinished. A detached job continues in the background; others end with this
+    command.
     """
     from notebook_accel.notebook.magics import resume_command
 

@@ -199,7 +199,7 @@ def _check_join_timeout(name: str, value: Any) -> float:
 
 def _check_words(name: str, value: Any, *, most: int, lines: bool) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ConfigurationError(f"{name} must be a text that is not empty, not {value!r:.80}")
+        raise ConfigurationError(f"{name} must be a non-empty string, not {value!r:.80}")
     found = value.strip()
     if len(found) > most:
         raise ConfigurationError(f"{name} has {len(found)} characters: give at most {most}")

@@ -53,7 +53,7 @@ def check(name: str, address: str) -> str:
     if protocol not in known_implementations:
         known = [*known_implementations, *registry]
         raise ConfigurationError(
-            f"{name}={address!r}: fsspec knows no file system {protocol}://{did_you_mean(protocol, known)}. Name a "
+            f"{name}={address!r}: fsspec has no file system {protocol}://{did_you_mean(protocol, known)}. Name a "
             "folder, or install the package that provides this one"
         )
     package = str(known_implementations[protocol]["class"]).partition(".")[0]

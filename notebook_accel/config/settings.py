@@ -44,8 +44,8 @@ class LaunchConfig:
 
     num_processes: Annotated[int | None, Setting(
         kinds.integer(1),
-        "Ranks: in the file and on the command line on all machines together, otherwise on this one. Default: one "
-        "per accelerator; without any, one per core, up to 4.",
+        "The number of ranks: on all machines together in the file and on the command line, otherwise on this "
+        "machine. Default: one per accelerator, or, without any, one per core, up to 4.",
         argument="num_processes",
         variable="NOTEBOOK_ACCEL_NUM_PROCESSES",
         magic=("-n", "--num-processes"),
@@ -53,14 +53,14 @@ class LaunchConfig:
     )] = None
     """Ranks on this machine; with a cluster, on all of its nodes."""
     device: Annotated[str | None, Setting(
-        kinds.device(*DEVICES), "The ranks' devices. Default: a TPU or GPUs if there are any.",
+        kinds.device(*DEVICES), "What the ranks run on. Default: a TPU or GPUs if there are any.",
         argument="device",
         variable="NOTEBOOK_ACCEL_DEVICE",
         magic=("--device",),
         key="device",
     )] = None
     gpus: Annotated[tuple[int, ...] | None, Setting(
-        kinds.gpus, "GPUs, one for each rank; ranks share a GPU that is listed twice.",
+        kinds.gpus, "The GPUs, one for each rank. Ranks share a GPU that is listed twice.",
         argument="gpus",
         variable="NOTEBOOK_ACCEL_GPUS",
         magic=("--gpus",),
@@ -104,7 +104,7 @@ class LaunchConfig:
         key="env",
     )] = field(default_factory=dict)
     debug: Annotated[bool, Setting(
-        kinds.flag, "Check before each collective that all ranks have the same shapes. Slower.",
+        kinds.flag, "Check before each collective operation that all ranks call it alike. Slows training down.",
         variable="NOTEBOOK_ACCEL_DEBUG", rank_variable="ACCELERATE_DEBUG_MODE",
         magic=("--debug",),
         key="debug", config=True, launch="General",
@@ -115,7 +115,7 @@ class LaunchConfig:
     )] = False
     cluster: Annotated[str, Setting(
         kinds.cluster,
-        "Where a notebook's launches get their machines: auto, ray://HOST:10001, HOST:6379, slurm or "
+        "Where a notebook's launches get their machines: auto, ray://HOST:10001, HOST:6379, slurm, or "
         "ssh://HOST1,HOST2.",
         argument="cluster",
         variable="NOTEBOOK_ACCEL_CLUSTER",
@@ -139,7 +139,7 @@ class LaunchConfig:
         key="num_machines", config=True, launch="Resources",
     )] = 1
     node_rank: Annotated[int, Setting(
-        kinds.integer(0), "Which of the machines this is, from 0.",
+        kinds.integer(0), "The number of this machine, counted from 0.",
         argument="node_rank", none_is_given=True,
         variable="NOTEBOOK_ACCEL_NODE_RANK",
         key="machine_rank", config=True, launch="Distributed",
@@ -174,7 +174,7 @@ class LaunchConfig:
     )] = 0
     min_processes: Annotated[int | None, Setting(
         kinds.integer(1),
-        "The fewest ranks that a restart may go on with, if devices, memory or machines have gone. Default: all.",
+        "The fewest ranks that a restart may continue with if devices, memory, or machines are lost. Default: all.",
         argument="min_processes",
         variable="NOTEBOOK_ACCEL_MIN_PROCESSES",
         magic=("--min-processes",),
@@ -190,7 +190,7 @@ class LaunchConfig:
     label: Annotated[str | None, Setting(kinds.label, argument="log_line_prefix_template")] = None
     """A template for the label of output lines."""
     checkpoint_dir: Annotated[str, Setting(
-        kinds.folder, "The folder of the run's checkpoints, from which the same launch goes on; needs epochs().",
+        kinds.folder, "The folder for checkpoints, from which the same launch continues. Needs a loop over epochs().",
         argument="checkpoint",
         variable="NOTEBOOK_ACCEL_CHECKPOINT_DIR", rank_variable="NOTEBOOK_ACCEL_CHECKPOINT_DIR",
         magic=("--checkpoint-dir",),
@@ -198,28 +198,28 @@ class LaunchConfig:
     )] = ""
     """Empty: none are saved."""
     checkpoint_every: Annotated[int | str, Setting(
-        kinds.interval, "Optimizer steps, or a time such as '5 min', from one checkpoint to the next. Default: 5 min.",
+        kinds.interval, "The interval between checkpoints: optimizer steps, or a time. Default: 5 min.",
         argument="every",
         variable="NOTEBOOK_ACCEL_CHECKPOINT_EVERY", rank_variable="NOTEBOOK_ACCEL_CHECKPOINT_EVERY",
         magic=("--checkpoint-every",),
         key="checkpoint_every", launch="Checkpoints",
     )] = "5 min"
     checkpoint_keep: Annotated[int, Setting(
-        kinds.integer(1), "How many of the checkpoints are kept, the newest ones. Default: 3.",
+        kinds.integer(1), "How many of the newest checkpoints to keep. Default: 3.",
         argument="keep",
         variable="NOTEBOOK_ACCEL_CHECKPOINT_KEEP", rank_variable="NOTEBOOK_ACCEL_CHECKPOINT_KEEP",
         magic=("--checkpoint-keep",),
         key="checkpoint_keep", launch="Checkpoints",
     )] = 3
     checkpoint_resume: Annotated[bool, Setting(
-        kinds.flag, "Whether to go on from checkpoints that the folder has; otherwise, it is an error. Default: true.",
+        kinds.flag, "Whether to continue from checkpoints in the folder. If false, they are an error. Default: true.",
         argument="resume",
         variable="NOTEBOOK_ACCEL_CHECKPOINT_RESUME", rank_variable="NOTEBOOK_ACCEL_CHECKPOINT_RESUME",
         magic=("--checkpoint-resume",),
         key="checkpoint_resume", launch="Checkpoints",
     )] = True
     time_limit: Annotated[str, Setting(
-        kinds.duration, "The time after which a training that saves checkpoints ends, with one, such as 8h30m.",
+        kinds.duration, "The time, such as 8h30m, after which training saves a checkpoint and ends.",
         argument="time_limit",
         variable="NOTEBOOK_ACCEL_TIME_LIMIT",
         magic=("--time-limit",),

@@ -53,7 +53,7 @@ def test_a_training_is_paused_tuned_and_ended_in_the_panel(own_page: Page) -> No
     rate = controls.get_by_role("spinbutton", name="lr")
     rate.fill("-1")
     rate.press("Enter")
-    expect(controls).to_contain_text("lr=-1 is below its least value, 0")
+    expect(controls).to_contain_text("lr=-1 is below its minimum, 0")
     cell.panel.get_by_text("About this run").click()
     for fact in ("train(4)", "torch ", "7"):
         expect(cell.panel.locator(".na-about-facts")).to_contain_text(fact)

@@ -144,10 +144,10 @@ def test_an_argument_is_taken(given: dict[str, Any], field: str, value: object) 
         *[({"env": {"A": bad}}, "env['A']", "string") for bad in (None, "b\0", ["b"])],
         *[({"timeout": bad}, "timeout", "above 0") for bad in (0, -1, math.nan, math.inf, "10", True)],
         ({"stall_after": 0}, "stall_after", "above 0"),
-        ({"name": " "}, "name", "not empty"),
+        ({"name": " "}, "name", "non-empty"),
         ({"name": "a\nb"}, "name", "put the rest into notes="),
         ({"name": "a" * 121}, "name has 121 characters", "at most 120"),
-        ({"notes": 3}, "notes", "must be a text"),
+        ({"notes": 3}, "notes", "must be a non-empty string"),
     ],
     ids=str,
 )

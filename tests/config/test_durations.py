@@ -58,7 +58,7 @@ def test_anything_else_is_refused(every: Any) -> None:
         ("s3://bucket/runs", 'needs the package s3fs: run pip install "notebook-accel[remote]"'),
         ("abfs://box/runs", "needs the package adlfs: run pip install adlfs"),
         ("memory://runs", "memory:// is gone when its process ends"),
-        ("sftpp://host/runs", "fsspec knows no file system sftpp://; did you mean"),
+        ("sftpp://host/runs", "fsspec has no file system sftpp://; did you mean"),
     ],
 )
 def test_an_address_that_cannot_be_used_says_what_to_install(

@@ -46,7 +46,7 @@ def test_a_training_is_paused_tuned_saved_and_ended(notebook: Notebook, tmp_path
     assert notebook.value("describe.headline(job)").startswith("train() on 2 ranks: paused")
     assert "it is paused: resume it first" in notebook.run("job.checkpoint()").error_text
     assert notebook.value("job.tune(lr=0.01)") == step
-    assert "lr=-1 is below its least value, 0" in notebook.run("job.tune(lr=-1)").error_text
+    assert "lr=-1 is below its minimum, 0" in notebook.run("job.tune(lr=-1)").error_text
     before = notebook.value("list(job.ranks[0].bars.values())[0].elapsed")
     notebook.check("time.sleep(1.5)")
     assert f"train() continues after step {step}" in notebook.check("%accelerate resume").text

@@ -152,7 +152,7 @@ def killed(after_a_kill: Killed) -> Killed:
 def test_another_kernel_continues_the_job_with_its_function_and_the_same_bits(killed: Killed) -> None:
     """Two kernels start before it, and five trainings."""
     cell = killed.notebook.check("found = %accelerate resume")
-    assert f"goes on from {killed.folder('for the cell') / 'checkpoint_6'}, in epoch 0, after 6 steps" in cell.text
+    assert f"continues from {killed.folder('for the cell') / 'checkpoint_6'}, in epoch 0, after 6 steps" in cell.text
     assert killed.notebook.value("[steps for steps, _ in found]") == [14, 14]
     assert killed.notebook.run("train").error == "NameError"
     assert killed.notebook.value("[weights for _, weights in found]") == killed.whole
@@ -207,7 +207,7 @@ def test_a_job_without_a_checkpoint_begins_anew_and_one_whose_folder_is_gone_is_
     assert "this notebook does not define train: run its cell first" in cell.error_text
     cell = killed.notebook.check(f"found = %accelerate resume {job}")
     assert killed.notebook.value("[steps for steps, _ in found]") == [20, 20]
-    assert f"begins anew, since {folder} has no valid checkpoint yet" in cell.text
+    assert f"starts from the beginning, because {folder} has no valid checkpoint yet" in cell.text
 
 
 def test_the_same_launch_continues_the_training(killed: Killed) -> None:
@@ -232,7 +232,7 @@ def test_a_terminal_continues_the_job_of_a_notebook(killed: Killed) -> None:
     assert job in {each["id"] for each in json.loads(run("jobs", "--json").stdout)}
     done = run("resume", job)
     assert done.returncode == 0, done.stderr
-    assert f"goes on from {folder / 'checkpoint_6'}" in done.stdout + done.stderr
+    assert f"continues from {folder / 'checkpoint_6'}" in done.stdout + done.stderr
     assert (folder / "checkpoint_20").is_dir()
     again = run("resume", job)
     assert again.returncode == 2

@@ -35,9 +35,7 @@ _file_option = click.option(
 
 @click.group(invoke_without_command=True, params=_OPTIONS)
 @_file_option
-@click.option(
-    "--yes", "-y", is_flag=True, help="Do not prompt: use the options, and the detected hardware for the rest."
-)
+@click.option("--yes", "-y", is_flag=True, help="Do not prompt: take what the options leave open from the hardware.")
 @click.pass_context
 def command(context: click.Context, /, path: Path | None, yes: bool, **given: str | None) -> None:
     """Prompt for the settings of this machine, and save them.
@@ -64,7 +62,7 @@ def command(context: click.Context, /, path: Path | None, yes: bool, **given: st
 @_file_option
 @click.option("--yes", "-y", is_flag=True, help="Replace an existing file.")
 @click.option(
-    "--mixed_precision", "--mixed-precision", "precision", metavar="NAME", help="In addition to the detected hardware."
+    "--mixed_precision", "--mixed-precision", "precision", metavar="NAME", help="The precision of every Accelerator."
 )
 @click.pass_obj
 def default(parent: Path | None, path: Path | None, yes: bool, precision: str | None) -> None:

@@ -65,7 +65,7 @@ command = _Launch(
         "max_content_width": 110,
     },
     options_metavar="[OPTIONS]",
-    help="""Run a script, a module or a notebook on every rank.
+    help="""Run a script, a module, or a notebook on every rank.
 
     Options come before the script, and the script's own arguments after it. Options may be written with underscores or
     dashes. Settings without an option come from the saved settings (`notebook-accel config show`) or the hardware.
@@ -77,7 +77,7 @@ command = _Launch(
     notebook-accel launch --cells tag:train --output executed.ipynb notebook.ipynb
 
     A single rank runs like `python train.py`. Several are started by torch's elastic launcher (torch.distributed.run).
-    In a terminal, a row for each rank shows its bars, metrics and memory, below the ranks' output.
+    In a terminal, a row for each rank shows its bars, metrics, and memory, below the ranks' output.
 
     The exit code is that of the first rank that failed, 2 for a mistake in this command, or 130 after an interrupt. An
     interrupt ends all ranks; a second one kills them.

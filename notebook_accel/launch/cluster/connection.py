@@ -124,7 +124,7 @@ def _authenticated(
                 for prove in proofs:
                     prove(connection, secret)
             except AssertionError as error:  # of `answer_challenge` before Python 3.12, for what is no challenge
-                raise AuthenticationError("the answer is no challenge") from error
+                raise AuthenticationError("the answer is not a challenge") from error
         _set_receive_timeout(link, 0)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # a lost network shows only while data is being sent
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * LEASE))

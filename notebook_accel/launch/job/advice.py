@@ -53,7 +53,7 @@ def _slow_loader(times: ByRank) -> Iterator[str]:
     if share < _DATA:
         return
     known = [each for each in times.values() if each.workers is not None]
-    found = f"{percent(share)} of the time waits for data"
+    found = f"{percent(share)} of the time is spent waiting for data"
     if not known:
         yield f"{found}{_at(times, 'data')}: read it on other threads or processes while the device computes"
         return
@@ -122,8 +122,8 @@ def _expensive_sync(times: ByRank) -> Iterator[str]:
     if share < _SYNC or any([*_slow_rank(times), *_frequent_sync(times)]) or _core_wait(times) >= _CORE_WAIT:
         return  # which explain it
     yield (
-        f"{percent(share)} of the time waits for gradient synchronization: larger batches, or gradient accumulation, "
-        "synchronize less often"
+        f"{percent(share)} of the time is spent waiting for gradient synchronization: larger batches, or gradient "
+        "accumulation, synchronize less often"
     )
 
 
@@ -136,7 +136,7 @@ def _oversubscribed(times: ByRank) -> Iterator[str]:
     threads = max(1, first.cores // first.local_ranks)
     workers = f" and {_count(first.workers, 'loader worker')}" if first.workers else ""
     yield (
-        f"{percent(share)} of the time waits for a CPU core: {_count(first.local_ranks, 'rank')} with "
+        f"{percent(share)} of the time is spent waiting for a CPU core: {_count(first.local_ranks, 'rank')} with "
         f"{_count(first.threads, 'thread')}{workers} each share {_count(first.cores, 'core')}; "
         + (f"set OMP_NUM_THREADS={threads}" if first.threads > threads else "use fewer workers or ranks")
     )
@@ -149,8 +149,8 @@ def _short_steps(times: ByRank) -> Iterator[str]:
     if passes and computed / max(1.0, passes) < _SHORT_STEP and _share(times, "data") < _DATA:
         size = f" of {_count(round(rows), 'sample')}" if rows else ""
         yield (
-            f"a batch{size} computes for only {1000 * computed / max(1.0, passes):.1f} ms, most of which is "
-            "the overhead of each operation: a larger batch takes hardly longer"
+            f"a batch{size} computes for just {1000 * computed / max(1.0, passes):.1f} ms, most of which is "
+            "the overhead of each operation: a larger batch takes hardly any longer"
         )
 
 
@@ -188,7 +188,7 @@ def _slow_copy(times: ByRank) -> Iterator[str]:
     share = _share(times, "copy")
     if share >= _COPY:
         yield (
-            f"{percent(share)} of the time copies batches to the device: use DataLoader(pin_memory=True) and "
+            f"{percent(share)} of the time is spent copying batches to the device: use DataLoader(pin_memory=True) and "
             "DataLoaderConfiguration(non_blocking=True)"
         )
 

@@ -67,7 +67,7 @@ def _listen(host: str, port: int) -> socket.socket:
             advice = "that is not an address of this machine; master_addr must be that of the machine with node_rank=0"
         else:
             advice = str(error)
-        raise LaunchError(f"the ranks can't meet at {host}:{port}: {advice}") from error
+        raise LaunchError(f"the ranks can't connect at {host}:{port}: {advice}") from error
     return listener
 
 

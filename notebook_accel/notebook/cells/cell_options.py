@@ -37,16 +37,19 @@ model = accelerator.prepare(Net())       the ranks keep their variables from cel
 model(data).mean()                       data is sent once, if the notebook has it and the ranks don't
 
 The first such cell starts the ranks. Each has `rank`, `world_size` and `device`, and a process group, so that plain
-torch.distributed and Accelerator() work at once. The value of the last expression is shown by rank, equal values
-once. An interrupt or an error ends the cell on all ranks, but the ranks keep running and keep their variables.
+torch.distributed and Accelerator() work right away. The value of the last expression is shown for each rank, and
+equal values once. An interrupt or an error ends the cell on all ranks, but the ranks keep running, and keep their
+variables.
 """
 
 
 @click.command(cls=MagicCommand, help=_HELP)
-@click.option("-n", "--num-processes", "size", metavar="N", help="The number of ranks; a new number restarts them.")
+@click.option(
+    "-n", "--num-processes", "size", metavar="N", help="The number of ranks; another number starts new ranks."
+)
 @click.option("--ranks", metavar="RANKS", help="Only these ranks run the cell: 0,2-3.")
 @click.option("--show", metavar="RANKS", help="Ranks whose figures and tables are shown; by default the first.")
-@click.option("--as", "name", metavar="NAME", help="Keeps the value of the last expression, a list by rank, as NAME.")
+@click.option("--as", "name", metavar="NAME", help="Stores the last expression's value on each rank in the list NAME.")
 @click.option("--no-block", is_flag=True, help="Runs the cell in the background; its value is a Job.")
 @click.argument("rest", nargs=-1, metavar="")
 def command(

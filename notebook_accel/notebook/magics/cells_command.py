@@ -21,7 +21,9 @@ _ONE_CELL = "{option} applies to a single cell: begin the cell with %%accelerate
 
 @click.command("cells", cls=MagicCommand)
 @click.argument("switch", required=False, type=click.Choice(["on", "off"]), metavar="[on|off]")
-@click.option("-n", "--num-processes", "size", metavar="N", help="The number of ranks; a new number restarts them.")
+@click.option(
+    "-n", "--num-processes", "size", metavar="N", help="The number of ranks; another number starts new ranks."
+)
 @click.option("--keep", is_flag=True, help="With -n: the new ranks get the variables of rank 0.")
 @click.option("--ranks", metavar="RANKS", help="Only these ranks run the cells: 0,2-3.")
 @click.option("--show", metavar="RANKS", help="Ranks whose figures and tables are shown; by default the first.")
@@ -38,7 +40,7 @@ def cells(
     name: str | None,
     no_block: bool,
 ) -> None:
-    """Runs each cell on every rank, until `off`; alone, shows where cells run."""
+    """Runs each cell on every rank, until `off`; without an argument, shows where cells run."""
     if name is not None or no_block:
         raise ConfigurationError(_ONE_CELL.format(option="--no-block" if no_block else f"--as {name}"))
     if switch == "on":

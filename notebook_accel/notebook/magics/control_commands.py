@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @job_argument
 @click.pass_obj
 def pause(shell: InteractiveShell, job: str | None) -> None:
-    """Pauses a training between two steps; by default, the cell that runs on the ranks, or the last job."""
+    """Pauses training between two steps; by default, in the cell that runs on the ranks, or in the last job."""
     found = running_job(shell, job)
     _write(f"{found.title} is paused after step {found.pause()}; %accelerate resume continues it")
 
@@ -28,7 +28,7 @@ def pause(shell: InteractiveShell, job: str | None) -> None:
 @job_argument
 @click.pass_obj
 def checkpoint(shell: InteractiveShell, job: str | None) -> None:
-    """Saves a checkpoint of a training that runs; by default, the cell that runs on the ranks, or the last job."""
+    """Saves a checkpoint of a running job; by default, of the cell that runs on the ranks, or of the last job."""
     found = running_job(shell, job)
     _write(f"{found.title} has saved {found.checkpoint()}")
 
@@ -37,7 +37,7 @@ def checkpoint(shell: InteractiveShell, job: str | None) -> None:
 @job_argument
 @click.pass_obj
 def end_after_epoch(shell: InteractiveShell, job: str | None) -> None:
-    """Ends a training after its epoch; by default, the cell that runs on the ranks, or the last job."""
+    """Ends training after the current epoch; by default, in the cell on the ranks, or in the last job."""
     found = running_job(shell, job)
     _write(f"{found.title} ends after {found.end_after_epoch()}")
 

@@ -63,7 +63,7 @@ def stop(shell: InteractiveShell) -> None:
 @click.option("--keep", is_flag=True, help="The new ranks get the variables of rank 0.")
 @click.pass_obj
 def restart(shell: InteractiveShell, keep: bool) -> None:
-    """Ends them and starts new ones, with current settings."""
+    """Ends the ranks, and starts new ones with the current settings."""
     session = sessions.current(shell)
     session.running()
     size = session.restart(keep=keep).size
@@ -89,7 +89,7 @@ def interrupt(shell: InteractiveShell) -> None:
 @click.argument("ranks", required=False, metavar="[RANKS]", shell_complete=_ranks)
 @click.pass_obj
 def logs(shell: InteractiveShell, ranks: str | None) -> None:
-    """Shows the last lines of a rank, of several such as 0,2-3, or of all."""
+    """Shows the last output lines of a rank, of several ranks such as 0,2-3, or of all ranks."""
     found = sessions.current(shell).running()
     for rank in parse_ranks("%accelerate logs", ranks or "all", found.size):
         for line in found.lines[rank]:
@@ -100,7 +100,7 @@ def logs(shell: InteractiveShell, ranks: str | None) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=_variables_here)
 @click.pass_obj
 def push(shell: InteractiveShell, names: tuple[str, ...]) -> None:
-    """Sends variables to the ranks, replacing theirs."""
+    """Sends variables to the ranks, and replaces the ranks' own."""
     session = sessions.current(shell)
     missing = [name for name in names if name not in session.namespace]
     if missing:
@@ -133,7 +133,7 @@ def pull(shell: InteractiveShell, names: tuple[str, ...], ranks: str | None) -> 
 @click.command("stacks", cls=MagicCommand)
 @click.pass_obj
 def stacks(shell: InteractiveShell) -> Any:
-    """Shows where each rank is, while a cell runs."""
+    """Shows the Python stack of each rank, while a cell runs."""
     found = sessions.current(shell).running()
     if found.running is None:
         _write("no cell runs on the ranks")

@@ -32,11 +32,11 @@ def _ids(context: click.Context, param: click.Parameter, start: str) -> list[str
 
 @click.command("resume", cls=MagicCommand)
 @click.argument("job", required=False, metavar="[JOB]", shell_complete=_ids)
-@click.option("--saved-code", is_flag=True, help="Runs the functions and classes as they were launched.")
+@click.option("--saved-code", is_flag=True, help="Runs the functions and classes as they were at the launch.")
 @click.option("--current-code", is_flag=True, help="Runs the notebook's function, with the arguments of the launch.")
 @click.pass_obj
 def resume(shell: InteractiveShell, job: str | None, saved_code: bool, current_code: bool) -> Any:
-    """Continues a job that is paused, or that saved checkpoints and ended unfinished; by default the last one here."""
+    """Continues a job that is paused, or that saved checkpoints and ended unfinished; by default, the last one here."""
     paused = None if saved_code or current_code else _paused(shell, job)
     if paused is not None:
         step = paused.resume()
@@ -86,8 +86,8 @@ def _read(found: Checkpointed) -> SavedLaunch:
         return saved_launch.read(found.record)
     except JobLostError as error:
         raise JobLostError(
-            f"{found} can't be launched again: {error}. The same launch with checkpoint={found.folder!r} goes on from "
-            "its checkpoints too"
+            f"{found} can't be launched again: {error}. The same launch with checkpoint={found.folder!r} also "
+            "continues from its checkpoints"
         ) from None
 
 
@@ -103,12 +103,12 @@ def _refuse_changes(saved: SavedLaunch) -> None:
 
 
 def _where(saved: SavedLaunch) -> str:
-    """Where the training goes on, by the newest seal. The ranks compare the checksums of the files."""
+    """Where training continues, by the newest seal. The ranks compare the checksums of the files."""
     folder = parse(saved.checkpoint_dir)
     for _, path in reversed(folders.numbered(folder)):
         try:
             place = seal.place(path)
         except CheckpointError:
             continue
-        return f"goes on from {path}, in epoch {place.epoch}, after {place.step} steps"
-    return f"begins anew, since {folder} has no valid checkpoint yet"
+        return f"continues from {path}, in epoch {place.epoch}, after {place.step} steps"
+    return f"starts from the beginning, because {folder} has no valid checkpoint yet"

@@ -75,8 +75,8 @@ class BackgroundSaver:
         except Exception as error:
             last = "there is none yet" if self.newest is None else f"the last one is {self.newest}"
             report(
-                f"the checkpoint after step {place.step} could not be written ({type(error).__name__}: {error}). The "
-                f"training goes on; {last}"
+                f"the checkpoint after step {place.step} could not be written ({type(error).__name__}: {error}). "
+                f"Training continues; {last}"
             )
             then("", f"the checkpoint could not be written ({type(error).__name__}: {error})")
         else:
@@ -153,7 +153,7 @@ def remove_copies(folder: AnyPath) -> None:
 
 
 def _report_damage(path: AnyPath, error: CheckpointError) -> None:
-    report(f"WARNING: {path.name} is damaged, and the checkpoint before it is taken, if there is one: {error}")
+    report(f"WARNING: {path.name} is damaged, so the checkpoint before it is used, if there is one: {error}")
 
 
 def report(text: str) -> None:

@@ -85,7 +85,7 @@ def prune(folder: AnyPath, keep: int, *, dry_run: bool = False) -> tuple[Sequenc
         ConfigurationError: There is no such folder, or it is a checkpoint itself.
     """
     if (folder / seal.NAME).is_file():
-        raise ConfigurationError(f"{folder} is a checkpoint: give the folder that it lies in")
+        raise ConfigurationError(f"{folder} is a checkpoint: give the folder that contains it")
     kept, others = _split(folder, keep)
     for path in [] if dry_run else others:
         _remove(path)
@@ -104,7 +104,7 @@ def _split(folder: AnyPath, keep: int) -> tuple[list[AnyPath], list[AnyPath]]:
         else:
             others.append(path)
     if not kept:
-        raise CheckpointError(f"{folder} has no checkpoint that is whole: {problem}")
+        raise CheckpointError(f"{folder} has no complete checkpoint: {problem}")
     return kept, others
 
 

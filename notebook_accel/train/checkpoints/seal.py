@@ -65,7 +65,7 @@ def verify(folder: AnyPath, *, checksums: bool = True) -> None:
         except OSError as error:
             raise CheckpointError(f"{folder / name} cannot be read: {error}") from error
         if not is_same:
-            raise CheckpointError(f"{folder / name} has changed since it was saved: its checksum is another")
+            raise CheckpointError(f"{folder / name} has changed since it was saved: its checksum differs")
     if files:
         raise CheckpointError(f"{folder} lacks {', '.join(sorted(files))}")
 
@@ -85,7 +85,7 @@ def _content(folder: AnyPath) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if content.pop("checksum") != _checksum(content):
-            raise ValueError("its checksum is another")
+            raise ValueError("its checksum differs")
         for name in ("epoch", "step", "ranks"):
             content[name] = int(content[name])
         content["files"] = {str(name): (int(mark[0]), int(mark[1])) for name, mark in content["files"].items()}

@@ -140,7 +140,7 @@ def _make_private(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for each in (folder, folder.parent):
         if each != Path(tempfile.gettempdir()) and (each.is_symlink() or each.stat().st_uid != os.getuid()):
-            raise CheckpointError(f"{each} belongs to somebody else: remove it, or set TMPDIR to a folder of your own")
+            raise CheckpointError(f"{each} belongs to another user: remove it, or set TMPDIR to a folder of your own")
 
 
 def _is_ours(checkpoint: RemotePath) -> bool:

@@ -57,7 +57,7 @@ def refuse_unrelated_optimizers(
         if drifting and several_ranks:
             shapes = ", ".join(drifting[:4]) + (", ..." if len(drifting) > 4 else "")
             raise ConfigurationError(
-                f"of the {len(own)} parameters of the {kind}, {len(drifting)} (of shape {shapes}) belong to no "
+                f"of the {len(own)} parameters of the {kind}, {len(drifting)} (of shape {shapes}) don't belong to any "
                 "prepared model: their gradients would stay on their rank, and the ranks would drift apart. Prepare "
                 "the modules that they belong to in the same call, or before."
             )

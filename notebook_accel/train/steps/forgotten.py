@@ -160,8 +160,8 @@ def _check_steps(models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -
             return
         held.clear()
         warnings.warn(
-            "this optimizer was not prepared, so accelerator.save_state leaves it out, and it knows nothing of "
-            "gradient accumulation and of fp16's scaling: pass it to accelerator.prepare with its model",
+            "this optimizer was not prepared, so accelerator.save_state leaves it out, and neither gradient "
+            "accumulation nor fp16's scaling applies to it: pass it to accelerator.prepare with its model",
             stacklevel=3,
         )
 

@@ -75,11 +75,11 @@ class Tunable:
     def refusal(self, value: float) -> str:
         """Why it can't have this value; empty if it can."""
         if self._is_whole and value != int(value):
-            return f"{self.name}={value:g} is not an integer, as it is at first"
+            return f"{self.name}={value:g} is not an integer, unlike its first value"
         if self._low is not None and value < self._low:
-            return f"{self.name}={value:g} is below its least value, {self._low:g}"
+            return f"{self.name}={value:g} is below its minimum, {self._low:g}"
         if self._high is not None and value > self._high:
-            return f"{self.name}={value:g} is above its greatest value, {self._high:g}"
+            return f"{self.name}={value:g} is above its maximum, {self._high:g}"
         return ""
 
     def set(self, value: float) -> None:

@@ -43,7 +43,9 @@ def sharing(
     """
     parts = mesh.size() * (2 if mesh.device_type == "cuda" else 1)  # the ring gives each GPU an early and a late part
     if len(buffers) != len(dims):
-        raise ConfigurationError(f"{len(buffers)} buffers and {len(dims)} buffer_seq_dims were given: give as many")
+        raise ConfigurationError(
+            f"{len(buffers)} buffers and {len(dims)} buffer_seq_dims were given: give the same number of each"
+        )
     if any(buffer.shape[dim] % parts for buffer, dim in zip(buffers, dims, strict=True)):
         shapes = ", ".join(str(tuple(buffer.shape)) for buffer in buffers)
         raise ConfigurationError(

@@ -42,7 +42,7 @@ def test_too_few_steps_say_nothing() -> None:
 )
 def test_a_slow_loader_needs_workers(data: float, facts: dict[str, Any], end: str) -> None:
     (found,) = of(*[times({"data": data}, **facts)] * 2)
-    assert "of the time waits for data" in found
+    assert "of the time is spent waiting for data" in found
     assert end in found
 
 
@@ -65,7 +65,8 @@ def test_gradients_that_are_synchronized_with_every_batch_should_be_accumulated(
 def test_cores_are_oversubscribed_only_if_the_ranks_ask_for_more_than_there_are() -> None:
     (found,) = of(*[times(core_wait=2.0, cores=4)] * 2)
     assert found == (
-        "27% of the time waits for a CPU core: 2 ranks with 4 threads each share 4 cores; set OMP_NUM_THREADS=2"
+        "27% of the time is spent waiting for a CPU core: 2 ranks with 4 threads each share 4 cores; "
+        "set OMP_NUM_THREADS=2"
     )
     assert of(*[times(core_wait=2.0)] * 2) == []
 
@@ -73,7 +74,7 @@ def test_cores_are_oversubscribed_only_if_the_ranks_ask_for_more_than_there_are(
 def test_a_tiny_batch_is_mostly_overhead() -> None:
     tiny = {part: seconds / 70 for part, seconds in HEALTHY.items()}
     (found,) = of(*[StepTimes(tiny | {"rest": 0.15}, steps=100, measured=100, samples=200, backwards=100)] * 2)[-1:]
-    assert found.startswith("a batch of 2 samples computes for only 0.9 ms")
+    assert found.startswith("a batch of 2 samples computes for just 0.9 ms")
 
 
 def test_the_line_that_takes_most_of_a_part_is_named() -> None:
@@ -109,4 +110,6 @@ def test_a_search_for_unused_parameters_in_vain_is_named() -> None:
 def test_other_parts_that_take_long_are_named() -> None:
     assert "outside the loader" in of(times({"rest": 6.0}))[0]
     assert "pin_memory=True" in of(times({"copy": 2.0}))[0]
-    assert of(*[times({"sync": 7.0})] * 2)[0].startswith("50% of the time waits for gradient synchronization")
+    assert of(*[times({"sync": 7.0})] * 2)[0].startswith(
+        "50% of the time is spent waiting for gradient synchronization"
+    )

@@ -353,7 +353,7 @@ DRIFTLESS = [(True, True), (False, False)]
 def test_an_optimizer_with_more_than_the_models_parameters_is_refused_where_ranks_would_drift_apart(
     ranks: Ranks, on_two: Cases
 ) -> None:
-    with pytest.raises(RankError, match="belong to no prepared model") as failed:
+    with pytest.raises(RankError, match="don't belong to any prepared model") as failed:
         ranks(partly_foreign, False, True)
     assert "of the 4 parameters of the SGD, 2 (of shape (1, 2), (1,))" in str(failed.value.__cause__)
     assert partly_foreign(False, True)  # alone, there is nobody to drift apart from

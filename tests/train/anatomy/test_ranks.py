@@ -85,7 +85,7 @@ def test_a_slow_loader_is_found() -> None:
     assert list(table["steps"]) == [STEPS - 1] * 2
     assert all(table["data"] > 0.07)
     assert all(table["samples_per_second"] > 0)
-    (found,) = (each for each in job.advice if "of the time waits for data" in each)
+    (found,) = (each for each in job.advice if "of the time is spent waiting for data" in each)
     assert f", mostly at {line_of(Samples.__getitems__, 1)} (time.sleep(self._seconds)): the loader has 0" in found
 
 

@@ -132,7 +132,7 @@ def test_a_full_disk_is_reported_and_the_training_goes_on(
     assert train(tmp_path / "full", 3) == whole
     reported = capsys.readouterr().err
     assert re.search(r"after step \d+ could not be written \(OSError: .*No space left on device", reported)
-    assert "training goes on; the last one is" in reported
+    assert "Training continues; the last one is" in reported
     left = names(tmp_path / "full")
     assert left
     for name in left:
@@ -250,7 +250,7 @@ def test_a_seal_in_which_a_digit_has_changed_is_refused(tmp_path: Path) -> None:
     path = tmp_path / seal.NAME
     seal.verify(tmp_path)
     path.write_text(path.read_text().replace('"step": 12', '"step": 13'))
-    with pytest.raises(CheckpointError, match="its checksum is another"):
+    with pytest.raises(CheckpointError, match="its checksum differs"):
         seal.verify(tmp_path)
 
 

@@ -110,7 +110,7 @@ def test_a_store_that_refuses_is_reported_and_the_training_goes_on(
     reported = capsys.readouterr().err
     refused = "PermissionError: the store refuses runs/digits/checkpoint_6/optimizer.bin"
     assert f"after step 6 could not be written ({refused})" in reported
-    assert f"The training goes on; the last one is {RUN}/checkpoint_" in reported
+    assert f"Training continues; the last one is {RUN}/checkpoint_" in reported
     for name in store.checkpoints():
         seal.verify(RemotePath(f"{RUN}/{name}"))
     assert store.checkpoints()[-1] == "checkpoint_12"

@@ -131,8 +131,8 @@ def test_nothing_is_said_of_a_loop_that_is_right(found: Cases, name: str) -> Non
 
 
 NO_OPTIMIZER = (
-    "this optimizer was not prepared, so accelerator.save_state leaves it out, and it knows nothing of gradient "
-    "accumulation and of fp16's scaling"
+    "this optimizer was not prepared, so accelerator.save_state leaves it out, and neither gradient accumulation nor "
+    "fp16's scaling applies to it"
 )
 OWN_MODELS = "so each of the 2 ranks trains a model of its own"
 

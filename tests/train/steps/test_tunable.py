@@ -17,8 +17,8 @@ def test_an_integer_stays_one() -> None:
     tunable = Tunable("every", 4, 1, None, None)
     tunable.set(8.0)
     assert (tunable.value, type(tunable.value)) == (8, int)
-    assert tunable.refusal(2.5) == "every=2.5 is not an integer, as it is at first"
-    assert tunable.refusal(0) == "every=0 is below its least value, 1"
+    assert tunable.refusal(2.5) == "every=2.5 is not an integer, unlike its first value"
+    assert tunable.refusal(0) == "every=0 is below its minimum, 1"
 
 
 def test_its_function_gets_each_new_value() -> None:
@@ -27,7 +27,7 @@ def test_its_function_gets_each_new_value() -> None:
     tunable.set(0.5)
     tunable.restore(0.1)
     assert (seen, tunable.value, float(tunable)) == ([0.5], 0.1, 0.1)
-    assert tunable.refusal(2) == "lr=2 is above its greatest value, 1"
+    assert tunable.refusal(2) == "lr=2 is above its maximum, 1"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_its_function_gets_each_new_value() -> None:
         (("lr", float("nan"), None, None), "value=nan of the tunable lr is not a finite number"),
         (("lr", True, None, None), "value=True of the tunable lr"),
         (("lr", "1", None, None), "value='1' of the tunable lr"),
-        (("lr", 1.0, 2, None), "lr=1 is below its least value, 2"),
+        (("lr", 1.0, 2, None), "lr=1 is below its minimum, 2"),
     ],
 )
 def test_what_makes_no_sense_is_refused(given: Any, expected: str) -> None:

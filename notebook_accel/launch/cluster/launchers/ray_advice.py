@@ -165,10 +165,11 @@ def explain(address: str, error: Exception) -> str:
     """Explains an error from Ray."""
     text = f"{type(error).__name__}: {error}"
     if is_stuck(error):
-        return f"the Ray cluster at {address} can't be used: {_UNSTUCK}\nRay said: {_short(text)}"
+        return f"the Ray cluster at {address} can't be used: {_UNSTUCK}\nRay reports: {_short(text)}"
     for pattern, advice in _ADVICE.items():
         if re.search(pattern, text, re.IGNORECASE | re.DOTALL):
-            return f"the Ray cluster at {address} can't be used: {' '.join(advice.split())}\nRay said: {_short(text)}"
+            advice = " ".join(advice.split())
+            return f"the Ray cluster at {address} can't be used: {advice}\nRay reports: {_short(text)}"
     return f"the Ray cluster at {address} can't be used: {_short(text)}"
 
 

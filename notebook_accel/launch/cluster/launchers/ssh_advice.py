@@ -37,11 +37,11 @@ def explain(name: str, target: str, python: str, code: int | None, output: str) 
         code: The exit code.
         output: What both have written.
     """
-    said = output[-_MOST:] or f"exit code {code}, without a word"
+    said = output[-_MOST:] or f"exit code {code}, without a message"
     if code == _OF_SSH:
         advice = next(advice for pattern, advice in _ADVICE.items() if re.search(pattern, output, re.IGNORECASE))
         advice = " ".join(advice.split()).format(login=_login(target))
-        return f"{name} can't be reached over ssh: {advice} ssh said: {said}"
+        return f"{name} can't be reached over ssh: {advice} ssh reports: {said}"
     if code in _NOT_FOUND:
         return (
             f"{name} can't run {python}, the Python of this notebook: {said}. Install the same environment there, at "

@@ -80,7 +80,7 @@ class AgreedSteps:
 
     def _begin(self, request: RankRequest, control: Control, then: Callable[[Replies], object]) -> None:
         if self._elsewhere:
-            error = f"{self._elsewhere} of its ranks were launched by other notebooks, which don't learn of it"
+            error = f"{self._elsewhere} of its ranks were launched by other notebooks, which don't receive the request"
             then({0: Controlled(0, control.action, error=error)})
         elif control.action == RESUME:
             self._request_ranks(replace(request, seconds=_COMMAND_SECONDS), then)

@@ -43,7 +43,7 @@ class Comparison:
         self._titles = tuple(f"{job.title} {job.id}" for job in (first, second))
         one, other = measures.of(first), measures.of(second)
         curves = loss_curve.curves(first), loss_curve.curves(second)
-        self.verdict = "; ".join(_verdict(one, other)) or "nothing was measured that both jobs have"
+        self.verdict = "; ".join(_verdict(one, other)) or "the jobs have no measurements in common"
         """What the numbers mean, in one sentence."""
         self.lines = [*_lines(one, other), *_curve_lines(*curves)]
         """The rows of the table."""

@@ -71,7 +71,7 @@ class ControlledJob(JobState):
             Its path.
 
         Raises:
-            ConfigurationError: It can't be saved: the training is in no loop over `Accelerator.epochs`, the launch has
+            ConfigurationError: It can't be saved: training isn't in a loop over `Accelerator.epochs`, the launch has
                 no folder for checkpoints, or the training is paused.
             JobEndedError: The job has ended.
             TimeoutError: It was not written in time; the training still saves it.
@@ -79,7 +79,7 @@ class ControlledJob(JobState):
         return control_requests.control(self, self._request_ranks, CHECKPOINT, timeout=timeout).detail
 
     def end_after_epoch(self, *, timeout: float = 60.0) -> str:
-        """Ends the loop over `Accelerator.epochs` after the epoch that runs; the function then goes on below the loop.
+        """Ends the loop over `Accelerator.epochs` after the current epoch; the function then continues below the loop.
 
         Args:
             timeout: Seconds to wait for a step to end, at most 3,600.

@@ -30,7 +30,7 @@ from notebook_accel.launch.rank.control import progress_clocks
 _LOOK = 0.2
 """Seconds between two looks of a thread that waits: an interrupt reaches a rank that is a thread only in between."""
 _NO_ACCELERATOR = "no optimizer of its ranks is prepared by an Accelerator, and that happens between such steps"
-_NO_LOOP = "it is in no loop over accelerator.epochs()"
+_NO_LOOP = "it isn't in a loop over accelerator.epochs()"
 _ENDED = "its function ended before the next step"
 
 

@@ -23,7 +23,7 @@ _LABELS = {
     PAUSE: ("Pause", "Pause the training after this step"),
     RESUME: ("Resume", "Continue the training"),
     CHECKPOINT: ("Save checkpoint", "Save a checkpoint after one of the next steps"),
-    END_AFTER_EPOCH: ("End after epoch", "End the training after the epoch that runs"),
+    END_AFTER_EPOCH: ("End after epoch", "End the training after the current epoch"),
     FLAMEGRAPH: ("Flame graph", f"Show below which lines take the time, from samples of the next {_SECONDS} s"),
     PROFILE: ("Profile", f"Show below what the next {_STEPS} steps spend their time on, with torch's profiler"),
 }
@@ -102,7 +102,7 @@ class PanelControls:
         """The buttons of any job that runs for a while."""
         if self._job.seconds < _LEAST_SECONDS:
             return []
-        refusal = "the one before is still being made" if self._inspecting else ""
+        refusal = "the previous one isn't ready yet" if self._inspecting else ""
         return [_command(action, refusal) for action in (FLAMEGRAPH, PROFILE)]
 
     def _calls(self, values: Mapping[str, float]) -> dict[str, Callable[[], object]]:

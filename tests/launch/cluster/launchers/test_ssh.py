@@ -59,7 +59,7 @@ def test_all_hosts_are_used_unless_it_is_said_how_many() -> None:
             "Traceback\nModuleNotFoundError: No module named 'torch'",
             "ada has /venv/bin/python, but not all packages",
         ),
-        (1, "", "the agent on ada has ended: exit code 1, without a word"),
+        (1, "", "the agent on ada has ended: exit code 1, without a message"),
     ],
 )
 def test_errors_say_what_to_do(code: int, output: str, said: str) -> None:

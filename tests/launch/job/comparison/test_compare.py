@@ -59,7 +59,7 @@ def test_without_a_fixed_size_of_batches_steps_are_counted() -> None:
     found = compare(job(1), job(2, samples=0))
     assert found.verdict == "2 times the steps per second of all ranks on 2 ranks instead of 1: 100% efficiency"
     assert named(found)["samples per second"][1:] == ("400", "", "")
-    assert compare(Job("a", 0, 1), job(1)).verdict == "nothing was measured that both jobs have"
+    assert compare(Job("a", 0, 1), job(1)).verdict == "the jobs have no measurements in common"
 
 
 def test_values_are_compared_at_the_same_step_and_at_the_same_time() -> None:

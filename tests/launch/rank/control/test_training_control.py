@@ -134,7 +134,9 @@ def test_a_value_changes_after_the_same_step_everywhere_also_during_a_pause(grou
 
 
 def test_a_request_that_one_rank_refuses_holds_none(group: Group) -> None:
-    assert {each.error for each in group.request(CHECKPOINT).values()} == {"it is in no loop over accelerator.epochs()"}
+    assert {each.error for each in group.request(CHECKPOINT).values()} == {
+        "it isn't in a loop over accelerator.epochs()"
+    }
     assert {each.error for each in group.request(TUNE, rate=1).values()} == {
         "it has no tunable value 'rate'; it has lr"
     }
