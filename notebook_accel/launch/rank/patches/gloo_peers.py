@@ -59,9 +59,11 @@ def _await_others(group: Any, store: Any) -> None:
     """Waits until all ranks of a new group have checked their connections."""
     if os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE"):
         return  # on several machines, gloo does not use the loopback interface
-    if store.add("checked", 1) == group.size():
-        store.set("all_checked", "")
-    store.wait(["all_checked"])
+    count = store.add("checked", 1)
+    done = f"checked/{(count - 1) // group.size()}"  # a group that is created again has the same part of the store
+    if count % group.size() == 0:
+        store.set(done, "")
+    store.wait([done])
 
 
 def _listening_ports() -> set[int]:
