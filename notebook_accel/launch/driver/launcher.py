@@ -68,9 +68,9 @@ def notebook_launcher(
 ) -> Any:
     """Runs `function(*args, **kwargs)` on several ranks, and returns what each of them returned.
 
-    The function may be defined in a cell and may use anything that the notebook defines: it is pickled by value, and
-    each rank works on copies. Output appears below the cell, labeled by rank. The positional parameters are those of
-    Hugging Face Accelerate's function of the same name. Arguments that are not given are taken from `%accelerate`,
+    You can define the function in a cell, and it can use anything that the notebook defines. It is pickled by value,
+    and each rank works on copies. Output appears below the cell, labeled by rank. The positional parameters are those
+    of Hugging Face Accelerate's function of the same name. Arguments that are not given are taken from `%accelerate`,
     the environment or the configuration file; otherwise the defaults below apply.
 
     Args:
@@ -81,8 +81,8 @@ def notebook_launcher(
         mixed_precision: `no`, `fp16`, `bf16` or `fp8`: the default of every `Accelerator` on the ranks.
         use_port: The port of the rendezvous. On a single machine, 29500 stands for any free port.
         master_addr: With several machines, the address of the one with `node_rank=0`.
-        node_rank: Which of the machines this is, from 0.
-        num_nodes: How many machines take part. Without `cluster`, make the same call on each machine, with its own
+        node_rank: The number of this machine, counted from 0.
+        num_nodes: The number of machines. Without `cluster`, make the same call on each machine, with its own
             `node_rank`; each call returns the results of that machine's ranks.
         rdzv_backend: Must be `static`: the address of the rendezvous is known beforehand.
         rdzv_endpoint: `host:port`, instead of `master_addr` and `use_port`.
@@ -102,11 +102,11 @@ def notebook_launcher(
         min_processes: The fewest ranks that a restart may continue with if devices, memory or machines of a cluster are
             gone; by default, a restart needs all of them. Needs `max_restarts`.
         checkpoint: A folder. An `Accelerator` on the ranks saves the run's state there, in the loop over its
-            `epochs()`, and the same launch with the same folder goes on where the last checkpoint was saved.
-        every: From one checkpoint to the next: a number of optimizer steps, or a time such as `"5 min"` or `"30 s"`.
-        keep: How many checkpoints are kept, the newest ones.
-        resume: With `False`, checkpoints that the folder has already are an error.
-        time_limit: A time, such as `"8h30m"`, after which such a training ends with a checkpoint.
+            `epochs()`, and the same launch with the same folder continues from the last checkpoint.
+        every: The interval between checkpoints: a number of optimizer steps, or a time such as `"5 min"` or `"30 s"`.
+        keep: How many of the newest checkpoints to keep.
+        resume: With `False`, it is an error if the folder already has checkpoints.
+        time_limit: A time, such as `"8h30m"`, after which training saves a checkpoint and ends.
         cluster: The cluster that provides the `num_nodes` machines: `auto` for the Ray cluster that this machine
             belongs to, an address such as `ray://host:10001` or `host:6379`, `slurm`, or `ssh://host1,host2` for hosts
             that your `ssh` reaches, all of them unless `num_nodes` says how many. This one call starts the ranks on all

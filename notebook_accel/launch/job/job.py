@@ -140,7 +140,7 @@ class Job(ControlledJob):
 
     @property
     def advice(self) -> list[str]:
-        """What would make the training faster: sentences with their evidence; empty if nothing seems wrong."""
+        """What would make training faster: sentences with their evidence. Empty if nothing seems wrong."""
         return advice.advice({state.rank: state.step_times for state in self._ranks if state.step_times is not None})
 
     def show(self) -> None:

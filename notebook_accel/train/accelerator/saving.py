@@ -67,7 +67,7 @@ class Saving(AcceleratorBase):
         self._accumulation.step = step
 
     def epochs(self, count: int) -> Iterator[int]:
-        """Counts the epochs of a training, and saves checkpoints on the way if the launch says where.
+        """Counts the epochs, and saves checkpoints on the way if the launch names a folder for them.
 
             for epoch in accelerator.epochs(10):
                 for inputs, targets in loader:

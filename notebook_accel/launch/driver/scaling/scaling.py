@@ -23,7 +23,7 @@ def scaling(
     objects, without the first step. If batches have no fixed size, it counts steps; without measured steps, whole runs.
 
     Args:
-        function: What to run: a training of some seconds.
+        function: What to run: a function that trains for some seconds.
         num_processes: The numbers of ranks, such as `[1, 2, 4]`. The efficiency compares with the first.
         args: The positional arguments of the function.
         options: Further arguments of `notebook_launcher`.

@@ -28,7 +28,7 @@ class ControlledJob(JobState):
         raise NotImplementedError
 
     def pause(self, *, timeout: float = 60.0) -> int:
-        """Pauses the training after the step that it is in.
+        """Pauses training after the current step.
 
         Between two steps no collective runs, so that no timeout of torch ends the job, however long the pause; nor does
         that of the launch. The ranks keep their memory and their devices. Bars, the anatomy of a step and estimates
@@ -48,7 +48,7 @@ class ControlledJob(JobState):
         return control_requests.control(self, self._request_ranks, PAUSE, timeout=timeout).step
 
     def resume(self) -> int:
-        """Continues a training that is paused.
+        """Continues a paused training run.
 
         For a job that has ended before its training was finished, use `%accelerate resume`.
 
