@@ -9,6 +9,7 @@ Sources: `torch_xla/_internal/tpu.py` and `torch_xla/__init__.py` of torch_xla 2
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import re
@@ -84,7 +85,7 @@ def detect(environ: Mapping[str, str], machine: Machine | None = None) -> Tpu | 
         if machine.version("torch_xla") is None:
             return None
         return Tpu("", _number(environ, "CPU_NUM_DEVICES"), emulated=True, unusable=mismatch(machine))
-    generations = list(_listed(machine.root))
+    generations = _listed(machine.root)
     nodes = len(list(device_files(machine.root)))
     if not generations and not nodes:
         return None
@@ -153,14 +154,17 @@ def _unusable(environ: Mapping[str, str], machine: Machine) -> str:
     return mismatch(machine)
 
 
-def _listed(root: Path) -> Iterator[str]:
-    """The generation of each chip on the PCI bus."""
+@functools.cache
+def _listed(root: Path) -> tuple[str, ...]:
+    """The generation of each chip on the PCI bus, which is read once per process."""
+    found = []
     for device in sorted(root.glob("sys/bus/pci/devices/*")):
         with contextlib.suppress(OSError):
             if (device / "vendor").read_text().strip() == _GOOGLE:
                 number = (device / "device").read_text().strip()
                 if number in _GENERATIONS:
-                    yield _GENERATIONS[number]
+                    found.append(_GENERATIONS[number])
+    return tuple(found)
 
 
 def _generation(environ: Mapping[str, str]) -> str:

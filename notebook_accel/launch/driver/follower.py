@@ -72,6 +72,7 @@ class Follower:
             ConfigurationError: NOTEBOOK_ACCEL_VIEW names a view that does not exist.
         """
         self._view = front_end.Views(self.job, front_end.current.choose_view())
+        self._view.open()
 
     def run(self) -> None:
         """Shows the job until it ends."""

@@ -109,7 +109,7 @@ class Launch:
             self._payload.close()
             self.requests.close()
 
-    def _run_attempts(self, view: front_end.View) -> None:
+    def _run_attempts(self, view: front_end.Views) -> None:
         first, config = self._plan, self._plan.config
         deadline = None if config.timeout is None else time.monotonic() + config.timeout
         before = None
@@ -153,7 +153,7 @@ class Launch:
         continues = bool(leaving) and self._remaining is not None and not self.requests.received()
         return rank_error.is_preempted(self.job.ranks) and not continues
 
-    def _attempt(self, number: int, view: front_end.View, deadline: float | None) -> AttemptOutcome:
+    def _attempt(self, number: int, view: front_end.Views, deadline: float | None) -> AttemptOutcome:
         rendezvous = open_rendezvous(self._plan.config, number)
         spec = GroupSpec(
             environments=environment.of_ranks(self._plan, rendezvous, self._environ),
@@ -164,6 +164,7 @@ class Launch:
         self.job.apply(None, AttemptStarted(number, self._plan.size, self.job.step, self._plan.device_ids))
         group = RankGroup(self._engine, spec)
         try:
+            view.open()  # while the ranks start
             output = Output([state.rank for state in self.job.ranks], self._plan.label, front_end.current)
             runner = CallRunner(
                 group,

@@ -23,12 +23,15 @@ KEEPALIVE_INTERVAL = 20.0
 _KEEPALIVE_TIMEOUT = 3 * KEEPALIVE_INTERVAL
 _ABANDONED_AFTER = 24 * 3600.0
 """Seconds without a keepalive after which a job may be removed; long, since clocks of machines may differ."""
+_JOURNAL = "journal.jsonl"
 _UNWRITTEN = "ended-"
 _UNRECORDED = "how the job ended could not be recorded, because its journal could not be written (the disk was full?)"
 _NAME = re.compile(r"[0-9a-f]{12}-[0-9a-f]{6}")
 _OTHERS = 0o077
 _in_use: set[Path] = set()
 """Folders of ended jobs that this process still reads."""
+_ended: set[str] = set()
+"""Folders of jobs that this process knows to have ended. No job begins again in its folder."""
 
 
 def folder() -> Path:
@@ -49,7 +52,7 @@ class Record:
 
     @property
     def journal(self) -> Path:
-        return self.path / "journal.jsonl"
+        return self.path / _JOURNAL
 
     @property
     def reports(self) -> Path:
@@ -222,7 +225,17 @@ def last_records(count: int) -> list[Record]:
 def unended_records() -> list[Record]:
     """The records of jobs that have not recorded their end, oldest first; fast also among a thousand that have."""
     parent = folder()
-    return [Record(parent / name) for name in names(parent) if os.path.lexists(f"{parent}/{name}/running")]
+    paths = [f"{parent}/{name}" for name in names(parent)]
+    _ended.intersection_update(paths)
+    found = []
+    for path in paths:
+        if path in _ended:
+            continue
+        if os.path.lexists(f"{path}/running"):
+            found.append(Record(Path(path)))
+        elif os.path.lexists(f"{path}/{_JOURNAL}"):  # written after `running`: without it, the job is just beginning
+            _ended.add(path)
+    return found
 
 
 def names(parent: Path) -> list[str]:

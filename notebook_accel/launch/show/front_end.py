@@ -107,7 +107,8 @@ class LateView:
 class Views:
     """All views of one job. The job's driver refreshes them; any thread may add one.
 
-    A view that raises is removed, with a notice: a failure to draw must not end the training.
+    The first one is opened by `open`, or by the first refresh. A view that raises is removed, with a notice: a failure
+    to draw must not end the training.
     """
 
     def __init__(self, job: Job, open_view: Callable[[Job], View], *others: View) -> None:
@@ -115,20 +116,27 @@ class Views:
 
         self._job = job
         self._usage: UsageWatch | None = UsageWatch(job)
-        self._views: list[View] = []
-        try:
-            self._views.append(open_view(job))
-        except Exception as error:
-            self._report_failure(error)
-        self._views += others
+        self._open_view: Callable[[Job], View] | None = open_view
+        self._views: list[View] = [*others]
         job.runner.show = self._add
 
+    def open(self) -> None:
+        """Opens the first view, if it is not open yet."""
+        open_view, self._open_view = self._open_view, None
+        if open_view is not None:
+            try:
+                self._views.insert(0, open_view(self._job))
+            except Exception as error:
+                self._report_failure(error)
+
     def refresh(self) -> None:
+        self.open()
         self._read_usage()
         for view in list(self._views):
             self._draw(view, view.refresh)
 
     def finish(self) -> None:
+        self.open()
         if self._usage is not None:
             self._usage.close()
         for view in list(self._views):
