@@ -87,6 +87,8 @@ WRITERS = {
     "p.start(); p.join()",
     "atexit": "import atexit; atexit.register(print, 'said')",
     "logging": "import logging; logging.basicConfig(stream=sys.stdout, format='%(message)s'); logging.warning('said')",
+    "a handler that keeps records": "import logging.handlers; kept = logging.handlers.MemoryHandler(9); "
+    "kept.setTarget(logging.StreamHandler(sys.stdout)); logging.getLogger().addHandler(kept); logging.warning('said')",
     "no newline at the end": "print('said', end='')",
 }
 

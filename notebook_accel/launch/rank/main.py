@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
+import logging
 import os
 import socket
 import sys
@@ -89,9 +90,20 @@ def prepare() -> None:
     # libraries, which takes 40 ms.
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False
+    _forget_unbuffered_log_handlers()
     # A rank's own first finalizer registers this again. Until then, all that it would do is to collect garbage.
     atexit.unregister(weakref.finalize._exitfunc)  # type: ignore[attr-defined]
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
+
+
+def _forget_unbuffered_log_handlers() -> None:
+    """Has `logging` not flush and close, as each rank exits, the hundred handlers that torch's import has made.
+
+    A handler whose `flush` only flushes its stream does so with each record too.
+    """
+    flushes = (None, logging.Handler.flush, logging.StreamHandler.flush)  # `None`: the handler is gone
+    made: list[weakref.ref[logging.Handler]] = logging._handlerList  # type: ignore[attr-defined]
+    made[:] = [each for each in made if getattr(type(each()), "flush", None) not in flushes]
 
 
 def wait_for_launch(server: Channel, parent: int) -> NoReturn:
@@ -109,6 +121,8 @@ def wait_for_launch(server: Channel, parent: int) -> NoReturn:
 
 def _run_empty_call() -> None:
     """Runs an empty call, so that the memory that every call writes to is copied before the first real one."""
+    process_setup.set_environment(dict(os.environ))
+    process_setup.redirect_streams(os.dup(1), os.dup(2))
     process_setup.limit_threads()
     own, remote = map(Channel, pair())
     with (
@@ -121,6 +135,9 @@ def _run_empty_call() -> None:
     rank.serve()
     rank.close()
     own.close()
+    with contextlib.suppress(ConfigurationError):
+        notebook_state.rehearse()
+    process_exit.flush_files()
 
 
 def _empty_call() -> None:

@@ -36,6 +36,11 @@ def outlive_parent() -> None:
         _library.prctl(_PARENT_DEATH_SIGNAL, 0, 0, 0, 0)
 
 
+def flush() -> None:
+    """Writes out what C code has buffered."""
+    _library.fflush(None)
+
+
 def line_buffer_c_stdout() -> None:
     """Makes C code flush standard output at each line, even though it is a pipe."""
     if sys.platform == "linux":

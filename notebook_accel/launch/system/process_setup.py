@@ -6,7 +6,6 @@ Ranks and supervisors call this first, because a fork inherits all of it from th
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import os
 import signal
@@ -45,7 +44,7 @@ def flush() -> None:
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
-        ctypes.CDLL(None).fflush(None)
+        libc.flush()
 
 
 def set_environment(environment: Mapping[str, str]) -> None:

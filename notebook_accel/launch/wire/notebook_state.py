@@ -73,6 +73,19 @@ def capture() -> State:
     return replace(capture_paths(), numbers=numbers)
 
 
+def rehearse() -> None:
+    """Applies, in a process that will apply a notebook's state, the other kind of random state than its own.
+
+    So the memory that either kind writes to is this process's own by then.
+
+    Raises:
+        ConfigurationError: The working directory is gone.
+    """
+    state = capture()
+    assert state.numbers is not None
+    apply(replace(state, numbers=replace(state.numbers, numpy=None)))
+
+
 def capture_paths() -> State:
     """Reads only the working directory, `sys.path` and `sys.argv`.
 
