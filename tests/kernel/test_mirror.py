@@ -174,6 +174,18 @@ def preloaded(notebook: Notebook, module: str) -> bool:
     return notebook.value(f"notebook_launcher(lambda: {module!r} in sys.modules, num_processes=2)")[0]
 
 
+def test_the_first_accelerator_of_a_rank_imports_nothing(notebook: Notebook):
+    notebook.check("""
+    def imported():
+        before = set(sys.modules)
+        from notebook_accel import Accelerator
+
+        Accelerator(cpu=True)
+        return sorted(set(sys.modules) - before)
+    """)
+    assert notebook.value("notebook_launcher(imported, num_processes=2)") == [[], []]
+
+
 def test_an_installed_package_that_the_notebook_has_imported_is_preloaded(notebook: Notebook, beside: Path):
     (beside / "helper_own.py").write_text(HELPER.format(1))
     assert not preloaded(notebook, "iniconfig")

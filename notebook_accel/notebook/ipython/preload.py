@@ -34,6 +34,7 @@ _KERNELS_OWN = frozenset(
 TRAINING = (
     "torch._dynamo",  # imported by the first optimizer of a process, which takes two seconds
     "notebook_accel.train.accelerator.accelerator",
+    "notebook_accel.train.strategies.ddp",
     "notebook_accel.train.strategies.fsdp",
     "notebook_accel.train.checkpoints.sharded",
     "notebook_accel.train.strategies.ddp_recovery",
