@@ -15,6 +15,8 @@ SETTLE = 0.25
 """Seconds between two launches; a reader's pause is longer."""
 TIMEOUT = 30.0
 """Seconds after which a launch counts as hung."""
+_MANY = 16
+"""The number of ranks from which on a launch has a goal of its own."""
 STALL = 1.0
 """Seconds above the median from which on a launch counts as stalled."""
 
@@ -255,6 +257,9 @@ def measure_ranks(launchers: Sequence[Launcher], counts: Sequence[int], rounds: 
         "Accelerate: ms per further rank",
     ]
     table(f"Cell finished, by number of ranks, {rounds} rounds", head, rows)
+    for ranks, ours, peer in zip(counts, times["notebook-accel"], times["Accelerate"], strict=True):
+        if ranks >= _MANY:
+            goal(f"cell finished on {ranks} ranks, notebook-accel / Accelerate", ours.over(peer).median, 0.5)
     for name, found in times.items():
         stalls = [1e3 * value for each in found for value in each.values if value > each.median + STALL]
         if stalls:
