@@ -156,7 +156,7 @@ TABLE = (
         MITA_PROFILING_AVAILABLE_PYTORCH_VERSION SUPPORTED_PYTORCH_LAYERS_FOR_UPCASTING SharedDict TENSOR_INT_TO_DTYPE
         TENSOR_TYPE_TO_INT TORCH_DISTRIBUTED_OPERATION_TYPES TORCH_DYNAMO_MODES TORCH_SAFE_GLOBALS
         ThreadLocalSharedDict USE_TORCH_XLA XPU_PROFILING_AVAILABLE_PYTORCH_VERSION chained_operation
-        check_cuda_p2p_ib_support check_os_kernel compile_regions compile_regions_fsdp2 convert_dict_to_env_variables
+        check_cuda_p2p_ib_support check_os_kernel compile_regions_fsdp2 convert_dict_to_env_variables
         do_nothing gather_tensor_shape get_cpu_distributed_information get_current_device_type get_driver_version
         get_free_port get_gpu_info get_grad_scaler get_mixed_precision_context_manager get_shape has_repeated_blocks
         is_repeated_blocks is_torch_xpu_tensor move_to_device override_numa_affinity pad_input_tensors

@@ -15,6 +15,8 @@ PREFIX = "NOTEBOOK_ACCEL_"
 FILE_VARIABLE = "NOTEBOOK_ACCEL_CONFIG_FILE"
 _FLAG_VARIABLES = {"ACCELERATE_USE_CPU": ("device", "cpu"), "ACCELERATE_USE_FSDP": ("strategy", "fsdp")}
 """Accelerate's variables that are flags, and the field and value that each sets."""
+_PARALLELISM = "ACCELERATE_USE_PARALLELISM_CONFIG"
+"""Accelerate's variable that has an `Accelerator` read the others whose names begin with `PARALLELISM_CONFIG_`."""
 _OWN_VARIABLES = [row.variable for row in SETTINGS.values() if row.variable]
 _SIMILAR = 0.8
 """Similarity from which on a name counts as misspelled. Other variables, such as NOTEBOOK_ACCEL_VIEW, are below it."""
@@ -40,6 +42,8 @@ def from_environment(environ: Mapping[str, str]) -> Layer:
         values["fsdp"], locations["fsdp"] = _entries(environ, "fsdp"), "FSDP_*"
     if values.get("dynamo_backend", "no") != "no":
         values["dynamo"], locations["dynamo"] = _entries(environ, "dynamo"), "ACCELERATE_DYNAMO_*"
+    if environ.get(_PARALLELISM) and kinds.flag.parse(_PARALLELISM, environ[_PARALLELISM]):
+        values["parallelism"], locations["parallelism"] = _entries(environ, "parallelism"), "PARALLELISM_CONFIG_*"
     return Layer("environment", values, locations)
 
 
@@ -76,6 +80,10 @@ def rank_environment(config: LaunchConfig, environ: Mapping[str, str]) -> dict[s
     elif "ACCELERATE_USE_FSDP" in environ:
         variables["ACCELERATE_USE_FSDP"] = "false"
     entries = {**config.dynamo, **(config.fsdp if config.strategy == "fsdp" else {})}
+    if config.parallelism:
+        variables[_PARALLELISM] = "true"
+        # All of them, since the ranks may inherit others.
+        entries |= {row.key: row.unset[0] for row in KEYS.values() if row.field == "parallelism"} | config.parallelism
     return variables | {KEYS[key].rank_variable: KEYS[key].kind.write(value) for key, value in entries.items()}
 
 

@@ -124,6 +124,14 @@ def _fsdp(name: str, kind: Kind, help: str, variable: str = "") -> Setting:
     return Setting(kind, help, field="fsdp", rank_variable=variable, key=f"fsdp_{name}", launch="FSDP")
 
 
+def _parallelism(name: str, kind: Kind, help: str, unset: Any = 1) -> Setting:
+    """A row for the dimensions in which ranks work together, as in `ParallelismConfig`."""
+    key = f"parallelism_config_{name}"
+    return Setting(
+        kind, help, field="parallelism", rank_variable=key.upper(), key=key, unset=(unset,), launch="Parallelism"
+    )
+
+
 def _fsdp1(name: str, kind: Kind, *unset: Any, help: str = "") -> Setting:
     """A row for what only FSDP1 has, or only Accelerate needs: accepted at the values that change nothing."""
     return Setting(kind, help, field="fsdp", key=f"fsdp_{name}", unset=unset, launch="FSDP")
@@ -134,6 +142,8 @@ _ENTRIES = (
             "The mode of torch.compile.", unset="default"),
     _dynamo("use_fullgraph", kinds.flag, "Fail if a model can't be compiled as a single graph.", unset=False),
     _dynamo("use_dynamic", kinds.flag, "Compile for dynamic shapes.", unset=False),
+    _dynamo("use_regional_compilation", kinds.flag, "Compile repeated blocks, which takes less time than the whole.",
+            unset=False),
     _fsdp("reshard_after_forward", Kind(_reshard, kinds.flag.read, placeholder="true|false|STRATEGY"),
           "Whether to free a layer's parameters after its forward pass."),
     _fsdp("sharding_strategy", Kind(_sharding, placeholder="STRATEGY"),
@@ -155,14 +165,21 @@ _ENTRIES = (
     _fsdp1("forward_prefetch", kinds.flag, *_UNSET_VALUES),
     _fsdp1("use_orig_params", kinds.flag, True),
     _fsdp1("sync_module_states", kinds.flag, True),
+    _parallelism("dp_replicate_size", kinds.integer(1), "How many replicas of the model there are."),
+    _parallelism("dp_shard_size", kinds.integer(1), "Over how many ranks FSDP2 shards each of them."),
+    _parallelism("tp_size", kinds.integer(1), "How many ranks share each layer (tensor parallelism)."),
+    _parallelism("cp_size", kinds.integer(1), "How many ranks share each sequence (context parallelism)."),
+    _parallelism("cp_comm_strategy", kinds.choice("allgather", "alltoall"), "How they exchange keys and values.",
+                 unset="allgather"),
 )
-"""The entries of the fields `dynamo` and `fsdp`, which stand in `dynamo_config` and `fsdp_config` in the file."""
+"""The entries of the fields `dynamo`, `fsdp` and `parallelism`, which the file has in sections such as `fsdp_config`."""
 # fmt: on
 KEYS = {row.key: row for row in (*SETTINGS.values(), *_TRANSLATED, *_ENTRIES) if row.key}
 FSDP1_KEYS = (
     "fsdp_version", "fsdp_backward_prefetch", "fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_sync_module_states"
 )  # fmt: skip
 """Keys that select what only FSDP1 has. Accelerate writes them into its files by default."""
+_NO_SEQUENCES = "sequence parallelism needs DeepSpeed; parallelism_config_cp_size also shares sequences among ranks"
 NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
     "compute_environment": (
         (None, "LOCAL_MACHINE"),
@@ -176,7 +193,12 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
     "downcast_bf16": (_UNSET_VALUES, "it is for TPUs; mixed_precision: bf16 is for GPUs and CPUs"),
     "deepspeed_config": (_UNSET_VALUES, "distributed_type: FSDP shards as its stage 3 does"),
     "megatron_lm_config": (_UNSET_VALUES, "use distributed_type: FSDP, or Accelerator(torch_tp_plugin=...)"),
-    "parallelism_config": (_UNSET_VALUES, "use Accelerator(parallelism_config=ParallelismConfig(...))"),
+    "parallelism_config_cp_backend": ((None, "torch"), "write torch, or leave it out"),
+    "parallelism_config_sp_size": ((None, 1), _NO_SEQUENCES),
+    "parallelism_config_sp_backend": ((None, "deepspeed"), _NO_SEQUENCES),
+    "parallelism_config_sp_seq_length": ((None,), _NO_SEQUENCES),
+    "parallelism_config_sp_seq_length_is_variable": ((None, True), _NO_SEQUENCES),
+    "parallelism_config_sp_attn_implementation": ((None, "sdpa"), _NO_SEQUENCES),
     "mpirun_config": (
         _UNSET_VALUES,
         "ranks are started directly; give num_machines and main_process_ip for several machines",
@@ -192,14 +214,13 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
         ["tpu_name", "tpu_zone", "tpu_use_cluster", "tpu_use_sudo", "tpu_vm", "tpu_env"],
         (_UNSET_VALUES, "TPU pods are started with gcloud; each of their machines runs the notebook or the script"),
     ),
-    "dynamo_use_regional_compilation": (_UNSET_VALUES, "compile the layers yourself before prepare()"),
     "fsdp_ignored_modules": (
         _UNSET_VALUES,
         "use Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(ignored_modules=...))",
     ),
 }
 """Keys without an effect: the values that are accepted, and what to do in place of any other."""
-GROUPS = ("fsdp_config", "dynamo_config")
+GROUPS = ("fsdp_config", "dynamo_config", "parallelism_config")
 
 
 def refuse_fsdp1_keys(keys: Mapping[str, Any]) -> None:

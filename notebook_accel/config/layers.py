@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -132,10 +133,28 @@ def check_together(config: LaunchConfig) -> None:
                 f"it out, or give {config.spell('checkpoint_dir')}, the folder to save them to"
             )
     _check_min_processes(config)
+    _check_parallelism(config)
     if config.dynamo and config.dynamo_backend == "no":
         raise ConfigurationError(
             f"{', '.join(config.dynamo)}{config.cite('dynamo')} would have no effect, since nothing is compiled: leave "
             "them out, or choose a dynamo_backend such as inductor"
+        )
+
+
+def _check_parallelism(config: LaunchConfig) -> None:
+    if not config.parallelism:
+        return
+    named = f"{', '.join(config.parallelism)}{config.cite('parallelism')}"
+    if config.device == "tpu" or config.strategy == "spmd":
+        raise ConfigurationError(f"{named} would have no effect on a TPU: leave it out")
+    sizes = [value for name, value in config.parallelism.items() if name.endswith("_size")]
+    if not sizes:
+        raise ConfigurationError(f"{named} would have no effect without parallelism_config_cp_size: give both")
+    if config.num_processes is not None and math.prod(sizes) != config.num_processes * _counted_nodes(config):
+        raise ConfigurationError(
+            f"{named} are for {' × '.join(map(str, sizes))} = {math.prod(sizes)} ranks, but "
+            f"num_processes{config.cite('num_processes')} is {config.num_processes * _counted_nodes(config)}: change "
+            "one of them"
         )
 
 

@@ -97,6 +97,8 @@ class LaunchConfig:
     )] = "no"
     dynamo: Mapping[str, Any] = field(default_factory=dict)
     """The settings for compiling them, by the keys of Accelerate's file, such as `dynamo_mode`. Likewise."""
+    parallelism: Mapping[str, Any] = field(default_factory=dict)
+    """The dimensions of an Accelerator's `ParallelismConfig`, such as `parallelism_config_tp_size`. Likewise."""
     env: Annotated[Mapping[str, str], Setting(
         kinds.environment, "An environment variable for the ranks; may be given more than once.",
         argument="env",

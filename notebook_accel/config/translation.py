@@ -46,6 +46,10 @@ def to_fields(keys: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
     dynamo = {key: value for key, value in dynamo.items() if value is not None}
     if dynamo:
         found["dynamo"] = (dynamo, "dynamo_config")
+    prefix = "parallelism_config_"
+    sizes = {key: value for key, value in keys.items() if key.startswith(prefix) and value is not None}
+    if sizes:
+        found["parallelism"] = (sizes, "parallelism_config")
     return found
 
 
@@ -107,7 +111,7 @@ def from_config(config: LaunchConfig) -> dict[str, SourcedValue]:
         keys["use_cpu"] = (True, "device")
     if config.device == "cpu" or DISTRIBUTED.get(kind, {}).get("device") == config.device:
         keys.pop("device", None)
-    for name in ("fsdp", "dynamo"):
+    for name in ("fsdp", "dynamo", "parallelism"):
         keys |= {key: (value, name) for key, value in getattr(config, name).items()}
     return {
         key: SourcedValue(value, name, str(config.sources.get(name, "default"))) for key, (value, name) in keys.items()

@@ -139,7 +139,6 @@ from notebook_accel.train.helpers.parallel_models import (
     convert_outputs_to_fp32,
     extract_model_from_parallel,
     get_module_children_bottom_up,
-    has_compiled_regions,
     is_compiled_module,
     is_peft_model,
     model_has_dtensor,
@@ -157,6 +156,10 @@ from notebook_accel.train.models.batch_size import (
     find_executable_batch_size,
     release_memory,
     should_reduce_batch_size,
+)
+from notebook_accel.train.models.compiling import (
+    compile_regions,
+    has_compiled_regions,
 )
 from notebook_accel.train.models.precision import (
     convert_to_fp32,
@@ -286,6 +289,7 @@ __all__ = [
     "clear_device_cache",
     "clear_environment",
     "compare_versions",
+    "compile_regions",
     "compute_module_sizes",
     "concatenate",
     "convert_bytes",

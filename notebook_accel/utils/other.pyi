@@ -21,12 +21,15 @@ from notebook_accel.train.helpers.objects import (
 from notebook_accel.train.helpers.parallel_models import (
     extract_model_from_parallel,
     get_module_children_bottom_up,
-    has_compiled_regions,
     is_compiled_module,
     model_has_dtensor,
 )
 from notebook_accel.train.helpers.version_checks import (
     is_torch_version,
+)
+from notebook_accel.train.models.compiling import (
+    compile_regions,
+    has_compiled_regions,
 )
 from notebook_accel.train.ranks.state import (
     PartialState,
@@ -36,6 +39,7 @@ from notebook_accel.train.ranks.state import (
 __all__ = [
     "PartialState",
     "clean_state_dict_for_safetensors",
+    "compile_regions",
     "convert_bytes",
     "extract_model_from_parallel",
     "get_module_children_bottom_up",

@@ -6,6 +6,8 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.config import environment_variables as variables
 from notebook_accel.config.layers import merge
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.accelerator import arguments
+from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.ranks import environment
 
 
@@ -93,12 +95,28 @@ def test_a_variable_that_cannot_work_is_named(environ: dict[str, str], message: 
             {"dynamo_backend": "inductor", "dynamo": {"dynamo_mode": "max-autotune", "dynamo_use_fullgraph": True}},
             {"compile_backend": "inductor", "compile_mode": "max-autotune", "compile_fullgraph": True},
         ),
+        (
+            {"dynamo_backend": "inductor", "dynamo": {"dynamo_use_regional_compilation": True}},
+            {"compile_backend": "inductor", "compile_regions": True},
+        ),
     ],
     ids=str,
 )
 def test_ranks_read_what_the_launch_writes(config: dict[str, Any], read: dict[str, Any]) -> None:
     told = variables.rank_environment(LaunchConfig(**config), {})
     assert environment.read(told) == environment.Environment(**read)
+
+
+def test_ranks_have_the_dimensions_of_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    user = {"ACCELERATE_USE_PARALLELISM_CONFIG": "true", "PARALLELISM_CONFIG_TP_SIZE": "2"}
+    found = variables.from_environment(user)
+    assert found.values == {"parallelism": {"parallelism_config_tp_size": 2}}
+    assert variables.from_environment({**user, "ACCELERATE_USE_PARALLELISM_CONFIG": "false"}).values == {}
+    sizes = {"parallelism_config_dp_shard_size": 4, "parallelism_config_cp_size": 2}
+    for name, value in variables.rank_environment(LaunchConfig(parallelism=sizes), user).items():
+        monkeypatch.setenv(name, value)
+    config = arguments.parallelism(None, None)
+    assert config == ParallelismConfig(dp_shard_size=4, cp_size=2, dp_replicate_size=1, tp_size=1)
 
 
 def test_a_launch_overrules_what_its_ranks_would_inherit() -> None:

@@ -92,6 +92,21 @@ mixed_precision: 'no'
 num_machines: 1
 num_processes: 2
 """
+DIMENSIONS = """
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+fsdp_config:
+  fsdp_version: 2
+num_processes: 4
+parallelism_config:
+  parallelism_config_cp_backend: torch
+  parallelism_config_cp_comm_strategy: allgather
+  parallelism_config_cp_size: 1
+  parallelism_config_dp_replicate_size: 1
+  parallelism_config_dp_shard_size: 2
+  parallelism_config_sp_size: 1
+  parallelism_config_tp_size: 2
+"""
 OLD = '{"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_CPU", "fp16": false, "num_processes": 4}'
 
 
@@ -143,6 +158,14 @@ def path(tmp_path: Path) -> Path:
             },
         ),
         (OLD, {"num_processes": 4, "device": "cpu"}),
+        (
+            DIMENSIONS,
+            {
+                "num_processes": 4,
+                "strategy": "fsdp",
+                "parallelism": {"parallelism_config_dp_shard_size": 2, "parallelism_config_tp_size": 2},
+            },
+        ),
         (
             FIRST_SHARDED,
             {

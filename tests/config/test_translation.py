@@ -19,6 +19,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "gradient_accumulation_steps": st.integers(1, 4),
     "strategy": st.sampled_from(STRATEGIES),
     "fsdp": st.fixed_dictionaries({}, optional={"fsdp_offload_params": st.booleans()}),
+    "parallelism": st.fixed_dictionaries({}, optional={"parallelism_config_tp_size": st.integers(2, 3)}),
     "cluster": st.sampled_from(["", "auto", "10.0.0.1:6379", "ray://10.0.0.1:10001"]),
     "insecure": st.booleans(),
     "num_nodes": st.integers(1, 3),

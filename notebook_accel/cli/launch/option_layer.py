@@ -35,11 +35,15 @@ def merged(options: Mapping[str, Any], below: Sequence[Layer]) -> LaunchConfig:
     for one, other in _EXCLUDE:
         if options.get(one) and options.get(other):
             raise ConfigurationError(f"--{one} and --{other} exclude each other: leave one of them out")
-    config = merge([*below, _layer(options, merge(below))])
+    before = merge(below)
+    config = merge([*below, _layer(options, before)])
     has = {**options, "use_fsdp": config.strategy == "fsdp", "dynamo_backend": config.dynamo_backend != "no"}
+    has["use_parallelism_config"] = options.get("use_parallelism_config") or before.parallelism
     for option in OPTIONS:
         if option.name in options and option.only_with and not has.get(option.only_with):
             raise ConfigurationError(f"--{option.name} has no effect without --{option.only_with}")
+    if options.get("use_parallelism_config") and not config.parallelism:
+        raise ConfigurationError("--use_parallelism_config has no effect without --parallelism_config_tp_size or others")
     return config
 
 
@@ -83,6 +87,7 @@ _OPTION_BY_KEY = {
     "distributed_type": "use_fsdp",
     "fsdp_config": "use_fsdp",
     "dynamo_config": "dynamo_backend",
+    "parallelism_config": "use_parallelism_config",
 }
 
 

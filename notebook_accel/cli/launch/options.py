@@ -20,8 +20,9 @@ RESOURCES = "Resources"
 DISTRIBUTED = "Distributed"
 CHECKPOINTS = "Checkpoints"
 FSDP = "FSDP"
+PARALLELISM = "Parallelism"
 NOTEBOOK = "Notebooks"
-GROUPS = (GENERAL, HARDWARE, RESOURCES, DISTRIBUTED, CHECKPOINTS, FSDP, NOTEBOOK)
+GROUPS = (GENERAL, HARDWARE, RESOURCES, DISTRIBUTED, CHECKPOINTS, FSDP, PARALLELISM, NOTEBOOK)
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,13 @@ _OWN = (
     _with_value("log_dir", DISTRIBUTED, "Folder for the output that --tee shows.", _text("FOLDER"), only_with="tee"),
     _with_value("role", DISTRIBUTED, "A name for the ranks, in labels and messages.", _text("NAME")),
     Option("use_fsdp", FSDP, "Shard models over the ranks (FSDP2)."),
+    Option("use_parallelism_config", PARALLELISM, "Arrange the ranks in several dimensions, of the sizes below."),
     _with_value("cells", NOTEBOOK, "Run only cells with this tag; may be given more than once.", _text("tag:NAME"),
                 several=True),
     _with_value("output", NOTEBOOK, "Save the notebook here, with the output of rank 0.", _text("FILE")),
 )
 # fmt: on
-_ONLY_WITH = {"fsdp": "use_fsdp", "dynamo": "dynamo_backend"}
+_ONLY_WITH = {"fsdp": "use_fsdp", "dynamo": "dynamo_backend", "parallelism": "use_parallelism_config"}
 
 
 def _of_setting(row: Setting) -> Option:

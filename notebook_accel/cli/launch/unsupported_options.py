@@ -5,7 +5,6 @@ from __future__ import annotations
 _SHARDING = "models are sharded with torch's FSDP2: use --use_fsdp and its --fsdp_… options"
 _TPU = "this command does not support TPUs: use notebook_launcher in a notebook, or torch_xla's own launcher"
 _FP8 = "fp8 uses torchao: use --mixed_precision fp8, and configure it in the script with AORecipeKwargs"
-_MESH = "configure parallelism in the script: Accelerator(parallelism_config=ParallelismConfig(...))"
 _CLOUD = "this command does not start cloud machines: run it on the machines themselves"
 
 _BY_NAME = {
@@ -15,9 +14,6 @@ _BY_NAME = {
     "downcast_bf16": _TPU,
     "main_training_function": "the script runs as a whole, as with python: call the function in the script",
     "gradient_clipping": "clip gradients in the script: accelerator.clip_grad_norm_(model.parameters(), 1.0)",
-    "dynamo_use_regional_compilation": (
-        "models are compiled as a whole: to compile single layers, call layer.compile() in the script"
-    ),
     "mpirun_hostfile": "MPI is not needed: use --num_machines, --machine_rank and --main_process_ip on each machine",
     "nproc_per_node": "use --num_processes, the number of ranks on all machines together",
     "nnodes": "use --num_machines",
@@ -34,8 +30,8 @@ _BY_PREFIX = {
     "offload_": "use --use_fsdp --fsdp_offload_params true",
     "use_megatron": _SHARDING,
     "megatron_lm": _SHARDING,
-    "use_parallelism": _MESH,
-    "parallelism_config": _MESH,
+    "parallelism_config_cp_backend": "torch's context parallelism is the only one: leave it out",
+    "parallelism_config_sp": "sequence parallelism needs DeepSpeed: use --parallelism_config_cp_size",
     "tpu_": _TPU,
     "no_tpu": _TPU,
     "fp8_": _FP8,

@@ -136,9 +136,10 @@ def _settings(config: LaunchConfig, planned: Plan | None) -> list[list[str]]:
     for name, row in SETTINGS.items():
         if row.magic or name in config.sources:
             rows.append([name, _value(name, getattr(config, name), planned), _source(config, name)])
-    if config.fsdp:
-        words = ", ".join(f"{name}: {value}" for name, value in config.fsdp.items())
-        rows.append(["fsdp", words, _source(config, "fsdp")])
+    for name, entries in (("fsdp", config.fsdp), ("dynamo", config.dynamo), ("parallelism", config.parallelism)):
+        if entries:
+            words = ", ".join(f"{key}: {value}" for key, value in entries.items())
+            rows.append([name, words, _source(config, name)])
     return rows
 
 

@@ -36,11 +36,6 @@ def is_compiled_module(module: nn.Module) -> bool:
     return compiling.is_compiled(module)
 
 
-def has_compiled_regions(module: nn.Module) -> bool:
-    """Whether `torch.compile` has wrapped a module or one in it."""
-    return any(compiling.is_compiled(each) for each in module.modules())
-
-
 def is_peft_model(model: nn.Module) -> bool:
     """Whether a model, perhaps wrapped, is one of PEFT's."""
     peft = sys.modules.get("peft")  # whoever has such a model has imported it

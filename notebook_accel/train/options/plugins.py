@@ -273,12 +273,15 @@ class TorchDynamoPlugin(KwargsHandler):
     """Arguments of `torch.compile`, with which prepared models are compiled."""
 
     backend: DynamoBackend | str | None = None
-    """This and the next three: `None` for what the launch says, as `ACCELERATE_DYNAMO_…`."""
+    """This field, the next three, and the last: `None` for what the launch says, as `ACCELERATE_DYNAMO_…`."""
     mode: str | None = None
     fullgraph: bool | None = None
     dynamic: bool | None = None
     options: Any = None
     disable: bool = False
+    use_regional_compilation: bool | None = None
+    """Whether repeated blocks are compiled one by one, so that all share what was compiled for the first. It shortens
+    the compilation of models such as transformers; see torch's recipe for regional compilation."""
 
     def __post_init__(self) -> None:
         if isinstance(self.backend, str) and self.backend.upper() in DynamoBackend.list():
@@ -294,7 +297,9 @@ class TorchDynamoPlugin(KwargsHandler):
         return self.backend is not None and str(self.backend).lower() != "no"
 
     def to_kwargs(self) -> dict[str, Any]:
+        """The arguments of `torch.compile`."""
         chosen = super().to_kwargs()
+        chosen.pop("use_regional_compilation", None)
         return {**chosen, "backend": str(self.backend).lower()} if self.chosen else chosen
 
 

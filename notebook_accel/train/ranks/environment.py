@@ -35,6 +35,7 @@ class Environment:
     compile_mode: str | None = None
     compile_fullgraph: bool = False
     compile_dynamic: bool | None = None
+    compile_regions: bool = False
     debug: bool = False
     checkpoint_dir: str = ""
     """The folder for the checkpoints of `Accelerator.epochs`; empty: it saves none."""
@@ -83,6 +84,7 @@ def read(environ: Mapping[str, str] | None = None) -> Environment:
         compile_mode=environ.get("ACCELERATE_DYNAMO_MODE") or None,
         compile_fullgraph=_flag(environ, "ACCELERATE_DYNAMO_USE_FULLGRAPH"),
         compile_dynamic=_flag(environ, "ACCELERATE_DYNAMO_USE_DYNAMIC") or None,
+        compile_regions=_flag(environ, "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION"),
         debug=_flag(environ, "ACCELERATE_DEBUG_MODE"),
         checkpoint_dir=environ.get("NOTEBOOK_ACCEL_CHECKPOINT_DIR", ""),
         checkpoint_every=environ.get("NOTEBOOK_ACCEL_CHECKPOINT_EVERY") or "5 min",

@@ -298,6 +298,7 @@ def compiled_as_launched(plugin: TorchDynamoPlugin) -> TorchDynamoPlugin:
         mode=defaults.compile_mode,
         fullgraph=defaults.compile_fullgraph,
         dynamic=defaults.compile_dynamic,
+        use_regional_compilation=defaults.compile_regions,
     )
 
 

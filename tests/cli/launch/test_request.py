@@ -153,6 +153,8 @@ def test_ranks_are_told_what_the_options_say(train: str) -> None:
         use_fsdp=True,
         fsdp_offload_params=False,
         fsdp_auto_wrap_policy="SIZE_BASED_WRAP",
+        use_parallelism_config=True,
+        parallelism_config_dp_shard_size=2,
     )
     assert made.environment == {
         "ACCELERATE_DEBUG_MODE": "true",
@@ -162,6 +164,7 @@ def test_ranks_are_told_what_the_options_say(train: str) -> None:
         "ACCELERATE_MIXED_PRECISION": "bf16",
         "ACCELERATE_USE_CPU": "true",
         "ACCELERATE_USE_FSDP": "true",
+        "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
         "CUDA_VISIBLE_DEVICES": "",
         "FSDP_AUTO_WRAP_POLICY": "SIZE_BASED_WRAP",
         "FSDP_OFFLOAD_PARAMS": "false",
@@ -171,6 +174,11 @@ def test_ranks_are_told_what_the_options_say(train: str) -> None:
         "NOTEBOOK_ACCEL_BACKEND": "gloo",
         "NOTEBOOK_ACCEL_DEVICE": "cpu",
         "OMP_NUM_THREADS": "3",
+        "PARALLELISM_CONFIG_CP_COMM_STRATEGY": "allgather",
+        "PARALLELISM_CONFIG_CP_SIZE": "1",
+        "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "1",
+        "PARALLELISM_CONFIG_DP_SHARD_SIZE": "2",
+        "PARALLELISM_CONFIG_TP_SIZE": "1",
         "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
     }
 
@@ -274,6 +282,8 @@ def test_what_is_no_notebook_is_refused(tmp_path: Path, content: str, says: str)
         ("train.py", {"use_fsdp": True, "fsdp_reshard_after_forward": "maybe"}, "'MAYBE' is unknown"),
         ("train.py", {"enable_cpu_affinity": True}, "--enable_cpu_affinity binds ranks .* run on CPU, 6 cores"),
         ("train.py", {"use_fsdp": True, "fsdp_version": 1}, "models are sharded by FSDP2"),
+        ("train.py", {"parallelism_config_tp_size": 2}, "_tp_size has no effect without --use_parallelism_config"),
+        ("train.py", {"use_parallelism_config": True}, "has no effect without --parallelism_config_tp_size"),
     ],
 )
 def test_what_cannot_work_is_refused(train: str, target: str, given: dict[str, Any], says: str) -> None:

@@ -158,7 +158,7 @@ OPTIONS = [
 MISSING = "there is no such field"
 DIFFERING: dict[str, dict[str, Any]] = {
     "InitProcessGroupKwargs": {"backend": None, "timeout": None},  # the launch's backend, and torch's time
-    "TorchDynamoPlugin": {"backend": None, "mode": None, "fullgraph": None, "use_regional_compilation": MISSING},
+    "TorchDynamoPlugin": {"backend": None, "mode": None, "fullgraph": None, "use_regional_compilation": None},
 }
 """Defaults of ours that are not Accelerate's."""
 

@@ -145,8 +145,10 @@ def test_a_data_set_is_shared_out_and_padded_as_a_data_set(count: int, shares: l
 def test_a_bare_plugin_compiles_as_the_launch_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "INDUCTOR")
     monkeypatch.setenv("ACCELERATE_DYNAMO_USE_FULLGRAPH", "true")
+    monkeypatch.setenv("ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "true")
     found = AcceleratorState(dynamo_plugin=TorchDynamoPlugin(mode="default"), cpu=True).dynamo_plugin
     assert (found.backend, found.mode, found.fullgraph) == (DynamoBackend.INDUCTOR, "default", True)
+    assert found.use_regional_compilation
     AcceleratorState(dynamo_plugin=TorchDynamoPlugin(mode="default"))  # the same, so that both agree
 
 

@@ -18,6 +18,7 @@ from notebook_accel import (
     FullyShardedDataParallelPlugin,
     PartialState,
     RankError,
+    TorchDynamoPlugin,
     TorchTensorParallelPlugin,
 )
 from notebook_accel.errors import ConfigurationError
@@ -62,6 +63,10 @@ def tensor_parallel(up: str = "blocks.*.up", down: str = "blocks.*.down") -> dic
     return {"torch_tp_plugin": TorchTensorParallelPlugin(tp_size=2, plan=plan)}
 
 
+def by_block() -> dict[str, Any]:
+    return {"dynamo_plugin": TorchDynamoPlugin(backend="aot_eager", use_regional_compilation=True)}
+
+
 STRATEGIES: dict[str, Callable[[], dict[str, Any]]] = {
     "plain": dict,
     "fsdp": fsdp,
@@ -77,6 +82,8 @@ STRATEGIES: dict[str, Callable[[], dict[str, Any]]] = {
     "fsdp, as for FSDP1": lambda: fsdp(
         auto_wrap_policy=ModuleWrapPolicy({Block}), cpu_offload=CPUOffload(True), sync_module_states=True
     ),
+    "compiled by block": lambda: by_block(),
+    "fsdp, compiled by block": lambda: {**by_block(), **fsdp(**BLOCKS)},
     "tensor parallel": tensor_parallel,
 }
 """By name, what makes the arguments of an Accelerator."""
