@@ -83,7 +83,8 @@ def rank_environment(config: LaunchConfig, environ: Mapping[str, str]) -> dict[s
     if config.parallelism:
         variables[_PARALLELISM] = "true"
         # All of them, since the ranks may inherit others.
-        entries |= {row.key: row.unset[0] for row in KEYS.values() if row.field == "parallelism"} | config.parallelism
+        entries |= {row.key: row.unset[0] for row in KEYS.values() if row.field == "parallelism"}
+        entries |= config.parallelism
     return variables | {KEYS[key].rank_variable: KEYS[key].kind.write(value) for key, value in entries.items()}
 
 

@@ -172,7 +172,7 @@ _ENTRIES = (
     _parallelism("cp_comm_strategy", kinds.choice("allgather", "alltoall"), "How they exchange keys and values.",
                  unset="allgather"),
 )
-"""The entries of the fields `dynamo`, `fsdp` and `parallelism`, which the file has in sections such as `fsdp_config`."""
+"""The entries of the fields `dynamo`, `fsdp` and `parallelism`: the file has a section for each, as `fsdp_config`."""
 # fmt: on
 KEYS = {row.key: row for row in (*SETTINGS.values(), *_TRANSLATED, *_ENTRIES) if row.key}
 FSDP1_KEYS = (

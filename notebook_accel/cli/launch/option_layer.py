@@ -43,7 +43,9 @@ def merged(options: Mapping[str, Any], below: Sequence[Layer]) -> LaunchConfig:
         if option.name in options and option.only_with and not has.get(option.only_with):
             raise ConfigurationError(f"--{option.name} has no effect without --{option.only_with}")
     if options.get("use_parallelism_config") and not config.parallelism:
-        raise ConfigurationError("--use_parallelism_config has no effect without --parallelism_config_tp_size or others")
+        raise ConfigurationError(
+            "--use_parallelism_config has no effect without a size, such as --parallelism_config_tp_size 2"
+        )
     return config
 
 

@@ -1,7 +1,7 @@
 """`torch.compile` for models: its wrapper is removed before a model is prepared, and applied again last.
 
-Repeated blocks can be compiled instead of the whole model. They are compiled in place, without a wrapper, so that hooks,
-names of parameters, and the other wrappers stay as they are.
+Repeated blocks can be compiled instead of the whole model. They are compiled in place, without a wrapper, so that
+hooks, names of parameters, and the other wrappers stay as they are.
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ def test_what_is_no_notebook_is_refused(tmp_path: Path, content: str, says: str)
         ("train.py", {"enable_cpu_affinity": True}, "--enable_cpu_affinity binds ranks .* run on CPU, 6 cores"),
         ("train.py", {"use_fsdp": True, "fsdp_version": 1}, "models are sharded by FSDP2"),
         ("train.py", {"parallelism_config_tp_size": 2}, "_tp_size has no effect without --use_parallelism_config"),
-        ("train.py", {"use_parallelism_config": True}, "has no effect without --parallelism_config_tp_size"),
+        ("train.py", {"use_parallelism_config": True}, "has no effect without a size"),
     ],
 )
 def test_what_cannot_work_is_refused(train: str, target: str, given: dict[str, Any], says: str) -> None:

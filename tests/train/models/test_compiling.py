@@ -8,7 +8,6 @@ from torch import nn
 from notebook_accel import Accelerator, TorchDynamoPlugin
 from notebook_accel.train.models import compiling
 
-
 slow_guards = pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")
 
 
