@@ -21,6 +21,7 @@ def show():
     figure, axes = plt.subplots(figsize=(3, 1.5))
     axes.plot([rank, 2, 1])
     plt.show()
+    display(pd.DataFrame({"rank": [rank], "accuracy": [0.9]}))
     handle = display("step 0", display_id=True)
     print("after")
     for step in range(1, 4):
@@ -44,15 +45,21 @@ def test_displays_of_ranks_are_in_order_and_labeled(own_page: Page) -> None:
     cell = own_page.begin("notebook_launcher(show, num_processes=2)")
     expect(cell.output.get_by_text("step 3 of rank 1")).to_be_visible()
     expect(cell.output.locator("img")).to_have_count(2)
-    expect(cell.output.locator("table.dataframe")).to_have_count(1)
+    expect(cell.output.locator("table.dataframe")).to_have_count(3)
+    first, second = (cell.output.locator("img").nth(rank).bounding_box() for rank in (0, 1))
+    assert first is not None
+    assert second is not None
+    assert (first["y"], first["x"] < second["x"]) == (second["y"], True)
+    cell.output.locator("img").last.scroll_into_view_if_needed()
     own_page.screenshot("shown")
     texts = cell.output.locator(".jp-OutputArea-child").all_inner_texts()
     labels = [text.strip() for text in texts if text.strip().startswith("[") and len(text.strip()) < 6]
-    assert labels == ["[0-1]", "[0]", "[1]", "[0]", "[1]"]
+    assert labels == ["[0-1]", "[0-1]", "[0-1]", "[0]", "[1]"]
     own_page.open_gate("the end")
     cell.wait_for_end()
     outputs = own_page.save().cells[-1].outputs
-    assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
+    html = [str(output.get("data", {}).get("text/html", "")) for output in outputs]
+    assert [each.count("<img src=") for each in html if "<img src=" in each] == [2]
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from notebook_accel.launch.show.side_by_side import compose
 from tests.kernel.conftest import end
 from tests.live_notebook import Cell, Notebook, wait_until
 
@@ -110,9 +111,10 @@ if rank == 0: time.sleep(0.2)
 display(HTML(f"{rank}"))
 print("b")
 HTML("last")"""
-    shown = ["[0-1] a", "[0-1]", "same", "[0]", "0", "[1]", "1", "[0-1] b", "[0-1]", "last"]
+    both = compose({f"[{rank}]": ({"text/html": f"{rank}"}, {}) for rank in (0, 1)})["text/html"]
+    shown = ["[0-1] a", "[0-1]", "same", "[0-1]", both, "[0-1] b", "[0-1]", "last"]
     assert cells(body, "--show all").in_order() == shown
-    assert cells("HTML(f'{rank}')", "--show all").in_order() == ["[0]", "0", "[1]", "1"]
+    assert cells("HTML(f'{rank}')", "--show all").in_order() == ["[0-1]", both]
 
 
 IN_TURN = """

@@ -1,8 +1,9 @@
 """The rich outputs of the ranks of one job: figures, tables and the like, labeled with the ranks that displayed them.
 
-What several ranks display alike is shown once, in one area. A rank that then displays something else in its place, by
-an update or after `clear_output`, gets an area of its own. An area is an output of the front end with a display ID, by
-which it is changed. The lines that a rank has written are never cleared.
+What several ranks display alike is shown once, in one area; figures and tables that differ share one too, side by side.
+A rank that then displays something else in its place, by an update or after `clear_output`, gets an area of its own. An
+area is an output of the front end with a display ID, by which it is changed. The lines that a rank has written are
+never cleared.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from notebook_accel.events import Cleared, Shown
+from notebook_accel.launch.show import side_by_side
 from notebook_accel.rank_spans import spans
 
 _MOST_PLACES = 100
@@ -49,6 +51,50 @@ class _Content:
     def of(cls, event: Shown) -> _Content:
         found = json.loads(_joined(event))
         return cls(found["data"], found["metadata"])
+
+    def parts_of(self, ranks: Collection[int]) -> _Parts:
+        """What these ranks, who have all displayed it, have displayed."""
+        return {tuple(sorted(ranks)): self}
+
+    def left_to(self, ranks: Collection[int]) -> _Content:
+        """What of it these ranks, who are some of those who have displayed it, have displayed."""
+        del ranks
+        return self
+
+
+_Parts = Mapping[tuple[int, ...], _Content]
+"""What ranks have displayed differently in one place."""
+
+
+@dataclass(frozen=True)
+class _SideBySide(_Content):
+    """What ranks have displayed differently in one place, side by side."""
+
+    parts: _Parts
+    label: Callable[[Collection[int]], str | None]
+
+    @classmethod
+    def of_parts(cls, parts: _Parts, label: Callable[[Collection[int]], str | None]) -> _Content:
+        """The parts in the order of the ranks, and equal ones once."""
+        ranks_of: dict[int, list[int]] = {}
+        contents: list[_Content] = []
+        for ranks, content in sorted(parts.items()):
+            if content not in contents:
+                contents.append(content)
+            ranks_of.setdefault(contents.index(content), []).extend(ranks)
+        if len(contents) == 1:
+            return contents[0]
+        found = {tuple(sorted(ranks_of[index])): content for index, content in enumerate(contents)}
+        labeled = {label(ranks) or "": (part.data, part.metadata) for ranks, part in found.items()}
+        return cls(side_by_side.compose(labeled), {}, found, label)
+
+    def parts_of(self, ranks: Collection[int]) -> _Parts:
+        left = {tuple(rank for rank in part if rank in ranks): content for part, content in self.parts.items()}
+        left.pop((), None)
+        return left
+
+    def left_to(self, ranks: Collection[int]) -> _Content:
+        return self.of_parts(self.parts_of(ranks), self.label)
 
 
 _NOTHING = _Content({"text/plain": ""}, {})
@@ -103,6 +149,8 @@ class Displays:
         groups: dict[object, dict[int, Shown | Cleared]] = {}
         for rank, event in sorted(by_rank.items()):
             groups.setdefault(self._sameness(rank, event), {})[rank] = event
+        if self._show_side_by_side(groups.values(), place):
+            return
         for group in groups.values():
             shown = {rank: event for rank, event in group.items() if isinstance(event, Shown) and event.bundle}
             if shown:
@@ -110,6 +158,52 @@ class Displays:
             for rank, event in group.items():
                 if isinstance(event, Cleared):
                     self._clear(rank, wait=event.wait)
+
+    def _show_side_by_side(self, groups: Collection[Mapping[int, Shown | Cleared]], place: int) -> bool:
+        """Shows what ranks have displayed in one area, with what others have shown in that place.
+
+        Returns:
+            Whether it has: what is equal, doesn't fit beside others, or can be updated, is shown otherwise.
+        """
+        events = {rank: event for group in groups for rank, event in group.items()}
+        if not self._screen.updates_displays or not all(map(_is_lasting, events.values())):
+            return False
+        shown = {rank: event for rank, event in events.items() if isinstance(event, Shown)}
+        area = self._area_beside(shown, place)
+        if area is None and len(groups) < 2:
+            return False
+        parts = {tuple(group): _Content.of(shown[next(iter(group))]) for group in groups}
+        if not all(side_by_side.fits(part.data) for part in parts.values()):
+            return False
+        if area is None:
+            self._add(shown, _SideBySide.of_parts(parts, self._label_of), self._label_of(shown), place)
+        else:
+            self._extend(area, parts, place)
+        return True
+
+    def _area_beside(self, shown: Mapping[int, Shown], place: int) -> _Area | None:
+        """The area in that place beside whose content there is room for that of other ranks."""
+        if self._clears_at_next & shown.keys() or any(self._cleared[rank] for rank in shown):
+            return None
+        for area in self._areas_at(place).values():
+            is_named = any(area in self._named[rank].values() for rank in area.members)
+            if is_named or not area.is_first or not area.label or area.content is None:
+                continue
+            parts = area.content.parts_of(area.members).values()
+            if all(side_by_side.fits(part.data) for part in parts):
+                return area
+        return None
+
+    def _extend(self, area: _Area, parts: _Parts, place: int) -> None:
+        assert area.content is not None
+        content = _SideBySide.of_parts({**area.content.parts_of(area.members), **parts}, self._label_of)
+        for ranks in parts:
+            area.members.update(ranks)
+            for rank in ranks:
+                self._own[rank].append(area)
+        areas = self._areas_at(place)
+        areas.update({_digest(content): areas.pop(digest) for digest, each in list(areas.items()) if each is area})
+        self._draw(area, content, self._label_of(area.members))
 
     def _sameness(self, rank: int, event: Shown | Cleared) -> object:
         if isinstance(event, Cleared):
@@ -142,7 +236,7 @@ class Displays:
         for rank in clearing:
             self._take_back(rank)
         before = [self._cleared[rank].pop(0) for rank in group if self._cleared[rank]]
-        digest = hashlib.sha256(_joined(next(iter(group.values())))).digest()
+        digest = _digest(content)
         area = self._areas_at(place).get(digest)
         if before or area is None or not area.is_first:
             area = self._places[place][digest] = self._place(set(group), content, label, before)
@@ -215,14 +309,17 @@ class Displays:
     def _move_out(self, area: _Area, ranks: set[int]) -> None:
         """Shows what ranks have in an area that others take over in an area of their own, below."""
         assert area.content is not None
-        new = self._new(ranks, area.content, None if area.label is None else self._label_of(ranks))
+        new = self._new(ranks, area.content.left_to(ranks), None if area.label is None else self._label_of(ranks))
         for rank in ranks:
             self._swap(rank, area, new)
 
     def _leave(self, area: _Area, ranks: set[int]) -> None:
         area.members -= ranks
-        if area.members:
-            self._set_label(area, None if area.label is None else self._label_of(area.members))
+        label = None if area.label is None else self._label_of(area.members)
+        if area.members and isinstance(area.content, _SideBySide):
+            self._set(area, area.content.left_to(area.members), label)
+        elif area.members:
+            self._set_label(area, label)
         else:
             self._set(area, _NOTHING, "")
 
@@ -244,6 +341,9 @@ class Displays:
 
     def _set(self, area: _Area, content: _Content, label: str | None) -> None:
         area.is_first = False
+        self._draw(area, content, label)
+
+    def _draw(self, area: _Area, content: _Content, label: str | None) -> None:
         self._set_label(area, label)
         self._screen.display(content.data, content.metadata, area.id, update=True)
         self._store(area, content)
@@ -254,10 +354,11 @@ class Displays:
             self._screen.display({"text/plain": area.label}, {}, _label_id(area), update=True)
 
     def _store(self, area: _Area, content: _Content) -> None:
-        """Stores the content of an area that one of its ranks may leave."""
+        """Stores the content of an area that one of its ranks may leave, or beside which others may be shown."""
         if area in self._stored:
             self._stored.remove(area)
-        area.content = content if len(area.members) > 1 else None
+        is_needed = len(area.members) > 1 or (area.label and side_by_side.fits(content.data))
+        area.content = content if is_needed else None
         if area.content is not None:
             self._stored.append(area)
             if len(self._stored) > _MOST_CONTENTS:
@@ -269,6 +370,15 @@ class Displays:
 
 def _label_id(area: _Area) -> str:
     return f"{area.id}-label"
+
+
+def _is_lasting(event: Shown | Cleared) -> bool:
+    """Whether this is a new display of one of several ranks that it does not update."""
+    return isinstance(event, Shown) and bool(event.bundle) and not (event.update or event.alone or event.display_id)
+
+
+def _digest(content: _Content) -> bytes:
+    return hashlib.sha256(json.dumps([content.data, content.metadata], sort_keys=True).encode()).digest()
 
 
 def _joined(event: Shown) -> bytes:

@@ -54,6 +54,12 @@ def shown(text: str, display_id: str | None = None, *, update: bool = False, alo
     return Shown(display_id, update, alone, bundle=[bundle[:5], bundle[5:]])
 
 
+def figure(text: str, display_id: str | None = None) -> Shown:
+    """What can be shown beside what others display."""
+    data = {"image/png": text, "text/plain": text}
+    return Shown(display_id, bundle=[json.dumps({"data": data, "metadata": {}}).encode()])
+
+
 class Ranks:
     """Ranks that display at once, on a page."""
 
@@ -68,8 +74,11 @@ class Ranks:
 
     def show_late(self, place: int, **texts: str) -> None:
         """The same in an earlier place, counted from 1."""
+        self.apply_late(place, **{name: shown(text, f"id-{name}") for name, text in texts.items()})
+
+    def apply_late(self, place: int, **events: Shown | Cleared) -> None:
         self._place, last = place - 1, self._place
-        self.show(**texts)
+        self.apply(**events)
         self._place = last
 
     def update(self, **texts: str) -> None:
@@ -203,3 +212,50 @@ def test_a_terminal_gets_the_text_of_each_display_as_lines() -> None:
     ranks.update(r1="b\nc")
     ranks.clear(0)
     assert ranks.page.lines == ["[0-1] a\n", "[1]\nb\nc\n"]
+
+
+def test_figures_that_differ_are_shown_side_by_side_and_equal_ones_once(ranks: Ranks) -> None:
+    ranks.apply(r2=figure("b"), r0=figure("a"), r1=figure("b"))
+    assert ranks.page.outputs == ["[0-2]", "[0]\na\n[1-2]\nb"]
+    ranks.apply(r0=figure("c"), r1=figure("c"))
+    assert ranks.page.outputs[2:] == ["[0-1]", "c"]
+
+
+def test_a_figure_that_comes_late_is_shown_beside_the_others_in_the_order_of_the_ranks(ranks: Ranks) -> None:
+    ranks.apply(r1=figure("b"))
+    ranks.apply(r1=figure("below"))
+    ranks.apply_late(1, r0=figure("a"))
+    ranks.apply_late(1, r2=figure("b"))
+    assert ranks.page.outputs == ["[0-2]", "[0]\na\n[1-2]\nb", "[1]", "below"]
+
+
+def test_figures_side_by_side_are_drawn_anew_in_their_place(ranks: Ranks) -> None:
+    for step in "123":
+        ranks.clear(0, 1)
+        ranks.apply(r0=figure(f"a{step}"), r1=figure(f"b{step}"))
+    assert ranks.page.outputs == ["[0-1]", "[0]\na3\n[1]\nb3"]
+    ranks.clear(0, 1)
+    ranks.apply(r0=figure("c"), r1=figure("c"))
+    assert ranks.page.outputs == ["[0-1]", "c"]
+
+
+def test_a_rank_that_clears_its_figure_leaves_the_others_theirs(ranks: Ranks) -> None:
+    ranks.apply(r0=figure("a"), r1=figure("b"), r2=figure("c"))
+    ranks.clear(1, wait=False)
+    assert ranks.page.outputs == ["[0,2]", "[0]\na\n[2]\nc"]
+    ranks.clear(0)
+    ranks.apply(r0=figure("d"))
+    assert ranks.page.outputs == ["[0]", "d", "[2]", "c"]
+
+
+def test_what_can_be_updated_has_an_output_of_its_own(ranks: Ranks) -> None:
+    ranks.apply(r0=figure("a", "id-r0"), r1=figure("b", "id-r1"))
+    assert ranks.page.outputs == ["[0]", "a", "[1]", "b"]
+    ranks.apply_late(1, r2=figure("c"))
+    assert ranks.page.outputs[4:] == ["[2]", "c"]
+
+
+def test_a_terminal_shows_one_figure_after_the_other() -> None:
+    page = Terminal()
+    Ranks(page).apply(r0=figure("a"), r1=figure("b"))
+    assert page.lines == ["[0] a\n", "[1] b\n"]
