@@ -46,6 +46,7 @@ from notebook_accel.events.emit import (
 from notebook_accel.events.encoding import from_wire, is_sound, to_wire
 from notebook_accel.events.jobs import (
     AttemptStarted,
+    CheckpointSaved,
     JobEnded,
     JobStarted,
     LinesLeftOut,
@@ -105,6 +106,7 @@ __all__ = [
     "Bar",
     "Blobs",
     "Call",
+    "CheckpointSaved",
     "Cleared",
     "Collective",
     "CollectivesRecorded",

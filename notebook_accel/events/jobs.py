@@ -42,6 +42,8 @@ class JobStarted(Event):
     """The function with its arguments, as text."""
     versions: str = ""
     """The versions of Python, torch and this package."""
+    checkpoint_dir: str = ""
+    """The absolute path of the folder that it saves checkpoints to; empty if it can't be resumed in another kernel."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,15 @@ class TrainingStarted(Event):
     kind = "training"
     step: int
     """How many steps are done: 0, or those of the checkpoint that the training resumes from."""
+
+
+@dataclass(frozen=True)
+class CheckpointSaved(Event):
+    """A checkpoint is complete. Rank 0 emits it, and the driver records it for the job."""
+
+    kind = "checkpoint saved"
+    step: int
+    """How many steps were done then."""
 
 
 @dataclass(frozen=True)

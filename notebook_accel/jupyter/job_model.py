@@ -48,6 +48,10 @@ class JobRow(TypedDict):
     """The ranks on each device while the job runs, by the ID of the device: `train(): ranks 0, 2`."""
     code: str
     """The code of a cell that shows the job."""
+    checkpoints: str
+    """The folder that it saves checkpoints to; empty if it can't be resumed in another kernel."""
+    resumable: bool
+    """Whether its training ended unfinished, and no later job with its checkpoints runs or has finished it."""
 
 
 class JobListing(TypedDict):

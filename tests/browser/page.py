@@ -100,6 +100,10 @@ class Page:
         """Lets ranks go on that `wait_for` it."""
         (self._notebook.parent / name).touch()
 
+    def close_gate(self, name: str) -> None:
+        """Undoes `open_gate`."""
+        (self._notebook.parent / name).unlink()
+
     # The notebook
 
     def clear(self) -> None:

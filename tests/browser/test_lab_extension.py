@@ -20,6 +20,21 @@ FAIL = """
 def fail():
     raise ValueError("<b>no</b>")
 """
+RESUMABLE = """
+def train():
+    import torch
+    from notebook_accel import Accelerator
+
+    accelerator = Accelerator()
+    loader = torch.utils.data.DataLoader(torch.randn(2, 1))
+    model, loader = accelerator.prepare(torch.nn.Linear(1, 1), loader)
+    for epoch in accelerator.epochs(3):
+        for inputs in loader:
+            accelerator.backward(model(inputs).sum())
+        if epoch == 2 and not os.path.exists("ends"):  # the first checkpoint is written
+            raise RuntimeError("no more")
+    return "trained"
+"""
 
 
 def jobs(page: Page) -> Locator:
@@ -74,6 +89,32 @@ def test_the_sidebar_shows_jobs_live_and_stops_attaches_and_deletes(page: Page, 
     page.tab.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(sidebar.locator(".na-lab-job")).to_have_count(count - 1)
     expect(sidebar.get_by_text("fail()")).to_have_count(0)
+
+
+def test_a_training_is_resumed_below_its_cell_and_from_the_sidebar(page: Page) -> None:
+    """Long: ranks train three times."""
+    page.run(RESUMABLE)
+    first = page.begin("notebook_launcher(train, num_processes=1, device='cpu', checkpoint='runs', every=1)")
+    first.wait_for_end()
+    button = first.output.get_by_role("button", name="Resume train()")
+    expect(button).to_be_visible()
+    expect(first.output).to_contain_text("to continue this training, run %accelerate resume")
+    sidebar = jobs(page)
+    unfinished = sidebar.locator(".na-lab-job").first
+    expect(unfinished.get_by_role("button", name="Resume")).to_be_visible()
+    page.screenshot("unfinished")
+
+    page.open_gate("ends")
+    button.click()
+    expect(page.last.output).to_contain_text("'trained'")
+    expect(page.last.output).to_contain_text("goes on from")
+    expect(sidebar.get_by_role("button", name="Resume")).to_have_count(0)
+
+    page.close_gate("ends")
+    page.begin("notebook_launcher(train, num_processes=1, device='cpu', checkpoint='others', every=1)").wait_for_end()
+    sidebar.locator(".na-lab-job").first.get_by_role("button", name="Resume").click()
+    expect(page.tab.locator(".jp-Notebook .jp-Cell").last).to_contain_text("%accelerate resume")
+    page.screenshot("inserted")
 
 
 @pytest.mark.front_ends

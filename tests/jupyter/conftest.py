@@ -18,8 +18,8 @@ from notebook_accel.launch.journal.writing import Journal
 class RecordedJob:
     """A job of two ranks that runs, and its journal."""
 
-    def __init__(self, name: str = "train", at: float = 0.0) -> None:
-        self.job = Job(name, 0, 2, "2 × GPU")
+    def __init__(self, name: str = "train", at: float = 0.0, checkpoint_dir: str = "") -> None:
+        self.job = Job(name, 0, 2, "2 × GPU", checkpoint_dir=checkpoint_dir)
         self.job.started += at
         self._journal = Journal(self.job)
         self.record: Record = self._journal.open()

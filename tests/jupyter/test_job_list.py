@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from notebook_accel.events import Line, Location, Phase, Shown, Stalled
+from notebook_accel.events import CheckpointSaved, Line, Location, Phase, Shown, Stalled
 from notebook_accel.jupyter.job_model import JobRow
 from notebook_accel.jupyter.reader import job_list
 from notebook_accel.jupyter.reader.job_fold import JobFold
 from notebook_accel.jupyter.reader.job_list import JobList, JobRunsError, UnknownJobError
+from notebook_accel.launch.job.describe import describe
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import writing
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.notebook.views import html_page
 from tests.jupyter.conftest import RecordedJob, end
 
 
@@ -51,6 +53,27 @@ def test_a_running_job_is_followed_until_it_ends(jobs: JobList) -> None:
     assert metric == {"name": "loss", "value": "3", "lines": [[(0, 1000), (500, 0), (1000, 500)]]}
     end(job)
     assert [row_of(jobs, job)[name] for name in ("status", "live", "done")] == ["done", False, 750]  # type: ignore[literal-required]
+
+
+def test_a_training_can_be_resumed_until_a_later_job_uses_its_checkpoints(jobs: JobList) -> None:
+    job, other = RecordedJob(checkpoint_dir="/runs/a"), RecordedJob(checkpoint_dir="/runs/b")
+    job.job.apply(None, CheckpointSaved(1))
+    job.reach(1, 1.0)
+    assert not row_of(jobs, job)["resumable"]
+    end(job, Status.INTERRUPTED)
+    end(other, Status.FAILED)
+    assert row_of(jobs, job)["resumable"]
+    assert not row_of(jobs, other)["resumable"], "it has no checkpoint"
+    assert "data-commandlinker-args" in html_page.draw(job.job)
+    assert f"run %accelerate resume {job.job.id}" in describe(job.job)
+    later = RecordedJob(at=0.1, checkpoint_dir="/runs/a")
+    later.job.apply(None, CheckpointSaved(1))
+    assert not row_of(jobs, job)["resumable"]
+    later.fail("no")
+    assert [row_of(jobs, each)["resumable"] for each in (job, later)] == [True, True]
+    last = RecordedJob(at=0.2, checkpoint_dir="/runs/a")
+    end(last)
+    assert not any(row_of(jobs, each)["resumable"] for each in (job, later, last))
 
 
 def test_output_of_ranks_takes_no_memory() -> None:

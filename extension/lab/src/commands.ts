@@ -1,6 +1,8 @@
 /** The names of the extension's commands. */
 export const SHOW_JOBS = "notebook-accel:show-jobs";
 export const ATTACH = "notebook-accel:attach";
+/** Continues a training in a new cell, which runs. Its argument is the ID of the `job`; `html_page.py` uses it, too. */
+export const RESUME = "notebook-accel:resume";
 export const STOP = "notebook-accel:stop";
 export const TOGGLE_ACCELERATE = "notebook-accel:toggle-accelerate";
 /** Where the command palette lists them. */

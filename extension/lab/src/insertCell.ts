@@ -14,3 +14,8 @@ export function insertCell(notebooks: INotebookTracker, code: string): void {
   panel.content.activeCell?.model.sharedModel.setSource(code);
   panel.activate();
 }
+
+/** The code of a cell that continues a training. */
+export function resumeCode(job: string): string {
+  return `import notebook_accel\n\n%accelerate resume ${job}`;
+}

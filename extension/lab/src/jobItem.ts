@@ -7,6 +7,7 @@ import { Sparkline } from "./sparkline";
 export interface JobActions {
   stop(row: JobRow): void;
   attach(row: JobRow): void;
+  resume(row: JobRow): void;
   remove(row: JobRow): void;
 }
 
@@ -29,6 +30,7 @@ export class JobItem {
   private readonly details = make("div", "na-lab-details");
   private readonly stop = this.button("Stop", (actions) => actions.stop(this.row));
   private readonly attach = this.button("Attach", (actions) => actions.attach(this.row));
+  private readonly resume = this.button("Resume", (actions) => actions.resume(this.row));
   private readonly remove = this.button("Delete", (actions) => actions.remove(this.row));
   private readonly buttons = make("div", "na-lab-buttons");
 
@@ -79,13 +81,14 @@ export class JobItem {
 
   private drawButtons(row: JobRow): void {
     setText(this.stop, row.stopping ? "Kill" : "Stop");
-    for (const button of [this.stop, this.attach, this.remove]) {
+    for (const button of [this.stop, this.attach, this.resume, this.remove]) {
       setAttribute(button, "aria-label", `${button.textContent} ${row.title}, job ${row.id}`);
     }
     this.stop.title = row.stopping ? "Kill the ranks now" : "Interrupt the ranks, as Stop of the panel does";
     setChildren(this.buttons, [
       ...(row.live ? [this.stop] : []),
       ...(row.code ? [this.attach] : []),
+      ...(row.resumable ? [this.resume] : []),
       ...(row.live ? [] : [this.remove]),
     ]);
   }
@@ -94,6 +97,7 @@ export class JobItem {
     const button = make("button", "na-lab-button jp-mod-styled", { type: "button" }, text);
     button.addEventListener("click", () => click(this.actions));
     if (text === "Attach") button.title = "Insert a cell that shows the job, below the active cell";
+    if (text === "Resume") button.title = "Insert a cell that continues the training, below the active cell";
     if (text === "Delete") button.title = "Delete the record of the job";
     return button;
   }

@@ -1,10 +1,10 @@
 /** The sidebar with the user's jobs, and its commands. */
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
 import { Dialog, ICommandPalette, Notification, showDialog, showErrorMessage } from "@jupyterlab/apputils";
-import { INotebookTracker } from "@jupyterlab/notebook";
+import { INotebookTracker, NotebookActions } from "@jupyterlab/notebook";
 import { Token } from "@lumino/coreutils";
-import { ATTACH, CATEGORY, SHOW_JOBS, STOP } from "./commands";
-import { insertCell } from "./insertCell";
+import { ATTACH, CATEGORY, RESUME, SHOW_JOBS, STOP } from "./commands";
+import { insertCell, resumeCode } from "./insertCell";
 import { Jobs } from "./jobs";
 import type { JobRow } from "./model";
 import { deleteJob, stopJob } from "./server";
@@ -12,6 +12,7 @@ import { Sidebar } from "./sidebar";
 
 export const IJobs = new Token<Jobs>("notebook-accel:IJobs", "The jobs of notebook-accel.");
 const RANK = 900;
+const JOB_ID = /^[0-9a-f]+$/;
 
 const plugin: JupyterFrontEndPlugin<Jobs> = {
   id: "notebook-accel:jobs",
@@ -29,7 +30,8 @@ const plugin: JupyterFrontEndPlugin<Jobs> = {
     const jobs = new Jobs();
     const stop = (row: JobRow) => request(jobs, "The job can't be stopped", () => stopJob(row.id));
     const attach = (row: JobRow) => insertCell(notebooks, row.code);
-    const sidebar = new Sidebar(jobs, { stop, attach, remove: (row) => void remove(jobs, row) });
+    const resume = (row: JobRow) => insertCell(notebooks, resumeCode(row.id));
+    const sidebar = new Sidebar(jobs, { stop, attach, resume, remove: (row) => void remove(jobs, row) });
     app.shell.add(sidebar, "right", { rank: RANK, type: "Jobs" });
     restorer?.add(sidebar, sidebar.id);
 
@@ -47,6 +49,17 @@ const plugin: JupyterFrontEndPlugin<Jobs> = {
         const row = jobs.running ?? jobs.rows.find((each) => each.code);
         if (row) attach(row);
         else Notification.warning(jobs.problem || "No job has been launched yet.", { autoClose: 5000 });
+      },
+    });
+    commands.addCommand(RESUME, {
+      label: "Resume a Training",
+      caption: "Insert a cell that continues the training, and run it",
+      isVisible: () => false, // it needs to know the job
+      execute: async ({ job }) => {
+        const panel = notebooks.currentWidget;
+        if (!panel || !JOB_ID.test(String(job))) return; // the button may be in an output that someone else has made
+        insertCell(notebooks, resumeCode(String(job)));
+        await NotebookActions.run(panel.content, panel.sessionContext);
       },
     });
     commands.addCommand(STOP, {

@@ -51,6 +51,10 @@ export interface JobRow {
   devices: Record<string, string>;
   /** The code of a cell that shows the job. */
   code: string;
+  /** The folder that it saves checkpoints to; empty if it can't be resumed in another kernel. */
+  checkpoints: string;
+  /** Whether its training ended unfinished, and no later job with its checkpoints runs or has finished it. */
+  resumable: boolean;
 }
 
 /** The user's last jobs. */

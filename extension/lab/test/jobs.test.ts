@@ -32,6 +32,8 @@ const ROW: JobRow = {
   ],
   devices: {},
   code: 'attach("0a1b2c")',
+  checkpoints: "",
+  resumable: false,
 };
 const STATUS = { pause: 3000, brief: true };
 const SIDEBAR = { pause: 1000, brief: false };
@@ -110,6 +112,7 @@ function item(row: JobRow): { item: JobItem; calls: string[] } {
   const made = new JobItem(row, {
     stop: (each) => calls.push(`stop ${each.id}`),
     attach: (each) => calls.push(`attach ${each.code}`),
+    resume: (each) => calls.push(`resume ${each.id}`),
     remove: (each) => calls.push(`remove ${each.id}`),
   });
   return { item: made, calls };
@@ -128,6 +131,13 @@ test("a job shows its state, and what comes from a rank stays text", () => {
   expect(made.element.querySelector("[role=progressbar]")?.getAttribute("aria-valuenow")).toBe("57");
   expect(made.element.querySelector("path")?.getAttribute("d")).toBe("M2 2L118 22M60 12L60 12");
   expect(made.element.querySelector(".na-lab-value")?.textContent).toBe("loss 0.5");
+});
+
+test("a training that ended unfinished can be resumed", () => {
+  const { item: made, calls } = item({ ...ROW, status: "failed", live: false, resumable: true });
+  expect(buttons(made).map((each) => each.textContent)).toEqual(["Attach", "Resume", "Delete"]);
+  buttons(made)[1].click();
+  expect(calls).toEqual(["resume 0a1b2c"]);
 });
 
 test("a running job has Stop and then Kill, and one that has ended has Delete", () => {

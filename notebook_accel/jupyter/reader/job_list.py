@@ -10,7 +10,7 @@ from typing import NamedTuple
 from notebook_accel.errors import JobLostError, NotebookAccelError
 from notebook_accel.jupyter.job_model import JobListing, JobRow
 from notebook_accel.jupyter.reader.job_fold import JobFold, glance, version_on_disk
-from notebook_accel.jupyter.reader.job_row import POINTS, row, unreadable
+from notebook_accel.jupyter.reader.job_row import POINTS, row, unreadable, without_superseded
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.records import Record
@@ -85,7 +85,8 @@ class JobList:
         for gone in self._jobs.keys() - set(found):
             self._jobs.pop(gone).close()
         deadline = time.monotonic() + seconds
-        return {"jobs": [self._row(record, brief, deadline) for record in found], "problem": problem}
+        rows = [self._row(record, brief, deadline) for record in found]
+        return {"jobs": without_superseded(rows), "problem": problem}
 
     def stop(self, job_id: str) -> None:
         """Asks a job to stop: its ranks get a KeyboardInterrupt. The second request kills them.

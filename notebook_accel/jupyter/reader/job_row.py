@@ -42,6 +42,8 @@ def row(job: Job, metric: Drawing | None = None) -> JobRow:
         "metrics": [] if metric is None else [_metric(metric)],
         "devices": {} if job.status.ended else _devices(job),
         "code": _CODE.format(id=job.id),
+        "checkpoints": job.launched.checkpoint_dir,
+        "resumable": job.resumable,
     }
 
 
@@ -61,7 +63,24 @@ def unreadable(record: Record, reason: str) -> JobRow:
         "metrics": [],
         "devices": {},
         "code": "",
+        "checkpoints": "",
+        "resumable": False,
     }
+
+
+def without_superseded(rows: Iterable[JobRow]) -> list[JobRow]:
+    """The rows, of which those can't be resumed whose checkpoints a later job uses or has finished with.
+
+    Args:
+        rows: The newest first.
+    """
+    found, taken = [], set()
+    for each in rows:
+        is_superseded = each["checkpoints"] in taken
+        found.append({**each, "resumable": False} if is_superseded else each)
+        if each["checkpoints"] and (each["live"] or each["status"] == Status.DONE.value):
+            taken.add(each["checkpoints"])
+    return found
 
 
 def _summary(job: Job, found: progress.Overview) -> str:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from notebook_accel.events import (
     Answer,
     Bar,
+    CheckpointSaved,
     Cleared,
     CollectivesRecorded,
     Controlled,
@@ -205,7 +206,7 @@ class CallRunner:
             self._lines.display(rank, event)
         elif isinstance(event, InputRequested):
             self._on_input_requested(rank, event)
-        elif isinstance(event, TrainingStarted):
+        elif isinstance(event, (TrainingStarted, CheckpointSaved)):
             self._job.apply(None, event)
         elif isinstance(event, Seeded):
             if self._job.seed is None:

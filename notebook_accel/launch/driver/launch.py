@@ -74,6 +74,7 @@ class Launch:
             notes=planned.config.notes,
             call=planned.call,
             versions=run_facts.versions(),
+            checkpoint_dir="" if saved is None else saved.checkpoint_dir,
         )
         self.journal = Journal(self.job, detached=detached, saved=saved)
         self._open_view = open_view

@@ -45,12 +45,13 @@ def describe(job: JobState, *, metrics: bool = True) -> str:
 
 
 def notices(job: JobState) -> list[str]:
-    """The user's notes, choices that were made for the user, restarts, and what the user changed, one per line."""
+    """The user's notes, choices that were made for the user, restarts, what the user changed, and how to continue."""
     found = [text for restart in job.restarts if (text := _restart(job, restart))]
     left_out = len(found) - _MAX_RESTARTS
     earlier = [f"{left_out} earlier restart{'s' if left_out > 1 else ''}"] if left_out > 0 else []
     given = [*job.launched.notes.splitlines(), *job.notice.splitlines()]
-    return [*given, *earlier, *found[-_MAX_RESTARTS:], *changes.lines(job)]
+    resume = [f"to continue this training, run %accelerate resume {job.id}"] if job.resumable else []
+    return [*given, *earlier, *found[-_MAX_RESTARTS:], *changes.lines(job), *resume]
 
 
 def _restart(job: JobState, restart: Restart) -> str:

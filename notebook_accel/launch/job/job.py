@@ -77,6 +77,7 @@ class Job(ControlledJob):
         notes: str = "",
         call: str = "",
         versions: str = "",
+        checkpoint_dir: str = "",
     ) -> None:
         super().__init__(
             JobStarted(
@@ -95,6 +96,7 @@ class Job(ControlledJob):
                 notes=notes,
                 call=call,
                 versions=versions,
+                checkpoint_dir=checkpoint_dir,
             )
         )
         self.blocking = False

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from notebook_accel.events import (
     AttemptStarted,
+    CheckpointSaved,
     Controlled,
     ControlsChanged,
     Event,
@@ -112,6 +113,8 @@ class JobState:
         """The location of each rank while the job is stalled, or if it ended while stalled; otherwise `None`."""
         self.changes: deque[Controlled] = deque(maxlen=MAX_CHANGES)
         """What was done to it while it ran: pauses, values that were tuned, and the like; the last of them."""
+        self.saved_step: int | None = None
+        """The step of its newest checkpoint; `None` while there is none."""
         self.seed: int | None = None
         """That of `set_seed`; `None` if it was not called."""
         self.controls: ControlsChanged | None = None
@@ -140,6 +143,12 @@ class JobState:
     def first_size(self) -> int:
         """The number of ranks of the first attempt."""
         return self._start.size
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it ended unfinished, with a checkpoint that it can be resumed from in another kernel."""
+        is_unfinished = self.status.ended and self.status is not Status.DONE
+        return is_unfinished and self.saved_step is not None and bool(self.launched.checkpoint_dir)
 
     @property
     def step(self) -> int | None:
@@ -180,6 +189,8 @@ class JobState:
             self.controls = event
         elif isinstance(event, TunableChanged):
             self.tunables[event.name] = event
+        elif isinstance(event, CheckpointSaved):
+            self.saved_step = event.step
         elif isinstance(event, Seeded):
             self.seed = event.seed
         elif isinstance(event, Stalled):
@@ -201,6 +212,8 @@ class JobState:
         yield from ((None, event) for event in (*self.changes, *self.tunables.values()))
         if self.controls is not None:
             yield None, self.controls
+        if self.saved_step is not None:
+            yield None, CheckpointSaved(self.saved_step)
         if self.seed is not None:
             yield None, Seeded(self.seed)
         for rank, state in enumerate(self._ranks):

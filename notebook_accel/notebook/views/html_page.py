@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 
@@ -27,6 +28,8 @@ _NAME_LIMIT = 24
 """Characters of a metric's name beside its value, which must not be cut off."""
 _MOST_FAILED = 4
 _MOST_STACKS, _LONGEST_STACK = 8, 4000
+_RESUME_COMMAND = "notebook-accel:resume"
+"""Of extension/lab, as in `commands.ts` there."""
 _ONE_LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
 _COLORS = {Phase.FAILED: RED, Phase.DONE: GREEN}
 
@@ -39,7 +42,7 @@ def draw(job: Job, *, fallback: bool = False) -> str:
     ends before the job, so it shows the time when it was drawn.
     """
     found = progress.overview(job)
-    parts = [_head(job, found, fallback and not job.status.ended), _choices(job)]
+    parts = [_head(job, found, fallback and not job.status.ended), _choices(job), _resume(job)]
     if not progress.is_brief(job):
         # Metrics appear only once they are reported, so they come after the ranks, which then keep their position.
         parts += [
@@ -77,6 +80,23 @@ def _head(job: Job, found: Overview, dated: bool) -> str:
 def _choices(job: Job) -> str:
     """The choices that were made for the user, and how the job was restarted."""
     return "".join(element("div", text(line), "font-size:90%") for line in describe.notices(job))
+
+
+def _resume(job: Job) -> str:
+    """A button that continues the training, which only the extension of JupyterLab makes visible, and understands.
+
+    It has no text, which some front ends would show without the button.
+    """
+    if not job.resumable:
+        return ""
+    attributes = {
+        "class": "na-lab-resume",
+        "type": "button",
+        "aria-label": f"Resume {job.title}",
+        "data-commandlinker-command": _RESUME_COMMAND,
+        "data-commandlinker-args": json.dumps({"job": job.id}),
+    }
+    return element("button", "", "display:none", **attributes)
 
 
 def _total(job: Job, found: Overview) -> str:

@@ -28,7 +28,7 @@ from torch.utils.data import IterableDataset
 from notebook_accel import rank_local
 from notebook_accel.config import durations, remote_folders
 from notebook_accel.errors import ConfigurationError, PreemptedError
-from notebook_accel.events import TrainingStarted
+from notebook_accel.events import CheckpointSaved, TrainingStarted
 from notebook_accel.events.emit import PREEMPTED_BY, TRAINING_STEP, emit
 from notebook_accel.train.accelerator import resumable
 from notebook_accel.train.accelerator.controlled import controlled
@@ -126,6 +126,8 @@ class EpochLoop:
         self._space |= {TRAINING_STEP: self._step, PREEMPTED_BY: ""}
         if self._state.is_main_process:
             emit(TrainingStarted(self._step))
+            if found is not None:
+                emit(CheckpointSaved(self._step))
         restore_handler = self._catch_sigterm()
         try:
             with controlled(self):
@@ -275,7 +277,7 @@ class EpochLoop:
             self._saver.wait()  # for what it writes from
             parts = self._copies.of(contents.parts(weights, self._options))
             place = Place(self._epoch, self._step, self._state.num_processes)
-            self._saver.start(parts, place, functools.partial(_reply, requested))
+            self._saver.start(parts, place, functools.partial(self._on_written, self._step, requested))
             self._saved = self._epoch, self._step
         elif requested:
             self._saver.wait()
@@ -285,6 +287,12 @@ class EpochLoop:
         self._schedule()
         if reason not in ("", _EVERY):
             self._end_early(reason)
+
+    def _on_written(self, step: int, requested: Sequence[Callable[[str, str], object]], path: str, error: str) -> None:
+        """Reports a checkpoint, on the thread that has written it, or could not."""
+        if path and self._state.is_main_process:
+            emit(CheckpointSaved(step))
+        _reply(requested, path, error)
 
     def _finish(self) -> None:
         self._saver.wait()
