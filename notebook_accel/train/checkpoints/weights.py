@@ -19,6 +19,7 @@ from typing import TypeAlias
 import torch
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.checkpoints import torch_file
 from notebook_accel.train.checkpoints.folders import hidden, staged_files
 
 SAFE_MODEL_NAME = "model"
@@ -81,7 +82,7 @@ def write(state: State, path: Path, safe_serialization: bool) -> None:
         # Other libraries check this metadata to recognize torch's tensors.
         save_file(_distinct(state), path, metadata={"format": "pt"})
     else:
-        torch.save(dict(state), path)
+        torch_file.save(dict(state), path)
 
 
 def files(source: str | os.PathLike[str]) -> list[Path]:
