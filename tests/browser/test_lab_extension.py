@@ -107,7 +107,7 @@ def test_a_training_is_resumed_below_its_cell_and_from_the_sidebar(page: Page) -
     page.open_gate("ends")
     button.click()
     expect(page.last.output).to_contain_text("'trained'")
-    expect(page.last.output).to_contain_text("goes on from")
+    expect(page.last.output).to_contain_text("continues from")
     expect(sidebar.get_by_role("button", name="Resume")).to_have_count(0)
 
     page.close_gate("ends")

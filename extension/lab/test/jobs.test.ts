@@ -136,7 +136,7 @@ test("a job shows its state, and what comes from a rank stays text", () => {
 test("a training that ended unfinished can be resumed", () => {
   const { item: made, calls } = item({ ...ROW, status: "failed", live: false, resumable: true });
   expect(buttons(made).map((each) => each.textContent)).toEqual(["Attach", "Resume", "Delete"]);
-  buttons(made)[1].click();
+  buttons(made)[1]?.click();
   expect(calls).toEqual(["resume 0a1b2c"]);
 });
 

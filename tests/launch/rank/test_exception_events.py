@@ -68,6 +68,10 @@ class Mute(Exception):
         raise SystemExit(3)
 
 
+class BlankMute(Blank, Mute):
+    """Python can't format it either, which would otherwise report that its `__str__` fails."""
+
+
 class NoGroup(Exception):
     exceptions = None
 
@@ -91,6 +95,7 @@ class BrokenExit(SystemExit):
         (Blank("no"), "Blank: no"),
         (BlankExit(2), "BlankExit: 2"),
         (Mute("no"), "Mute: <exception str() failed>"),
+        (BlankMute("no"), "BlankMute: <exception str() failed>"),
         (NoGroup("no"), "NoGroup: no"),
         (BrokenGroup("no"), "BrokenGroup: no"),
         (BrokenExit(2), "BrokenExit: 2"),
