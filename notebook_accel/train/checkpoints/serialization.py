@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.checkpoints import torch_file, weights
+from notebook_accel.train.checkpoints import weights
 from notebook_accel.train.checkpoints.folders import hidden, staged_files
 
 
@@ -29,7 +29,7 @@ def save(obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) 
         if safe_serialization:
             weights.write(obj, unfinished, safe_serialization=True)
         else:
-            torch_file.save(obj, unfinished)
+            weights.write_pickled(obj, unfinished)
 
 
 def load(f: Any, map_location: Any = None, **kwargs: Any) -> Any:
@@ -57,7 +57,7 @@ def write_safe(obj: Any, path: Path, owner: str) -> None:
     Raises:
         ConfigurationError: It could not be read back; this shows now rather than when the state is needed.
     """
-    torch_file.save(obj, path)
+    weights.write_pickled(obj, path)
     _refuse_unsafe(path, owner)
 
 

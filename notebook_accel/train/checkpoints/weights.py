@@ -14,12 +14,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.checkpoints import torch_file
 from notebook_accel.train.checkpoints.folders import hidden, staged_files
 
 SAFE_MODEL_NAME = "model"
@@ -31,6 +30,7 @@ WEIGHTS_INDEX_NAME = f"{WEIGHTS_NAME}.index.json"
 SAFE_WEIGHTS_PATTERN_NAME = f"{SAFE_MODEL_NAME}{{suffix}}.safetensors"
 WEIGHTS_PATTERN_NAME = f"{MODEL_NAME}{{suffix}}.bin"
 
+_PROBE = bytes(2**16)
 State: TypeAlias = Mapping[str, torch.Tensor]
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
@@ -82,7 +82,25 @@ def write(state: State, path: Path, safe_serialization: bool) -> None:
         # Other libraries check this metadata to recognize torch's tensors.
         save_file(_distinct(state), path, metadata={"format": "pt"})
     else:
-        torch_file.save(dict(state), path)
+        write_pickled(dict(state), path)
+
+
+def write_pickled(obj: Any, path: Path) -> None:
+    """Writes an object with `torch.save`.
+
+    Raises:
+        OSError: The disk is full, or refuses the file for another reason.
+    """
+    try:
+        torch.save(obj, path)
+    except RuntimeError:
+        # torch's writer only says how far it came: "unexpected pos 81536 vs 81424". A disk that has refused the file
+        # refuses more of it, too, and then says why.
+        with open(path, "ab") as file:
+            file.write(_PROBE)
+            file.flush()
+            os.fsync(file.fileno())
+        raise
 
 
 def files(source: str | os.PathLike[str]) -> list[Path]:

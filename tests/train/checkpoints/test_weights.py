@@ -245,3 +245,21 @@ def test_what_cannot_work_is_refused(name: str, tmp_path: Path) -> None:
 )
 def test_sizes_are_written_as_people_write_them(text: int | str, size: int) -> None:
     assert weights.parse_size(text) == size
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file may be longer than 64 KiB, which is refused at the same place as by a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("small_files")
+def test_the_error_says_why_the_disk_refuses_a_file(tmp_path: Path) -> None:
+    large = {"weight": torch.zeros(100_000)}
+    with pytest.raises(OSError, match="File too large"):
+        serialization.write_safe(large, tmp_path / "optimizer.bin", "the optimizer")
+    with pytest.raises(OSError, match="File too large"):
+        weights.write(large, tmp_path / "model.bin", safe_serialization=False)

@@ -56,7 +56,7 @@ class SlurmLauncher:
 
     def start(self, request: NodeRequest, nodes: Sequence[NodeInfo], order: Order) -> _Step:
         del nodes  # Slurm chooses
-        return _Step(LocalProcess(_command(request), order), request)
+        return _Step(LocalProcess(command(request), order), request)
 
 
 class _Step:
@@ -74,7 +74,8 @@ class _Step:
         self._srun.stop()
 
 
-def _command(request: NodeRequest) -> list[str]:
+def command(request: NodeRequest) -> list[str]:
+    """The command line that starts an agent on each of the requested nodes."""
     inside = "SLURM_JOB_ID" in os.environ
     return [
         *("srun", f"--nodes={request.count}", f"--ntasks={request.count}", "--ntasks-per-node=1"),

@@ -28,5 +28,5 @@ def test_the_cpus_of_an_allocation_are_told_by_machine(text: str, each: list[int
 
 
 def test_slurm_is_told_which_machines_not_to_use() -> None:
-    assert not any("--exclude" in word for word in slurm._command(NodeRequest(2, cpus=1)))
-    assert "--exclude=ada,bob" in slurm._command(NodeRequest(2, cpus=1, excluded=("ada", "bob")))
+    assert not any("--exclude" in word for word in slurm.command(NodeRequest(2, cpus=1)))
+    assert "--exclude=ada,bob" in slurm.command(NodeRequest(2, cpus=1, excluded=("ada", "bob")))
