@@ -1,12 +1,12 @@
 import { ProgressBar } from "./bar";
 import { inOrder, make, percent, setAttribute, setChildren, setText } from "./dom";
 import { drawKeyValueList } from "./keyValueList";
-import { Lines } from "./lines";
+import type { LogView } from "./logs/logView";
 import type { Bar, Rank } from "./model";
 
 const ENDED: Rank["phase"][] = ["done", "failed", "stopped"];
 
-/** The expanded part of a row: all progress bars of a rank, all its metrics, its stack, its last lines of output. */
+/** The expanded part of a row: all progress bars of a rank, all its metrics, its stack, its output. */
 export class Details {
   readonly element: HTMLElement;
   #bars = make("div", "na-subbars");
@@ -14,29 +14,34 @@ export class Details {
   #values = make("div", "na-all-values");
   #stack: HTMLPreElement;
   #ask = make("button", "na-ask", { type: "button" }, "Where is it now?");
-  #lines: Lines;
+  #log: LogView;
   #bar = new Map<string, Subbar>();
   #drawn: Partial<Rank> = {};
 
-  constructor(rank: string, id: string, onAsk: () => void) {
+  constructor(rank: string, id: string, onAsk: () => void, log: LogView) {
     const stack = { tabindex: "0", role: "group", "aria-label": `Python stack of rank ${rank}` };
     this.#stack = make("pre", "na-stack", stack);
     this.#stack.hidden = true;
     setAttribute(this.#ask, "title", `Show the Python stack of rank ${rank}`);
     this.#ask.addEventListener("click", onAsk);
-    this.#lines = new Lines(rank);
+    this.#log = log;
     const label = { id, role: "group", "aria-label": `Details of rank ${rank}` };
     this.element = make("div", "na-details", label, this.#bars, this.#activity, this.#values);
-    this.element.append(this.#ask, this.#stack, this.#lines.element);
+    this.element.append(this.#ask, this.#stack, this.#log.element);
   }
 
   update(rank: Rank): void {
     if (rank.bars !== this.#drawn.bars) this.#drawBars(rank.bars);
     this.#drawValues(rank);
     if (rank.stack !== this.#drawn.stack) this.#drawStack(rank.stack);
-    this.#lines.update(rank.lines);
+    this.#log.update(rank.lines);
     this.#ask.hidden = ENDED.includes(rank.phase);
     this.#drawn = rank;
+  }
+
+  dispose(): void {
+    this.#log.dispose();
+    this.element.remove();
   }
 
   #drawBars(bars: Record<string, Bar>): void {

@@ -1,4 +1,3 @@
-import { ChartRequests } from "./charts/requests";
 import { interruptKernel, type Model, onKernelEnd } from "./host";
 import { KernelLink } from "./kernelLink";
 import type { Acknowledgment, Answer, ControlConfirmation, Delta, Patch, Ping } from "./messages";
@@ -6,6 +5,7 @@ import type { Keyframe } from "./model";
 import { NotebookOutput } from "./notebookOutput";
 import { followOnPage } from "./page";
 import { Panel } from "./panel";
+import { Questions } from "./questions";
 import { Stopper } from "./stopper";
 import { Store } from "./store";
 
@@ -14,12 +14,12 @@ export default function widget() {
   let store: Store;
   let stopper: Stopper;
   let link: KernelLink;
-  let requests: ChartRequests;
+  let questions: Questions;
   const panels = new Set<Panel>();
 
   function initialize({ model }: { model: Model }): () => void {
     link = new KernelLink(model);
-    requests = new ChartRequests((content) => link.send(content));
+    questions = new Questions((content) => link.send(content));
     const output = new NotebookOutput(model);
     store = new Store(model.get("keyframe") as Keyframe);
     stopper = new Stopper({
@@ -34,7 +34,7 @@ export default function widget() {
       const message = content as Pick<Delta, "seq"> | Acknowledgment | ControlConfirmation | Ping | Answer;
       link.received();
       if ("control" in message) link.confirmControl();
-      else if ("reply" in message) requests.receive(message.reply, buffers);
+      else if ("reply" in message) questions.receive(message.reply, buffers);
       else if ("ack" in message) stopper.acknowledge(message.ack);
       else if ("seq" in message && !store.apply({ ...message, patch: unpack(buffers) })) link.send({ cmd: "ready" });
     });
@@ -63,7 +63,7 @@ export default function widget() {
     // the rows that the user expanded stay expanded.
     let panel = [...panels].find((each) => !each.element.isConnected);
     if (panel === undefined) {
-      panel = new Panel(store, stopper, (content) => link.send(content), requests);
+      panel = new Panel(store, stopper, (content) => link.send(content), questions);
       panels.add(panel);
     }
     panel.moveInto(el);

@@ -34,6 +34,10 @@ export type Done = number;
 /** `[step, kind]` of values that are not finite: 0 for NaN, 1 for infinity, -1 for minus infinity. */
 export type Mark = [number, number];
 
+/** `[position, rank, stream, milliseconds, level, text]` of a line that a rank has written: its stream is 0 for stdout
+and 1 for stderr; its level 1 for a warning, 2 for an error, and 0 otherwise. */
+export type LogLineRow = [number, number, number, number, number, string];
+
 /** The job as a whole. */
 export interface Head {
   name: string;
@@ -212,4 +216,33 @@ export interface EarlierJob {
 export interface EarlierReply {
   id: string;
   jobs: EarlierJob[];
+}
+
+/** The answer to a log that asks for lines. */
+export interface LogReply {
+  id: string;
+  /** The position that the search came to. The lines before it are asked for next. */
+  first: number;
+  /** The position of the end of the log. The lines after it are asked for next. */
+  end: number;
+  /** Whether there are lines before `first`. */
+  more: boolean;
+  /** Whether new lines were left out between those that were asked for and these, because they are too many. */
+  gap: boolean;
+  /** Why there are no lines; empty if there may be. */
+  problem: string;
+  lines: LogLineRow[];
+}
+
+/** The answer to a log that asks for its text, of which the next part follows in a buffer. */
+export interface LogTextReply {
+  id: string;
+  /** The position where this part ends; if nothing follows, that of the request. */
+  end: number;
+  /** The position of the first byte that is still stored. */
+  first: number;
+  /** The position of the end of the log. */
+  last: number;
+  /** Why it can't be read; empty if it can. */
+  problem: string;
 }

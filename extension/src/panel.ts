@@ -1,8 +1,10 @@
 import { Announcer } from "./announcer";
 import { Charts } from "./charts";
-import type { ChartRequests } from "./charts/requests";
+import { ChartRequests } from "./charts/requests";
 import { make, setAttribute } from "./dom";
 import { Header } from "./header";
+import { LogView } from "./logs/logView";
+import type { Questions } from "./questions";
 import { Ranks } from "./ranks";
 import type { Stopper } from "./stopper";
 import type { Store } from "./store";
@@ -19,6 +21,7 @@ export class Panel {
   #header: Header;
   #charts: Charts;
   #ranks: Ranks;
+  #log: LogView;
   #frame = 0;
   #moved = false;
   #focused: HTMLElement | undefined;
@@ -28,18 +31,26 @@ export class Panel {
 
   /**
    * @param send Sends a message to the kernel.
-   * @param requests Asks the kernel for the values of charts.
+   * @param questions Asks the kernel for the values of charts, and the lines of ranks.
    */
-  constructor(store: Store, stopper: Stopper, send: (content: object) => void, requests: ChartRequests) {
+  constructor(store: Store, stopper: Stopper, send: (content: object) => void, questions: Questions) {
     this.#store = store;
     this.#stopper = stopper;
     const redraw = () => this.#schedule();
     this.#header = new Header(stopper, redraw, send);
-    this.#ranks = new Ranks(redraw, send);
-    this.#charts = new Charts(requests, redraw, send);
+    const title = () => store.state.head.name;
+    this.#ranks = new Ranks(redraw, send, questions, title);
+    this.#log = new LogView({ rank: null, title }, questions, false);
+    this.#charts = new Charts(new ChartRequests(questions), redraw, send);
     this.element = make("section", "na-panel", { role: "region" });
     // Charts appear with the first metric, so put them last: then they push nothing in the panel down.
-    this.element.append(this.#header.element, this.#ranks.element, this.#charts.element, this.#announcer.element);
+    this.element.append(
+      this.#header.element,
+      this.#ranks.element,
+      this.#log.element,
+      this.#charts.element,
+      this.#announcer.element,
+    );
     this.element.addEventListener("keydown", (event) => {
       if (KEYS.includes(event.key)) event.stopPropagation();
     });
@@ -92,6 +103,7 @@ export class Panel {
     if (this.#frame !== 0) while (this.#draw());
     this.#unsubscribe();
     this.#charts.dispose();
+    this.#log.dispose();
     this.element.remove();
     const output = this.#output;
     setTimeout(() => {
@@ -124,8 +136,10 @@ export class Panel {
     this.#header.update(state);
     this.#announcer.update(state, this.#stopper.state);
     let hasMore = false;
+    this.#log.element.hidden = head.brief;
     if (!head.brief) {
       hasMore = this.#ranks.update(state);
+      this.#log.update({});
       hasMore = this.#charts.update(state) || hasMore;
     }
     if (!hasMore) setAttribute(this.element, "data-seq", String(seq));

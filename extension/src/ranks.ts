@@ -1,7 +1,9 @@
 import { make, setChildren } from "./dom";
 import { Grid } from "./grid";
 import { HostHeadings } from "./hostHeadings";
+import { LogView } from "./logs/logView";
 import type { State } from "./model";
+import type { Questions } from "./questions";
 import { Row } from "./row";
 
 /** How many of the failed ranks have a row below the grid even if the user has not expanded them. */
@@ -21,9 +23,13 @@ export class Ranks {
   #open = new Set<string>();
   #redraw: () => void;
   #send: (content: object) => void;
+  #questions: Questions;
+  #title: () => string;
 
-  constructor(redraw: () => void, send: (content: object) => void) {
+  constructor(redraw: () => void, send: (content: object) => void, questions: Questions, title: () => string) {
     this.#redraw = redraw;
+    this.#questions = questions;
+    this.#title = title;
     this.#send = send;
     this.element.append(this.#failed, this.#list);
   }
@@ -61,6 +67,7 @@ export class Ranks {
           rank,
           () => this.#toggle(rank),
           () => this.#send({ cmd: "stack", rank: +rank }),
+          () => new LogView({ rank: +rank, title: this.#title }, this.#questions, true),
         );
         this.#rows.set(rank, row);
       }

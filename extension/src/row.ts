@@ -2,6 +2,7 @@ import { ProgressBar } from "./bar";
 import { Details } from "./details";
 import { make, newId, percent, setAttribute, setText } from "./dom";
 import { drawKeyValueList } from "./keyValueList";
+import type { LogView } from "./logs/logView";
 import type { Rank } from "./model";
 
 /** One rank: a line, and its details if the row is expanded. */
@@ -11,6 +12,7 @@ export class Row {
   readonly #toggle: HTMLButtonElement;
   readonly #detailsId = newId();
   readonly #onAsk: () => void;
+  readonly #openLog: () => LogView;
   #phase = make("span", "na-word");
   #bar: ProgressBar;
   #percent = make("span", "na-percent");
@@ -27,9 +29,11 @@ export class Row {
   /**
    * @param onToggle Called when the user expands or collapses the row.
    * @param onAsk Called when the user asks for the rank's stack.
+   * @param openLog Makes the log of the expanded row.
    */
-  constructor(rank: string, onToggle: () => void, onAsk: () => void) {
+  constructor(rank: string, onToggle: () => void, onAsk: () => void, openLog: () => LogView) {
     this.#rank = rank;
+    this.#openLog = openLog;
     this.#onAsk = onAsk;
     this.#toggle = make(
       "button",
@@ -106,13 +110,13 @@ export class Row {
   #setExpanded(rank: Rank, open: boolean): void {
     setAttribute(this.#toggle, "aria-expanded", String(open));
     if (!open) {
-      this.#details?.element.remove();
+      this.#details?.dispose();
       this.#details = undefined;
       setAttribute(this.#toggle, "aria-controls", null);
       return;
     }
     if (this.#details === undefined) {
-      this.#details = new Details(this.#rank, this.#detailsId, this.#onAsk);
+      this.#details = new Details(this.#rank, this.#detailsId, this.#onAsk, this.#openLog());
       this.element.append(this.#details.element);
       setAttribute(this.#toggle, "aria-controls", this.#detailsId);
     }

@@ -1,13 +1,13 @@
 import { beforeEach, describe, expect, it } from "vitest";
-import { ChartRequests } from "../src/charts/requests";
 import { Panel } from "../src/panel";
+import { Questions } from "../src/questions";
 import { aStopper, aStore, drawn, find } from "./examples";
 
 /** A panel whose rank 1 is expanded. */
 async function anExpandedRow() {
   const store = aStore(2);
   const sent: object[] = [];
-  const panel = new Panel(store, aStopper(store), (content) => sent.push(content), new ChartRequests(() => {}));
+  const panel = new Panel(store, aStopper(store), (content) => sent.push(content), new Questions(() => {}));
   panel.moveInto(document.body);
   const row = find(panel.element, '.na-row[data-rank="1"]');
   find(row, ".na-toggle").click();

@@ -1,5 +1,5 @@
-import { newId } from "../dom";
 import type { ChartReply, EarlierReply } from "../model";
+import type { Questions } from "../questions";
 import { type Table, unpack } from "./table";
 
 /** What a chart asks the kernel for; see `chart_details.py`. */
@@ -17,46 +17,27 @@ export interface Detail extends Omit<ChartReply, "tables"> {
   tables: Table[];
 }
 
-interface Waiting {
-  id: string;
-  then: (json: unknown, numbers: Float64Array) => void;
-}
-
-/** Asks the kernel for the values of charts. An answer may never come: then the kernel is busy, or gone. */
+/** Asks the kernel for the values of charts. */
 export class ChartRequests {
-  #send: (content: object) => void;
-  /** By the chart that waits. */
-  #waiting = new Map<string, Waiting>();
+  #questions: Questions;
 
-  constructor(send: (content: object) => void) {
-    this.#send = send;
+  constructor(questions: Questions) {
+    this.#questions = questions;
   }
 
   /** Calls `then` with the values, unless `chart` asks again before they have come. */
   detail(chart: string, question: Question, then: (detail: Detail) => void): void {
-    this.#ask({ cmd: "chart", chart, ...question }, (json, numbers) => {
+    this.#questions.ask(chart, { cmd: "chart", chart, ...question } as { cmd: string }, (json, bytes) => {
       const reply = json as ChartReply;
-      then({ ...reply, tables: unpack(reply.tables, numbers) });
+      then({ ...reply, tables: unpack(reply.tables, new Float64Array(bytes.buffer as ArrayBuffer)) });
     });
   }
 
   /** Calls `then` with the earlier jobs. */
   earlierJobs(chart: string, then: (jobs: EarlierReply["jobs"]) => void): void {
-    this.#ask({ cmd: "earlier", chart: `${chart}-jobs` }, (json) => then((json as EarlierReply).jobs));
-  }
-
-  /** Takes an answer of the kernel, JSON and an array of numbers, which may be for another page. */
-  receive(id: string, [json, numbers]: DataView[]): void {
-    const [chart, waiting] = [...this.#waiting].find(([, each]) => each.id === id) ?? [];
-    if (chart === undefined || waiting === undefined || json === undefined || numbers === undefined) return;
-    this.#waiting.delete(chart);
-    const bytes = numbers.buffer.slice(numbers.byteOffset, numbers.byteOffset + numbers.byteLength);
-    waiting.then(JSON.parse(new TextDecoder().decode(json)), new Float64Array(bytes as ArrayBuffer));
-  }
-
-  #ask(content: { cmd: string; chart: string }, then: Waiting["then"]): void {
-    const id = newId();
-    this.#waiting.set(content.chart, { id, then });
-    this.#send({ id, ...content });
+    const asker = `${chart}-jobs`;
+    this.#questions.ask(asker, { cmd: "earlier", chart: asker } as { cmd: string }, (json) =>
+      then((json as EarlierReply).jobs),
+    );
   }
 }

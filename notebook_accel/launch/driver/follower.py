@@ -13,6 +13,7 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.journal import outcome
 from notebook_accel.launch.journal.lines import decode
+from notebook_accel.launch.journal.log_files import LogFiles
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.reading import Tail, empty_job
 from notebook_accel.launch.journal.records import Record
@@ -41,6 +42,7 @@ class Follower:
         """
         self.job = empty_job()
         self.job.report_log.follow(ReportFile(record.reports))
+        self.job.output_log.follow(LogFiles(record.path))
         self._record = record
         self._tail = Tail(record, decode)
         self._lines: list[tuple[int, Line | Shown | Cleared]] = []
@@ -59,7 +61,10 @@ class Follower:
         earlier = len(self._lines) - _BACKLOG
         if earlier > 0:
             del self._lines[:earlier]
-            self._notices.insert(0, f"{earlier} earlier lines are not shown; job.ranks has the last lines of each rank")
+            self._notices.insert(
+                0,
+                f"{earlier} earlier lines are not shown; job.log() has the last 1,000, and the panel finds all of them",
+            )
 
     @property
     def has_ended(self) -> bool:

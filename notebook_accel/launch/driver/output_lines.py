@@ -10,7 +10,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show.output import Output
 
 _MAX_LINES = 300
-"""The most lines of one read that become events of the job. All of them are shown."""
+"""The most lines of one read that become events of the job. All of them are shown, and in its log."""
 
 
 class OutputLines:
@@ -43,6 +43,7 @@ class OutputLines:
         self._output.display(self._global(rank), event, time.monotonic())
 
     def _record(self, rank: int, stream: str, lines: list[str]) -> None:
+        self._job.output_log.add(self._global(rank), stream, time.time() - self._job.started, lines)
         if len(lines) > _MAX_LINES:
             self._job.apply(rank, LinesLeftOut(len(lines) - _MAX_LINES))
         for text in lines[-_MAX_LINES:]:

@@ -145,6 +145,24 @@ class Job(ControlledJob):
         """What would make training faster: sentences with their evidence. Empty if nothing seems wrong."""
         return advice.advice({state.rank: state.step_times for state in self._ranks if state.step_times is not None})
 
+    def log(self, rank: int | None = None, last: int | None = 1000) -> str:
+        """The last lines that the ranks have written, in the order of arrival, without colors.
+
+        They come from the job's journal, also if another process runs the job or it has ended. The journal has up to
+        128 MB of lines.
+
+        Args:
+            rank: The global rank. Defaults to all ranks of the job, whose lines are then labeled: `[3] loss 0.2`.
+            last: The number of lines; `None` for all.
+
+        Raises:
+            ConfigurationError: An argument is out of range.
+            JobLostError: The lines can't be read, for example because the job's journal has been removed.
+        """
+        from notebook_accel.launch.job.logs import log_text
+
+        return log_text.of_job(self, rank, last)
+
     def show(self) -> None:
         """Shows the job below the current cell, updated while it runs; afterwards, in its last state."""
         self.runner.show()

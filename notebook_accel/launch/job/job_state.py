@@ -29,6 +29,7 @@ from notebook_accel.events import (
     as_float,
 )
 from notebook_accel.launch.job import text
+from notebook_accel.launch.job.logs.output_log import OutputLog
 from notebook_accel.launch.job.metrics.job_charts import JobCharts
 from notebook_accel.launch.job.metrics.report_log import ReportLog
 from notebook_accel.launch.job.rank_state import RankState
@@ -77,6 +78,8 @@ class JobState:
         self._listeners: list[Listener] = []
         self.report_log = ReportLog()
         """Every report, of all attempts."""
+        self.output_log = OutputLog()
+        """Every line that the ranks have written, of all attempts."""
         self._reset(start)
 
     def _reset(self, start: JobStarted) -> None:

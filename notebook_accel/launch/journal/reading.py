@@ -11,6 +11,7 @@ from notebook_accel.errors import JobLostError
 from notebook_accel.events import JobEnded, JobStarted, Reports
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.lines import Head, decode
+from notebook_accel.launch.journal.log_files import LogFiles
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportFile, ReportTail
 
@@ -112,6 +113,7 @@ def replay(record: Record) -> Job:
     """
     job = empty_job()
     job.report_log.follow(ReportFile(record.reports))
+    job.output_log.follow(LogFiles(record.path))
     with contextlib.closing(Tail(record, decode)) as tail:
         for rank, event in tail.read():
             job.apply(rank, event)

@@ -17,6 +17,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import pruning, records
 from notebook_accel.launch.journal.lines import Head, encode
+from notebook_accel.launch.journal.log_files import LogFiles
 from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.pending import Pending
 from notebook_accel.launch.journal.records import Record
@@ -34,6 +35,8 @@ WRITE_SHARE = 0.01
 """The share of time that writing may take."""
 LONGEST = 4 * 2**20
 """Bytes from which on a journal is compacted: its events are replaced by the fewest that fold to the same state."""
+MOST_LINES_HELD = 2**20
+"""Bytes of lines from which on they are written at once, since memory holds only so many."""
 MOST_UNRECORDED = 64 * 2**20
 """Bytes of reports that stay in memory if there is no journal; more are written to a temporary file."""
 GROWTH = 4
@@ -59,6 +62,7 @@ class Journal:
         self._saved = saved
         self._record: Record | None = None
         self._reports: ReportFile | None = None
+        self._log: LogFiles | None = None
         self._unrecorded: ReportFile | None = None
         """The file of the reports if there is no journal."""
         self._pending = Pending()
@@ -84,12 +88,13 @@ class Journal:
         self._prune()
         self._record = records.create(self._job.id, self._job.started)
         self._reports = ReportFile(self._record.reports)
+        self._log = LogFiles(self._record.path)
         try:
             self._record.mark_running()
             self._rewrite(self._beginning() if self._has_every_event and not self._failed else self._snapshot())
         except OSError:
             self._record.remove()
-            self._record = self._reports = None
+            self._record = self._reports = self._log = None
             raise
         self._save_launch(self._record)
         return self._record
@@ -97,7 +102,7 @@ class Journal:
     def refresh(self) -> None:
         began = time.monotonic()
         self._prune()  # now, while the ranks start: removing folders takes longer than everything else here
-        if began < self._due:
+        if began < self._due and self._job.output_log.unsaved < MOST_LINES_HELD:
             return
         self._write()
         if self._record is not None:
@@ -113,7 +118,7 @@ class Journal:
 
     def _on_event(self, rank: int | None, event: Event) -> None:
         last = isinstance(event, JobEnded)
-        if last and self._job.report_log.has_unsaved:
+        if last and (self._job.report_log.has_unsaved or self._job.output_log.unsaved):
             self._write(last=True)  # before the end, since whoever follows the job reads nothing after it
         if last or not self._failed:
             self._pending.add(rank, event)
@@ -139,6 +144,8 @@ class Journal:
             else:
                 self._append()
             self._save_reports()
+            if self._log is not None:
+                self._job.output_log.save(self._log)
         except (OSError, JobLostError) as error:  # the latter: the reports so far can't be read back
             self._fail(error)
         else:

@@ -40,7 +40,7 @@ class MarimoView:
             self._urgent.mark_shown()
             with self._pacer:
                 self._update()
-        if reply := self._maker.details.reply():
+        if reply := self._maker.reply():
             self._pacer.sent(self._panel.answer(reply))
 
     def finish(self) -> None:
@@ -50,7 +50,7 @@ class MarimoView:
 
     def _request(self, message: Mapping[str, Any]) -> None:
         self._maker.request(message)
-        if self._finished and (reply := self._maker.details.reply(at_once=True)):
+        if self._finished and (reply := self._maker.reply(at_once=True)):
             self._panel.answer(reply)  # the job's driver no longer draws
 
     def _update(self) -> None:

@@ -11,11 +11,13 @@ from typing import Any
 import anywidget
 import traitlets
 
-from notebook_accel.notebook.views.charts.chart_details import COMMANDS, Reply
+from notebook_accel.notebook.views.charts import chart_details
+from notebook_accel.notebook.views.charts.chart_details import Reply
+from notebook_accel.notebook.views.logs import log_requests
 from notebook_accel.notebook.views.merge_patch import diff
 from notebook_accel.notebook.views.reload import control_channel
 
-_REQUESTS = ("stack", "expanded", "control", "charts", *COMMANDS)
+_REQUESTS = ("stack", "expanded", "control", "charts", *chart_details.COMMANDS, *log_requests.COMMANDS)
 _FILES = Path(__file__).parent / "browser"
 
 
@@ -51,7 +53,7 @@ class Panel(anywidget.AnyWidget):
             on_request: Called with a message about what to show: `{"cmd": "stack", "rank": 3}` requests the stack of a
                 rank, `{"cmd": "expanded", "ranks": [0, 3]}` tells which ranks are expanded, and
                 `{"cmd": "charts", "metrics": ["loss"]}` which charts to draw; for those of an enlarged chart, see
-                `chart_details.py`; or about what to do to the training: `{"cmd": "control", "action": "pause"}`.
+                `chart_details.py`, and for an open log, `log_requests.py`; or about what to do to the training: `{"cmd": "control", "action": "pause"}`.
             former: The ids of earlier panels of this view.
             cell: The id of the notebook's cell below which the panel belongs, if it is known.
         """
@@ -90,7 +92,7 @@ class Panel(anywidget.AnyWidget):
         return len(content)
 
     def answer(self, reply: Reply) -> int:
-        """Sends the answer to an enlarged chart; returns its size in bytes."""
+        """Sends the answer to an enlarged chart or an open log; returns its size in bytes."""
         self.send({"reply": reply.id}, buffers=reply.buffers)
         return reply.size
 

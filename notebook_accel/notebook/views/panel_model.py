@@ -17,6 +17,11 @@ Mark: TypeAlias = tuple[float, int]
 """`[step, kind]` of values that are not finite: 0 for NaN, 1 for infinity, -1 for minus infinity."""
 
 
+LogLineRow: TypeAlias = tuple[int, int, int, int, int, str]
+"""`[position, rank, stream, milliseconds, level, text]` of a line that a rank has written: its stream is 0 for stdout
+and 1 for stderr; its level 1 for a warning, 2 for an error, and 0 otherwise."""
+
+
 class Head(TypedDict):
     """The job as a whole."""
 
@@ -208,3 +213,34 @@ class EarlierReply(TypedDict):
 
     id: str
     jobs: list[EarlierJob]
+
+
+class LogReply(TypedDict):
+    """The answer to a log that asks for lines."""
+
+    id: str
+    first: int
+    """The position that the search came to. The lines before it are asked for next."""
+    end: int
+    """The position of the end of the log. The lines after it are asked for next."""
+    more: bool
+    """Whether there are lines before `first`."""
+    gap: bool
+    """Whether new lines were left out between those that were asked for and these, because they are too many."""
+    problem: str
+    """Why there are no lines; empty if there may be."""
+    lines: list[LogLineRow]
+
+
+class LogTextReply(TypedDict):
+    """The answer to a log that asks for its text, of which the next part follows in a buffer."""
+
+    id: str
+    end: int
+    """The position where this part ends; if nothing follows, that of the request."""
+    first: int
+    """The position of the first byte that is still stored."""
+    last: int
+    """The position of the end of the log."""
+    problem: str
+    """Why it can't be read; empty if it can."""

@@ -16,9 +16,12 @@ from notebook_accel.launch.job.requested_stacks import RequestedStacks
 from notebook_accel.launch.job.resources import usage_text
 from notebook_accel.launch.job.text import clock, percent, rate, shortened, size, value
 from notebook_accel.launch.wire.terminal_codes import plain
-from notebook_accel.notebook.views.charts.chart_details import COMMANDS, ChartDetails
+from notebook_accel.notebook.views.charts import chart_details
+from notebook_accel.notebook.views.charts.chart_details import ChartDetails, Reply
 from notebook_accel.notebook.views.charts.panel_charts import MOST_CHARTS, PanelCharts
 from notebook_accel.notebook.views.controls.panel_controls import PanelControls
+from notebook_accel.notebook.views.logs import log_requests
+from notebook_accel.notebook.views.logs.log_requests import LogRequests
 from notebook_accel.notebook.views.pacing import Pacer
 from notebook_accel.notebook.views.page import run_text
 from notebook_accel.notebook.views.panel_model import Bar, Head, Rank, State
@@ -61,16 +64,21 @@ class StateMaker:
         self._expanded: frozenset[int] = frozenset()
         """The ranks whose rows are expanded, which have all lines that the job stores."""
         self._progress = progress.CachedProgress()
-        self.details = ChartDetails(job)
+        self._details = ChartDetails(job)
         """Answers the charts that the user has enlarged."""
+        self._logs = LogRequests(job)
+        """Answers the logs that the user has opened."""
         self.note = ""
         """A line below the choices that were made for the user."""
         self._charts = PanelCharts(job, metric_pacer)
 
     def request(self, message: Mapping[str, Any]) -> None:
         """Handles what the panel requests; see `Panel`. Any thread may call it."""
-        if message["cmd"] in COMMANDS:
-            self.details.request(message)
+        if message["cmd"] in chart_details.COMMANDS:
+            self._details.request(message)
+            return
+        if message["cmd"] in log_requests.COMMANDS:
+            self._logs.request(message)
             return
         if message["cmd"] == "charts":
             self._charts.choose([str(name) for name in message["metrics"]])
@@ -82,6 +90,14 @@ class StateMaker:
             self.expand(known.intersection(message["ranks"]))
         elif message["rank"] in known:
             self._requested.request(message["rank"])
+
+    def reply(self, *, at_once: bool = False) -> Reply | None:
+        """The next answer to an enlarged chart or an open log; `None` if there is none yet.
+
+        Args:
+            at_once: Whether to read all that it takes, rather than a part at each call.
+        """
+        return self._details.reply(at_once=at_once) or self._logs.reply(at_once=at_once)
 
     def take_results(self) -> Iterator[object]:
         """Yields what the panel has requested to be shown below it, as soon as it is ready."""

@@ -61,7 +61,7 @@ class WidgetView:
             self._urgent.mark_shown()
             with self._pacer:
                 self._send()
-        if reply := self._maker.details.reply():
+        if reply := self._maker.reply():
             self._pacer.sent(self._panel.answer(reply))
         silent = widget_support.current.is_silent(self)
         pacer = self._html_pacer if silent else self._fallback_pacer
@@ -156,7 +156,7 @@ class WidgetView:
 
     def _request(self, message: Mapping[str, Any]) -> None:
         self._maker.request(message)
-        if self._finished and (reply := self._maker.details.reply(at_once=True)):
+        if self._finished and (reply := self._maker.reply(at_once=True)):
             self._panel.answer(reply)  # the job's driver no longer draws
 
     def _stop(self, click: int) -> None:

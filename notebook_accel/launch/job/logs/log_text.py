@@ -1,0 +1,70 @@
+"""The lines of a job's log as text for the user: without codes for terminals, labeled if they are of several ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from notebook_accel.errors import ConfigurationError, JobLostError
+from notebook_accel.launch.job.logs.log_lines import LogLine, decode
+from notebook_accel.launch.job.logs.output_log import OutputLog
+from notebook_accel.launch.job.logs.log_scan import LogFilter, LogScan
+from notebook_accel.launch.wire.terminal_codes import plain
+
+if TYPE_CHECKING:
+    from notebook_accel.launch.job.job_state import JobState
+
+PART = 2**18
+"""Bytes of the log that are turned into text at once."""
+
+
+def of_job(job: JobState, rank: int | None, last: int | None) -> str:
+    """The last lines of a job; see `Job.log`."""
+    known = [state.rank for state in job.ranks]
+    if rank is not None and rank not in known:
+        raise ConfigurationError(f"log(rank={rank}): the job has the ranks {known[0]} to {known[-1]}")
+    if last is not None and last < 1:
+        raise ConfigurationError(f"log(last={last}) must be at least 1, or None for all lines")
+    scan = LogScan(job.output_log, LogFilter(rank), most=last or 2**62, most_bytes=2**62)
+    try:
+        scan.run(math.inf)
+    except OSError as error:
+        raise JobLostError(f"the log of the job can't be read: {error}") from error
+    return as_text(scan.lines, labeled=rank is None)
+
+
+def as_text(lines: Iterable[LogLine], *, labeled: bool) -> str:
+    """The lines, each with its newline."""
+    return "".join(f"[{line.rank}] {plain(line.text)}\n" if labeled else f"{plain(line.text)}\n" for line in lines)
+
+
+def part(log: OutputLog, rank: int | None, after: int) -> tuple[str, int]:
+    """The text of the next part of the log, and its end; the end is `after` if there is no more.
+
+    Args:
+        log: The log.
+        rank: The global rank; `None` for all, labeled.
+        after: The position where to begin.
+
+    Raises:
+        OSError: The log can't be read.
+    """
+    first, end = log.extent()
+    start, size = max(after, first), PART
+    while True:
+        data = log.read(start, min(end, start + size))
+        whole = data[: data.rfind(b"\n") + 1]
+        if whole or start + size >= end:
+            break
+        size *= 2  # the line is longer
+    return as_text(_of(rank, start, whole), labeled=rank is None), (start + len(whole) if whole else after)
+
+
+def _of(rank: int | None, start: int, data: bytes) -> Iterator[LogLine]:
+    for stored in data.split(b"\n")[:-1]:
+        if rank is None or stored.startswith(b"%d " % rank):
+            line = decode(start, stored)
+            if line is not None:
+                yield line
+        start += len(stored) + 1
