@@ -136,8 +136,8 @@ function extended(numbers: number[], at: number, hasColons: boolean): [Color | n
 function ofPalette(index: number): Color {
   if (index < 16) return index;
   if (index >= 232) {
-    const grey = 8 + 10 * (index - 232);
-    return [grey, grey, grey];
+    const gray = 8 + 10 * (index - 232);
+    return [gray, gray, gray];
   }
   const level = (part: number) => (part === 0 ? 0 : 55 + 40 * part);
   const cube = index - 16;

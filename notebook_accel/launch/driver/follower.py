@@ -63,7 +63,7 @@ class Follower:
             del self._lines[:earlier]
             self._notices.insert(
                 0,
-                f"{earlier} earlier lines are not shown; job.log() has the last 1,000, and the panel finds all of them",
+                f"{earlier} earlier lines are not shown; the panel and job.log() have them",
             )
 
     @property

@@ -161,7 +161,7 @@ class Job(ControlledJob):
         """
         from notebook_accel.launch.job.logs import log_text
 
-        return log_text.of_job(self, rank, last)
+        return log_text.last_lines(self.output_log, [state.rank for state in self._ranks], rank, last)
 
     def show(self) -> None:
         """Shows the job below the current cell, updated while it runs; afterwards, in its last state."""

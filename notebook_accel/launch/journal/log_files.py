@@ -28,7 +28,7 @@ class _File:
 
 
 class LogFiles:
-    """The files of one job's log, in its folder; see `OutputLog`. Each is named after the position that it begins at."""
+    """The files of one job's log, named after the positions that they begin at; see `OutputLog`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

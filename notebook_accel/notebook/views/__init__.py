@@ -11,9 +11,9 @@
     pacing.py          limits how often views are redrawn
     urgent_changes.py  notices what is drawn at once: the first failure, requests for input
 
-charts/ draws metrics. browser/ is the script of the widget, built from extension/. A new view is a class with
-`refresh()`, `finish()`, and `is_seen` in a file here, and a row of `_VIEWS` below. The table in a terminal is not a
-view: see `launch/show/terminal.py`.
+charts/ draws metrics, and logs/ answers open logs. browser/ is the script of the widget, built from extension/. A new
+view is a class with `refresh()`, `finish()`, and `is_seen` in a file here, and a row of `_VIEWS` below. The table in a
+terminal is not a view: see `launch/show/terminal.py`.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ class Panel(anywidget.AnyWidget):
             on_request: Called with a message about what to show: `{"cmd": "stack", "rank": 3}` requests the stack of a
                 rank, `{"cmd": "expanded", "ranks": [0, 3]}` tells which ranks are expanded, and
                 `{"cmd": "charts", "metrics": ["loss"]}` which charts to draw; for those of an enlarged chart, see
-                `chart_details.py`, and for an open log, `log_requests.py`; or about what to do to the training: `{"cmd": "control", "action": "pause"}`.
+                `chart_details.py`, and for an open log, `log_requests.py`; or about what to do to the training:
+                `{"cmd": "control", "action": "pause"}`.
             former: The ids of earlier panels of this view.
             cell: The id of the notebook's cell below which the panel belongs, if it is known.
         """

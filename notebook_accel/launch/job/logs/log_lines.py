@@ -13,7 +13,8 @@ _NAMES = {code: name for name, code in _STREAMS.items()}
 WARNING, ERROR = 1, 2
 """The levels of lines; 0 if a line has none of these."""
 _LEVEL = re.compile(
-    r"\b(?:(?P<error>ERROR|CRITICAL|FATAL)|WARN(?:ING)?)\b|Warning: |^(?P<raised>[\w.]*(?:Error|Exception)\b|Traceback \()"
+    r"\b(?:(?P<error>ERROR|CRITICAL|FATAL)|WARN(?:ING)?)\b|Warning: "
+    r"|^(?P<raised>[\w.]*(?:Error|Exception)\b|Traceback \()"
 )
 _LEVEL_WITHIN = 160
 """The characters at the beginning of a line that may name its level."""

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.launch.job.logs.log_lines import LogLine, decode
-from notebook_accel.launch.job.logs.output_log import OutputLog
 from notebook_accel.launch.job.logs.log_scan import LogFilter, LogScan
+from notebook_accel.launch.job.logs.output_log import OutputLog
 from notebook_accel.launch.wire.terminal_codes import plain
-
-if TYPE_CHECKING:
-    from notebook_accel.launch.job.job_state import JobState
 
 PART = 2**18
 """Bytes of the log that are turned into text at once."""
 
 
-def of_job(job: JobState, rank: int | None, last: int | None) -> str:
-    """The last lines of a job; see `Job.log`."""
-    known = [state.rank for state in job.ranks]
+def last_lines(log: OutputLog, known: Sequence[int], rank: int | None, last: int | None) -> str:
+    """The last lines of a job with the ranks that are known; see `Job.log`."""
     if rank is not None and rank not in known:
         raise ConfigurationError(f"log(rank={rank}): the job has the ranks {known[0]} to {known[-1]}")
     if last is not None and last < 1:
         raise ConfigurationError(f"log(last={last}) must be at least 1, or None for all lines")
-    scan = LogScan(job.output_log, LogFilter(rank), most=last or 2**62, most_bytes=2**62)
+    scan = LogScan(log, LogFilter(rank), most=last or 2**62, most_bytes=2**62)
     try:
         scan.run(math.inf)
     except OSError as error:
