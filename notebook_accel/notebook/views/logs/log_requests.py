@@ -24,9 +24,9 @@ from notebook_accel.notebook.views.panel_model import LogLineRow, LogReply, LogT
 COMMANDS = ("log", "log_text")
 """The messages of a browser that are answered here."""
 MOST_LINES = 1000
-_LONGEST_LINE = 4000
+LONGEST_LINE = 4000
 """Characters of a line that are shown; the downloaded text has all of them."""
-_MOST_BYTES, _MOST_NEW_BYTES = 2**18, 2**16
+_MOST_BYTES, MOST_NEW_BYTES = 2**18, 2**16
 """Of an answer, and of one with new lines, of which there may be several a second."""
 _INTERVAL, _SHARE, _RATE = 0.25, 0.02, 60_000
 """Of answers with new lines: the shortest time between two, their share of the thread's time, and bytes a second."""
@@ -118,7 +118,7 @@ class LogRequests:
         if follows and question.scan is None and self._job.output_log.extent()[1] <= (question.after or 0):
             return None
         if question.scan is None:
-            most = _MOST_NEW_BYTES if follows else _MOST_BYTES
+            most = MOST_NEW_BYTES if follows else _MOST_BYTES
             log, until = self._job.output_log, question.after or 0
             question.scan = LogScan(log, question.matching, question.before, until, MOST_LINES, most)
         with self._search_pacer:
@@ -163,7 +163,7 @@ def _of(question: _Question, scan: LogScan) -> Reply:
 
 
 def _row(line: LogLine) -> LogLineRow:
-    text = line.text if len(line.text) <= _LONGEST_LINE else f"{line.text[:_LONGEST_LINE]}…"
+    text = line.text if len(line.text) <= LONGEST_LINE else f"{line.text[:LONGEST_LINE]}…"
     return (line.position, line.rank, int(line.stream == "stderr"), line.at, line.level, text)
 
 

@@ -58,7 +58,7 @@ def test_new_lines_that_are_too_many_are_the_last_of_them(job: Job) -> None:
     new = answer(requests, after=0)
     assert new["gap"]
     assert new["more"]
-    assert len(json.dumps(new)) < 2 * log_requests._MOST_NEW_BYTES
+    assert len(json.dumps(new)) < 2 * log_requests.MOST_NEW_BYTES
     earlier = answer(requests, before=new["first"])
     assert texts(earlier)[-1].split()[1] == str(int(texts(new)[0].split()[1]) - 1)
 
@@ -67,7 +67,7 @@ def test_a_long_line_is_cut_and_the_text_is_whole(job: Job) -> None:
     requests = LogRequests(job)
     write(job, "x" * 10_000, rank=1)
     write(job, "other")
-    assert len(texts(answer(requests))[0]) == log_requests._LONGEST_LINE + 1
+    assert len(texts(answer(requests))[0]) == log_requests.LONGEST_LINE + 1
     requests.request({"cmd": "log_text", "id": "2", "log": "a", "rank": 1, "after": 0})
     reply = requests.reply(at_once=True)
     assert reply is not None
