@@ -41,6 +41,7 @@ NOT_OURS = {
     **dict.fromkeys(("_reset_state", "_add_dataloader", "_remove_dataloader"), "Accelerate's users call them"),
     "_is_accelerate_prepared": "Accelerate's users read it",
     "_repr_html_": "IPython calls it",
+    "_dynamo": "a module of torch has that name",
 }
 """Private names that tests may reach for though the package has them too, and why."""
 

@@ -8,8 +8,6 @@ never cleared.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -18,6 +16,7 @@ from typing import Any, Protocol
 
 from notebook_accel.events import Cleared, Shown
 from notebook_accel.launch.show import side_by_side
+from notebook_accel.launch.show.display_content import NOTHING, Content, Parts, SideBySide, joined
 from notebook_accel.rank_spans import spans
 
 _MOST_PLACES = 100
@@ -39,67 +38,6 @@ class Screen(Protocol):
     ) -> None: ...
 
 
-@dataclass(frozen=True)
-class _Content:
-    """What an area shows."""
-
-    data: Mapping[str, Any]
-    """By MIME type."""
-    metadata: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, event: Shown) -> _Content:
-        found = json.loads(_joined(event))
-        return cls(found["data"], found["metadata"])
-
-    def parts_of(self, ranks: Collection[int]) -> _Parts:
-        """What these ranks, who have all displayed it, have displayed."""
-        return {tuple(sorted(ranks)): self}
-
-    def left_to(self, ranks: Collection[int]) -> _Content:
-        """What of it these ranks, who are some of those who have displayed it, have displayed."""
-        del ranks
-        return self
-
-
-_Parts = Mapping[tuple[int, ...], _Content]
-"""What ranks have displayed differently in one place."""
-
-
-@dataclass(frozen=True)
-class _SideBySide(_Content):
-    """What ranks have displayed differently in one place, side by side."""
-
-    parts: _Parts
-    label: Callable[[Collection[int]], str | None]
-
-    @classmethod
-    def of_parts(cls, parts: _Parts, label: Callable[[Collection[int]], str | None]) -> _Content:
-        """The parts in the order of the ranks, and equal ones once."""
-        ranks_of: dict[int, list[int]] = {}
-        contents: list[_Content] = []
-        for ranks, content in sorted(parts.items()):
-            if content not in contents:
-                contents.append(content)
-            ranks_of.setdefault(contents.index(content), []).extend(ranks)
-        if len(contents) == 1:
-            return contents[0]
-        found = {tuple(sorted(ranks_of[index])): content for index, content in enumerate(contents)}
-        labeled = {label(ranks) or "": (part.data, part.metadata) for ranks, part in found.items()}
-        return cls(side_by_side.compose(labeled), {}, found, label)
-
-    def parts_of(self, ranks: Collection[int]) -> _Parts:
-        left = {tuple(rank for rank in part if rank in ranks): content for part, content in self.parts.items()}
-        left.pop((), None)
-        return left
-
-    def left_to(self, ranks: Collection[int]) -> _Content:
-        return self.of_parts(self.parts_of(ranks), self.label)
-
-
-_NOTHING = _Content({"text/plain": ""}, {})
-
-
 @dataclass(eq=False)
 class _Area:
     """An output of the front end."""
@@ -109,7 +47,7 @@ class _Area:
     """The ranks that have displayed it."""
     label: str | None
     """The text above it; `None` if it has no label."""
-    content: _Content | None = None
+    content: Content | None = None
     """What it shows; `None` if that is not stored."""
     is_first: bool = True
     """Whether it shows what it has shown first."""
@@ -172,11 +110,11 @@ class Displays:
         area = self._area_beside(shown, place)
         if area is None and len(groups) < 2:
             return False
-        parts = {tuple(group): _Content.of(shown[next(iter(group))]) for group in groups}
+        parts = {tuple(group): Content.of(shown[next(iter(group))]) for group in groups}
         if not all(side_by_side.fits(part.data) for part in parts.values()):
             return False
         if area is None:
-            self._add(shown, _SideBySide.of_parts(parts, self._label_of), self._label_of(shown), place)
+            self._add(shown, SideBySide.of_parts(parts, self._label_of), self._label_of(shown), place)
         else:
             self._extend(area, parts, place)
         return True
@@ -194,26 +132,28 @@ class Displays:
                 return area
         return None
 
-    def _extend(self, area: _Area, parts: _Parts, place: int) -> None:
+    def _extend(self, area: _Area, parts: Parts, place: int) -> None:
         assert area.content is not None
-        content = _SideBySide.of_parts({**area.content.parts_of(area.members), **parts}, self._label_of)
+        content = SideBySide.of_parts({**area.content.parts_of(area.members), **parts}, self._label_of)
         for ranks in parts:
             area.members.update(ranks)
             for rank in ranks:
                 self._own[rank].append(area)
         areas = self._areas_at(place)
-        areas.update({_digest(content): areas.pop(digest) for digest, each in list(areas.items()) if each is area})
+        for digest in [digest for digest, each in areas.items() if each is area]:
+            del areas[digest]
+        areas[content.digest] = area
         self._draw(area, content, self._label_of(area.members))
 
     def _sameness(self, rank: int, event: Shown | Cleared) -> object:
         if isinstance(event, Cleared):
             return event.wait
         is_named = event.display_id is not None
-        return _joined(event), event.update, event.alone, is_named, event.display_id in self._named[rank]
+        return joined(event), event.update, event.alone, is_named, event.display_id in self._named[rank]
 
     def _display(self, group: Mapping[int, Shown], place: int) -> None:
         event = next(iter(group.values()))
-        content = _Content.of(event)
+        content = Content.of(event)
         label = None if event.alone else self._label_of(group)
         if not self._screen.updates_displays:
             self._write(content, label)
@@ -225,18 +165,18 @@ class Displays:
             assert event.display_id is not None
             self._screen.display(content.data, content.metadata, event.display_id, update=True)
 
-    def _write(self, content: _Content, label: str | None) -> None:
+    def _write(self, content: Content, label: str | None) -> None:
         text = str(content.data.get("text/plain", ""))
         separator = "" if label is None else "\n" if "\n" in text else " "
         self._screen.write("stdout", f"{label or ''}{separator}{text}\n")
 
-    def _add(self, group: Mapping[int, Shown], content: _Content, label: str | None, place: int) -> None:
+    def _add(self, group: Mapping[int, Shown], content: Content, label: str | None, place: int) -> None:
         clearing = self._clears_at_next & group.keys()
         self._clears_at_next -= clearing
         for rank in clearing:
             self._take_back(rank)
         before = [self._cleared[rank].pop(0) for rank in group if self._cleared[rank]]
-        digest = _digest(content)
+        digest = content.digest
         area = self._areas_at(place).get(digest)
         if before or area is None or not area.is_first:
             area = self._places[place][digest] = self._place(set(group), content, label, before)
@@ -257,12 +197,12 @@ class Displays:
             self._places.popitem(last=False)
         return areas
 
-    def _join(self, area: _Area, ranks: set[int], content: _Content) -> None:
+    def _join(self, area: _Area, ranks: set[int], content: Content) -> None:
         area.members |= ranks
         self._set_label(area, self._label_of(area.members))
         self._store(area, content)
 
-    def _update(self, group: Mapping[int, Shown], content: _Content, label: str | None) -> None:
+    def _update(self, group: Mapping[int, Shown], content: Content, label: str | None) -> None:
         before = {rank: self._named[rank][str(event.display_id)] for rank, event in group.items()}
         area = self._place(set(group), content, label, before.values())
         for rank, each in before.items():
@@ -281,7 +221,7 @@ class Displays:
 
     # Areas
 
-    def _place(self, ranks: set[int], content: _Content, label: str | None, before: Iterable[_Area]) -> _Area:
+    def _place(self, ranks: set[int], content: Content, label: str | None, before: Iterable[_Area]) -> _Area:
         """Shows the content in an area of these ranks: in one that they leave behind, or in a new one.
 
         Args:
@@ -316,12 +256,12 @@ class Displays:
     def _leave(self, area: _Area, ranks: set[int]) -> None:
         area.members -= ranks
         label = None if area.label is None else self._label_of(area.members)
-        if area.members and isinstance(area.content, _SideBySide):
+        if area.members and isinstance(area.content, SideBySide):
             self._set(area, area.content.left_to(area.members), label)
         elif area.members:
             self._set_label(area, label)
         else:
-            self._set(area, _NOTHING, "")
+            self._set(area, NOTHING, "")
 
     def _swap(self, rank: int, old: _Area, new: _Area) -> None:
         for areas in (self._own[rank], self._cleared[rank]):
@@ -330,7 +270,7 @@ class Displays:
             if area is old:
                 self._named[rank][name] = new
 
-    def _new(self, ranks: set[int], content: _Content, label: str | None) -> _Area:
+    def _new(self, ranks: set[int], content: Content, label: str | None) -> _Area:
         self._count += 1
         area = _Area(f"{self._prefix}-{self._count}", ranks, label)
         if label is not None:
@@ -339,11 +279,11 @@ class Displays:
         self._store(area, content)
         return area
 
-    def _set(self, area: _Area, content: _Content, label: str | None) -> None:
+    def _set(self, area: _Area, content: Content, label: str | None) -> None:
         area.is_first = False
         self._draw(area, content, label)
 
-    def _draw(self, area: _Area, content: _Content, label: str | None) -> None:
+    def _draw(self, area: _Area, content: Content, label: str | None) -> None:
         self._set_label(area, label)
         self._screen.display(content.data, content.metadata, area.id, update=True)
         self._store(area, content)
@@ -353,7 +293,7 @@ class Displays:
             area.label = label or ""
             self._screen.display({"text/plain": area.label}, {}, _label_id(area), update=True)
 
-    def _store(self, area: _Area, content: _Content) -> None:
+    def _store(self, area: _Area, content: Content) -> None:
         """Stores the content of an area that one of its ranks may leave, or beside which others may be shown."""
         if area in self._stored:
             self._stored.remove(area)
@@ -375,11 +315,3 @@ def _label_id(area: _Area) -> str:
 def _is_lasting(event: Shown | Cleared) -> bool:
     """Whether this is a new display of one of several ranks that it does not update."""
     return isinstance(event, Shown) and bool(event.bundle) and not (event.update or event.alone or event.display_id)
-
-
-def _digest(content: _Content) -> bytes:
-    return hashlib.sha256(json.dumps([content.data, content.metadata], sort_keys=True).encode()).digest()
-
-
-def _joined(event: Shown) -> bytes:
-    return b"".join(map(bytes, event.bundle))

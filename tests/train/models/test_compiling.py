@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._dynamo import register_backend
 
 from notebook_accel import Accelerator, TorchDynamoPlugin
 from notebook_accel.train.models import compiling
@@ -64,7 +65,7 @@ def test_prepare_compiles_the_blocks_once_and_keeps_everything_else(torchs: bool
         graphs.append(graph)
         return graph.forward
 
-    torch._dynamo.register_backend(backend, name := f"counting_{torchs}".lower())
+    register_backend(backend, name := f"counting_{torchs}".lower())
     accelerator = Accelerator(cpu=True, dynamo_plugin=TorchDynamoPlugin(name, use_regional_compilation=True))
     own, inputs = Deep(torchs=torchs), torch.ones(1, 2)
     names = [*own.state_dict()]

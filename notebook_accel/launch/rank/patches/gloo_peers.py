@@ -31,7 +31,7 @@ def install() -> None:
         created = create(*args, **kwargs)
         check(_listening_ports() - before)
         if created[0] is not c10d.GroupMember.NON_GROUP_MEMBER and "gloo" in c10d.get_backend_config(created[0]):
-            _await_others(*created)
+            await_others(*created)
         return created
 
     c10d._new_process_group_helper = create_and_check
@@ -55,7 +55,7 @@ def check(ports: set[int]) -> None:
                 )
 
 
-def _await_others(group: Any, store: Any) -> None:
+def await_others(group: Any, store: Any) -> None:
     """Waits until all ranks of a new group have checked their connections."""
     if os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE"):
         return  # on several machines, gloo does not use the loopback interface

@@ -97,9 +97,9 @@ def test_a_group_that_is_created_again_waits_again() -> None:
     dist: Any = importlib.import_module("torch.distributed")
     store, group = dist.HashStore(), SimpleNamespace(size=lambda: 2)
     for _ in range(2):
-        first = threading.Thread(target=gloo_peers._await_others, args=(group, store))
+        first = threading.Thread(target=gloo_peers.await_others, args=(group, store))
         first.start()
         first.join(0.1)
         assert first.is_alive()
-        gloo_peers._await_others(group, store)
+        gloo_peers.await_others(group, store)
         first.join()
