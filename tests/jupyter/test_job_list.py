@@ -127,7 +127,8 @@ def test_a_brief_list_has_only_running_jobs_in_full(jobs: JobList) -> None:
 
 def test_the_newest_job_comes_first(jobs: JobList) -> None:
     made = [RecordedJob("first"), RecordedJob("second", at=1)]
-    assert [row["title"] for row in jobs.listing()["jobs"]][:2] == ["second()", "first()"]
+    titles = [row["title"] for row in jobs.listing()["jobs"]]
+    assert [title for title in titles if title in ("first()", "second()")] == ["second()", "first()"]
     for job in made:
         end(job)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 LIMIT = 128 * 2**20
 """The most bytes of a job's log on disk; the oldest lines are removed."""
-_SIZE = 8 * 2**20
+FILE_SIZE = 8 * 2**20
 """Bytes from which on a file is not added to."""
 _NAME = re.compile(r"log-(\d{15})")
 
@@ -40,7 +40,7 @@ class LogFiles:
     def append(self, position: int, data: bytes) -> None:
         files = self._files()
         last = files[-1] if files else None
-        if last is None or last.end != position or last.size >= _SIZE:
+        if last is None or last.end != position or last.size >= FILE_SIZE:
             last = _File(f"{self._folder}/log-{position:015d}", position, 0)
         fd = os.open(last.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         try:

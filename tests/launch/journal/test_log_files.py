@@ -85,7 +85,7 @@ def test_the_oldest_lines_are_removed_when_a_log_is_too_large(
     files: LogFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_files, "LIMIT", 10_000)
-    monkeypatch.setattr(log_files, "_SIZE", 1000)
+    monkeypatch.setattr(log_files, "FILE_SIZE", 1000)
     log = OutputLog()
     for number in range(1000):
         log.add(0, "stdout", 0, [f"line {number:04} {'x' * 80}"])
