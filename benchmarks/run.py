@@ -39,10 +39,11 @@ NAMES = (
         "resume",
         "live",
         "scale",
+        "lab",
     ),
     "cluster",
 )
-"""In the order of the README; `live` and `scale` need chromium."""
+"""In the order of the README; `live`, `scale`, and `lab` need chromium."""
 ELSEWHERE = {"cluster": (".venv-cluster", "scripts/test-cluster")}
 """What runs in an environment of its own, and the command that makes it; left out where that is not there."""
 SHORTER = {"cli": ["--rounds", "2"], "launch": ["--picture", os.devnull]}

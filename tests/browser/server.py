@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -43,7 +44,14 @@ _SETTINGS = {
 class Server:
     """JupyterLab (`lab`), Notebook (`notebook`), or neither (`server`) on a port of this machine, behind a token."""
 
-    def __init__(self, front_end: str, kernel_names: list[str]) -> None:
+    def __init__(
+        self,
+        front_end: str,
+        kernel_names: list[str],
+        *,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.front_end = front_end
         self._home = Path(tempfile.mkdtemp(prefix="nb-"))  # short, because the paths of Unix sockets are
         self.root = self._home / "notebooks"
@@ -54,20 +62,25 @@ class Server:
         self.token = secrets.token_hex()
         self.url = f"http://127.0.0.1:{free_port()}"
         self._log = (self._home / "log").open("wb")
-        self._process = self._start()
+        self._process = self._start(options, environment or {})
         try:
             wait_until(self._answers, _STARTS_WITHIN, lambda: f"no answer: {self.log()}")
         except BaseException:
             self.close()
             raise
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def _start(self, options: Sequence[str], added: Mapping[str, str]) -> subprocess.Popen[bytes]:
         command = [
             *(sys.executable, "-m", "jupyter", self.front_end, "--no-browser", "--allow-root"),
             "--ip=127.0.0.1",
             f"--port={self.url.rpartition(':')[2]}",
             "--ServerApp.port_retries=0",
             f"--ServerApp.root_dir={self.root}",
+            *options,
         ]
         if self.front_end != "server":
             command.append("--expose-app-in-browser")  # so that a test can ask it to run a cell
@@ -77,6 +90,7 @@ class Server:
             "JUPYTER_TOKEN": self.token,
             "JUPYTER_PREFER_ENV_PATH": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            **added,
         }
         return subprocess.Popen(command, env=environment, stdout=self._log, stderr=self._log)
 
