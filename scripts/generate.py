@@ -63,6 +63,7 @@ def stubs() -> dict[Path, str]:
 MODELS = {
     "notebook_accel/notebook/views/panel_model.py": "extension/src/model.ts",
     "notebook_accel/jupyter/job_model.py": "extension/lab/src/model.ts",
+    "notebook_accel/jupyter/comparison_model.py": "extension/lab/src/comparisonModel.ts",
     "notebook_accel/jupyter/device_model.py": "extension/lab/src/deviceModel.ts",
 }
 """By the file with TypedDicts, the file with the same as TypeScript."""

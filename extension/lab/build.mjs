@@ -3,6 +3,7 @@
 import { execFileSync } from "node:child_process";
 import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { resolve } from "node:path";
 import { build } from "esbuild";
 
 const target = process.argv[2] ?? "built";
@@ -17,8 +18,10 @@ await build({
   target: ["es2022"],
   charset: "utf8",
   packages: "external",
+  alias: { uplot: resolve("../node_modules/uplot/dist/uPlot.esm.js") }, // a part of the module, as in the panel
 });
-for (const name of ["style", "schema", "webpack.config.cjs"]) cpSync(name, `${stage}/${name}`, { recursive: true });
+await build({ entryPoints: ["style/index.css"], outfile: `${stage}/style/index.css`, bundle: true, charset: "utf8" });
+for (const name of ["schema", "webpack.config.cjs"]) cpSync(name, `${stage}/${name}`, { recursive: true });
 const { devDependencies, overrides, scripts, engines, ...shipped } = JSON.parse(readFileSync("package.json", "utf8"));
 writeFileSync(`${stage}/package.json`, JSON.stringify(shipped, null, 2));
 const builder = createRequire(import.meta.url).resolve("@jupyterlab/builder/lib/build-labextension.js");

@@ -4,6 +4,7 @@
     reader_process.py ─ starts the process that answers them, and relays
     reader/           ─ what runs there: reads jobs from disk, and devices
     job_model.py      ─ what the browser gets about jobs
+    comparison_model.py ─ what the browser gets to compare runs
     device_model.py   ─ what the browser gets about devices
 
 Jupyter reads `etc/jupyter/jupyter_server_config.d/notebook-accel.json`, which names this module. The package does not

@@ -4,6 +4,7 @@
     GET    /notebook-accel/jobs?brief=1  the same, with the progress and metrics only of those that run
     POST   /notebook-accel/jobs/ID/stop  asks a job to stop
     DELETE /notebook-accel/jobs/ID       removes a job that has ended
+    GET    /notebook-accel/comparison?job=ID&job=ID&metric=NAME  a metric of several jobs: a `Comparison`
     GET    /notebook-accel/devices       the devices of this machine: a `DeviceListing`
 
 A process of its own answers them; see `reader_process.py`.
@@ -76,6 +77,20 @@ class StopHandler(_Handler):
         await self._relay("stop", job_id=job_id)
 
 
+class ComparisonHandler(_Handler):
+    """A metric of several jobs."""
+
+    _track_activity = False
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        jobs, metric = self.get_query_arguments("job"), self.get_query_argument("metric", "", strip=False)
+        if not jobs or not metric:
+            raise web.HTTPError(400, "a comparison needs at least one job and a metric")
+        await self._relay("compare", jobs=jobs, metric=metric)
+
+
 class DevicesHandler(_Handler):
     """The devices of this machine."""
 
@@ -97,5 +112,6 @@ def addresses(base_url: str) -> list[tuple[str, Any]]:
         (below("jobs"), ListHandler),
         (below("jobs", _ID), JobHandler),
         (below("jobs", _ID, "stop"), StopHandler),
+        (below("comparison"), ComparisonHandler),
         (below("devices"), DevicesHandler),
     ]

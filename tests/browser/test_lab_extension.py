@@ -18,6 +18,8 @@ def train():
 """
 FAIL = """
 def fail():
+    for step in range(3):
+        report(loss=2 / (1 + step), accuracy=step, step=step)
     raise ValueError("<b>no</b>")
 """
 RESUMABLE = """
@@ -84,6 +86,7 @@ def test_the_sidebar_shows_jobs_live_and_stops_attaches_and_deletes(page: Page, 
         found = Axe().run(page.tab, context=".na-lab-sidebar")
         assert not found.violations_count, found.generate_report()
         assert found.response["passes"], "axe has looked at nothing"
+    compare(page, sidebar, front_end)
     count = sidebar.locator(".na-lab-job").count()
     failed.get_by_role("button", name="Delete").click()
     page.tab.get_by_role("dialog").get_by_role("button", name="Delete").click()
@@ -115,6 +118,30 @@ def test_a_training_is_resumed_below_its_cell_and_from_the_sidebar(page: Page) -
     sidebar.locator(".na-lab-job").first.get_by_role("button", name="Resume").click()
     expect(page.tab.locator(".jp-Notebook .jp-Cell").last).to_contain_text("%accelerate resume")
     page.screenshot("inserted")
+
+
+def compare(page: Page, sidebar: Locator, front_end: str) -> None:
+    """Compares the last two jobs, `fail` and `train`, and closes the tab."""
+    button = sidebar.get_by_role("button", name="Compare")
+    expect(button).to_be_disabled()
+    for number in (0, 1):
+        sidebar.get_by_role("checkbox").nth(number).check()
+    sidebar.get_by_role("button", name="Compare (2)").click()
+    tab = page.tab.get_by_role("region", name="Comparison of jobs")
+    expect(tab.locator(".na-key-item")).to_have_text([re.compile(r"^fail\(\), "), re.compile(r"^train\(\), ")])
+    expect(tab.get_by_label("Metric")).to_have_value("loss")
+    expect(tab.get_by_role("img")).to_have_attribute("aria-label", re.compile("loss of 2 jobs.*fail.*: 0.666"))
+    expect(tab.locator("canvas")).to_be_visible()
+    page.screenshot("comparison")
+    found = Axe().run(page.tab, context=".na-lab-comparison")
+    assert not found.violations_count, found.generate_report()
+    tab.get_by_label("Metric").select_option("accuracy")
+    expect(tab).to_contain_text("it hasn't reported accuracy")
+    if front_end == "lab":
+        page.tab.locator(".lm-TabBar-tab", has_text="Compare 2 jobs").locator(".lm-TabBar-tabCloseIcon").click()
+    else:
+        page.tab.get_by_role("dialog").get_by_role("button", name="Close").click()
+    expect(tab).to_have_count(0)
 
 
 @pytest.mark.front_ends

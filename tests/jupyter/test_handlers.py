@@ -66,6 +66,18 @@ def test_jobs_are_listed_stopped_and_deleted(server: Server) -> None:
     assert (status, "there is no job" in answer["message"]) == (404, True)
 
 
+def test_runs_are_compared_for_who_is_logged_in(server: Server) -> None:
+    jobs = [RecordedJob(name) for name in ("wide", "deep")]
+    for job in jobs:
+        job.reach(1, 2.0, name="a&b <i>")
+        end(job)
+    query = "?" + urllib.parse.urlencode([*(("job", job.job.id) for job in jobs), ("metric", "a&b <i>")])
+    status, found = ask(server, "GET", query, "comparison")
+    assert (status, [run["mean"] for run in found["runs"]]) == (200, [[2.0], [2.0]])
+    assert ask(server, "GET", query, "comparison", Authorization="token 0")[0] == 403
+    assert ask(server, "GET", "?metric=loss", "comparison")[0] == 400
+
+
 def test_who_is_not_logged_in_gets_nothing(server: Server) -> None:
     job = RecordedJob()
     wrong = {"Authorization": "token 0"}

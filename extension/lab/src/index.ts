@@ -6,6 +6,7 @@
  *     ranksPlugin.ts  ─ where cells run: a control in the notebook's toolbar, a button in the cell's
  *     cellsMode.ts    ─ asks the kernel where cells run, and changes it
  *     server.ts       ─ requests to the Jupyter server
+ *     comparison.ts   ─ a tab that compares a metric of several jobs; comparisonChart.ts draws it
  *     deviceSection.ts ─ the devices in the sidebar; devices.ts asks for them
  *     jobs.ts         ─ the jobs, asked for while someone looks
  */

@@ -9,11 +9,14 @@ export interface JobActions {
   attach(row: JobRow): void;
   resume(row: JobRow): void;
   remove(row: JobRow): void;
+  /** The user has chosen a job for a comparison, or no longer does. */
+  choose(row: JobRow, isChosen: boolean): void;
 }
 
 export class JobItem {
   readonly element = make("li", "na-lab-job");
   private row: JobRow;
+  private readonly choice = make("input", "na-lab-choice", { type: "checkbox" });
   private readonly title = make("span", "na-lab-title");
   private readonly status = make("span", "na-lab-status");
   private readonly fill = make("div", "na-lab-fill");
@@ -40,7 +43,9 @@ export class JobItem {
   ) {
     this.row = row;
     this.bar.append(this.fill);
-    this.element.append(make("div", "na-lab-heading", {}, this.title, this.status));
+    this.element.append(make("div", "na-lab-heading", {}, this.choice, this.title, this.status));
+    this.choice.title = "Choose the job for a comparison";
+    this.choice.addEventListener("change", () => actions.choose(this.row, this.choice.checked));
     this.update(row);
   }
 
@@ -49,6 +54,7 @@ export class JobItem {
     setAttribute(this.element, "data-job", row.id);
     setAttribute(this.element, "data-status", row.status);
     setText(this.title, row.title);
+    setAttribute(this.choice, "aria-label", `Compare ${row.title}, job ${row.id}`);
     setText(this.status, row.status);
     setText(this.summary, row.summary);
     setText(this.note, row.note);

@@ -4,6 +4,7 @@ import { Dialog, ICommandPalette, Notification, showDialog, showErrorMessage } f
 import { INotebookTracker, NotebookActions } from "@jupyterlab/notebook";
 import { Token } from "@lumino/coreutils";
 import { ATTACH, CATEGORY, RESUME, SHOW_JOBS, STOP } from "./commands";
+import { ComparisonTab } from "./comparison";
 import { insertCell, resumeCode } from "./insertCell";
 import { Jobs } from "./jobs";
 import type { JobRow } from "./model";
@@ -31,7 +32,8 @@ const plugin: JupyterFrontEndPlugin<Jobs> = {
     const stop = (row: JobRow) => request(jobs, "The job can't be stopped", () => stopJob(row.id));
     const attach = (row: JobRow) => insertCell(notebooks, row.code);
     const resume = (row: JobRow) => insertCell(notebooks, resumeCode(row.id));
-    const sidebar = new Sidebar(jobs, { stop, attach, resume, remove: (row) => void remove(jobs, row) });
+    const compare = (rows: JobRow[]) => openComparison(app, rows);
+    const sidebar = new Sidebar(jobs, { stop, attach, resume, compare, remove: (row) => void remove(jobs, row) });
     app.shell.add(sidebar, "right", { rank: RANK, type: "Jobs" });
     restorer?.add(sidebar, sidebar.id);
 
@@ -78,6 +80,20 @@ const plugin: JupyterFrontEndPlugin<Jobs> = {
 };
 
 export default plugin;
+
+/** Opens a tab that compares jobs, or shows the one that does. Notebook, which has no tabs, shows a dialog instead. */
+function openComparison(app: JupyterFrontEnd, rows: JobRow[]): void {
+  const tab = new ComparisonTab(rows);
+  const known = [...app.shell.widgets("main")].find((widget) => widget.id === tab.id);
+  if (known) tab.dispose();
+  else app.shell.add(tab, "main", { type: "Comparison" });
+  if (known || tab.isAttached) {
+    app.shell.activateById(tab.id);
+    return;
+  }
+  const close = Dialog.cancelButton({ label: "Close" });
+  void showDialog({ title: tab.title.label, body: tab, buttons: [close], defaultButton: 0 });
+}
 
 /** Sends a request, and then asks for the jobs again. */
 function request(jobs: Jobs, failure: string, send: () => Promise<void>): void {

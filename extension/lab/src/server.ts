@@ -1,6 +1,7 @@
 /** Requests to the extension of the Jupyter server (`notebook_accel/jupyter/handlers.py`). */
 import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";
+import type { Comparison } from "./comparisonModel";
 import type { DeviceListing } from "./deviceModel";
 import type { JobListing } from "./model";
 
@@ -24,6 +25,12 @@ export async function stopJob(id: string): Promise<void> {
 /** Deletes a job that has ended. */
 export async function deleteJob(id: string): Promise<void> {
   await ask("DELETE", ["jobs", id]);
+}
+
+/** A metric of several jobs, as far as the server has read it. */
+export async function compareJobs(ids: string[], metric: string): Promise<Comparison> {
+  const query = new URLSearchParams([...ids.map((id) => ["job", id]), ["metric", metric]]);
+  return (await ask("GET", ["comparison"], `?${query}`)).json();
 }
 
 /** The devices of the server's machine, measured now. */

@@ -114,6 +114,7 @@ function item(row: JobRow): { item: JobItem; calls: string[] } {
     attach: (each) => calls.push(`attach ${each.code}`),
     resume: (each) => calls.push(`resume ${each.id}`),
     remove: (each) => calls.push(`remove ${each.id}`),
+    choose: (each, isChosen) => calls.push(`choose ${each.id} ${isChosen}`),
   });
   return { item: made, calls };
 }
@@ -156,4 +157,16 @@ test("a running job has Stop and then Kill, and one that has ended has Delete", 
   made.update({ ...DONE, code: "", done: -1, metrics: [] });
   expect(buttons(made).map((each) => each.textContent)).toEqual(["Delete"]);
   expect(made.element.querySelector("[role=progressbar], svg")).toBeNull();
+});
+
+test("a job is chosen for a comparison, and no longer", () => {
+  const { item: made, calls } = item(ROW);
+  document.body.append(made.element); // elsewhere, a click changes nothing
+  const box = made.element.querySelector("input") as HTMLInputElement;
+  expect(box.getAttribute("aria-label")).toBe(`Compare ${ROW.title}, job ${ROW.id}`);
+  box.click();
+  made.update(DONE);
+  expect(box.checked).toBe(true);
+  box.click();
+  expect(calls).toEqual([`choose ${ROW.id} true`, `choose ${DONE.id} false`]);
 });

@@ -5,5 +5,7 @@ job_list.py       ─ lists the user's jobs, stops one, or deletes one
 job_fold.py       ─ a job on disk, read once and then only what was added
 main_metric.py    ─ the chart of its main metric
 job_row.py        ─ one job as the browser gets it
+comparisons.py    ─ a metric of several jobs, read when somebody looks
+run_metric.py     ─ a metric of one of them
 device_history.py ─ reads the devices of this machine, and remembers five minutes
 """

@@ -94,7 +94,7 @@ class JobList:
         Raises:
             UnknownJobError: There is no such job.
         """
-        _find(job_id).request_stop()
+        find(job_id).request_stop()
 
     def delete(self, job_id: str) -> None:
         """Removes a job's folder.
@@ -104,7 +104,7 @@ class JobList:
             JobRunsError: The job runs, or may run on another machine.
             JobNotDeletedError: The folder can't be removed.
         """
-        record = _find(job_id)
+        record = find(job_id)
         if record.may_run():
             raise JobRunsError(f"job {job_id} is running: stop it first")
         record.remove()
@@ -180,7 +180,7 @@ def _problem() -> str:
     return ""
 
 
-def _find(job_id: str) -> Record:
+def find(job_id: str) -> Record:
     """The job with exactly this ID. A request's ID is compared with those on disk, and never becomes part of a path."""
     found = [record for record in records.all_records() if record.id == job_id] if not _problem() else []
     if not found:

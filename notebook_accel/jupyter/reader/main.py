@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from notebook_accel.jupyter.reader.comparisons import Comparisons
 from notebook_accel.jupyter.reader.device_history import DeviceHistory
 from notebook_accel.jupyter.reader.job_list import JobList, JobNotDeletedError, JobRunsError, UnknownJobError
 
@@ -65,10 +66,12 @@ def _calls() -> dict[str, tuple[_Worker, Callable[..., Any]]]:
     """By name: who runs a call, and what it does. A driver that hangs must not hold up the list of jobs."""
     jobs, devices = JobList(), _Devices()
     of_jobs, of_devices = _Worker("jobs"), _Worker("devices", devices.close)
+    of_comparisons = _Worker("comparisons")
     return {
         "jobs": (of_jobs, jobs.listing),
         "stop": (of_jobs, jobs.stop),
         "delete": (of_jobs, jobs.delete),
+        "compare": (of_comparisons, Comparisons().compare),
         "devices": (of_devices, devices.listing),
     }
 

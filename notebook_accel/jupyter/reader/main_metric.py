@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from notebook_accel.events import Reports
-from notebook_accel.events.reports import NO_STEP
+from notebook_accel.jupyter.reader import run_metric
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.metrics import job_charts
 from notebook_accel.launch.job.metrics.job_charts import Drawing
@@ -35,14 +35,9 @@ class MainMetric:
         name = progress.main_metric(list(self._names)) if new or self._chart is None else self._chart.name
         if name is None:
             return
-        steps, values = reports.series(name)
-        if not values:
-            return
-        if self._chart is None or self._chart.name != name:
-            self._chart = Chart(name, steps[0] != NO_STEP)
-        at = reports.last_at
-        for step, value in zip(steps, values, strict=True):
-            self._chart.add(rank, None if step == NO_STEP else step, at, value)
+        if self._chart is not None and self._chart.name != name:
+            self._chart = None
+        self._chart = run_metric.add(self._chart, name, rank, reports)
 
     def drawn(self, running: Collection[int], most: int) -> Drawing | None:
         """What to draw of it now, in at most so many bins; `None` if nothing was reported."""

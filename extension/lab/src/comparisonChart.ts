@@ -1,0 +1,113 @@
+/** The chart of a comparison: a line for each job, drawn with the panel's code for charts. */
+import type { Line } from "../../src/charts/lines";
+import { colorOf, type Palette, readPalette, watchTheme } from "../../src/charts/palette";
+import { Plot } from "../../src/charts/plot";
+import { entriesAt, stepText, Tooltip } from "../../src/charts/tooltip";
+import { make, setAttribute, setChildren } from "../../src/dom";
+import type { Comparison } from "./comparisonModel";
+
+const HEIGHT = 420;
+
+export class ComparisonChart {
+  readonly element: HTMLElement;
+  private readonly legend = make("ul", "na-lab-legend", { "aria-label": "Jobs" });
+  private readonly tooltip = new Tooltip();
+  private readonly frame = make("div", "na-plot", { role: "img" }, this.tooltip.element);
+  private readonly plot: Plot;
+  private readonly resizes: ResizeObserver;
+  private readonly unwatch: () => void;
+  private palette: Palette | undefined;
+  private shown: Comparison | undefined;
+  private lines: Line[] = [];
+
+  constructor() {
+    this.element = make("div", "na-lab-chart", {}, this.legend, this.frame);
+    const space = { x: 70, y: 36 };
+    const onHover = (index: number | null) => this.hover(index);
+    this.plot = new Plot(this.frame, { height: HEIGHT, space, palette: () => this.colors(), onHover });
+    this.resizes = new ResizeObserver(() => this.draw());
+    this.resizes.observe(this.frame);
+    this.unwatch = watchTheme(() => {
+      this.palette = undefined;
+      if (this.element.isConnected) this.plot.recolor();
+    });
+  }
+
+  update(comparison: Comparison): void {
+    this.shown = comparison;
+    this.lines = linesOf(comparison);
+    this.drawLegend(comparison);
+    this.draw();
+  }
+
+  dispose(): void {
+    this.resizes.disconnect();
+    this.unwatch();
+    this.plot.destroy();
+  }
+
+  private draw(): void {
+    if (!this.shown || this.frame.clientWidth === 0) return;
+    const steps = this.lines.flatMap(({ x }) => x);
+    const range: [number, number] = steps.length ? [minimum(steps), maximum(steps)] : [0, 1];
+    this.plot.draw({ lines: this.lines, marks: [], range, log: false });
+    this.plot.fit();
+    const last = this.lines.map(
+      ({ label, x, y }) => `${label}: ${x.length ? `${y.at(-1) ?? "not finite"}` : "nothing"}`,
+    );
+    setAttribute(
+      this.frame,
+      "aria-label",
+      `${this.shown.metric} of ${last.length} jobs. Last values: ${last.join(", ")}`,
+    );
+  }
+
+  private drawLegend({ runs }: Comparison): void {
+    const items = runs.map((run, index) => {
+      const swatch = make("span", "na-swatch");
+      swatch.style.background = colorOf(index, this.colors());
+      const text = run.problem ? `${run.label}: ${run.problem}` : run.label;
+      return make(
+        "li",
+        "na-key-item",
+        { title: `Job ${run.id}`, "data-job": run.id },
+        swatch,
+        make("span", "", {}, text),
+      );
+    });
+    setChildren(this.legend, items);
+  }
+
+  private hover(index: number | null): void {
+    const step = index === null ? undefined : this.plot.steps()[index];
+    if (index === null || step === undefined) {
+      this.tooltip.hide();
+      return;
+    }
+    const entries = entriesAt(this.lines, this.plot, index).filter(({ value }) => value !== null);
+    const unit = this.shown?.runs.every((run) => run.by_step) ? "step" : "report";
+    this.tooltip.show(stepText(unit, step, []), entries, this.plot.leftOf(index), this.colors());
+  }
+
+  private colors(): Palette {
+    this.palette ??= readPalette(this.element);
+    return this.palette;
+  }
+}
+
+/** The lines, each in the color of its place in the comparison; the IDs tell jobs of one name and one minute apart. */
+export function linesOf({ runs }: Comparison): Line[] {
+  return runs.map((run, index) => {
+    const isShared = runs.some((other) => other !== run && other.label === run.label);
+    const label = isShared ? `${run.label} (${run.id})` : run.label;
+    return { label, color: index, x: run.x, y: run.mean, band: undefined, style: "normal" };
+  });
+}
+
+function minimum(values: number[]): number {
+  return values.reduce((one, other) => Math.min(one, other));
+}
+
+function maximum(values: number[]): number {
+  return values.reduce((one, other) => Math.max(one, other));
+}

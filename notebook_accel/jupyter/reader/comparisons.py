@@ -1,0 +1,80 @@
+"""Compares a metric of several jobs: reads it from their reports when somebody looks, a limited time at each call."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from notebook_accel.errors import JobLostError
+from notebook_accel.jupyter.comparison_model import Comparison, Run
+from notebook_accel.jupyter.reader.job_list import UnknownJobError, find
+from notebook_accel.jupyter.reader.run_metric import RunMetric
+from notebook_accel.launch.job.text import shortened
+from notebook_accel.launch.job.text import title as title_of
+
+MOST = 8
+"""The most jobs of a comparison: as many as there are colors that differ."""
+READING = 0.5
+"""Seconds for which one call may read."""
+_MOST_KEPT = 2 * MOST
+_TEXT_LIMIT = 300
+
+
+class Comparisons:
+    """The metrics that were asked for lately. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[str, str], RunMetric] = {}
+        """By the job's ID and the metric; the last in order is the one that was used last."""
+
+    def compare(self, jobs: Sequence[str], metric: str, seconds: float = READING) -> Comparison:
+        """A metric of jobs, as far as it was read within the time that a call has.
+
+        Args:
+            jobs: Their IDs; those beyond `MOST` are left out.
+            metric: The metric's name.
+            seconds: How long to read; the next call goes on.
+        """
+        deadline = time.monotonic() + seconds
+        names: dict[str, None] = {}
+        runs: list[Run] = []
+        complete = True
+        for job_id in jobs[:MOST]:
+            try:
+                run = self._run(job_id, metric)
+                complete = run.read(deadline) and complete
+            except (UnknownJobError, JobLostError) as error:
+                self._runs.pop((job_id, metric), None)
+                runs.append(_missing(job_id, str(error)))
+            else:
+                names.update(run.names)
+                runs.append(_described(run, metric))
+        return {"metric": metric, "names": list(names), "runs": runs, "complete": complete}
+
+    def _run(self, job_id: str, metric: str) -> RunMetric:
+        record = find(job_id)
+        found = self._runs.pop((job_id, metric), None) or RunMetric(record, metric)
+        self._runs[job_id, metric] = found
+        while len(self._runs) > _MOST_KEPT:
+            del self._runs[next(iter(self._runs))]
+        return found
+
+
+def _described(run: RunMetric, metric: str) -> Run:
+    drawing = run.drawn()
+    points = [] if drawing is None else drawing.points
+    title = run.start.title or title_of(run.start.name)
+    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.start.at))
+    return {
+        "id": run.start.id,
+        "label": f"{shortened(title, _TEXT_LIMIT)}, {began}",
+        "by_step": drawing is None or drawing.by_step,
+        "x": [point.x for point in points],
+        "mean": [None if math.isnan(point.mean) else point.mean for point in points],
+        "problem": "" if drawing is not None else f"it hasn't reported {shortened(metric, _TEXT_LIMIT)}",
+    }
+
+
+def _missing(job_id: str, problem: str) -> Run:
+    return {"id": job_id, "label": job_id, "by_step": True, "x": [], "mean": [], "problem": problem}

@@ -1,0 +1,92 @@
+"""A metric of a job, read from its reports on demand and kept thinned, however long the run is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from notebook_accel.errors import JobLostError, StreamError
+from notebook_accel.events import Reports
+from notebook_accel.events.reports import NO_STEP
+from notebook_accel.launch.job.metrics import job_charts
+from notebook_accel.launch.job.metrics.job_charts import Drawing
+from notebook_accel.launch.job.metrics.metric_chart import MOST_BINS, Chart
+from notebook_accel.launch.journal.reading import first_and_last
+from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.report_file import ReportTail
+
+_CLOCK_EVERY = 16
+"""Events between two looks at the clock."""
+_MOST_NAMES = 300
+
+
+def add(chart: Chart | None, name: str, rank: int, reports: Reports) -> Chart | None:
+    """Adds the values of a metric to its chart, which the first of them makes.
+
+    Raises:
+        StreamError: The columns of the reports don't fit together.
+    """
+    steps, values = reports.series(name)
+    if not values:
+        return chart
+    if chart is None:
+        chart = Chart(name, steps[0] != NO_STEP)
+    at = reports.last_at
+    for step, value in zip(steps, values, strict=True):
+        chart.add(rank, None if step == NO_STEP else step, at, value)
+    return chart
+
+
+class RunMetric:
+    """One metric of the last attempt of a job."""
+
+    def __init__(self, record: Record, name: str) -> None:
+        """Finds the job's beginning.
+
+        Raises:
+            JobLostError: The journal can't be read.
+        """
+        self.start, _ = first_and_last(record)
+        self.names: dict[str, None] = {}
+        """All metrics, in the order in which they came."""
+        self._record = record
+        self._name = name
+        self._tail = ReportTail(record.reports)
+        self._unread: Iterator[tuple[int, Reports]] | None = None
+        self._chart: Chart | None = None
+        self._attempt = 0
+
+    def read(self, deadline: float) -> bool:
+        """Reads what has come since; returns whether it is done, which it may not be at `deadline`, a monotonic time.
+
+        Raises:
+            JobLostError: The reports can't be read.
+        """
+        if self._unread is None:
+            self._unread = iter(self._tail.read())
+        try:
+            for number, (rank, reports) in enumerate(self._unread, 1):
+                self._add(rank, reports)
+                if number % _CLOCK_EVERY == 0 and time.monotonic() >= deadline:
+                    return False
+        except FileNotFoundError:
+            pass  # it has reported nothing
+        except (OSError, StreamError) as error:
+            raise JobLostError(f"its reports can't be read: {error}") from error
+        self._unread = None
+        return True
+
+    def drawn(self) -> Drawing | None:
+        """What to draw now; `None` if the metric was not reported."""
+        running = range(self.start.size) if self._record.is_running() else ()
+        return None if self._chart is None else job_charts.draw(self._chart, running, MOST_BINS)
+
+    def _add(self, rank: int, reports: Reports) -> None:
+        attempt = reports.attempt or 0
+        if attempt > self._attempt:
+            self._attempt, self._chart = attempt, None
+        for names in reports.names:
+            if len(self.names) < _MOST_NAMES:
+                self.names.update(dict.fromkeys(names))
+        if attempt == self._attempt:
+            self._chart = add(self._chart, self._name, rank, reports)

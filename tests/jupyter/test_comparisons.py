@@ -1,0 +1,64 @@
+"""A metric of several jobs, read from their reports while they run and afterwards."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from notebook_accel.jupyter.reader.comparisons import MOST, Comparisons
+from tests.jupyter.conftest import RecordedJob, end
+
+
+@pytest.fixture
+def comparisons() -> Comparisons:
+    return Comparisons()
+
+
+def test_runs_that_go_on_and_runs_that_are_over_are_compared(comparisons: Comparisons) -> None:
+    running, ended = RecordedJob("<b>wide</b>"), RecordedJob("deep")
+    for step in (1, 2):
+        ended.reach(step, 1 / step)
+    ended.reach(3, 0.1, name="accuracy")
+    end(ended)
+    running.reach(1, 4.0)
+    jobs = [running.job.id, ended.job.id]
+    first = comparisons.compare(jobs, "loss")
+    assert (first["names"], first["complete"]) == (["loss", "accuracy"], True)
+    assert [(run["x"], run["mean"]) for run in first["runs"]] == [([1], [4.0]), ([1, 2], [1.0, 0.5])]
+    assert first["runs"][0]["label"].startswith("<b>wide</b>(), ")
+    running.reach(2, math.nan)
+    second = comparisons.compare(jobs, "loss")
+    assert [(run["x"], run["mean"]) for run in second["runs"]] == [([1, 2], [4.0, None]), ([1, 2], [1.0, 0.5])]
+    other = comparisons.compare(jobs, "accuracy")
+    assert [run["problem"] for run in other["runs"]] == ["it hasn't reported accuracy", ""]
+    end(running)
+
+
+def test_a_long_run_is_thinned_and_read_bit_by_bit(comparisons: Comparisons) -> None:
+    job = RecordedJob()
+    for step in range(600):
+        job.reach(step, float(step))
+    end(job)
+    found = comparisons.compare([job.job.id], "loss", seconds=0)
+    assert not found["complete"]
+    calls = 1
+    while not found["complete"]:
+        found = comparisons.compare([job.job.id], "loss", seconds=0)
+        calls += 1
+        assert calls < 1000
+    [run] = found["runs"]
+    assert (run["x"][0], run["x"][-1], len(run["x"]) < 300) == (0, 599, True)
+
+
+def test_what_cannot_be_read_says_so_beside_the_others(comparisons: Comparisons) -> None:
+    job, broken = RecordedJob(), RecordedJob()
+    job.reach(1, 1.0)
+    for each in (job, broken):
+        end(each)
+    broken.record.journal.write_bytes(b"{}\n")
+    found = comparisons.compare([broken.job.id, "../../etc", job.job.id], "loss")
+    problems = [run["problem"] for run in found["runs"]]
+    assert ("no valid first line" in problems[0], "there is no job ../../etc" in problems[1]) == (True, True)
+    assert found["runs"][2]["mean"] == [1.0]
+    assert len(comparisons.compare([job.job.id] * 50, "loss")["runs"]) == MOST
