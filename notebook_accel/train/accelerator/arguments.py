@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import (
     AORecipeKwargs,
@@ -115,3 +116,10 @@ def compiling(plugin: TorchDynamoPlugin | None, backend: DynamoBackend | str | N
     if plugin is not None and backend is not None:
         raise ConfigurationError("dynamo_plugin and dynamo_backend were both given: give one of them")
     return plugin if backend is None else TorchDynamoPlugin(backend=backend)
+
+
+def fp8(options: AORecipeKwargs | None, fsdp: FullyShardedDataParallelPlugin | None) -> AORecipeKwargs | None:
+    """The options of fp8, as given."""
+    if options is not None and options.enable_fsdp_float8_all_gather and fsdp is None:
+        raise ConfigurationError("AORecipeKwargs(enable_fsdp_float8_all_gather=True) has no effect without fsdp_plugin")
+    return options

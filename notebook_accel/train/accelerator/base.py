@@ -106,7 +106,7 @@ class AcceleratorBase(RankAware):
                 self.device,
                 autocast=handlers.get(AutocastKwargs),
                 scaler=handlers.get(GradScalerKwargs),
-                fp8=handlers.get(AORecipeKwargs),
+                fp8=arguments.fp8(handlers.get(AORecipeKwargs), self.state.fsdp_plugin),
             )
             if self.parallelism_config is not None:
                 self.parallelism_config.fit(self.num_processes, has_fsdp_plugin=self.state.fsdp_plugin is not None)

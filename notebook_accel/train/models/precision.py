@@ -150,12 +150,14 @@ def _check_fp8(device: torch.device) -> None:
 
 
 def _to_float8(model: nn.Module, options: AORecipeKwargs) -> None:
-    from torchao.float8 import convert_to_float8_training
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
     if any(type(module).__name__ == "Float8Linear" for module in model.modules()):
         return
     convert_to_float8_training(
-        model, config=options.config, module_filter_fn=options.module_filter_func or _float8_filter(model)
+        model,
+        config=options.config or Float8LinearConfig(**options.config_fields()),
+        module_filter_fn=options.module_filter_func or _float8_filter(model),
     )
 
 

@@ -200,12 +200,30 @@ class ProfileKwargs(KwargsHandler):
 
 @dataclass
 class AORecipeKwargs(KwargsHandler):
-    """How torchao turns linear layers into fp8 ones."""
+    """How torchao turns linear layers into fp8 ones.
+
+    Raises:
+        ConfigurationError: A field is given beside `config`, which has fields of the same names.
+    """
 
     config: Any = None
     """A `Float8LinearConfig`; `None`: torchao's default."""
     module_filter_func: Callable[[nn.Module, str], bool] | None = None
     """Which layers to convert, by module and name; `None`: all but the first and last whose sizes fit."""
+    pad_inner_dim: bool | None = None
+    """Whether layers are padded whose sizes aren't multiples of 16; `None`: as in `config`."""
+    enable_fsdp_float8_all_gather: bool | None = None
+    """Whether FSDP gathers weights in fp8, which halves what it sends; `None`: as in `config`."""
+
+    def __post_init__(self) -> None:
+        fields = ", ".join(self.config_fields())
+        if self.config is not None and fields:
+            raise ConfigurationError(f"AORecipeKwargs got config and {fields}: set {fields} in the config")
+
+    def config_fields(self) -> dict[str, bool]:
+        """The fields of a `Float8LinearConfig` that are given here."""
+        given = {name: getattr(self, name) for name in ("pad_inner_dim", "enable_fsdp_float8_all_gather")}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass

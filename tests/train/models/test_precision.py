@@ -178,6 +178,11 @@ def test_compile_comes_last_ddp_before_it_and_autocast_innermost(first: bool, la
         ({"mixed_precision": "half"}, ConfigurationError, "must be one of no, fp8, fp16, bf16"),
         ({"kwargs_handlers": [GradScalerKwargs()]}, ConfigurationError, "GradScalerKwargs has no effect"),
         ({"kwargs_handlers": [AORecipeKwargs()]}, ConfigurationError, "AORecipeKwargs has no effect"),
+        (
+            {"kwargs_handlers": [AORecipeKwargs(enable_fsdp_float8_all_gather=True)]},
+            ConfigurationError,
+            "has no effect without fsdp_plugin",
+        ),
     ],
 )
 def test_what_the_device_cannot_do_is_said_at_once(
@@ -220,3 +225,9 @@ def test_fp8_converts_the_inner_layers_or_says_what_is_missing() -> None:
 def test_handlers_say_what_differs_from_the_default() -> None:
     assert GradScalerKwargs(init_scale=2.0).to_kwargs() == {"init_scale": 2.0}
     assert dataclasses.asdict(AutocastKwargs()) == {"enabled": True, "cache_enabled": None}
+
+
+def test_options_of_fp8_are_given_once() -> None:
+    assert AORecipeKwargs(pad_inner_dim=True).config_fields() == {"pad_inner_dim": True}
+    with pytest.raises(ConfigurationError, match="got config and pad_inner_dim: set pad_inner_dim in the config"):
+        AORecipeKwargs(config=object(), pad_inner_dim=False)
