@@ -218,6 +218,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Case
 def test_a_training_that_stopped_goes_on_and_ends_in_the_same_bits(
     name: str, runs: dict[tuple[str, int], Cases]
 ) -> None:
+    """The first one launches all cases of its number of ranks, three times."""
     size = CASES[name].size
     whole, stopped, resumed = (runs[what, size][name] for what in ("whole", "stopped", "resumed"))
     assert len(whole) == size
