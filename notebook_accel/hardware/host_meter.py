@@ -48,7 +48,7 @@ class HostMeter:
         """Measures now."""
         before, self._last = self._last, _cpu_seconds()
         busy, total = (now - then for now, then in zip(self._last, before, strict=True))
-        cpu = 100 * busy / total if total > 0 else 0.0
+        cpu = 100 * min(1.0, max(0.0, busy / total)) if total > 0 else 0.0  # the difference of rounded seconds
         return HostReading(cpu, os.cpu_count() or 1, dict(self._spaces()))
 
     def _spaces(self) -> Iterator[tuple[str, Space]]:

@@ -37,9 +37,12 @@ class Browsers:
         self._awaited[shown] = time.monotonic()
 
     def answered(self, shown: object) -> None:
-        """Records that a browser has answered."""
+        """Records that a browser has answered. Others that it was too slow to answer for are then expected again."""
         self._silent = False
-        self._forget(shown)
+        if shown in self._awaited:
+            self._forget(shown)
+            for each in list(self._awaited):
+                self._awaited[each] = time.monotonic()
 
     def is_silent(self, shown: object) -> bool:
         """Whether all browsers could have answered but none has."""

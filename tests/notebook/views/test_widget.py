@@ -103,6 +103,24 @@ def test_a_browser_that_answers_as_soon_as_it_hears_of_the_panel_is_not_awaited(
     assert not shown.is_silent(view)
 
 
+def test_a_browser_that_answers_late_is_expected_to_draw_what_it_was_too_slow_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = widget_support.Browsers()
+    monkeypatch.setattr(widget_support, "SILENCE", -1.0)
+    shown.expect("first")
+    shown.cell_ends()
+    assert shown.is_silent("first")
+    shown.expect("second")
+    monkeypatch.setattr(widget_support, "SILENCE", 60.0)
+    shown.answered("second")
+    assert not shown.is_silent("first")
+    monkeypatch.setattr(widget_support, "SILENCE", -1.0)
+    assert shown.is_silent("first")
+    shown.answered("second")
+    assert shown.is_silent("first"), "only a first answer proves something new"
+
+
 def test_the_panel_ends_with_the_last_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a page that was loaded again, nothing replaces the panel: it stays as it was told last."""
     told: list[Mapping[str, Any]] = []
