@@ -6,7 +6,7 @@ import type { Bar, Rank } from "./model";
 
 const ENDED: Rank["phase"][] = ["done", "failed", "stopped"];
 
-/** The expanded part of a row: all progress bars of a rank, all its metrics, its stack, its output. */
+/** The expanded part of a row: a rank's stack, all its progress bars, all its metrics, its output. */
 export class Details {
   readonly element: HTMLElement;
   #bars = make("div", "na-subbars");
@@ -26,8 +26,9 @@ export class Details {
     this.#ask.addEventListener("click", onAsk);
     this.#log = log;
     const label = { id, role: "group", "aria-label": `Details of rank ${rank}` };
-    this.element = make("div", "na-details", label, this.#bars, this.#activity, this.#values);
-    this.element.append(this.#ask, this.#stack, this.#log.element);
+    // The button is first, so that it stays in its place under the pointer while bars and values come and go.
+    this.element = make("div", "na-details", label, this.#ask, this.#stack, this.#bars);
+    this.element.append(this.#activity, this.#values, this.#log.element);
   }
 
   update(rank: Rank): void {

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from notebook_accel.events import (
     Bar,
+    ControlsChanged,
     Exited,
     Failed,
     Frame,
@@ -71,6 +72,20 @@ def merged(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
         else:
             result[name] = value
     return result
+
+
+def test_no_button_moves_when_others_come() -> None:
+    """One that moves while it is pressed gets no click, and one that takes its place gets it instead."""
+    job = a_job(2)
+    job.started = time.time()
+
+    def actions() -> list[str]:
+        return [command["action"] for command in StateMaker(job).make()["controls"]["commands"]]
+
+    first = actions()
+    assert first == ["flamegraph", "profile"]
+    job.apply(None, ControlsChanged({}))
+    assert actions() == [*first, "pause", "checkpoint", "end after epoch"]
 
 
 def test_machines_are_told_where_there_are_several() -> None:

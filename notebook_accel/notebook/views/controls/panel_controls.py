@@ -17,8 +17,6 @@ from notebook_accel.notebook.views.panel_model import Command, Controls, Tunable
 FLAMEGRAPH, PROFILE = "flamegraph", "profile"
 _SECONDS, _STEPS = 5, 5
 """How long the flame graph samples, and how many steps the profile has."""
-_LEAST_SECONDS = 3.0
-"""A job that is over sooner has no buttons for these."""
 _LABELS = {
     PAUSE: ("Pause", "Pause the training after this step"),
     RESUME: ("Resume", "Continue the training"),
@@ -83,7 +81,8 @@ class PanelControls:
         if self._job.status.ended:
             return {"commands": [], "tunables": [], "feedback": ""}
         tunables = [_tunable(tunable) for tunable in self._job.tunables.values()]
-        commands = [*self._training(), *self._inspections()]
+        # What is there from the start is first, so that what comes later moves no button under the user's pointer.
+        commands = [*self._inspections(), *self._training()]
         return {"commands": commands, "tunables": tunables, "feedback": self._feedback}
 
     def _training(self) -> list[Command]:
@@ -99,9 +98,7 @@ class PanelControls:
         return [_command(action, refusals.get(action, "")) for action in (first, CHECKPOINT, END_AFTER_EPOCH)]
 
     def _inspections(self) -> list[Command]:
-        """The buttons of any job that runs for a while."""
-        if self._job.seconds < _LEAST_SECONDS:
-            return []
+        """The buttons of any job."""
         refusal = "the previous one isn't ready yet" if self._inspecting else ""
         return [_command(action, refusal) for action in (FLAMEGRAPH, PROFILE)]
 
