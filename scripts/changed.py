@@ -19,6 +19,7 @@ SEEN_BY = {
     "hardware": ("tests/hardware", "tests/launch", "tests/notebook"),
     "launch": ("tests/launch", "tests/kernel", "tests/cli", "tests/jupyter"),
     "notebook": ("tests/notebook", "tests/kernel"),
+    "panel": ("tests/panel", "tests/notebook/views", "tests/jupyter", "tests/kernel"),
     "train": ("tests/train", "tests/cli"),
 }
 """The tests that a folder of the package is seen by."""
@@ -33,6 +34,7 @@ ELSEWHERE = {
     f"{PACKAGE}/launch/": "scripts/test-cluster, scripts/test-hosts",
     f"{PACKAGE}/jupyter/": "scripts/test-browser",
     f"{PACKAGE}/notebook/": "scripts/test-browser, scripts/test-versions",
+    f"{PACKAGE}/panel/": "scripts/test-browser",
     f"{PACKAGE}/train/": "scripts/test-tpu, scripts/test-frameworks",
     "extension/": "scripts/check frontend, scripts/test-browser",
     "docs/": "scripts/test-docs",

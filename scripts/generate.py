@@ -61,7 +61,7 @@ def stubs() -> dict[Path, str]:
 
 
 MODELS = {
-    "notebook_accel/notebook/views/panel_model.py": "extension/src/model.ts",
+    "notebook_accel/panel/panel_model.py": "extension/src/model.ts",
     "notebook_accel/jupyter/job_model.py": "extension/lab/src/model.ts",
     "notebook_accel/jupyter/comparison_model.py": "extension/lab/src/comparisonModel.ts",
     "notebook_accel/jupyter/device_model.py": "extension/lab/src/deviceModel.ts",

@@ -1,5 +1,5 @@
 /**
- * Written by scripts/generate from notebook_accel/notebook/views/panel_model.py.
+ * Written by scripts/generate from notebook_accel/panel/panel_model.py.
  */
 
 /** The phase of a rank: the value of an `events.Phase`. */

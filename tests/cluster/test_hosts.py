@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from notebook_accel.launch.cluster.protocol import LEASE, SILENCE
-from notebook_accel.launch.driver.stop_policy import GRACE
+from notebook_accel.launch.wire.constants import GRACE
 from tests.cluster.conftest import PRELUDE
 from tests.cluster.machines import NAMES, Machines, kernel_of, ranks_of
 from tests.hosts import host

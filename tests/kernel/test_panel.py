@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.live_notebook import Cell, Notebook
-from tests.notebook.views.test_panel_state import merged
+from tests.panel.test_panel_state import merged
 
 pytestmark = pytest.mark.versions
 
@@ -306,7 +306,7 @@ def test_a_browser_that_never_answers_is_given_html(prepared: Notebook, go_on: P
 
 def test_a_panel_that_cannot_be_drawn_ends_no_training(prepared: Notebook):
     prepared.check("""
-    from notebook_accel.notebook.views import panel_state
+    from notebook_accel.panel import panel_state
     look, panel_state.StateMaker.update_metrics = panel_state.StateMaker.update_metrics, None
     """)
     cell = prepared.finish(prepared.begin_in_browser("notebook_launcher(lambda: 6 * 7, num_processes=2)"))

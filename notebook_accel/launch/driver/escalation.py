@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 
 from notebook_accel.events import Disconnect, Event, Phase, PhaseChanged, Preempt, Signalled
 from notebook_accel.launch.driver.group import RankGroup
-from notebook_accel.launch.driver.stop_policy import GRACE, Steps, StopAction, StopPolicy, StopReason
+from notebook_accel.launch.driver.stop_policy import Steps, StopAction, StopPolicy, StopReason
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.show import front_end
+from notebook_accel.launch.wire.constants import GRACE
 from notebook_accel.rank_spans import spans
 
 _NOTICE_AFTER = 1.0

@@ -15,10 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 
-from notebook_accel.launch.wire.constants import PREEMPTION_GRACE
-
-GRACE = 5.0
-"""How many seconds a rank has to end by itself after an interrupt, for instance to save a checkpoint."""
+from notebook_accel.launch.wire.constants import GRACE, PREEMPTION_GRACE
 
 
 class StopReason(enum.Enum):

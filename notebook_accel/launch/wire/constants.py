@@ -13,6 +13,8 @@ signal, so that no system call of the user's code is interrupted."""
 
 REPORT_INTERVAL = 0.1
 """Seconds between two reports of a rank's bars and metrics."""
+GRACE = 5.0
+"""How many seconds a rank has to end by itself after an interrupt, for instance to save a checkpoint."""
 PREEMPTION_GRACE = 25.0
 """How many seconds a training has to save a checkpoint and to end. Most systems that take a machine give 30 or more."""
 STEP_MARK = "notebook-accel: a step ends"

@@ -1,17 +1,15 @@
 """Draws a job below its cell. A view reads the job and has no state of its own about it.
 
-    widget.py          the view `widget`, in the browser; panel.py is its ipywidget
+    widget.py          the view `widget`, in the browser; panel.py is its ipywidget, and sends what
+                       `notebook_accel/panel/` makes
     marimo_view.py     the panel in marimo
-    panel_state.py     makes the state that the widget sends, of the types in panel_model.py
-    merge_patch.py     computes the changes of the state, so that only those are sent
     widget_support.py  detects whether the front end draws widgets
     html_view.py       the view `html`; html_page.py writes the page, with elements.py
     plain_text.py      the view `text`
     updating_output.py redraws an output in place; the base of `html` and `text`
-    pacing.py          limits how often views are redrawn
     urgent_changes.py  notices what is drawn at once: the first failure, requests for input
 
-charts/ draws metrics, and logs/ answers open logs. browser/ is the script of the widget, built from extension/. A new
+charts/ draws the charts that stay in the notebook. browser/ is the script of the widget, built from extension/. A new
 view is a class with `refresh()`, `finish()`, and `is_seen` in a file here, and a row of `_VIEWS` below. The table in a
 terminal is not a view: see `launch/show/terminal.py`.
 """

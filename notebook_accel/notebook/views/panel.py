@@ -11,11 +11,11 @@ from typing import Any
 import anywidget
 import traitlets
 
-from notebook_accel.notebook.views.charts import chart_details
-from notebook_accel.notebook.views.charts.chart_details import Reply
-from notebook_accel.notebook.views.logs import log_requests
-from notebook_accel.notebook.views.merge_patch import diff
 from notebook_accel.notebook.views.reload import control_channel
+from notebook_accel.panel.charts import chart_details
+from notebook_accel.panel.charts.chart_details import Reply
+from notebook_accel.panel.logs import log_requests
+from notebook_accel.panel.merge_patch import diff
 
 _REQUESTS = ("stack", "expanded", "control", "charts", *chart_details.COMMANDS, *log_requests.COMMANDS)
 _FILES = Path(__file__).parent / "browser"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from notebook_accel.launch.job.job import Job
-from notebook_accel.notebook.views.pacing import Pacer
 from notebook_accel.notebook.views.urgent_changes import UrgentChanges
+from notebook_accel.panel.pacing import Pacer
 
 Bundle = Mapping[str, str]
 """Text by MIME type, such as `text/html`."""

@@ -10,8 +10,9 @@ import pytest
 
 from notebook_accel.events import Exited, Hello, Phase, PhaseChanged
 from notebook_accel.launch.driver.escalation import Shutdown
-from notebook_accel.launch.driver.stop_policy import GRACE, ONE_CALL, StopReason
+from notebook_accel.launch.driver.stop_policy import ONE_CALL, StopReason
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.wire.constants import GRACE
 
 
 class Group:

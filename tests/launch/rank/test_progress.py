@@ -43,7 +43,7 @@ from notebook_accel.launch.show import terminal
 from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 from notebook_accel.notebook.views import html_page
-from notebook_accel.notebook.views.panel_state import StateMaker
+from notebook_accel.panel.panel_state import StateMaker
 
 
 @pytest.fixture

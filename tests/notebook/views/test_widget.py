@@ -24,9 +24,9 @@ from notebook_accel.events import (
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.notebook.views import widget, widget_support
-from notebook_accel.notebook.views.pacing import Pacer
 from notebook_accel.notebook.views.panel import Panel
 from notebook_accel.notebook.views.widget import WidgetView
+from notebook_accel.panel.pacing import Pacer
 
 
 class Told:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from notebook_accel.errors import ConfigurationError, JobLostError
-from notebook_accel.launch.driver import attach
-from notebook_accel.launch.driver.attach import JobSummary
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal.recorded.job_summary import JobSummary, summarize
 from notebook_accel.launch.journal.records import Record
 
 
@@ -67,7 +66,7 @@ def _all() -> list[Checkpointed]:
         try:
             head = record.head()
             if head.checkpoint_dir:
-                found.append(Checkpointed(record, attach.summarize(record), head.checkpoint_dir, head.origin))
+                found.append(Checkpointed(record, summarize(record), head.checkpoint_dir, head.origin))
         except JobLostError:  # written by another version of this package, or just removed
             continue
     return found

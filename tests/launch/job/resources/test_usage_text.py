@@ -7,7 +7,7 @@ from notebook_accel.launch.job import describe
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.resources import usage_text
 from notebook_accel.notebook.views import html_page
-from notebook_accel.notebook.views.panel_state import StateMaker
+from notebook_accel.panel.panel_state import StateMaker
 
 
 def a_job(size: int = 2) -> Job:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from notebook_accel.launch.job.job import Job
-from notebook_accel.notebook.views.logs import log_requests
-from notebook_accel.notebook.views.logs.log_requests import LogRequests
+from notebook_accel.panel.logs import log_requests
+from notebook_accel.panel.logs.log_requests import LogRequests
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.metrics.metric_text import metric_text
-from notebook_accel.notebook.views.charts.chart_table import MARKS
-from notebook_accel.notebook.views.pacing import Pacer
-from notebook_accel.notebook.views.panel_model import Metric
+from notebook_accel.panel.charts.chart_table import MARKS
+from notebook_accel.panel.pacing import Pacer
+from notebook_accel.panel.panel_model import Metric
 
 MOST_CHARTS = 12
 _POINTS, _DIGITS = 60, 3

@@ -20,10 +20,10 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.metrics.job_charts import Drawing
 from notebook_accel.launch.job.metrics.metric_chart import MOST_BINS
 from notebook_accel.launch.job.metrics.metric_series import MetricSeries
-from notebook_accel.notebook.views.charts import chart_table, earlier_jobs
-from notebook_accel.notebook.views.charts.report_feed import ReportFeed
-from notebook_accel.notebook.views.pacing import Pacer
-from notebook_accel.notebook.views.panel_model import ChartReply, EarlierReply
+from notebook_accel.panel.charts import chart_table, earlier_jobs
+from notebook_accel.panel.charts.report_feed import ReportFeed
+from notebook_accel.panel.pacing import Pacer
+from notebook_accel.panel.panel_model import ChartReply, EarlierReply
 
 COMMANDS = ("chart", "earlier")
 """The messages of a browser that are answered here."""

@@ -15,7 +15,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import writing
 from notebook_accel.launch.journal.writing import Journal
-from notebook_accel.notebook.views.charts.chart_details import ChartDetails, Reply
+from notebook_accel.panel.charts.chart_details import ChartDetails, Reply
 
 
 def a_job(ranks: int, steps: int, name: str = "train") -> Job:

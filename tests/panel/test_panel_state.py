@@ -32,12 +32,12 @@ from notebook_accel.events import (
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT
-from notebook_accel.notebook.views import panel_model
-from notebook_accel.notebook.views.merge_patch import diff
-from notebook_accel.notebook.views.pacing import Pacer
-from notebook_accel.notebook.views.panel_state import StateMaker
+from notebook_accel.panel import panel_model
+from notebook_accel.panel.merge_patch import diff
+from notebook_accel.panel.pacing import Pacer
+from notebook_accel.panel.panel_state import StateMaker
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 GENERATE = runpy.run_path(str(ROOT / "scripts" / "generate.py"))
 
 

@@ -17,9 +17,9 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.logs import log_text
 from notebook_accel.launch.job.logs.log_lines import LogLine
 from notebook_accel.launch.job.logs.log_scan import LogFilter, LogScan
-from notebook_accel.notebook.views.charts.chart_details import Reply
-from notebook_accel.notebook.views.pacing import Pacer
-from notebook_accel.notebook.views.panel_model import LogLineRow, LogReply, LogTextReply
+from notebook_accel.panel.charts.chart_details import Reply
+from notebook_accel.panel.pacing import Pacer
+from notebook_accel.panel.panel_model import LogLineRow, LogReply, LogTextReply
 
 COMMANDS = ("log", "log_text")
 """The messages of a browser that are answered here."""

@@ -6,15 +6,15 @@ import time
 from collections.abc import Iterator
 
 from notebook_accel.errors import ConfigurationError, JobLostError
-from notebook_accel.launch.driver.attach import summarize
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.metrics.metric_series import Feed
 from notebook_accel.launch.job.metrics.report_log import Entry
 from notebook_accel.launch.job.text import title
 from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal.recorded.job_summary import summarize
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportTail
-from notebook_accel.notebook.views.panel_model import EarlierJob
+from notebook_accel.panel.panel_model import EarlierJob
 
 _MOST = 40
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from notebook_accel import events
 from notebook_accel.events import Phase
-from notebook_accel.launch.driver.stop_policy import GRACE
 from notebook_accel.launch.job import describe, location, progress
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.progress import Overview
@@ -15,16 +14,17 @@ from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.requested_stacks import RequestedStacks
 from notebook_accel.launch.job.resources import usage_text
 from notebook_accel.launch.job.text import clock, percent, rate, shortened, size, value
+from notebook_accel.launch.wire.constants import GRACE
 from notebook_accel.launch.wire.terminal_codes import plain
-from notebook_accel.notebook.views.charts import chart_details
-from notebook_accel.notebook.views.charts.chart_details import ChartDetails, Reply
-from notebook_accel.notebook.views.charts.panel_charts import MOST_CHARTS, PanelCharts
-from notebook_accel.notebook.views.controls.panel_controls import PanelControls
-from notebook_accel.notebook.views.logs import log_requests
-from notebook_accel.notebook.views.logs.log_requests import LogRequests
-from notebook_accel.notebook.views.pacing import Pacer
-from notebook_accel.notebook.views.page import run_text
-from notebook_accel.notebook.views.panel_model import Bar, Head, Rank, State
+from notebook_accel.panel import run_text
+from notebook_accel.panel.charts import chart_details
+from notebook_accel.panel.charts.chart_details import ChartDetails, Reply
+from notebook_accel.panel.charts.panel_charts import MOST_CHARTS, PanelCharts
+from notebook_accel.panel.controls.panel_controls import PanelControls
+from notebook_accel.panel.logs import log_requests
+from notebook_accel.panel.logs.log_requests import LogRequests
+from notebook_accel.panel.pacing import Pacer
+from notebook_accel.panel.panel_model import Bar, Head, Rank, State
 from notebook_accel.rank_spans import spans
 
 _MOST_NAMES = 300

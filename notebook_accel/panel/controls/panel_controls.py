@@ -12,7 +12,7 @@ from notebook_accel.errors import NotebookAccelError
 from notebook_accel.events import TunableChanged
 from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE, RESUME, TUNE
 from notebook_accel.launch.job.job import Job
-from notebook_accel.notebook.views.panel_model import Command, Controls, Tunable
+from notebook_accel.panel.panel_model import Command, Controls, Tunable
 
 FLAMEGRAPH, PROFILE = "flamegraph", "profile"
 _SECONDS, _STEPS = 5, 5
