@@ -1,11 +1,13 @@
-import { beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import widget from "../src/index";
 import { aState, drawn, FakeModel, find } from "./examples";
+
+const ends: (() => void)[] = [];
 
 /** A widget as anywidget makes one, with one view. */
 function open(model: FakeModel) {
   const { initialize, render } = widget();
-  initialize({ model });
+  ends.push(initialize({ model }));
   const view = () => {
     const el = document.createElement("div");
     document.body.append(el);
@@ -16,6 +18,10 @@ function open(model: FakeModel) {
 
 beforeEach(() => {
   document.body.replaceChildren();
+});
+
+afterEach(() => {
+  for (const end of ends.splice(0)) end();
 });
 
 describe("the widget", () => {
