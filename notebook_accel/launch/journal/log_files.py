@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 LIMIT = 128 * 2**20
@@ -13,6 +14,8 @@ LIMIT = 128 * 2**20
 FILE_SIZE = 8 * 2**20
 """Bytes from which on a file is not added to."""
 _NAME = re.compile(r"log-(\d{15})")
+_SETTLED = 2_500_000_000
+"""Nanoseconds after which a change of a folder has another time of change, on any file system."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,16 @@ class _File:
 
 
 class LogFiles:
-    """The files of one job's log, named after the positions that they begin at; see `OutputLog`."""
+    """The files of one job's log, named after the positions that they begin at; see `OutputLog`.
+
+    The folder is listed again only after files were added to it or removed: otherwise only the last file grows.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._known: list[_File] = []
+        self._listed: tuple[int, int] | None = None
+        """Identifies the state of the folder in which these are its files; `None` if it may have changed since."""
 
     def extent(self) -> tuple[int, int]:
         files = self._files()
@@ -76,8 +85,22 @@ class LogFiles:
 
     def _files(self) -> list[_File]:
         """The files without a gap between them, up to the last; what is before a gap is not read."""
+        try:
+            folder = os.stat(self._folder)
+            state = folder.st_ino, folder.st_mtime_ns
+            if state != self._listed:
+                self._listed = state if time.time_ns() - folder.st_mtime_ns > _SETTLED else None
+                self._known = self._list()
+            elif self._known:
+                last = self._known[-1]
+                self._known = [*self._known[:-1], replace(last, size=os.stat(last.path, follow_symlinks=False).st_size)]
+        except OSError:
+            self._listed, self._known = None, []
+        return self._known
+
+    def _list(self) -> list[_File]:
         found = []
-        with contextlib.suppress(OSError), os.scandir(self._folder) as entries:
+        with os.scandir(self._folder) as entries:
             for entry in entries:
                 match = _NAME.fullmatch(entry.name)
                 if match is not None and entry.is_file(follow_symlinks=False):
