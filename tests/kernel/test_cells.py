@@ -681,6 +681,15 @@ def test_the_last_lines_of_a_rank_are_kept(cells: Cells):
     assert cells.notebook.check("%accelerate logs 1").lines[-1] == "[1] said by 1"
 
 
+def test_a_cell_whose_lines_are_too_many_for_the_notebook_is_recorded_with_all(cells: Cells):
+    found = cells("for number in range(3000): print(number if rank else 'same')")
+    left_out = next(text for text in found.displays if "left out here" in text)
+    where = left_out.partition("; ")[2].partition(" returns")[0]
+    lines = cells.notebook.value(where).splitlines()
+    assert [line for line in lines if line.startswith("[1]")] == [f"[1] {number}" for number in range(3000)]
+    assert lines.count("[0] same") == 3000
+
+
 @pytest.mark.versions
 def test_a_cell_in_the_background_is_interrupted(cells: Cells):
     cells.notebook.check(cell("time.sleep(600)", "--no-block"))

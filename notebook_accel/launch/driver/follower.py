@@ -10,6 +10,7 @@ from itertools import groupby
 from notebook_accel.events import Cleared, JobEnded, Line, LinesLeftOut, Notice, Shown
 from notebook_accel.launch.job.job import Job, Runner
 from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.job.logs import log_text
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.journal import outcome
 from notebook_accel.launch.journal.lines import decode
@@ -85,7 +86,8 @@ class Follower:
         first = job.ranks[0].rank
         label = partial(rank_label, job.label, first, job.local_size, max(job.world_size, job.first_size))
         # An earlier attempt may have had more ranks than the one that runs.
-        shown = Output(range(first, first + job.first_size), label, front_end.current)
+        ranks = range(first, first + job.first_size)
+        shown = Output(ranks, label, front_end.current, log_text.where_all_are(job.id))
         pause, rounds = threading.Event(), 0
         try:
             while not self.has_ended:

@@ -16,6 +16,7 @@ from notebook_accel.launch.engines.contract import Engine, GroupSpec
 from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.job.logs import log_text
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.writing import Journal
@@ -166,7 +167,8 @@ class Launch:
         group = RankGroup(self._engine, spec)
         try:
             view.open()  # while the ranks start
-            output = Output([state.rank for state in self.job.ranks], self._plan.label, front_end.current)
+            ranks = [state.rank for state in self.job.ranks]
+            output = Output(ranks, self._plan.label, front_end.current, log_text.where_all_are(self.job.id))
             runner = CallRunner(
                 group,
                 self.job,

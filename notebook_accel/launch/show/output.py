@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from notebook_accel.events import Cleared, Shown
+from notebook_accel.launch.show.bounded_screen import BoundedScreen
 from notebook_accel.launch.show.displays import Displays, Screen
 from notebook_accel.rank_spans import spans
 
@@ -254,14 +255,18 @@ class Output:
         ranks: The ranks.
         label: Makes the label of a rank, or of several.
         screen: Shows their output.
+        rest: Where the lines are that are too many for a notebook: the end of a sentence. Empty if none is too many.
     """
 
-    def __init__(self, ranks: Sequence[int], label: Callable[[int | str], str], screen: Screen) -> None:
+    def __init__(
+        self, ranks: Sequence[int], label: Callable[[int | str], str], screen: Screen, rest: str = ""
+    ) -> None:
         self._label = label
-        self._write = screen.write
+        self._screen = BoundedScreen(screen, rest)
+        self._write = self._screen.write
         self._ranks = ranks
         self._merger = LineMerger(ranks)
-        self._displays = Displays(label, screen)
+        self._displays = Displays(label, self._screen)
         self._displayed: dict[tuple[int, str], Shown | Cleared] = {}
         """What is held of each rank, by its place."""
         self._displayed_counts: Counter[int] = Counter()
@@ -346,3 +351,4 @@ class Output:
             batch.append(f"{label}{text}\n")
         if batch:
             self._write(stream, "".join(batch))
+        self._screen.refresh(now, is_last=all_of_it)

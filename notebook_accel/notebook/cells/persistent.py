@@ -22,6 +22,7 @@ from notebook_accel.launch.engines.contract import GroupSpec
 from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.job.logs import log_text
 from notebook_accel.launch.plan import environment, plan
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import front_end
@@ -169,12 +170,13 @@ class PersistentRanks:
     ) -> Job:
         """Runs a call to its end. The job's result is the members' values, passed through `digest` if it is given."""
         members = self.members if members is None else members
-        output = Output(members, self.plan.label, front_end.current)
+        output = Output(members, self.plan.label, front_end.current, log_text.where_all_are(job.id))
+        view = view or front_end.NoView(job)
         job.apply(None, AttemptStarted(0))
         runner = CallRunner(
             self._group,
             job,
-            view or front_end.NoView(job),
+            view,
             output,
             requests,
             stall_after=self.plan.config.stall_after,
@@ -183,6 +185,7 @@ class PersistentRanks:
         )
         try:
             attempt = runner.run(packed)
+            view.refresh()  # a cell that has just become worth recording is recorded before it ends
         except LaunchError as error:
             self.lost = str(error)
             job.finish(Status.FAILED, error=error)

@@ -15,6 +15,11 @@ PART = 2**18
 """Bytes of the log that are turned into text at once."""
 
 
+def where_all_are(job: str) -> str:
+    """Says where all lines of a job are: the end of a sentence."""
+    return f"attach({job!r}).log(last=None) returns all lines"
+
+
 def last_lines(log: OutputLog, known: Sequence[int], rank: int | None, last: int | None) -> str:
     """The last lines of a job with the ranks that are known; see `Job.log`."""
     if rank is not None and rank not in known:

@@ -13,6 +13,8 @@ from typing import Protocol
 
 from notebook_accel.launch.job.logs.log_lines import encode
 
+MOST_LINES_IN_NOTEBOOK, MOST_CHARACTERS_IN_NOTEBOOK = 1000, 2**18
+"""What a notebook shows of the beginning of a job's output, and as much of its end."""
 MOST_IN_MEMORY = 8 * 2**20
 """Bytes that stay in memory if nothing stores them."""
 
@@ -49,6 +51,7 @@ class OutputLog:
         """What no store has, or what came after it."""
         self._unsaved_size = 0
         self._end = 0
+        self._count = 0
 
     def add(self, rank: int, stream: str, at: float, texts: Sequence[str]) -> None:
         """Adds lines that a rank has written.
@@ -66,8 +69,14 @@ class OutputLog:
             self._unsaved.append(data)
             self._unsaved_size += len(data)
             self._end += len(data)
+            self._count += len(texts)
             while self._unsaved_size > MOST_IN_MEMORY and len(self._unsaved) > 1:
                 self._unsaved_size -= len(self._unsaved.popleft())
+
+    @property
+    def is_long(self) -> bool:
+        """Whether more lines were added than a notebook is sure to show."""
+        return self._count > MOST_LINES_IN_NOTEBOOK or self._end > MOST_CHARACTERS_IN_NOTEBOOK
 
     @property
     def unsaved(self) -> int:
