@@ -224,7 +224,9 @@ def test_a_hundred_thousand_lines_are_in_the_log_and_the_last_ones_in_the_notebo
     assert cell.stdout == "".join(f"{number}\n" for number in range(1000))
     left_out, *last = cell.displays[-1].splitlines()
     assert last == [str(number) for number in range(99_000, 100_000)]
-    assert re.fullmatch(r"… 98,000 lines are left out here; (attach\('\w+'\)\.log\(last=None\)) returns all .*", left_out)
+    assert re.fullmatch(
+        r"… 98,000 lines are left out here; (attach\('\w+'\)\.log\(last=None\)) returns all .*", left_out
+    )
     where = left_out.partition("; ")[2].partition(" returns")[0]
     notebook.check(f"found = {where}")
     assert notebook.value("found == ''.join(f'[0] {number}\\n' for number in range(100_000))")

@@ -126,7 +126,9 @@ class BoundedScreen:
         self._pages[-1].lines.extend(lines)
         self._size += len(lines)
         self._characters += sum(map(len, lines))
-        while self._size > MOST_LINES_IN_NOTEBOOK or (self._characters > MOST_CHARACTERS_IN_NOTEBOOK and self._size > 1):
+        while self._size > MOST_LINES_IN_NOTEBOOK or (
+            self._characters > MOST_CHARACTERS_IN_NOTEBOOK and self._size > 1
+        ):
             self._drop()
 
     def _drop(self) -> None:

@@ -258,9 +258,7 @@ class Output:
         rest: Where the lines are that are too many for a notebook: the end of a sentence. Empty if none is too many.
     """
 
-    def __init__(
-        self, ranks: Sequence[int], label: Callable[[int | str], str], screen: Screen, rest: str = ""
-    ) -> None:
+    def __init__(self, ranks: Sequence[int], label: Callable[[int | str], str], screen: Screen, rest: str = "") -> None:
         self._label = label
         self._screen = BoundedScreen(screen, rest)
         self._write = self._screen.write
