@@ -683,6 +683,7 @@ def test_the_last_lines_of_a_rank_are_kept(cells: Cells):
 
 def test_a_cell_whose_lines_are_too_many_for_the_notebook_is_recorded_with_all(cells: Cells):
     found = cells("for number in range(3000): print(number if rank else 'same')")
+    cells.notebook.check("from notebook_accel import attach")
     left_out = next(text for text in found.displays if "left out here" in text)
     where = left_out.partition("; ")[2].partition(" returns")[0]
     lines = cells.notebook.value(where).splitlines()
