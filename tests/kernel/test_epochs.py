@@ -140,13 +140,32 @@ def test_a_restart_goes_on_with_the_ranks_that_are_left_and_the_panel_says_so(
     assert "only 1 of 2 ranks can start, which is fewer than min_processes=2, so the job is not started" in cell.text
 
 
+def test_a_launch_that_saves_nothing_says_so_at_its_first_step_and_at_its_end(
+    notebook: Notebook, tmp_path: Path
+) -> None:
+    notebook.check("""
+    def train(steps):
+        import torch
+
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+        for _ in range(steps):
+            optimizer.step()
+    """)
+    for steps in (2, 0):
+        cell = notebook.check(f"notebook_launcher(train, ({steps},), 2, device='cpu', checkpoint={str(tmp_path)!r})")
+        assert cell.text.count("[0] notebook-accel: checkpoint= does not save this training") == bool(steps)
+        assert "checkpoint= had no effect: train() has not run a loop over Accelerator.epochs" in cell.text
+        assert f"nothing is saved to {tmp_path}" in cell.text
+
+
 def test_settings_of_the_notebook_reach_the_ranks(notebook: Notebook, tmp_path: Path) -> None:
     notebook.check(TRAIN)
     notebook.check(f"%accelerate -n 2 --device cpu --checkpoint-dir {tmp_path} --checkpoint-every 4")
     try:
-        notebook.check("notebook_launcher(train)")
+        cell = notebook.check("notebook_launcher(train)")
     finally:
         notebook.check("%accelerate --reset")
+    assert "checkpoint=" not in cell.text
     assert "checkpoint_20" in {each.name for each in tmp_path.iterdir()}
 
 

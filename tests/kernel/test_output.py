@@ -295,14 +295,24 @@ def test_user_code_that_closes_its_streams_does_no_harm(notebook: Notebook):
     assert cell.value == "[5, 5]"
 
 
-def test_warnings_and_the_debugger_name_the_cell(notebook: Notebook):
+def test_warnings_tracebacks_and_the_debugger_name_the_cell(notebook: Notebook):
     cell = notebook.begin("""
-        import warnings
+        import threading, traceback, warnings
 
         def careful():
             warnings.warn("careful")
             breakpoint()
+            thread = threading.Thread(target=fail, name="own")
+            thread.start()
+            thread.join()
+            try:
+                fail()
+            except KeyError:
+                traceback.print_exc()
             return 7
+
+        def fail():
+            raise KeyError("gone")
 
         notebook_launcher(careful, num_processes=1)
         """)
@@ -311,5 +321,8 @@ def test_warnings_and_the_debugger_name_the_cell(notebook: Notebook):
     notebook.finish(cell)
     number = notebook.value("len(In) - 2")
     assert f"In[{number}]:4: UserWarning: careful\n" in cell.stderr
-    assert re.search(rf"^> In\[{number}\]\([56]\)careful\(\)", cell.stdout, re.MULTILINE), cell
+    assert re.search(rf"^> In\[{number}\]\([567]\)careful\(\)", cell.stdout, re.MULTILINE), cell
+    assert "Exception in thread own:\n" in cell.stderr
+    assert cell.stderr.count(f'  File "In[{number}]", line 16, in fail\n    raise KeyError("gone")\n') == 2, cell
+    assert "ipykernel" not in cell.stderr
     assert cell.value == "[7]"

@@ -19,6 +19,7 @@ from importlib.machinery import SourceFileLoader
 from types import TracebackType
 from typing import NoReturn
 
+from notebook_accel.launch.rank import unsaved_training
 from notebook_accel.launch.rank.patches import ddp_logger
 from notebook_accel.launch.system import process_exit
 
@@ -60,6 +61,7 @@ def run_to_end(run: Callable[[], object]) -> None:
     """
     failure: BaseException | None = None
     ddp_logger.install()
+    unsaved_training.watch()
     try:
         run()
     except BaseException as error:

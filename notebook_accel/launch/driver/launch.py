@@ -188,6 +188,12 @@ class Launch:
         job = self.job
         if attempt.ending is Ending.RETURNED:
             value, error = self.collect(job.ranks)
+            if self.saves_checkpoints and job.began is None and self._plan.first_rank == 0:
+                front_end.current.notice(
+                    f"checkpoint= had no effect: {job.title} has not run a loop over Accelerator.epochs, so nothing is "
+                    f"saved to {self._plan.config.checkpoint_dir}. If it trains, write `for epoch in "
+                    "accelerator.epochs(10):`; otherwise, leave out checkpoint="
+                )
             job.finish(Status.FAILED if error else Status.DONE, value, error)
         elif attempt.ending is Ending.TIMED_OUT:
             assert self._plan.config.timeout is not None

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Exited, to_wire
-from notebook_accel.launch.rank import stdin
+from notebook_accel.launch.rank import stdin, unsaved_training
 from notebook_accel.launch.rank.patches import (
     cell_locations,
     ddp_logger,
@@ -174,6 +174,7 @@ def _run_to_exit(start: RankStart) -> NoReturn:
         process_setup.redirect_streams(*start.fds[1:])
         pipe_marks.set_pipes([os.dup(1), os.dup(2)])
         process_setup.limit_threads()
+        unsaved_training.watch()
         # A worker that the user's code forks must neither send as the rank nor keep its channel open.
         os.register_at_fork(after_in_child=channel.close)
         os.register_at_fork(after_in_child=lambda: events.set_sink(None))

@@ -38,7 +38,6 @@ from notebook_accel.train.options.plugins import (
     TorchDynamoPlugin,
     TorchTensorParallelPlugin,
 )
-from notebook_accel.train.ranks import environment
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.rank_aware import RankAware
 from notebook_accel.train.ranks.state import AcceleratorState, is_initialized
@@ -143,8 +142,6 @@ class AcceleratorBase(RankAware):
         self._checkpoints = Checkpoints(self.project_configuration)
         self._has_looped = False
         """Whether a loop over `epochs` has begun that saves checkpoints."""
-        self._misses_loop = bool(environment.read().checkpoint_dir)
-        """Whether the launch has a folder for checkpoints, no such loop has begun, and nothing was said about it."""
         self._tunables = Tunables()
         self._models: list[nn.Module] = []
         self._optimizers: list[AcceleratedOptimizer] = []

@@ -139,8 +139,11 @@ class EpochLoop:
                         break
             self._save()
             self._finish()
+        except BaseException:  # also `GeneratorExit`: the user's code has raised, or has left the loop
+            self._saver.wait_briefly()
+            raise
         finally:
-            # After an error, nothing is waited for: it may be that of another rank, which will not answer.
+            # After an error, no other rank is waited for any longer: it may be gone.
             background.remove_copies(folder)
             self._gradients.loop = None
             self._space.pop(PREEMPTED_BY, None)

@@ -95,7 +95,7 @@ class Saving(AcceleratorBase):
                 "checkpoint= saves a single loop over accelerator.epochs(), because the checkpoints of two loops "
                 "could not be told apart: use range() for one of them, or make them one loop"
             )
-        self._has_looped, self._misses_loop = True, False
+        self._has_looped = True
         run = Run(self._contents, self._checkpoints, self._set_step, self.even_batches)
         return EpochLoop(run, count, settings).epochs()
 

@@ -11,7 +11,6 @@ from torch import nn
 
 from notebook_accel.train.accelerator.base import AcceleratorBase
 from notebook_accel.train.anatomy import measured
-from notebook_accel.train.checkpoints import background
 from notebook_accel.train.data import uneven_inputs
 from notebook_accel.train.models import compiling
 from notebook_accel.train.options.plugins import AutocastKwargs, GradientAccumulationPlugin
@@ -115,12 +114,6 @@ class Stepping(AcceleratorBase):
         loop = self.gradient_state.loop
         if loop is not None:
             loop.trained = True
-        elif self._misses_loop:
-            self._misses_loop = False
-            background.report(
-                "checkpoint= saves nothing, because this training is not in a loop over accelerator.epochs(): write "
-                "`for epoch in accelerator.epochs(10):`, or call accelerator.save_state yourself"
-            )
         self.strategy.after_backward()
 
     def unscale_gradients(self, optimizer: Any = None) -> None:

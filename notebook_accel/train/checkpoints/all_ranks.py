@@ -23,7 +23,8 @@ class AllRanks:
     def __init__(self, gather: Gather | None = None) -> None:
         self._gather = gather or _gather
         state = PartialState()  # another thread may not see it later, when the run is over
-        self._is_first = state.is_main_process
+        self.is_first = state.is_main_process
+        """Whether this is rank 0."""
         self._is_first_on_node = state.is_local_main_process
 
     def run(self, task: str, action: Callable[[], T]) -> T:
@@ -57,12 +58,12 @@ class AllRanks:
 
     def run_on_first(self, task: str, action: Callable[[], None]) -> None:
         """Runs an action on rank 0; the others wait."""
-        self.run(task, lambda: action() if self._is_first else None)
+        self.run(task, lambda: action() if self.is_first else None)
 
     def run_on_each_disk(self, task: str, action: Callable[[], None]) -> None:
         """Runs an action on rank 0, then on the first rank of each other node, which does nothing on a shared disk."""
-        others = self._is_first_on_node and not self._is_first
-        self.run(task, lambda: action() if self._is_first else None)
+        others = self._is_first_on_node and not self.is_first
+        self.run(task, lambda: action() if self.is_first else None)
         self.run(task, lambda: action() if others else None)
 
     def run_on_each_node(self, task: str, action: Callable[[], None]) -> None:

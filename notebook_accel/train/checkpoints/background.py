@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
 import threading
@@ -17,6 +18,11 @@ from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
 from notebook_accel.train.checkpoints.seal import Place
 from notebook_accel.train.ranks import environment
 from notebook_accel.train.ranks.state import PartialState
+
+LAST_GRACE = 20.0
+"""Seconds that a training that fails waits for the checkpoint that is being written."""
+NOTICE_AFTER = 1.0
+"""Seconds after which it says so."""
 
 
 class BackgroundSaver:
@@ -36,6 +42,8 @@ class BackgroundSaver:
         self._keep = keep
         self._ranks = AllRanks(gather)
         self._thread: threading.Thread | None = None
+        self._has_folder = not isinstance(folder, RemotePath) and folder.is_dir()
+        """Whether there is a folder before the first checkpoint, as `prepare` makes it on a local disk."""
 
     @property
     def is_busy(self) -> bool:
@@ -60,6 +68,19 @@ class BackgroundSaver:
             self._thread.join()
             self._thread = None
 
+    def wait_briefly(self) -> None:
+        """Waits `LAST_GRACE` seconds for it at most, because the training has failed, or the loop was left.
+
+        The other ranks are ended once the failure of one is known, so it waits before that. Where another rank is gone,
+        the checkpoint cannot be completed, which its thread finds out within seconds.
+        """
+        if self._thread is None:
+            return
+        self._thread.join(NOTICE_AFTER)
+        if self.is_busy:
+            report(f"training has ended early; waiting up to {LAST_GRACE:g} s for the checkpoint that is being written")
+            self._thread.join(LAST_GRACE - NOTICE_AFTER)
+
     def _write(self, parts: Sequence[Part], place: Place, then: Callable[[str, str], object]) -> None:
         target = self.folder / name(place.step)
 
@@ -67,6 +88,7 @@ class BackgroundSaver:
             for part in parts:
                 part.write(folder)
 
+        self._report_removal()
         try:
             if isinstance(target, RemotePath):
                 transfer.save(self._ranks, target, write, self._keep, place)
@@ -82,6 +104,18 @@ class BackgroundSaver:
         else:
             self.newest = target
             then(str(target), "")
+
+    def _report_removal(self) -> None:
+        """Warns if somebody has removed the last checkpoint, or the folder: the next one makes the folder again."""
+        expected = self.folder if self.newest is None else self.newest
+        if not self._ranks.is_first or (self.newest is None and not self._has_folder):
+            return
+        with contextlib.suppress(Exception):  # whatever keeps it from being read is reported when the next is written
+            if not expected.is_dir():
+                report(
+                    f"WARNING: {expected} no longer exists: it was removed, or its disk was unmounted, while the "
+                    f"training runs. The next checkpoint is saved to {self.folder} anew"
+                )
 
 
 def name(step: int) -> str:

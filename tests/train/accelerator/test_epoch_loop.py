@@ -93,14 +93,6 @@ def test_hooks_and_uneven_batches_are_named(folder: Path, capsys: pytest.Capture
     assert "only the ends of epochs are saved" in said
 
 
-def test_a_training_that_saves_nothing_says_so_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    accelerator = Accelerator(cpu=True)
-    model = accelerator.prepare(nn.Linear(1, 1))
-    for _ in range(3):
-        accelerator.backward(model(torch.ones(1, 1)).sum())
-    assert capsys.readouterr().err.count("checkpoint= saves nothing") == 1
-
-
 def test_a_loop_whose_steps_are_not_counted_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     accelerator = Accelerator(cpu=True)
     model = accelerator.prepare(nn.Linear(1, 1))

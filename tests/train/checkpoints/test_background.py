@@ -322,3 +322,70 @@ def test_what_a_crash_left_is_tidied(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     folders.tidy(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".mine.previous", "checkpoint_4", "mine"]
+
+
+def test_a_training_that_fails_waits_for_the_checkpoint_that_is_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write, wait = background.save_folder, BackgroundSaver.wait_briefly
+    is_awaited = threading.Event()
+
+    def write_late(*args: Any) -> None:
+        assert is_awaited.wait(20)
+        write(*args)
+
+    def wait_briefly(saver: BackgroundSaver) -> None:
+        is_awaited.set()
+        wait(saver)
+
+    def fail(step: int) -> None:
+        if step == 3:
+            raise ValueError("too bad")
+
+    monkeypatch.setattr(background, "save_folder", write_late)
+    monkeypatch.setattr(BackgroundSaver, "wait_briefly", wait_briefly)
+    with pytest.raises(ValueError, match="too bad"):
+        train(tmp_path, 1, on_step=fail)
+    assert names(tmp_path) == ["checkpoint_2"]
+    assert capsys.readouterr().err == "", "it was written soon"
+
+
+def test_a_training_that_fails_does_not_wait_forever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    has_failed = threading.Event()
+    written = []
+
+    def fail(step: int) -> None:
+        if step == 3:
+            raise ValueError("too bad")
+
+    monkeypatch.setattr(background, "save_folder", lambda *_: written.append(has_failed.wait(5)))
+    monkeypatch.setattr(background, "LAST_GRACE", 0.02)
+    monkeypatch.setattr(background, "NOTICE_AFTER", 0.01)
+    with pytest.raises(ValueError, match="too bad"):
+        train(tmp_path, 1, on_step=fail)
+    assert written == []
+    has_failed.set()
+    assert "waiting up to 0.02 s for the checkpoint that is being written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("at", [1, 5])
+def test_a_folder_that_is_removed_meanwhile_is_reported_and_made_anew(
+    at: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the first checkpoint, and after the second."""
+
+    def remove(step: int) -> None:
+        if step == at:
+            for thread in threading.enumerate():
+                if thread.name == "checkpoint":
+                    thread.join()
+            shutil.rmtree(tmp_path / "run")
+
+    train(tmp_path / "run", 3, on_step=remove)
+    reported = capsys.readouterr().err
+    gone = tmp_path / "run" / ("checkpoint_4" if at == 5 else "")
+    assert reported.count("no longer exists") == 1
+    assert f"WARNING: {gone} no longer exists: it was removed" in reported
+    assert names(tmp_path / "run") == ["checkpoint_8", "checkpoint_10", "checkpoint_12"]

@@ -1,9 +1,12 @@
-"""Patches warnings and pdb, which name a cell as the user knows it, `In[3]`, instead of by its temporary file."""
+"""Patches warnings, tracebacks and pdb to name a cell as the user knows it, `In[3]`, instead of its temporary file."""
 
 from __future__ import annotations
 
 import functools
 import linecache
+import sys
+import threading
+import traceback
 import warnings
 from typing import Any
 
@@ -12,9 +15,12 @@ from notebook_accel.launch.wire import cell_names
 
 
 def install() -> None:
-    """Patches both, pdb once it is imported."""
+    """Patches all of them, pdb once it is imported."""
     if not hasattr(warnings.formatwarning, "__wrapped__"):
         warnings.formatwarning = _patched_format(warnings.formatwarning)
+    if not hasattr(traceback.StackSummary.format, "__wrapped__"):
+        traceback.StackSummary.format = _patched_stack_format(traceback.StackSummary.format)  # type: ignore[method-assign]
+        threading.excepthook = _print_of_thread
     when_imported({"bdb": _patch_bdb})
 
 
@@ -25,6 +31,35 @@ def _patched_format(original: Any) -> Any:
         return str(original(message, category, cell_names.name_of(filename), lineno, line))
 
     return formatwarning
+
+
+def _patched_stack_format(original: Any) -> Any:
+    """`StackSummary.format`, through which `print_exc`, `format_exc`, `print_stack` and `logging` go."""
+
+    @functools.wraps(original)
+    def format(self: traceback.StackSummary, **options: Any) -> list[str]:
+        filenames = [frame.filename for frame in self]
+        try:
+            for frame in self:
+                name = cell_names.name_of(frame.filename)
+                if name != frame.filename:
+                    frame.line  # noqa: B018  # reads the source, which has the file's name
+                    frame.filename = name
+            return list(original(self, **options))
+        finally:
+            for frame, filename in zip(self, filenames, strict=True):
+                frame.filename = filename
+
+    return format
+
+
+def _print_of_thread(raised: threading.ExceptHookArgs) -> None:
+    """Prints the exception that ends a thread, in the format of Python's own hook, which bypasses `StackSummary`."""
+    if raised.exc_type is SystemExit or sys.stderr is None:
+        return
+    name = threading.get_ident() if raised.thread is None else raised.thread.name
+    lines = traceback.format_exception(raised.exc_type, raised.exc_value, raised.exc_traceback)
+    sys.stderr.write("".join([f"Exception in thread {name}:\n", *lines]))
 
 
 def _patch_bdb(module: Any) -> None:
