@@ -169,6 +169,9 @@ class FakeCuda:
         self._blocks = blocks
         self.memory = self
 
+    def is_initialized(self) -> bool:
+        return True
+
     def _snapshot(self) -> dict[str, Any]:
         address, blocks = 0x7F0000000000, []
         for size, frames in self._blocks:

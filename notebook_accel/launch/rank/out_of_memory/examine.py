@@ -42,9 +42,11 @@ def examine(error: BaseException, text: str) -> OutOfMemory | None:
         return None
     lines: list[LiveArray] = []
     note = ""
-    if device == "cuda":
+    torch = sys.modules.get("torch")
+    # Otherwise, the memory is another library's, or torch is built without CUDA: there is nothing to take.
+    if device == "cuda" and torch is not None and torch.cuda.is_initialized():
         try:
-            lines, data, note = cuda_snapshot.take(sys.modules["torch"])
+            lines, data, note = cuda_snapshot.take(torch)
             if data:
                 events.emit(MemorySnapshot([data]))
         except Exception as problem:  # a private function of torch's, and hardly any memory

@@ -124,10 +124,23 @@ def test_without_recorded_lines_it_is_said_how_to_record_them(monkeypatch: pytes
     )  # fmt: skip
 
 
-def test_a_torch_without_a_snapshot_is_no_second_error() -> None:
-    found = examine(torch.OutOfMemoryError(), "CUDA out of memory.")  # this torch has no CUDA
+def test_where_torch_has_not_used_cuda_no_snapshot_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for found in (torch, None):  # this torch has no CUDA; another library may have used it without torch
+        with monkeypatch.context() as patch:
+            if found is None:
+                patch.delitem(sys.modules, "torch")
+            report = examine(torch.OutOfMemoryError(), "CUDA out of memory.")
+        assert report is not None
+        assert (report.arrays, report.note) == ([], "")
+
+
+def test_a_torch_without_a_snapshot_is_no_second_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.delattr(torch.cuda.memory, "_snapshot")
+    found = examine(torch.OutOfMemoryError(), "CUDA out of memory.")
     assert found is not None
-    assert (found.arrays, bool(found.note)) == ([], True)
+    assert found.arrays == []
+    assert found.note.startswith("There is no snapshot of the memory: AttributeError")
 
 
 def test_a_process_that_grows_is_looked_at_from_another_thread_each_time_it_has_grown_by_a_fifth() -> None:
