@@ -36,7 +36,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """`%load_ext notebook_accel`: registers the magics, and starts the fork server in advance."""
     from notebook_accel.launch import engines
 
-    engines.default().warm()  # before the rest is imported: it takes the longest, and goes on beside this process
+    engines.default().warm()  # before the rest is imported: it takes the longest, and runs beside this process
     from notebook_accel import notebook
 
     notebook.attach(shell)

@@ -10,7 +10,7 @@
     ├── JobCancelledError (RuntimeError)   the result of a job that was cancelled
     ├── JobLostError (RuntimeError)        the result of a job is not available here
     ├── CheckpointError (RuntimeError)     a checkpoint could not be written, or does not fit this run
-    ├── PreemptedError (RuntimeError)      a training was ended from outside, with a checkpoint to go on from
+    ├── PreemptedError (RuntimeError)      a training was ended from outside, with a checkpoint to continue from
     ├── DistributedOperationException (RuntimeError)  ranks called a collective with different tensors
     └── RankError (RuntimeError)           a rank failed; its exception is the `__cause__`
         └── RankTimeoutError (TimeoutError)  the ranks did not finish in time
@@ -74,7 +74,7 @@ class CheckpointError(NotebookAccelError, RuntimeError):
 
 
 class PreemptedError(NotebookAccelError, RuntimeError):
-    """A training in a loop over `Accelerator.epochs` was ended from outside; the same launch goes on where it was."""
+    """A training in a loop over `Accelerator.epochs` was ended from outside; the same launch continues where it was."""
 
 
 class DistributedOperationException(NotebookAccelError, RuntimeError):  # Accelerate's name
@@ -101,7 +101,7 @@ class RankError(NotebookAccelError, RuntimeError):
     """One or more ranks failed.
 
     Attributes:
-        failures: One entry for each distinct failure, the cause first; ranks that failed alike share one.
+        failures: One entry for each distinct failure, the cause first; ranks that failed in the same way share one.
         rank: The rank that failed first.
 
     The original exception is the `__cause__` if it could be pickled, otherwise a stand-in with its text.

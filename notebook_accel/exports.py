@@ -168,7 +168,7 @@ Public code imports these from there as well.
 def load(name: str, module: str) -> Any:
     """Imports a name from a module of the package.
 
-    Garbage collection pauses meanwhile: imports leave hardly any garbage, but the search takes a fifth of their time.
+    Garbage collection pauses: imports leave hardly any garbage, but the search takes a fifth of their time.
     """
     was_enabled = gc.isenabled()
     gc.disable()

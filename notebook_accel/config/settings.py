@@ -106,7 +106,7 @@ class LaunchConfig:
         key="env",
     )] = field(default_factory=dict)
     debug: Annotated[bool, Setting(
-        kinds.flag, "Check before each collective operation that all ranks call it alike. Slows training down.",
+        kinds.flag, "Check before each collective operation that all ranks call it the same way. Slows training down.",
         variable="NOTEBOOK_ACCEL_DEBUG", rank_variable="ACCELERATE_DEBUG_MODE",
         magic=("--debug",),
         key="debug", config=True, launch="General",

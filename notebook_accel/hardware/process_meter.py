@@ -40,7 +40,7 @@ class ProcessMeter:
         self._at = 0.0
 
     def read(self, pids: Iterable[int]) -> dict[int, ProcessReading]:
-        """Measures processes, and leaves out those that don't exist any more."""
+        """Measures processes, and leaves out those that no longer exist."""
         now = time.monotonic()
         elapsed, before, self._at = now - self._at, self._last, now
         self._last, found = {}, {}

@@ -111,7 +111,7 @@ class ReaderProcess:
             self._closing = loop.call_later(self._idle, self.close)
 
     def close(self) -> None:
-        """Ends the process; those who wait for an answer are told so."""
+        """Ends the process; requests that wait for an answer get an error."""
         if self._closing is not None:
             self._closing.cancel()
         if self._writer is not None:

@@ -57,7 +57,7 @@ class Agent:
 
         Args:
             order: What to run.
-            watcher: Shows what the ranks do meanwhile.
+            watcher: Shows what the ranks do in the meantime.
         """
         import json  # after the fork, which then happens sooner
         import tempfile

@@ -40,7 +40,7 @@ class Order:
     debug: bool
     world_size: int
     scratch: str = ""
-    """A temporary folder for the logs of torch's launcher, which nobody reads."""
+    """A temporary folder for the logs of torch's launcher, which are not read."""
     watcher: str = ""
     """The watcher's socket, which the ranks connect to; empty if there is no watcher."""
 

@@ -15,10 +15,10 @@ VARIABLE = "NOTEBOOK_ACCEL_RANK_VARIABLES"
 
 
 def pack(by_rank: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """The environment to start the ranks of this machine with: what all have alike, and the rest in `VARIABLE`."""
-    alike = dict(by_rank[0].items() & set.intersection(*(set(own.items()) for own in by_rank)))
-    own = [{name: value for name, value in each.items() if name not in alike} for each in by_rank]
-    return alike | ({VARIABLE: json.dumps(own)} if any(own) else {})
+    """The environment to start the ranks of this machine with: what all have in common, and the rest in `VARIABLE`."""
+    common = dict(by_rank[0].items() & set.intersection(*(set(own.items()) for own in by_rank)))
+    own = [{name: value for name, value in each.items() if name not in common} for each in by_rank]
+    return common | ({VARIABLE: json.dumps(own)} if any(own) else {})
 
 
 def unpack() -> None:

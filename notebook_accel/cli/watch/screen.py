@@ -78,7 +78,7 @@ class Screen:
             self._start_attempt(attempt)
         self._job.apply(rank, Hello(who["pid"], socket.gethostname()))
 
-    def hear(self, rank: int, event: Event) -> None:
+    def apply(self, rank: int, event: Event) -> None:
         """Applies an event of a rank."""
         if isinstance(event, Stacks):
             self._stack_requests.on_reply(rank, event)

@@ -94,7 +94,7 @@ class Watcher:
         """Records that the ranks were interrupted or, the second time, killed."""
         self._interrupts += 1
         if self._is_prompting:
-            raise KeyboardInterrupt  # nothing waits for the answer any more
+            raise KeyboardInterrupt  # nothing waits for the answer any longer
 
     def notice(self, text: str) -> None:
         """Shows a notice."""
@@ -150,9 +150,9 @@ class Watcher:
         elif isinstance(event, InputRequested):
             self._prompt(rank, event)
         elif isinstance(event, RankExited):
-            self._screen.hear(event.local_rank, Exited(event.code, event.signal))
+            self._screen.apply(event.local_rank, Exited(event.code, event.signal))
         else:
-            self._screen.hear(rank, event)
+            self._screen.apply(rank, event)
 
     def _prompt(self, rank: int, event: InputRequested) -> None:
         assert self._screen is not None

@@ -34,7 +34,7 @@ class Comparisons:
         Args:
             jobs: Their IDs; those beyond `MOST` are left out.
             metric: The metric's name.
-            seconds: How long to read; the next call goes on.
+            seconds: How long to read; the next call continues.
         """
         deadline = time.monotonic() + seconds
         names: dict[str, None] = {}

@@ -90,13 +90,13 @@ class JobFold:
         """Reads what was added since the last time.
 
         Args:
-            deadline: When to stop, on the clock of `time.monotonic`. The next call goes on from there.
+            deadline: When to stop, on the clock of `time.monotonic`. The next call continues from there.
 
         Returns:
             Whether `job` is now as on disk.
 
         Raises:
-            JobLostError: The journal can't be read any more.
+            JobLostError: The journal can no longer be read.
         """
         if not self._read(deadline):
             return False

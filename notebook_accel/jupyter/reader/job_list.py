@@ -49,7 +49,7 @@ class _Job:
     full: _Known | None = None
     """Once it was read."""
     is_over: bool = False
-    """Whether its end is recorded, so that it doesn't change any more."""
+    """Whether its end is recorded, so that it no longer changes."""
     due: float = 0.0
     """When it is read again if it runs, on the clock of `time.monotonic`."""
     brief: _Known | None = None
@@ -78,7 +78,7 @@ class JobList:
         Args:
             brief: Whether only jobs that run are read. The rows of others then lack progress and metrics, unless they
                 were read before.
-            seconds: How long jobs may be read. The rows of those that are left are brief, and the next call goes on.
+            seconds: How long jobs may be read. The rows of those that are left are brief, and the next call continues.
         """
         problem = _problem()
         found = [] if problem else records.last_records(MOST)

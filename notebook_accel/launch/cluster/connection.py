@@ -123,7 +123,9 @@ def _authenticated(
             try:
                 for prove in proofs:
                     prove(connection, secret)
-            except AssertionError as error:  # of `answer_challenge` before Python 3.12, for what is no challenge
+            except (
+                AssertionError
+            ) as error:  # of `answer_challenge` before Python 3.12, for a message that isn't a challenge
                 raise AuthenticationError("the answer is not a challenge") from error
         _set_receive_timeout(link, 0)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # a lost network shows only while data is being sent

@@ -26,7 +26,7 @@ passes on `payload` and those below it: to the nodes of the `ranks` that they na
     to the kernel  events    events of a rank, as the kernel decodes them (see `event_frames.py`)
                    failed    a group cannot be started
 
-Before any frame, an agent gets an order from what starts it, over a way that nobody else can read:
+Before any frame, an agent gets an order from what starts it, over a way that no other user can read:
 
     bridge     the host and the port to connect to
     secret     proves to each side that the other belongs to this start

@@ -18,7 +18,7 @@ from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.job.job import Job
 
 DISCONNECT = {"type": "request", "seq": 0, "command": "disconnect", "arguments": {}}
-"""The request after which a rank goes on without a debugger."""
+"""The request after which a rank continues without a debugger."""
 
 
 class DebugClient(Protocol):
@@ -90,7 +90,7 @@ class DebugRelay:
         self._outbox.append((members, [json.dumps(message) for message in messages]))
         wakeup = self._wakeup
         if wakeup is not None:
-            with contextlib.suppress(OSError):  # closed meanwhile
+            with contextlib.suppress(OSError):  # closed since then
                 os.write(wakeup[1], b"+")
 
     def on_reply(self, member: int, event: DebugReplied) -> None:
@@ -114,7 +114,7 @@ class DebugRelay:
         return 0.0 if since is None else now - since
 
     def release(self) -> None:
-        """Lets all ranks go on without a debugger, once and during this call: the next one sets it up again."""
+        """Lets all ranks continue without a debugger, once and during this call: the next one sets it up again."""
         if self._client is not None and not self._is_released:
             self._is_released = True
             self._request(self.members, [DISCONNECT])

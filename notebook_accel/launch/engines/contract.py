@@ -154,7 +154,7 @@ class Ranks(Protocol):
         """Has ranks that don't reply to `StacksRequested` write their stacks by a signal, which needs no GIL.
 
         Args:
-            ranks: The ranks. One that is no process of its own can't do that.
+            ranks: The ranks. One that isn't a process of its own can't do that.
             number: Of the request. The event `Stacks` that follows carries it.
         """
 

@@ -106,7 +106,7 @@ class ServerEngine:
     def _current(self, environment: Mapping[str, str]) -> Server:
         """The server to use for ranks with this environment."""
         if self.server is not None and self.server.settings != load_time(environment):
-            self.server.retire()  # its groups go on
+            self.server.retire()  # its groups keep running
             self.server = None
             self._discard()
         if self.server is not None:

@@ -112,7 +112,7 @@ class Server:
         return self.control.is_open
 
     def wake(self) -> None:
-        """Has the server go on if it was stopped (SIGSTOP), and do what it was asked meanwhile."""
+        """Has the server continue if it was stopped (SIGSTOP), and do what it was asked since then."""
         if self.process is not None:
             self.process.send_signal(signal.SIGCONT)
 

@@ -96,7 +96,7 @@ def _slow_rank(times: ByRank) -> Iterator[str]:
     behind = work[slowest] - usual
     waits = median(_of(times[rank], "sync") for rank in others) - _of(times[slowest], "sync")
     if behind < _SLOWER * usual or waits < behind / 2:
-        return  # nobody waits for it
+        return  # no rank waits for it
     extra = {part: _of(times[slowest], part) - median(_of(times[rank], part) for rank in others) for part in _WORK}
     part = max(extra, key=lambda name: extra[name])
     line = _at({slowest: times[slowest]}, part)

@@ -237,7 +237,7 @@ class Job(ControlledJob):
         """Profiles the next training steps with torch's profiler, and returns what they spend their time on.
 
         The job keeps running, and needs no preparation. A step ends when an optimizer of torch has stepped. Each rank
-        begins at the end of the step that it is in. If its function ends meanwhile, the profile has the steps before.
+        begins at the end of the step that it is in. If its function ends first, the profile has the steps before.
 
         Args:
             steps: How many steps to profile, at most 1,000. A trace of more than 32 MB loses its shortest events.

@@ -181,7 +181,7 @@ def _raised(state: RankState, failed: Failed, *, is_cause: bool) -> RankFailure:
 def _died(state: RankState, exited: Exited, oom_killed: bool) -> RankFailure:
     if exited.lost:
         return RankFailure((state.rank,), f"was lost with machine {exited.lost}")
-    memory = f"It held {size(state.resident)} at last" if state.resident else "It had just started"
+    memory = f"It held {size(state.resident)} at the end" if state.resident else "It had just started"
     if exited.peak_resident:
         memory += f", {size(exited.peak_resident)} at most"
     if exited.signal is None:

@@ -70,9 +70,9 @@ class RankState:
     snapshot: str = ""
     """The file with the snapshot of its device's memory, if that ran out."""
     process: ProcessUsage | None = None
-    """What its process used lately; `None` while nobody reads it. It isn't recorded."""
+    """What its process used lately; `None` while it isn't read. It isn't recorded."""
     gpu: GpuUsage | None = None
-    """What its GPU did lately; `None` without a GPU, and while nobody reads it. It isn't recorded."""
+    """What its GPU did lately; `None` without a GPU, and while it isn't read. It isn't recorded."""
     step: int | None = None
     """How many steps its training has done, if it can be resumed."""
     step_times: StepTimes | None = None

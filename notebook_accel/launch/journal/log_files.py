@@ -71,7 +71,7 @@ class LogFiles:
                     opened.seek(max(0, start - file.start))
                     parts.append(opened.read(min(stop, file.end) - max(start, file.start)))
         if not parts and stop > start:
-            raise FileNotFoundError(f"the log is not in {self._folder} any more")
+            raise FileNotFoundError(f"the log is no longer in {self._folder}")
         return b"".join(parts)
 
     def _remove_oldest(self, files: list[_File], added: int) -> None:

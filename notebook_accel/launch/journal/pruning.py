@@ -23,7 +23,7 @@ _warned: set[str] = set()
 
 
 def prune() -> None:
-    """Removes jobs that don't fit any more, besides the last one; not those that run or that this process uses."""
+    """Removes jobs that exceed the limit, besides the last one; not those that run or that this process uses."""
     limit, used = _limit(), 0
     parent = records.folder()
     older = records.names(parent)[:-1]

@@ -21,7 +21,7 @@ _WITHOUT_EFFECT = {
 }
 """Settings that the cluster determines, and their defaults."""
 _AUTHENTICATED = ("slurm", "ssh://")
-"""Clusters that let nobody in without a proof."""
+"""Clusters that admit no one without a proof."""
 
 
 def with_all_hosts(config: LaunchConfig) -> LaunchConfig:

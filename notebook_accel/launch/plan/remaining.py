@@ -74,7 +74,7 @@ class Remaining:
 
         Args:
             job: The state at the end of an attempt that has failed.
-            oom_killed: Whether the system killed a process for lack of memory meanwhile.
+            oom_killed: Whether the system killed a process for lack of memory in the meantime.
 
         Raises:
             HardwareError: Fewer ranks are left than `min_processes`.
@@ -92,7 +92,7 @@ class Remaining:
         if oom_killed:
             gone |= {index for index in by_themselves if _was_killed(job.ranks[index])}
         at_start = {self._current[index] for index in by_themselves if job.step in (None, job.began)}
-        # If all ranks fail alike, it is the program, not what one of them runs on.
+        # If all ranks fail in the same way, it is the program, not what one of them runs on.
         again = set() if len(by_themselves) == len(self._current) else at_start & self._failed_at_start
         self._failed_at_start = at_start
         left_out = {self._current[index] for index in gone} | again

@@ -179,7 +179,7 @@ class ChannelThread:
                 while not (self._is_finishing and self._outbox.empty()):
                     self._poll()
         except BaseException:
-            self.failed = True  # nothing can be sent any more, so only the exit code can report it
+            self.failed = True  # nothing more can be sent, so only the exit code can report it
             raise
         finally:
             events.set_sink(None)

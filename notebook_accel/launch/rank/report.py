@@ -20,7 +20,7 @@ def report(
     """Reports metrics: `report(loss=0.3, step=step)`.
 
     On a rank, they appear below the cell, in `job.metrics`, and in the charts that stay there. Outside a launch, the
-    call only checks its values and remembers them, so that a function runs alike with and without a launcher.
+    call only checks its values and remembers them, so that a function runs the same with and without a launcher.
 
     Each value is a number, or an array or tensor with one element; reading a tensor on a device waits for that device.
     A loop may report at every step: a report takes a few microseconds, never waits, and none is left out.

@@ -65,7 +65,7 @@ class ReportBuffer:
         return len(self._samples)
 
     def take(self) -> Iterator[Reports]:
-        """Yields what is held now, in order; what is added meanwhile waits for the next call."""
+        """Yields what is held now, in order; what is added in the meantime waits for the next call."""
         left = self._in_file + len(self._samples)
         while left > 0:
             for reports in self._next():

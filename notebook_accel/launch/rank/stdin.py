@@ -8,14 +8,14 @@ import sys
 
 from notebook_accel import events
 
-NOBODY = (
+NO_INPUT = (
     "there is nobody to ask: input() needs a front end that takes input, and a cell that waits for the ranks. "
     "Pass what you would type as an argument, or as a variable of the notebook"
 )
 _builtin_input = builtins.input
 
 
-def install(no_answer: str = NOBODY, *, labeled: bool = True) -> None:
+def install(no_answer: str = NO_INPUT, *, labeled: bool = True) -> None:
     """Replaces `input()`, also for pdb, by one that sends its prompt.
 
     Args:

@@ -4,7 +4,7 @@
 
 Processes whose parent has ended are adopted by the nearest ancestor that adopts orphans. While the server lives, that
 is the server, which ends them with their group. If it is killed, it is the keeper. Once the kernel has ended, the
-keeper also has the server go on in case it was stopped (SIGSTOP), so that it notices.
+keeper also has the server continue in case it was stopped (SIGSTOP), so that it notices.
 """
 
 from __future__ import annotations

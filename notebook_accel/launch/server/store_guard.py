@@ -3,7 +3,7 @@
     rank ──▶ listener of the launch ── relay, if the rank is this user's ──▶ listener of the store
 
 A store holds the addresses at which ranks connect to each other, and ranks unpickle what comes from there, so whoever
-can write to a store can run code as this user. Torch's store authenticates nobody. It therefore gets a listener of its
+can write to a store can run code as this user. Torch's store has no authentication. It therefore gets a listener of its
 own, at the same port of another loopback address. The socket filter of this listener has the system drop all packets
 but those of the relay, which admits only connections of this user's processes. (The relay is a process because torch
 holds Python's lock while a new store's own client connects, through the relay too.)

@@ -106,8 +106,8 @@ class StoreLink:
             return
         for message in messages:
             self._forget(message.header["group"])
-        if told := [message for message in messages if "error" in message.header]:
-            self._on_messages(told)
+        if failed := [message for message in messages if "error" in message.header]:
+            self._on_messages(failed)
 
     def _open_again(self) -> None:
         """Has another process open the stores that the one that was killed had not opened."""
@@ -124,6 +124,6 @@ class StoreLink:
                 close_all(fds)
 
     def _forget(self, group: int) -> None:
-        """Lets go of a request that has been answered, or that nobody needs any more."""
+        """Releases a request that has been answered, or that is no longer needed."""
         _, fds = self._unanswered.pop(group, ({}, []))
         close_all(fds)

@@ -1,6 +1,6 @@
 """The rich outputs of the ranks of one job: figures, tables and the like, labeled with the ranks that displayed them.
 
-What several ranks display alike is shown once, in one area; figures and tables that differ share one too, side by side.
+What is equal on several ranks is shown once, in one area; figures and tables that differ share one too, side by side.
 A rank that then displays something else in its place, by an update or after `clear_output`, gets an area of its own. An
 area is an output of the front end with a display ID, by which it is changed. The lines that a rank has written are
 never cleared.

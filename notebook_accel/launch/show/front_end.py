@@ -44,7 +44,7 @@ class FrontEnd(Protocol):
         """
 
     def show(self, job: Job) -> View:
-        """Shows a job below the current cell, as it is now; the view may go on to update it."""
+        """Shows a job below the current cell, as it is now; the view may continue to update it."""
 
     def write(self, stream: str, text: str) -> None:
         """Shows whole lines of output on `stdout` or `stderr`. May block while the front end can't keep up."""

@@ -62,7 +62,7 @@ class LineReader:
         return self._since is not None
 
     def extend(self, seconds: float, now: float) -> None:
-        """Extends the waiting time of the unfinished line: its end may have arrived unread meanwhile."""
+        """Extends the waiting time of the unfinished line: its end may have arrived, but not been read."""
         if self._since is not None:
             self._since = min(now, self._since + seconds)
 

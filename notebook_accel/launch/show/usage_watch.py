@@ -38,7 +38,7 @@ class UsageWatch:
         """On the clock of `time.time`. Most jobs have ended before."""
 
     def refresh(self, is_seen: bool) -> None:
-        """Applies what was read meanwhile, and begins to read if that is due.
+        """Applies what has been read since, and begins to read if that is due.
 
         Raises:
             Exception: What was raised by a reading.
@@ -76,7 +76,7 @@ class UsageWatch:
             raise self._reader.error
         ranks = self._job.ranks
         for index, events in self._reader.found.items():
-            if index < len(ranks) and not ranks[index].phase.ended:  # it may have ended meanwhile
+            if index < len(ranks) and not ranks[index].phase.ended:  # it may have ended since
                 for event in events:
                     self._job.apply(index, event)
 

@@ -95,7 +95,7 @@ class RankStreams:
             self._loop.unregister(pipe.fd)
 
     def resume(self) -> None:
-        """Begins to read, or goes on."""
+        """Begins to read, or continues."""
         self.pause()
         self._is_paused = False
         if self._is_readable():
@@ -160,7 +160,7 @@ class RankStreams:
         return isinstance(event, (Bar, Reports))
 
     def _drain(self) -> None:
-        """Reads everything that is in the pipes now, but not what is written meanwhile."""
+        """Reads everything that is in the pipes now, but not what is written in the meantime."""
         for pipe in list(self._pipes):
             left = PIPE_SIZE
             while left > 0 and (count := self._read(pipe)):

@@ -67,7 +67,7 @@ def accelerate(shell: InteractiveShell, line: str, body: str, first: str = "") -
     Raises:
         ConfigurationError: An option can't work.
         PayloadError: A variable that the cell reads can't be sent.
-        LaunchError: The ranks can't be started, or can't go on.
+        LaunchError: The ranks can't be started, or can't continue.
         RankError: The cell failed on a rank.
         KeyboardInterrupt: It was interrupted.
     """
@@ -192,11 +192,11 @@ def show(members: Sequence[int], replies: Sequence[Reply], label: Any) -> None:
         values = {rank: Shown(alone=len(rich) == 1, bundle=[bundle]) for rank, bundle in rich.items()}
         Displays(label, front_end.current).show(values, 0)
         return
-    alike: dict[str, list[int]] = {}
+    by_text: dict[str, list[int]] = {}
     for rank, reply in zip(members, replies, strict=False):
         if reply.text is not None:
-            alike.setdefault(reply.text, []).append(rank)
-    for text, ranks in alike.items():
+            by_text.setdefault(reply.text, []).append(rank)
+    for text, ranks in by_text.items():
         head = label(spans(ranks))
         separator = "\n" if "\n" in text and head else ""
         front_end.current.write("stdout", f"{head}{separator}{text}\n")

@@ -152,7 +152,7 @@ class WidgetView:
         elif what == "left":
             self._watch.left()
         else:
-            self._watch.heard()
+            self._watch.received()
 
     def _request(self, message: Mapping[str, Any]) -> None:
         self._maker.request(message)

@@ -1,4 +1,4 @@
-"""The loop over `Accelerator.epochs`: it saves checkpoints on the way, and goes on from the last one.
+"""The loop over `Accelerator.epochs`: it saves checkpoints on the way, and continues from the last one.
 
 A *point* is the end of a training step, or of an epoch: where a checkpoint may be saved. A prepared loader that was
 trained on reaches one when it is asked for the next batch. All ranks pass the same points, and save at the same one:
@@ -105,7 +105,7 @@ class EpochLoop:
         self.refusals: Mapping[str, str] = {}
 
     def epochs(self) -> Iterator[int]:
-        """Yields the epochs that are left, and saves checkpoints meanwhile."""
+        """Yields the epochs that are left, and saves checkpoints between them."""
         contents = self._run.contents()
         resumable.check(contents, has_hooks=self._run.checkpoints.has_hooks, even_batches=self._run.even_batches)
         folder = remote_path.parse(remote_folders.absolute(self._settings.checkpoint_dir))
@@ -207,7 +207,7 @@ class EpochLoop:
         if not self._run.even_batches:
             return
         self._agreement.advance()
-        # Not after the first batch, before which nobody knew that the generators are needed; and not after the last,
+        # Not after the first batch, before which it was unknown that the generators are needed; and not after the last,
         # since the end of the epoch is close, or another loader of it.
         may_save = synced and loader.progress.done > 1 and not loader.end_of_dataloader
         if may_save and self._is_due():
@@ -370,7 +370,7 @@ def _group_for_shards(state: PartialState, contents: Contents) -> Any:
 
 
 def _position(loader: PreparedLoader, folder: Path, state: PartialState) -> Position | None:
-    """Where the loader goes on, after its state in a checkpoint was loaded."""
+    """Where the loader continues, after its state in a checkpoint was loaded."""
     saved = loader.progress.saved
     if saved is None or not (saved["done"] or saved["passes"]):
         return None

@@ -86,7 +86,7 @@ class MeasuredCall:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = self._given or self._model._call_impl
         clock = step_clock.current()
-        # A model within another is part of that one's pass, and an evaluation is no part of a training step.
+        # A model within another is part of that one's pass, and an evaluation isn't part of a training step.
         if clock is None or clock.part == FORWARD or not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return call(*args, **kwargs)
         clock.enter(FORWARD)

@@ -1,4 +1,4 @@
-"""Writes checkpoints on a thread beside the training, and finds the one to go on from."""
+"""Writes checkpoints on a thread beside the training, and finds the one to continue from."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ NOTICE_AFTER = 1.0
 
 
 class BackgroundSaver:
-    """Writes one checkpoint at a time; every method is for the thread of the training, on all ranks alike.
+    """Writes one checkpoint at a time; every method is for the thread of the training, the same on all ranks.
 
     Args:
         folder: The folder of the checkpoints.
         keep: How many of them are kept.
         gather: How the ranks exchange texts on that thread.
-        newest: The checkpoint that the training goes on from.
+        newest: The checkpoint that the training continues from.
     """
 
     def __init__(self, folder: AnyPath, keep: int, gather: Gather, newest: AnyPath | None) -> None:

@@ -23,7 +23,7 @@ class Listed:
     size: int
     """The bytes of its files."""
     problem: str
-    """Why training cannot go on from it; empty if it can, as far as was checked."""
+    """Why training cannot continue from it; empty if it can, as far as was checked."""
 
 
 def find(folder: AnyPath) -> list[AnyPath]:
@@ -54,7 +54,7 @@ def inspect(path: AnyPath, *, checksums: bool = False) -> Listed:
         size = _size(path)
         place = seal.place(path)
         seal.verify(path, checksums=checksums)
-    except (CheckpointError, OSError) as error:  # a training may remove it meanwhile
+    except (CheckpointError, OSError) as error:  # a training may have removed it
         problem = str(error)
     return Listed(path, place, saved, size, problem)
 

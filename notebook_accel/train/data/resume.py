@@ -68,7 +68,7 @@ class Progress:
         """Records that an epoch of the loop over `Accelerator.epochs` begins, perhaps while the loader is iterated."""
         self.passes = 0
         self.ahead = self.position = None
-        if not is_active:  # otherwise, its iteration goes on in this epoch
+        if not is_active:  # otherwise, its iteration continues in this epoch
             self.done, self.start = 0, None
 
     def in_loop(self) -> State:

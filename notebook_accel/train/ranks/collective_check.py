@@ -38,7 +38,7 @@ class Call:
     """What one rank is about to call."""
 
     operation: str
-    """With the arguments that all ranks need alike: `reduce(reduction='sum')`."""
+    """With the arguments that must be the same on all ranks: `reduce(reduction='sum')`."""
     leaves: Mapping[str, str]
     """By path, such as `['logits'][1]`, in the order in which they are exchanged: `float32 (4, 10)`."""
     location: str
@@ -50,13 +50,13 @@ def compare(exchange: CollectiveBackend, operation: str, data: Any = (), group: 
 
     Args:
         exchange: How this rank reaches the others.
-        operation: Its name, with the arguments that all ranks need alike.
+        operation: Its name, with the arguments that must be the same on all ranks.
         data: The tree of tensors that this rank passes; empty for an operation that takes anything.
         group: The ranks; `None` for all.
         sizes: Whether the tensors need the same sizes, or only the same number of dimensions.
 
     Raises:
-        DistributedOperationException: The calls differ. It is raised on all ranks alike.
+        DistributedOperationException: The calls differ. It is raised on all ranks.
     """
     gathered = exchange.all_gather_objects(Call(operation, _describe_leaves(data, sizes), _location()), group)
     numbers = range(len(gathered)) if group is None else dist.get_process_group_ranks(group)

@@ -13,7 +13,7 @@ _KEY = f"{__name__}.state"
 
 
 class LoopWatch(Protocol):
-    """What the loop over `Accelerator.epochs` is told by the prepared objects in it."""
+    """What the prepared objects in a loop over `Accelerator.epochs` report to it."""
 
     trained: bool
     """Whether there was a backward pass since a loader in the loop was last asked for a batch."""

@@ -240,7 +240,7 @@ def welcomed(first: int = 0, attempt: int = 0, subject: WatchedLaunch = SUBJECT)
     made = Screen(subject, Nobody())
     for rank in range(subject.size):
         made.add_rank(rank, {"rank": first + rank, "attempt": attempt, "pid": 1})
-        made.hear(rank, Bar(1, n=1, total=2))
+        made.apply(rank, Bar(1, n=1, total=2))
     return made
 
 
@@ -257,8 +257,8 @@ def test_the_end_is_told_of_ranks_that_could_not_tell_it(
 ) -> None:
     made = welcomed()
     if status is Status.FAILED:
-        made.hear(0, Exited(code=None, signal=9))
-        made.hear(LAUNCHER, Notice("rank 0 was killed"))
+        made.apply(0, Exited(code=None, signal=9))
+        made.apply(LAUNCHER, Notice("rank 0 was killed"))
     if interrupted:
         made.interrupted(1)
     made.finish(code, interrupted=interrupted)
@@ -272,11 +272,11 @@ def test_an_attempt_begins_with_fresh_rows_and_shows_what_was_left_of_the_one_be
 ) -> None:
     made = welcomed()
     made.write(0, "stdout", b"one\n")
-    made.hear(1, Failed([Raised("ValueError", "ValueError: no", [])], 0.0))
+    made.apply(1, Failed([Raised("ValueError", "ValueError: no", [])], 0.0))
     made.add_rank(0, {"rank": 0, "attempt": 1, "pid": 2})
     made.refresh()
     assert shown.text == "[0] one\n"
-    made.hear(0, Bar(1, n=1, total=2))
+    made.apply(0, Bar(1, n=1, total=2))
     made.refresh()
     (job,) = jobs
     assert (job.attempt, job.ranks[1].phase, job.ranks[1].failed) == (1, Phase.STARTING, None)

@@ -156,14 +156,14 @@ def test_the_ranks_of_another_machine_are_not_counted_as_of_this_one() -> None:
 def test_a_system_out_of_memory_is_named() -> None:
     says = str(error(died(0, signum=9, resident=3 * GIGABYTE), oom_killed=True))
     assert says.splitlines()[0] == "rank 0 was killed by SIGKILL: the system ran out of memory and ended it"
-    assert "It held 3.0 GB at last" in says
+    assert "It held 3.0 GB at the end" in says
 
 
 @pytest.mark.parametrize(
     ("resident", "peak", "says"),
     [
-        (200 * 2**20, None, "It held 200 MB at last."),
-        (GIGABYTE, 2 * GIGABYTE, "It held 1.0 GB at last, 2.0 GB at most."),
+        (200 * 2**20, None, "It held 200 MB at the end."),
+        (GIGABYTE, 2 * GIGABYTE, "It held 1.0 GB at the end, 2.0 GB at most."),
         (0, 150 * 2**20, "It had just started, 150 MB at most."),
     ],
 )

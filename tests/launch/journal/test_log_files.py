@@ -139,7 +139,7 @@ def test_a_log_that_is_gone_is_said_to_be(files: LogFiles, tmp_path: Path) -> No
     scan = LogScan(job.output_log, LogFilter())
     for file in tmp_path.iterdir():
         file.unlink()
-    with pytest.raises(OSError, match="not in"):
+    with pytest.raises(OSError, match="no longer in"):
         scan.run(math.inf)
     assert job.log() == ""
 

@@ -85,7 +85,7 @@ class _Reception:
         self.close()
 
     def close(self) -> None:
-        """Lets nobody else in."""
+        """Accepts no further connections."""
         self._closed = True
         self._listener.close()
         for late in self._waiting():

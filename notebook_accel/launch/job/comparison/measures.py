@@ -17,7 +17,7 @@ class Measures:
     seconds: float
     """Since it began."""
     step: float | None
-    """Seconds of a step, the mean of its ranks; `None` if no rank has measured steps, and alike below."""
+    """Seconds of a step, the mean of its ranks; `None` if no rank has measured steps; the same holds below."""
     parts: dict[str, float]
     """Seconds of each part of a step, the mean of its ranks."""
     samples_per_second: float | None

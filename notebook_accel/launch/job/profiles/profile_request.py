@@ -47,7 +47,7 @@ def profile(job: JobState, request_ranks: RequestRanks, steps: int, rank: int | 
 
 
 def _no_trace(job: JobState, notes: list[str]) -> Exception:
-    found = "; ".join(notes) or "its ranks ended meanwhile"
+    found = "; ".join(notes) or "its ranks ended in the meantime"
     if job.status.ended:
         return rank_requests.ended(job, f"it has no profile ({found}): call job.profile()")
     return TimeoutError(

@@ -29,7 +29,7 @@ class Gap:
 
     seconds: float
     what: str
-    """What happened meanwhile or around it, as far as the trace tells."""
+    """What happened during it or around it, as far as the trace tells."""
 
 
 @dataclass(frozen=True)

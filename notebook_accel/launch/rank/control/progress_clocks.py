@@ -7,7 +7,7 @@ from notebook_accel.launch.rank.patches import rich, tqdm
 
 
 def skip(seconds: float) -> None:
-    """Has the clocks of this rank go on as if the last seconds had not passed. Called on the thread that trains."""
+    """Has the clocks of this rank continue as if the last seconds had not passed. Called on the thread that trains."""
     clock = events.step_clock()
     if clock is not None:
         clock.skip()

@@ -194,7 +194,7 @@ class TrainingControl:
         elif command.action == TUNE:
             self._tune(command)
         elif self.loop is None:
-            self._reply(command, error=_NO_LOOP)  # it has ended meanwhile
+            self._reply(command, error=_NO_LOOP)  # it has ended since then
         elif command.action == CHECKPOINT:
             self.loop.request_checkpoint(lambda path, error: self._reply(command, error=error, detail=path))
         else:

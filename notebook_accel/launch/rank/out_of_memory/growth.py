@@ -39,7 +39,7 @@ class Growth:
         self._next = _GROWTH * resident
         try:
             found = live_arrays.largest(_stack(self._main_ident), nameless=False)
-        except Exception:  # the user's code goes on meanwhile, and may change what is looked at
+        except Exception:  # the user's code keeps running, and may change what is looked at
             return []
         return [LargestArrays(found, resident)] if found else []
 

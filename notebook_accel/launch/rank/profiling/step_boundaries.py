@@ -36,7 +36,7 @@ class StepBoundaries:
         self.register()
 
     def unwatch(self) -> None:
-        """Has nothing called any more."""
+        """Stops the calls."""
         self._callback = None
 
     def register(self) -> None:

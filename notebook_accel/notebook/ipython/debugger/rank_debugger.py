@@ -207,7 +207,7 @@ class RankDebugger:
         self._later(_MOVE_AFTER, self._move_on, session)
 
     def go_on(self) -> None:
-        """Lets all ranks go on, those too that wait in C code and would be held once that returns."""
+        """Lets all ranks continue, those too that wait in C code and would be held once that returns."""
         for session in self._sessions.values():
             self.send(session, "continue", {"threadId": "*"})
             self._on_continue(session)
@@ -219,7 +219,7 @@ class RankDebugger:
             self.send(session, command, arguments)
 
     def detach(self) -> None:
-        """Lets all ranks go on without a debugger."""
+        """Lets all ranks continue without a debugger."""
         self._settings.clear()
         for session in self._sessions.values():
             session.thread = None

@@ -28,7 +28,7 @@ class EndedPanels:
             self._kept.popleft().close()
 
     def release(self, panel: Closable) -> None:
-        """Closes a panel that no page needs any more."""
+        """Closes a panel that no page needs any longer."""
         if panel in self._kept:
             self._kept.remove(panel)
         panel.close()

@@ -29,7 +29,7 @@ class PageWatch:
         if self._unanswered_since is None:
             self._unanswered_since = self._sent_at
 
-    def heard(self) -> None:
+    def received(self) -> None:
         """Records a message from the page, received although the kernel may have been busy."""
         self._has_heard, self._has_left = True, False
         self._unanswered_since = None
@@ -46,7 +46,7 @@ class PageWatch:
         return self._has_heard and (self._has_left or is_silent)
 
     def ping_is_due(self) -> bool:
-        """Whether to send a message without a change, since a page that hears nothing says nothing."""
+        """Whether to send a message without a change, since a page that receives nothing sends nothing."""
         return self._has_heard and time.monotonic() - self._sent_at > _PING_AFTER
 
     def reopening_is_due(self) -> bool:

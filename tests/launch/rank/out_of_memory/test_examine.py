@@ -135,8 +135,8 @@ def test_where_torch_has_not_used_cuda_no_snapshot_is_missed(monkeypatch: pytest
 
 
 def test_a_torch_without_a_snapshot_is_no_second_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.delattr(torch.cuda.memory, "_snapshot")
+    cuda = SimpleNamespace(is_initialized=lambda: True, memory=SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, Tensor=torch.Tensor, nn=torch.nn))
     found = examine(torch.OutOfMemoryError(), "CUDA out of memory.")
     assert found is not None
     assert found.arrays == []

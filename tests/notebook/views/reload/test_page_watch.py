@@ -30,23 +30,23 @@ def test_nothing_is_expected_of_a_page_that_never_says_anything_while_the_kernel
 
 def test_a_page_that_answers_is_there_and_one_that_stops_is_gone(clock: Clock) -> None:
     watch = PageWatch()
-    watch.heard()
+    watch.received()
     for _ in range(10):
         clock.now += 10
         watch.sent()
         watch.sent()
         assert not watch.is_gone
-        watch.heard()
+        watch.received()
     watch.sent()
     clock.now += 13
     assert watch.is_gone
-    watch.heard()
+    watch.received()
     assert not watch.is_gone
 
 
 def test_a_kernel_that_has_sent_nothing_for_long_does_not_take_the_page_for_gone(clock: Clock) -> None:
     watch = PageWatch()
-    watch.heard()
+    watch.received()
     clock.now += 1000
     assert not watch.is_gone
     assert watch.ping_is_due()
@@ -56,7 +56,7 @@ def test_a_kernel_that_has_sent_nothing_for_long_does_not_take_the_page_for_gone
 
 def test_the_panel_is_opened_again_at_growing_intervals_until_a_page_is_there(clock: Clock) -> None:
     watch = PageWatch()
-    watch.heard()
+    watch.received()
     watch.left()
     opened = []
     for second in range(130):
@@ -64,7 +64,7 @@ def test_the_panel_is_opened_again_at_growing_intervals_until_a_page_is_there(cl
             opened.append(second)
         clock.now += 1
     assert opened == [1, 3, 7, 15, 31, 61, 91, 121]
-    watch.heard()
+    watch.received()
     assert not watch.reopening_is_due()
     watch.left()
     assert [watch.reopening_is_due(), setattr(clock, "now", clock.now + 1), watch.reopening_is_due()] == [
