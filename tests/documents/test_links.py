@@ -28,3 +28,18 @@ def test_its_links_lead_somewhere(page: Path) -> None:
         target = page.parent / place if place else page
         assert target.exists(), place
         assert not anchor or anchor in anchors(target), f"{place}#{anchor}"
+
+
+_SOURCE = re.compile(r"`([\w/]+\.py)`(?:: ((?:`\w+`(?:, )?)+))?")
+
+
+@pytest.mark.parametrize("page", ["gpu", "inside", "tpu"])
+def test_the_sources_that_a_page_names_are_there(page: str) -> None:
+    """After a file, behind a colon, stand names that are in it."""
+    found = _SOURCE.findall((ROOT / f"docs/{page}.md").read_text())
+    assert found
+    for path, names in found:
+        source = next((each for each in (ROOT / "notebook_accel" / path, ROOT / path) if each.exists()), None)
+        assert source is not None, path
+        missing = [name for name in re.findall(r"\w+", names) if not re.search(rf"{name}\b", source.read_text())]
+        assert not missing, f"{path}: {missing}"

@@ -44,6 +44,11 @@ def test_gpus_of_several_generations_keep_the_drivers_order() -> None:
     assert choose(found, gpus=(2, 1)).environ == {"CUDA_VISIBLE_DEVICES": "2,1"}
 
 
+def test_the_two_gpus_of_a_kaggle_notebook_get_a_rank_each() -> None:
+    found = machine(T4, T4, KAGGLE_KERNEL_RUN_TYPE="Interactive", TPU_PROCESS_ADDRESSES="local")
+    assert (found.kind, found.tpu, choose(found).size) == ("cuda", None, 2)
+
+
 def test_uuids_choose_gpus() -> None:
     found = machine(T4, H100, CUDA_VISIBLE_DEVICES="GPU-00000001-0000,GPU-00000000")
     assert [gpu.name for gpu in found.gpus] == [H100.name, T4.name]
