@@ -57,7 +57,7 @@ class BoundedScreen:
         """Lines of all pages."""
         self._characters = 0
         self._dropped = 0
-        """Lines that no page has any more."""
+        """Lines that no page has any longer."""
         self._due = 0.0
 
     @property
